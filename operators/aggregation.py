@@ -1,0 +1,163 @@
+"""Aggregating one source partition: every stream over it, closed together when the public clock allows.
+
+Pure: the worker and ``replay`` drive it alike. It asks for nothing; it is told records, the wall clock and
+the end offset, and answers with the records of a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from operators import timeline
+from operators.counting import CounterState, Partial, StreamCounter
+from operators.decode import Rejection, parse
+from operators.records import Chunk, Outgoing
+from operators.topology.model import Stream
+
+#: A transaction carries at most about this many bytes of partial counts.
+_BATCH_BYTES = 4_000_000
+#: A key and value that are larger than this are not copied into their dead letter.
+_LARGEST_LETTER = 8_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one fenced transaction of a source partition carries.
+
+    ``states`` are the states after it, by stream name. More may be due than one batch holds.
+    """
+
+    partials: tuple[Partial, ...]
+    dead_letters: tuple[Outgoing, ...]
+    states: Mapping[str, CounterState]
+
+
+class PartitionAggregator:
+    """The streams over one source partition, from their durable states onwards."""
+
+    def __init__(self, partitions: int, streams: Mapping[str, tuple[Stream, CounterState]]) -> None:
+        self.counters = {
+            name: StreamCounter(stream, partitions, state) for name, (stream, state) in streams.items()
+        }
+        self.resume = min(state.resume for _, state in streams.values())
+        self.position = self.resume
+        self._max_bytes = max(stream.source.max_bytes for stream, _ in streams.values())
+        self._append_clock = 0
+        self._captured_at = 0
+        self._captured_end: int | None = None
+        self._dead_letters: dict[str, list[Outgoing]] = {name: [] for name in streams}
+
+    def observe(self, chunk: Chunk) -> None:
+        """Judge the records of a chunk. Records below the position were seen already and are passed over.
+
+        Raises ValueError if records between the position and the chunk are missing.
+        """
+        if chunk.start > self.position:
+            raise ValueError(f"the chunk starts at {chunk.start}, the position is {self.position}")
+        for offset, append_time, key, value in zip(
+            chunk.offsets, chunk.append_times, chunk.keys, chunk.values, strict=True
+        ):
+            if offset < self.position:
+                continue
+            self._append_clock = max(self._append_clock, append_time)
+            document = parse(value, self._max_bytes)
+            for name, counter in self.counters.items():
+                rejection = counter.judge(offset, append_time, document)
+                if rejection is not None:
+                    letter = _dead_letter(counter.stream, chunk, offset, append_time, key, value, rejection)
+                    self._dead_letters[name].append(letter)
+        self.position = max(self.position, chunk.next_offset)
+
+    def wants_end(self, now: int) -> bool:
+        """Whether a timestamp is due that only the end offset of the partition can show to be complete."""
+        if self._captured_end is not None and self.position < self._captured_end:
+            return False
+        return any(
+            timeline.due_of(counter.stream.timeline, counter.next) <= now
+            and self._closable(counter, now) < counter.next
+            and timeline.due_of(counter.stream.timeline, counter.next) > self._captured_at
+            for counter in self.counters.values()
+        )
+
+    def capture_end(self, asked_at: int, end: int) -> None:
+        """Take note that the log ended at offset ``end`` no earlier than wall clock time ``asked_at``."""
+        self._captured_at, self._captured_end = asked_at, end
+
+    def _closable(self, counter: StreamCounter, now: int) -> int:
+        """The last timestamp of a stream that may close: due, and no record on time can still come."""
+        rules = counter.stream.timeline
+        complete = timeline.last_overdue(rules, self._append_clock)
+        if self._captured_end is not None and self.position >= self._captured_end:
+            complete = max(complete, timeline.last_due(rules, self._captured_at))
+        return min(timeline.last_due(rules, now), complete)
+
+    @property
+    def dead_letters(self) -> int:
+        """The number of dead letters that wait for a transaction."""
+        return sum(len(letters) for letters in self._dead_letters.values())
+
+    def close(self, now: int) -> Batch | None:
+        """Close what may be closed, up to the size of one transaction; None if that is nothing.
+
+        Dead letters of the streams in the batch go along with it.
+        """
+        partials: list[Partial] = []
+        closed: set[str] = set()
+        size = 0
+        for name, counter in self.counters.items():
+            last = self._closable(counter, now)
+            while counter.next <= last and size < _BATCH_BYTES:
+                partial = counter.close()
+                partials.append(partial)
+                closed.add(name)
+                size += 200 + 12 * len(partial.columns)
+        return self._batch(partials, closed) if partials else None
+
+    def bury(self) -> Batch | None:
+        """The dead letters that wait, with states that record their verdicts; None if there are none."""
+        return self._batch([], set()) if self.dead_letters else None
+
+    def _batch(self, partials: list[Partial], closed: set[str]) -> Batch:
+        names = closed | {name for name, letters in self._dead_letters.items() if letters}
+        letters = tuple(letter for name in sorted(names) for letter in self._dead_letters[name])
+        for name in names:
+            self._dead_letters[name] = []
+        states = {name: self.counters[name].state_at(self.position) for name in sorted(names)}
+        return Batch(tuple(partials), letters, states)
+
+    def committed(self, batch: Batch) -> None:
+        """Take note that the batch is durable."""
+        for name, state in batch.states.items():
+            self.counters[name].resume_from(state)
+        self.resume = min(counter.resume for counter in self.counters.values())
+
+
+def _dead_letter(
+    stream: Stream,
+    chunk: Chunk,
+    offset: int,
+    append_time: int,
+    key: bytes | None,
+    value: bytes | None,
+    rejection: Rejection,
+) -> Outgoing:
+    headers = {
+        "eventveil.reason": rejection.reason.value,
+        "eventveil.detail": rejection.detail,
+        "eventveil.stream": stream.name,
+        "eventveil.topic": chunk.topic,
+        "eventveil.partition": str(chunk.partition),
+        "eventveil.offset": str(offset),
+        "eventveil.timestamp": str(append_time),
+    }
+    if len(key or b"") + len(value or b"") > _LARGEST_LETTER:
+        # It could never be written, and the partition would be stuck for ever behind one event.
+        key, value = None, None
+        headers["eventveil.detail"] += "; left out here for its size"
+    return Outgoing(
+        topic=stream.dead_letter,
+        key=key,
+        value=value,
+        headers=tuple((name, text.encode()) for name, text in headers.items()),
+    )

@@ -1,0 +1,266 @@
+"""Counting one stream in one source partition: place, bound, count, and close timestamp by timestamp.
+
+A pure state machine. Its durable state is small: the next timestamp to close, the resume offset (the first
+record that an open timestamp needs) and the judged offset (records below it have had their verdict). Counts
+of open timestamps live in memory and are rebuilt by reading again from the resume offset, silently below
+the judged offset.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from operators import timeline
+from operators.contributions import Contributions
+from operators.decode import Decoder, Event, Reason, Rejection
+from operators.errors import StateRefused
+from operators.partitioner import PARTITIONERS
+from operators.records import NO_APPEND_TIME
+from operators.topology.model import Stream
+
+STATE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CounterState:
+    """What the counting changelog holds for one stream and source partition.
+
+    ``instance`` is the identity that the stream got at its genesis. ``first`` is the first timestamp of the
+    stream, ``next`` the next one to close. ``resume`` and ``judged`` are offsets of the source partition.
+    """
+
+    instance: str
+    partition: int
+    first: int
+    next: int
+    resume: int
+    judged: int
+
+    def encode(self) -> bytes:
+        """JSON bytes of this state."""
+        return orjson.dumps({"version": STATE_VERSION, **asdict(self)})
+
+    @classmethod
+    def decode(cls, value: bytes, place: str) -> CounterState:
+        """Read a state back; ``place`` names it in the StateRefused that anything unexpected raises."""
+        fields = read_state(value, place)
+        try:
+            state = cls(**fields)
+        except TypeError as error:
+            raise unreadable(place, str(error)) from None
+        numbers = (state.partition, state.first, state.next, state.resume, state.judged)
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise unreadable(place, "an offset or timestamp is not a whole number")
+        if not (1 <= state.first <= state.next and state.resume <= state.judged):
+            raise unreadable(place, "its timestamps or offsets contradict each other")
+        return state
+
+
+def read_state(value: bytes, place: str) -> dict[str, Any]:
+    """The fields of a JSON state record of this version. Raises StateRefused for anything else."""
+    try:
+        fields = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise unreadable(place, str(error)) from None
+    if not isinstance(fields, dict):
+        raise unreadable(place, "it is not an object")
+    version = fields.pop("version", None)
+    if version != STATE_VERSION:
+        raise StateRefused(
+            place,
+            f"the state has version {version!r}, this program reads version {STATE_VERSION}",
+            "Run the version of Eventveil that wrote it",
+        )
+    return fields
+
+
+def unreadable(place: str, detail: str) -> StateRefused:
+    """The refusal of a state record that cannot be what this program wrote."""
+    return StateRefused(place, f"the state cannot be read: {detail}", "Restore the topic from a backup")
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The counts of one timestamp in one source partition, sparse: ``columns`` ascending, ``counts`` > 0."""
+
+    stream: str
+    timestamp: int
+    partition: int
+    instance: str
+    columns: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    def encode(self) -> bytes:
+        """JSON bytes, equal for equal partials."""
+        return orjson.dumps(
+            {
+                "stream": self.stream,
+                "timestamp": self.timestamp,
+                "partition": self.partition,
+                "instance": self.instance,
+                "columns": self.columns,
+                "counts": self.counts,
+            },
+            option=orjson.OPT_SERIALIZE_NUMPY,
+        )
+
+    @classmethod
+    def decode(cls, value: bytes, place: str) -> Partial:
+        """Read a partial back. Raises StateRefused, naming ``place``, if the bytes are none."""
+        try:
+            fields = orjson.loads(value)
+            columns = np.asarray(fields.pop("columns"), dtype=np.int64)
+            counts = np.asarray(fields.pop("counts"), dtype=np.int64)
+            partial: Partial | None = cls(**fields, columns=columns, counts=counts)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            partial = None
+        if (
+            partial is None
+            or type(partial.stream) is not str
+            or type(partial.timestamp) is not int
+            or type(partial.partition) is not int
+        ):
+            # No detail: it could quote exact counts.
+            remedy = "Find out who else writes to this topic and revoke the right"
+            raise StateRefused(place, "the record is no partial count", remedy)
+        return partial
+
+
+class _OpenTimestamp:
+    """What is known so far of a timestamp that is not closed."""
+
+    __slots__ = ("contributions", "counts", "first_offset")
+
+    def __init__(self, columns: int, bound: int, offset: int) -> None:
+        self.counts = np.zeros(columns, dtype=np.int64)
+        self.contributions = Contributions(bound)
+        self.first_offset = offset
+
+
+class StreamCounter:
+    """Counts one stream in one of ``partitions`` source partitions, from a durable state onwards."""
+
+    def __init__(self, stream: Stream, partitions: int, state: CounterState) -> None:
+        self.stream = stream
+        self.decoder = Decoder(stream.source, stream.counts)
+        self.next = state.next
+        #: What became of the records judged by this object: "counted", "bounded", "ignored" or a Reason.
+        self.outcomes: Counter[str] = Counter()
+        self._state = state
+        self._partitions = partitions
+        self._partition_of = PARTITIONERS[stream.source.partitioner]
+        self._open: dict[int, _OpenTimestamp] = {}
+
+    @property
+    def resume(self) -> int:
+        """The first offset that a successor would have to read."""
+        return self._state.resume
+
+    def judge(self, offset: int, append_time: int, document: Any) -> Rejection | None:
+        """Count one record, or say why it cannot count.
+
+        Records must come in offset order. A record that the bound or ``unknown: ignore`` leaves out is no
+        rejection. Below the judged offset the answer is always None: its dead letter is out already.
+        """
+        if offset < self._state.resume:
+            return None
+        verdict = self._verdict(append_time, document)
+        outcome = self._count(offset, verdict) if isinstance(verdict, _Placed) else verdict.reason.value
+        if offset < self._state.judged:
+            return None
+        self.outcomes[outcome] += 1
+        return verdict if isinstance(verdict, Rejection) else None
+
+    def _verdict(self, append_time: int, document: Any) -> _Placed | Rejection:
+        if isinstance(document, Rejection):
+            return document
+        if append_time == NO_APPEND_TIME:
+            return Rejection(Reason.NO_APPEND_TIME, "the topic does not stamp records with LogAppendTime")
+        event = self.decoder.decode(document)
+        if isinstance(event, Rejection):
+            return event
+        owner = self._partition_of(event.user, self._partitions)
+        if owner != self._state.partition:
+            return Rejection(
+                Reason.WRONG_PARTITION,
+                f"{self.stream.source.partitioner} of the user field gives partition {owner}",
+            )
+        return self._place(event, append_time)
+
+    def _place(self, event: Event, append_time: int) -> _Placed | Rejection:
+        rules = self.stream.timeline
+        if event.time > append_time + rules.max_ahead:
+            return Rejection(Reason.TOO_FAR_AHEAD, f"{event.time - append_time} ms ahead of the append time")
+        timestamp = timeline.timestamp_of(rules, event.time)
+        if timestamp < 1:
+            return Rejection(
+                Reason.BEFORE_ORIGIN, f"{timeline.format_rfc3339(event.time)} is before the origin"
+            )
+        if timestamp < self._state.first:
+            return Rejection(Reason.BEFORE_START, f"timestamp {timestamp} is before {self._state.first}")
+        deadline = timeline.deadline_of(rules, timestamp)
+        if append_time >= deadline:
+            return Rejection(
+                Reason.LATE, f"appended {append_time - deadline} ms after the deadline of {timestamp}"
+            )
+        if timestamp < self.next:
+            # On time by its append time, yet it became readable after the close: brokers' clocks or replicas
+            # lag by more than the declared clock skew.
+            return Rejection(Reason.AFTER_CLOSE, f"timestamp {timestamp} was closed before this was readable")
+        return _Placed(event, timestamp)
+
+    def _count(self, offset: int, placed: _Placed) -> str:
+        event = placed.event
+        if event.column is None:
+            return "ignored"
+        opened = self._open.get(placed.timestamp)
+        if opened is None:
+            columns = len(self.stream.counts.labels)
+            opened = _OpenTimestamp(columns, self.stream.counts.contributions, offset)
+            self._open[placed.timestamp] = opened
+        if not opened.contributions.admit(event.user):
+            return "bounded"
+        opened.counts[event.column] += 1
+        return "counted"
+
+    def close(self) -> Partial:
+        """Close the next timestamp and return its partial count, an empty one included."""
+        timestamp, self.next = self.next, self.next + 1
+        opened = self._open.pop(timestamp, None)
+        counts = np.zeros(0, dtype=np.int64) if opened is None else opened.counts
+        columns = np.flatnonzero(counts)
+        return Partial(
+            stream=self.stream.name,
+            timestamp=timestamp,
+            partition=self._state.partition,
+            instance=self._state.instance,
+            columns=columns,
+            counts=counts[columns],
+        )
+
+    def state_at(self, position: int) -> CounterState:
+        """The durable state once every record below ``position`` has been judged here."""
+        position = max(position, self._state.judged)
+        resume = min((opened.first_offset for opened in self._open.values()), default=position)
+        return replace(self._state, next=self.next, resume=resume, judged=position)
+
+    def resume_from(self, state: CounterState) -> None:
+        """Take ``state``, which is durable now, as the state that a successor would continue from."""
+        self._state = state
+
+    @property
+    def contributions(self) -> int:
+        """The number of (user, open timestamp) pairs held in memory."""
+        return sum(len(opened.contributions) for opened in self._open.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    event: Event
+    timestamp: int

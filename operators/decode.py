@@ -1,0 +1,179 @@
+"""From the bytes of a raw record to an event, or to the reason why it is none.
+
+Every verdict is a function of the record and the public topology alone (invariant I5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from operators.timeline import parse_rfc3339
+from operators.topology.model import Counts, Source
+
+_LONGEST_DETAIL = 200
+_TIME_LIMIT = 2**53
+
+
+class Reason(StrEnum):
+    """Why a record does not count. The values stand in the header ``eventveil.reason`` of dead letters."""
+
+    TOMBSTONE = "tombstone"
+    TOO_LARGE = "too-large"
+    NO_APPEND_TIME = "no-append-time"
+    NOT_JSON = "not-json"
+    MISSING_FIELD = "missing-field"
+    WRONG_TYPE = "wrong-type"
+    EMPTY_USER = "empty-user"
+    WRONG_PARTITION = "wrong-partition"
+    UNKNOWN_COLUMN = "unknown-column"
+    TIME_UNREADABLE = "time-unreadable"
+    BEFORE_ORIGIN = "before-origin"
+    BEFORE_START = "before-start"
+    TOO_FAR_AHEAD = "too-far-ahead"
+    LATE = "late"
+    AFTER_CLOSE = "after-close"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A verdict against a record: the reason and a detail for whoever mends the producer."""
+
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Who, where and when: ``user`` in canonical bytes, ``column`` an index, ``time`` in epoch ms.
+
+    ``column`` None: not a public column, and the topology says to ignore such events.
+    """
+
+    user: bytes
+    column: int | None
+    time: int
+
+
+def parse(value: bytes | None, max_bytes: int) -> Any | Rejection:
+    """The JSON document in ``value``, or a rejection. Numbers beyond 64 bits become floats."""
+    if value is None:
+        return Rejection(Reason.TOMBSTONE, "the record has no value")
+    if len(value) > max_bytes:
+        return Rejection(Reason.TOO_LARGE, f"{len(value)} bytes are more than {max_bytes}")
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        return Rejection(Reason.NOT_JSON, str(error)[:_LONGEST_DETAIL])
+
+
+def compile_pointer(pointer: str) -> Callable[[Any], Any]:
+    """A function that finds what a JSON pointer (RFC 6901) names; it raises LookupError or TypeError."""
+    tokens = [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
+
+    def find(document: Any) -> Any:
+        for token in tokens:
+            document = _step(document, token)
+        return document
+
+    return find
+
+
+def _step(document: Any, token: str) -> Any:
+    if isinstance(document, dict):
+        return document[token]
+    if isinstance(document, list) and token.isascii() and token.isdigit() and str(int(token)) == token:
+        return document[int(token)]
+    raise KeyError(token)
+
+
+class Decoder:
+    """Finds user, column and time of the events of one stream in documents that ``parse`` returned."""
+
+    def __init__(self, source: Source, counts: Counts) -> None:
+        self._source = source
+        self._find_user = compile_pointer(source.user)
+        self._find_column = compile_pointer(source.column)
+        self._find_time = compile_pointer(source.time)
+        self._index = {label: position for position, label in enumerate(counts.labels)}
+        self._counts = counts
+
+    def decode(self, document: Any) -> Event | Rejection:
+        """The event in a document, or the first thing that is wrong with it: user, then column, then time."""
+        user = self.user(document)
+        if isinstance(user, Rejection):
+            return user
+        column = self._column(document)
+        if isinstance(column, Rejection):
+            return column
+        time = self._time(document)
+        if isinstance(time, Rejection):
+            return time
+        return Event(user, column, time)
+
+    def user(self, document: Any) -> bytes | Rejection:
+        """The canonical bytes of the user field: UTF-8 of a string, decimal digits of an integer."""
+        try:
+            user = self._find_user(document)
+        except (LookupError, TypeError):
+            return _missing("user", self._source.user)
+        if self._source.user_type == "integer":
+            if type(user) is not int:
+                return _wrong_type("user", self._source.user, "an integer", user)
+            return b"%d" % user
+        if type(user) is not str:
+            return _wrong_type("user", self._source.user, "a string", user)
+        if not user:
+            return Rejection(Reason.EMPTY_USER, f"the user at {self._source.user} is empty")
+        return user.encode()
+
+    def _column(self, document: Any) -> int | Rejection | None:
+        pointer = self._source.column
+        try:
+            value = self._find_column(document)
+        except (LookupError, TypeError):
+            return _missing("column", pointer)
+        if self._counts.column_type == "integer":
+            if type(value) is not int:
+                return _wrong_type("column", pointer, "an integer", value)
+        elif type(value) is not str:
+            return _wrong_type("column", pointer, "a string", value)
+        index = self._index.get(str(value))
+        if index is not None:
+            return index
+        if self._counts.unknown == "dead-letter":
+            return Rejection(
+                Reason.UNKNOWN_COLUMN, f"{str(value)[:_LONGEST_DETAIL]!r} is not a public column"
+            )
+        return self._counts.unknown_column
+
+    def _time(self, document: Any) -> int | Rejection:
+        pointer = self._source.time
+        try:
+            value = self._find_time(document)
+        except (LookupError, TypeError):
+            return _missing("time", pointer)
+        if type(value) is int:
+            if abs(value) >= _TIME_LIMIT:
+                return Rejection(Reason.TIME_UNREADABLE, f"{value} is no time in epoch milliseconds")
+            return value
+        if type(value) is not str:
+            return _wrong_type("time", pointer, "epoch milliseconds or an RFC 3339 string", value)
+        try:
+            return parse_rfc3339(value)
+        except ValueError as error:
+            return Rejection(Reason.TIME_UNREADABLE, f"{value[:_LONGEST_DETAIL]!r}: {error}")
+
+
+def _missing(field: str, pointer: str) -> Rejection:
+    return Rejection(Reason.MISSING_FIELD, f"no {field} at {pointer}")
+
+
+def _wrong_type(field: str, pointer: str, expected: str, found: Any) -> Rejection:
+    return Rejection(
+        Reason.WRONG_TYPE, f"the {field} at {pointer} should be {expected}, not {type(found).__name__}"
+    )

@@ -1,0 +1,23 @@
+"""The errors of Eventveil: what is wrong, where, and the remedy."""
+
+from __future__ import annotations
+
+
+class EventveilError(Exception):
+    """Base of every error that Eventveil raises on purpose."""
+
+
+class StateRefused(EventveilError):
+    """State or surroundings leave a doubt whether a release would keep the guarantee (invariant I6).
+
+    ``place`` names the topic, partition, stream or setting; ``remedy`` says what the operator of the
+    pipeline can do. Whoever raises it releases nothing.
+    """
+
+    def __init__(self, place: str, what: str, remedy: str) -> None:
+        super().__init__(f"{place}: {what}. {remedy}")
+        self.place, self.what, self.remedy = place, what, remedy
+
+
+class BudgetExceeded(EventveilError):
+    """A spend was refused because it would lift some window above epsilon."""

@@ -1,0 +1,47 @@
+"""What travels: a chunk of consecutive records of one raw partition, and a record to be written.
+
+A chunk is columnar, so that decoding and counting can work on whole columns and a faster fetcher can fill
+it without one object per record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: The largest record that Eventveil writes or reads: budget state and releases of 100,000 named columns fit.
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+#: The append time of a record whose topic does not stamp records with LogAppendTime.
+NO_APPEND_TIME = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Records of one partition in offset order; the four sequences have equal length.
+
+    ``append_times`` are broker times in epoch milliseconds, or NO_APPEND_TIME. ``start`` is the position
+    before the chunk and ``next_offset`` the one after it: past its last record and past the control markers,
+    aborted and compacted records that follow. A chunk without records reports a position alone.
+    ``generation`` tells the chunks of one take-over of the partitions from those of the next.
+    """
+
+    topic: str
+    partition: int
+    generation: int
+    start: int
+    offsets: Sequence[int]
+    append_times: Sequence[int]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record to be written. ``partition`` None lets the key choose."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()

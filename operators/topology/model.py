@@ -1,0 +1,185 @@
+"""The topology as the rest of the program sees it: validated, typed, frozen.
+
+Times are integers in milliseconds since the Unix epoch, durations integers in milliseconds, epsilon an
+exact rational. Nothing here reads a file; see ``operators.topology.load``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal
+
+Adjacency = Literal["add-remove", "substitute"]
+Partitioner = Literal["murmur2", "crc32"]
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Connection security, written once and translated for librdkafka and for aiokafka."""
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """Where the brokers are: ``bootstrap`` is a comma separated list of host:port."""
+
+    bootstrap: str
+    security: Security = Security()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """Settings of the topics that Eventveil creates.
+
+    ``partitions`` is for sources it is told to create; ``partials`` is the number of partitions of the
+    partials topic, the ledger and the ledger changelog.
+    """
+
+    replication: int = 3
+    min_insync: int = 2
+    partitions: int = 12
+    partials: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A raw topic and where its events hold user, column and time (JSON pointers, RFC 6901).
+
+    ``population`` names the people whose events these are: the budget adds up over streams that share it.
+    """
+
+    topic: str
+    user: str
+    column: str
+    time: str
+    format: Literal["json"] = "json"
+    user_type: Literal["string", "integer"] = "string"
+    partitioner: Partitioner = "murmur2"
+    max_bytes: int = 1_048_576
+    population: str = "users"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Timestamp t >= 1 covers [origin + (t-1) interval, origin + t interval).
+
+    Its deadline is its end plus ``lateness``. ``start`` is the requested first instant; None means the
+    moment at which the topics are created.
+    """
+
+    interval: int
+    origin: int
+    lateness: int = 0
+    max_ahead: int = 0
+    clock_skew: int = 1000
+    start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The public columns and the contribution bound per user and timestamp.
+
+    ``labels`` are the column names in order. ``column_type`` is the JSON type of the column field.
+    ``unknown`` says what becomes of an event whose column is not listed: ``"dead-letter"``, ``"ignore"``,
+    or ``"column"`` with ``unknown_column`` the index of the column that takes it.
+    """
+
+    labels: tuple[str, ...]
+    column_type: Literal["string", "integer"] = "string"
+    contributions: int = 1
+    unknown: Literal["dead-letter", "ignore", "column"] = "dead-letter"
+    unknown_column: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MechanismSettings:
+    """What kind of mechanism, its epsilon (exact; ``epsilon_text`` as written), window and options."""
+
+    kind: str
+    epsilon: Fraction
+    epsilon_text: str
+    window: int
+    adjacency: Adjacency = "add-remove"
+    options: Mapping[str, Fraction] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """The topic of sanitized counts; ``counts`` chooses a name-to-count object or a plain array."""
+
+    topic: str
+    counts: Literal["object", "array"] = "object"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One stream of sanitized counts. ``dead_letter`` is a topic name."""
+
+    name: str
+    source: Source
+    timeline: Timeline
+    counts: Counts
+    mechanism: MechanismSettings
+    sink: Sink
+    dead_letter: str
+
+    @property
+    def sensitivity(self) -> int:
+        """L1 change of one timestamp's counts between neighbours: contributions, doubled for substitute."""
+        return self.counts.contributions * (2 if self.mechanism.adjacency == "substitute" else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A cap: over any ``span`` (ms) the streams of ``population`` cost at most ``epsilon`` together."""
+
+    epsilon: Fraction
+    span: int
+    population: str = "users"
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A whole topology file; ``streams`` in the order of the file."""
+
+    path: str
+    version: int
+    name: str
+    kafka: Kafka
+    topics: TopicSettings
+    streams: tuple[Stream, ...]
+    budget: Budget | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The source topics, each once, in the order of the file."""
+        return tuple(dict.fromkeys(stream.source.topic for stream in self.streams))
+
+    @property
+    def counting_changelog(self) -> str:
+        """Compacted; one partition per (source topic, partition), sources in the order of ``sources``."""
+        return f"{self.name}-counting-changelog"
+
+    @property
+    def partials(self) -> str:
+        """Partial counts per (stream, timestamp, source partition)."""
+        return f"{self.name}-partials"
+
+    @property
+    def ledger_changelog(self) -> str:
+        """Compacted; budget state and undelivered releases per stream."""
+        return f"{self.name}-ledger-changelog"
+
+    @property
+    def ledger(self) -> str:
+        """Append-only, kept for ever: one entry per release."""
+        return f"{self.name}-ledger"
