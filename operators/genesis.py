@@ -1,0 +1,112 @@
+"""The genesis of a stream: the record that says what its state was made for, and from where it starts.
+
+``eventveil topics --create`` writes one to every changelog partition that will hold state of the stream; the
+worker starts no stream without it, nor one whose topology says something else by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+
+from operators.counting import CounterState, read_state, unreadable
+from operators.errors import StateRefused
+from operators.sanitizing import ReleaseState
+
+
+@dataclass(frozen=True, slots=True)
+class Genesis:
+    """What a changelog partition knows of a stream before any state.
+
+    ``instance`` is drawn at random once per stream and stands in every state and partial. ``fields`` are the
+    facts behind the fingerprint (``operators.topology.fingerprint_fields``). ``topic`` and ``topic_id`` name
+    the topic whose ``partition`` is read, and ``resume`` the offset to begin at. ``first`` is the stream's
+    first timestamp.
+    """
+
+    stream: str
+    instance: str
+    fields: Mapping[str, Any]
+    topic: str
+    topic_id: str
+    partition: int
+    first: int
+    resume: int
+
+    @staticmethod
+    def key(stream: str) -> bytes:
+        """The key of the genesis record; no stream name holds a slash."""
+        return b"genesis/" + stream.encode()
+
+    def encode(self) -> bytes:
+        """JSON bytes of this record."""
+        return orjson.dumps({"version": 1, **asdict(self)})
+
+    @classmethod
+    def find(cls, table: Mapping[bytes, bytes], stream: str, place: str) -> Genesis:
+        """The genesis of a stream in a changelog partition. Raises StateRefused if there is none."""
+        value = table.get(cls.key(stream))
+        if value is None:
+            raise StateRefused(
+                place,
+                f"there is no genesis record of stream {stream}",
+                "Run `eventveil topics --create`; if the stream has run before, its state is lost: "
+                "restore the topic, or give the stream a new name",
+            )
+        try:
+            return cls(**read_state(value, place))
+        except TypeError as error:
+            raise unreadable(place, str(error)) from None
+
+    def check(self, fields: Mapping[str, Any], topic: str, topic_id: str, partition: int, place: str) -> None:
+        """Raise StateRefused if the topology or the topic is not what the state was made for."""
+        for name in sorted({*self.fields, *fields}):
+            if self.fields.get(name) != fields.get(name):
+                raise StateRefused(
+                    f"{place}, stream {self.stream}",
+                    f"{name} was {self.fields.get(name)!r} and is {fields.get(name)!r} now",
+                    "Put it back, or give the stream a new name (whose epsilon adds up)",
+                )
+        if (self.topic, self.partition) != (topic, partition):
+            raise StateRefused(
+                place,
+                f"it holds the state of {self.topic}, partition {self.partition}, not of {topic}, {partition}",
+                "Keep the order of the sources in the file and append new ones at its end",
+            )
+        if self.topic_id != topic_id:
+            raise StateRefused(
+                place,
+                f"topic {topic} was deleted and created again since the stream began",
+                "Its offsets mean nothing any more: give the stream a new name (whose epsilon adds up)",
+            )
+
+    def counter_state(self, table: Mapping[bytes, bytes], place: str) -> CounterState:
+        """The counting state in a changelog partition, the initial one if nothing was closed yet."""
+        value = table.get(self.stream.encode())
+        if value is None:
+            return CounterState(
+                self.instance, self.partition, self.first, self.first, self.resume, self.resume
+            )
+        state = CounterState.decode(value, place)
+        self._same_life(state.instance, state.first, place)
+        return state
+
+    def release_state(self, table: Mapping[bytes, bytes], place: str) -> ReleaseState:
+        """The budget state in a changelog partition, the initial one if nothing was released yet."""
+        value = table.get(self.stream.encode())
+        if value is None:
+            return ReleaseState(self.instance, self.first, self.first, self.resume)
+        state = ReleaseState.decode(value, place)
+        self._same_life(state.instance, state.first, place)
+        return state
+
+    def _same_life(self, instance: str, first: int, place: str) -> None:
+        if (instance, first) != (self.instance, self.first):
+            raise StateRefused(
+                place,
+                f"the state of stream {self.stream} does not belong to its genesis",
+                "Restore the topic from a backup, or give the stream a new name",
+            )

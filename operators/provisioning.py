@@ -1,0 +1,243 @@
+"""The topics that a topology needs, with the settings that its guarantees rest on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from operators.mechanisms.base import RELEASE_LIMIT
+from operators.records import MAX_MESSAGE_BYTES
+from operators.topology.model import Stream, Topology
+
+_HOUR, _DAY = 3_600_000, 86_400_000
+_UNLIMITED = -1
+
+Rule = Literal["equal", "at-least"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A topic setting and why it must be so; for ``at-least``, -1 stands for unlimited."""
+
+    name: str
+    value: str
+    rule: Rule
+    reason: str
+
+    def holds(self, found: str | None) -> bool:
+        """Whether a topic with the value ``found`` will do."""
+        if found is None:
+            return False
+        if self.rule == "equal":
+            return found == self.value
+        if int(found) == _UNLIMITED:
+            return True
+        return int(self.value) != _UNLIMITED and int(found) >= int(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic: its role, how many partitions it must have (None: any number), its settings.
+
+    ``partitions`` is what it is created with. ``required`` is checked, ``advised`` only used on creation.
+    """
+
+    name: str
+    role: str
+    partitions: int
+    exact_partitions: bool
+    required: tuple[Setting, ...]
+    advised: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the topic is somebody else's: raw events."""
+        return self.role == "source"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings to create it with."""
+        return {**self.advised, **{setting.name: setting.value for setting in self.required}}
+
+    def mistakes(self, partitions: int, settings: Mapping[str, str]) -> list[str]:
+        """What is wrong with the topic as it is, each with how to mend it."""
+        found = [
+            f"topic {self.name} ({self.role}): {setting.name} is {settings.get(setting.name)}, it should be "
+            f"{'at least ' if setting.rule == 'at-least' else ''}{setting.value}: {setting.reason}. "
+            f"Mend it: kafka-configs.sh --alter --topic {self.name} "
+            f"--add-config {setting.name}={setting.value}"
+            for setting in self.required
+            if not setting.holds(settings.get(setting.name))
+        ]
+        if self.exact_partitions and partitions != self.partitions:
+            found.append(
+                f"topic {self.name} ({self.role}): it has {partitions} partitions, it should have "
+                f"{self.partitions}. If nothing has been released yet, delete and create it; if not, put the "
+                "number of partitions of the sources, or topics.partials, back"
+            )
+        return found
+
+
+def plan_topics(topology: Topology, source_partitions: Mapping[str, int]) -> list[TopicPlan]:
+    """All topics of a topology; ``source_partitions`` are the real ones of the sources that exist."""
+    settings = topology.topics
+    counted = sum(source_partitions.get(source, settings.partitions) for source in topology.sources)
+    partials = settings.partials
+    return [
+        *(_source(topology, source) for source in topology.sources),
+        TopicPlan(
+            topology.counting_changelog,
+            "counting changelog",
+            counted,
+            True,
+            (*_compacted(topology),),
+            _COMPACTION,
+        ),
+        TopicPlan(topology.partials, "partials", partials, True, (*_kept_partials(topology),)),
+        TopicPlan(
+            topology.ledger_changelog,
+            "ledger changelog",
+            partials,
+            True,
+            (*_compacted(topology),),
+            _COMPACTION,
+        ),
+        TopicPlan(topology.ledger, "ledger", partials, True, (*_kept_for_ever(topology),)),
+        *(_sink(topology, stream) for stream in topology.streams),
+        *(_dead_letter(topology, name) for name in sorted({one.dead_letter for one in topology.streams})),
+    ]
+
+
+#: Small segments, so that compaction happens at all and a take-over reads little.
+_COMPACTION = {
+    "segment.ms": str(_HOUR // 6),
+    "segment.bytes": str(32 * 1024 * 1024),
+    "min.cleanable.dirty.ratio": "0.1",
+    "max.compaction.lag.ms": str(_HOUR),
+}
+_APPEND_TIME = Setting(
+    "message.timestamp.type",
+    "LogAppendTime",
+    "equal",
+    "whether an event is late is decided by the broker's time",
+)
+
+
+def _durable(topology: Topology) -> tuple[Setting, ...]:
+    return (
+        Setting(
+            "min.insync.replicas",
+            str(topology.topics.min_insync),
+            "at-least",
+            "a spend that only one broker knows can be lost",
+        ),
+        Setting(
+            "unclean.leader.election.enable", "false", "equal", "it may rewind the budget that has been spent"
+        ),
+        Setting(
+            "max.message.bytes", str(MAX_MESSAGE_BYTES), "at-least", "the state of a wide stream has to fit"
+        ),
+    )
+
+
+def _compacted(topology: Topology) -> tuple[Setting, ...]:
+    return (
+        Setting("cleanup.policy", "compact", "equal", "it holds the state; deletion would lose it"),
+        *_durable(topology),
+    )
+
+
+def _kept_partials(topology: Topology) -> tuple[Setting, ...]:
+    longest = max(stream.timeline.interval + stream.timeline.lateness for stream in topology.streams)
+    return (
+        Setting(
+            "cleanup.policy", "delete", "equal", "compaction would merge the partials of different times"
+        ),
+        Setting(
+            "retention.ms", str(max(7 * _DAY, 10 * longest)), "at-least", "partials must outlive an outage"
+        ),
+        *_durable(topology),
+    )
+
+
+def _kept_for_ever(topology: Topology) -> tuple[Setting, ...]:
+    return (
+        Setting("cleanup.policy", "delete", "equal", "compaction would remove entries of the audit"),
+        Setting("retention.ms", "-1", "at-least", "the audit needs every entry"),
+        Setting("retention.bytes", "-1", "at-least", "the audit needs every entry"),
+        *_durable(topology),
+    )
+
+
+def _source(topology: Topology, source: str) -> TopicPlan:
+    timelines = [stream.timeline for stream in topology.streams if stream.source.topic == source]
+    longest = max(line.interval + line.lateness + line.max_ahead + line.clock_skew for line in timelines)
+    required = (
+        _APPEND_TIME,
+        Setting("cleanup.policy", "delete", "equal", "compaction would remove earlier events of a user"),
+        Setting(
+            "retention.ms",
+            str(2 * longest),
+            "at-least",
+            "events of a timestamp that is open must survive a restart (interval, lateness and more)",
+        ),
+    )
+    return TopicPlan(
+        source,
+        "source",
+        topology.topics.partitions,
+        False,
+        required,
+        {
+            "retention.ms": str(max(7 * _DAY, 2 * longest)),
+            "min.insync.replicas": str(topology.topics.min_insync),
+        },
+    )
+
+
+def _sink(topology: Topology, stream: Stream) -> TopicPlan:
+    required = (
+        Setting(
+            "max.message.bytes",
+            str(largest_release(stream)),
+            "at-least",
+            "a release that is charged must fit, or the stream is stuck",
+        ),
+    )
+    return TopicPlan(
+        stream.sink.topic,
+        "sink",
+        1,
+        False,
+        required,
+        {
+            "message.timestamp.type": "LogAppendTime",
+            "min.insync.replicas": str(topology.topics.min_insync),
+            "unclean.leader.election.enable": "false",
+        },
+    )
+
+
+def _dead_letter(topology: Topology, name: str) -> TopicPlan:
+    required = (
+        Setting(
+            "max.message.bytes",
+            str(MAX_MESSAGE_BYTES),
+            "at-least",
+            "a dead letter that does not fit blocks its partition",
+        ),
+    )
+    return TopicPlan(
+        name, "dead letters", 1, False, required, {"min.insync.replicas": str(topology.topics.min_insync)}
+    )
+
+
+def largest_release(stream: Stream) -> int:
+    """An upper bound of the bytes of a record batch with one release of a stream."""
+    digits = len(str(-RELEASE_LIMIT)) + 1
+    names = 0
+    if stream.sink.counts == "object":
+        # A character takes at most 6 bytes in JSON; quotes and a colon come with each name.
+        names = sum(6 * len(label) + 3 for label in stream.counts.labels)
+    return max(1_048_588, names + digits * len(stream.counts.labels) + 4096)

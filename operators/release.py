@@ -1,0 +1,71 @@
+"""The public record of a release and its entry in the ledger, byte by byte.
+
+Both are encoded once, when the release is decided; every later emission copies the bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import orjson
+
+from operators.mechanisms.base import Release
+from operators.timeline import format_rfc3339, start_of
+from operators.topology import columns_digest
+from operators.topology.model import Stream
+
+_LEDGER_FIELDS = (
+    "stream", "timestamp", "fresh", "mechanism", "epsilon", "window", "units", "spent", "window_spent",
+)  # fmt: skip
+
+
+def release_record(
+    stream: Stream, timestamp: int, release: Release, units: int, *, seeded: bool = False
+) -> bytes:
+    """The sink record (schemas/release.schema.json). ``seeded`` marks a replay with predictable noise."""
+    record: dict[str, Any] = {
+        "stream": stream.name,
+        "timestamp": timestamp,
+        "start": format_rfc3339(start_of(stream.timeline, timestamp)),
+        "end": format_rfc3339(start_of(stream.timeline, timestamp + 1)),
+        **_counts(stream, release),
+        "fresh": release.fresh,
+        **_charge(stream, release, units),
+    }
+    if seeded:
+        record["seeded"] = True
+    return orjson.dumps(record)
+
+
+def ledger_entry(record: bytes, instance: str) -> bytes:
+    """The immutable ledger entry (schemas/ledger-entry.schema.json) of a release published as ``record``.
+
+    It holds what the release says of itself, its counts replaced by the digest of the whole record.
+    """
+    fields = orjson.loads(record)
+    entry = {name: fields[name] for name in _LEDGER_FIELDS}
+    return orjson.dumps({**entry, "digest": digest(record), "instance": instance})
+
+
+def digest(record: bytes) -> str:
+    """The SHA-256 of a release record, in hexadecimal."""
+    return hashlib.sha256(record).hexdigest()
+
+
+def _counts(stream: Stream, release: Release) -> dict[str, Any]:
+    values = release.counts.tolist()
+    if stream.sink.counts == "array":
+        return {"counts": values, "columns_digest": columns_digest(stream.counts.labels)}
+    return {"counts": dict(zip(stream.counts.labels, values, strict=True))}
+
+
+def _charge(stream: Stream, release: Release, units: int) -> dict[str, Any]:
+    return {
+        "mechanism": stream.mechanism.kind,
+        "epsilon": stream.mechanism.epsilon_text,
+        "window": stream.mechanism.window,
+        "units": units,
+        "spent": {"test": release.test, "publish": release.publish},
+        "window_spent": release.window_spent,
+    }

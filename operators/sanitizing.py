@@ -1,0 +1,179 @@
+"""Sanitizing one partition of the partials topic: merge, step the mechanism, decide; then publish.
+
+Pure: it answers with the records of transaction A (decide and charge) and, once that is durable, with those
+of transaction B (publish). What B publishes are the very bytes that A decided. A writes to the private
+changelog only: were it aborted, its records would stay readable, and the retry draws again. So the entry in
+the public ledger goes out with B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+import orjson
+
+from operators.counting import STATE_VERSION, Partial, read_state, unreadable
+from operators.mechanisms.base import Mechanism
+from operators.merging import Merger
+from operators.records import Chunk, Outgoing
+from operators.release import ledger_entry, release_record
+from operators.topology.model import Stream
+
+#: A transaction carries at most about this many bytes of releases.
+_BATCH_BYTES = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseState:
+    """What the ledger changelog holds for one stream.
+
+    ``next`` is the next timestamp to release, ``resume`` the first offset of the partials partition that it
+    needs. ``mechanism`` is the mechanism's snapshot as JSON text, None before its first step. ``pending`` are
+    release records that are decided and charged but perhaps not published yet, in order; the last one is that
+    of timestamp ``next - 1``.
+    """
+
+    instance: str
+    first: int
+    next: int
+    resume: int
+    mechanism: str | None = None
+    pending: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        """JSON bytes of this state."""
+        return orjson.dumps({"version": STATE_VERSION, **asdict(self)})
+
+    @classmethod
+    def decode(cls, value: bytes, place: str) -> ReleaseState:
+        """Read a state back; ``place`` names it in the StateRefused that anything unexpected raises."""
+        fields = read_state(value, place)
+        try:
+            state = cls(**{**fields, "pending": tuple(fields["pending"])})
+        except (KeyError, TypeError) as error:
+            raise unreadable(place, str(error)) from None
+        if not all(type(number) is int for number in (state.first, state.next, state.resume)):
+            raise unreadable(place, "an offset or timestamp is not a whole number")
+        if not (1 <= state.first <= state.next and state.resume >= 0):
+            raise unreadable(place, "its timestamps contradict each other")
+        if (state.next > state.first) != isinstance(state.mechanism, str):
+            raise unreadable(place, "the budget state does not belong to its timestamps")
+        if not all(isinstance(record, str) for record in state.pending):
+            raise unreadable(place, "a pending release is no text")
+        return state
+
+
+class StreamSanitizer:
+    """One stream: its table of partials, its mechanism, its state."""
+
+    def __init__(self, stream: Stream, partitions: int, mechanism: Mechanism, state: ReleaseState) -> None:
+        self.stream = stream
+        self.state = state
+        self.merger = Merger(stream.name, len(stream.counts.labels), partitions, state.instance, state.next)
+        self._mechanism = mechanism
+        if state.mechanism is not None:
+            try:
+                mechanism.restore(state.mechanism.encode())
+            except ValueError as error:
+                raise unreadable(f"budget state of stream {stream.name}", str(error)) from None
+
+    def decide(self) -> None:
+        """Release the next timestamp, which must be complete: from now on it is pending."""
+        timestamp = self.state.next
+        release = self._mechanism.step(self.merger.take())
+        units = self._mechanism.units
+        record = release_record(self.stream, timestamp, release, units)
+        self.state = replace(
+            self.state,
+            next=timestamp + 1,
+            mechanism=self._mechanism.snapshot().decode(),
+            pending=(*self.state.pending, record.decode()),
+        )
+
+    def resume_from(self, position: int) -> None:
+        """Record where a successor resumes, given that everything below ``position`` has been merged."""
+        held = self.merger.first_offset
+        self.state = replace(self.state, resume=position if held is None else held)
+
+    def published(self) -> None:
+        """Take note that the pending releases are durable in the sink."""
+        self.state = replace(self.state, pending=())
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Where the records of a transaction go: one partition of the ledger and of its changelog."""
+
+    ledger: str
+    changelog: str
+    partition: int
+
+
+class PartitionSanitizer:
+    """The streams of one partition of the partials topic, from their durable states onwards."""
+
+    def __init__(self, topics: Topics, sanitizers: Mapping[str, StreamSanitizer]) -> None:
+        self._topics = topics
+        self.sanitizers = sanitizers
+        self.resume = min(sanitizer.state.resume for sanitizer in sanitizers.values())
+        self.position = self.resume
+
+    def observe(self, chunk: Chunk) -> None:
+        """Merge the partials of a chunk.
+
+        Raises StateRefused for a record that should not be there, ValueError if records between the position
+        and the chunk are missing.
+        """
+        if chunk.start > self.position:
+            raise ValueError(f"the chunk starts at {chunk.start}, the position is {self.position}")
+        for offset, value in zip(chunk.offsets, chunk.values, strict=True):
+            if offset < self.position:
+                continue
+            place = f"{chunk.topic}, partition {chunk.partition}, offset {offset}"
+            partial = Partial.decode(value or b"", place)
+            sanitizer = self.sanitizers.get(partial.stream)
+            if sanitizer is not None:
+                sanitizer.merger.add(partial, value or b"", offset)
+        self.position = max(self.position, chunk.next_offset)
+
+    def decide(self) -> list[Outgoing]:
+        """Transaction A: what is complete is released, charged and durable, nothing is public.
+
+        Empty if no timestamp is complete. More may be complete than one transaction holds.
+        """
+        size = 0
+        for sanitizer in self.sanitizers.values():
+            while sanitizer.merger.complete() and size < _BATCH_BYTES:
+                sanitizer.decide()
+                size += len(sanitizer.state.pending[-1])
+        for _, sanitizer in self._pending():
+            sanitizer.resume_from(self.position)
+        return [self._state(name, sanitizer.state) for name, sanitizer in self._pending()]
+
+    def publish(self) -> list[Outgoing]:
+        """Transaction B: charges and releases become public as they are, and are pending no longer.
+
+        Empty if nothing is pending.
+        """
+        records: list[Outgoing] = []
+        for name, sanitizer in self._pending():
+            for pending in sanitizer.state.pending:
+                record = pending.encode()
+                entry = ledger_entry(record, sanitizer.state.instance)
+                records.append(Outgoing(self._topics.ledger, entry, name.encode(), self._topics.partition))
+                records.append(Outgoing(sanitizer.stream.sink.topic, record, name.encode()))
+            records.append(self._state(name, replace(sanitizer.state, pending=())))
+        return records
+
+    def published(self) -> None:
+        """Take note that transaction B is durable."""
+        for _, sanitizer in self._pending():
+            sanitizer.published()
+        self.resume = min(sanitizer.state.resume for sanitizer in self.sanitizers.values())
+
+    def _pending(self) -> list[tuple[str, StreamSanitizer]]:
+        return [(name, one) for name, one in self.sanitizers.items() if one.state.pending]
+
+    def _state(self, name: str, state: ReleaseState) -> Outgoing:
+        return Outgoing(self._topics.changelog, state.encode(), name.encode(), self._topics.partition)
