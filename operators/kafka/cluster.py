@@ -1,0 +1,132 @@
+"""What the cluster says of its topics: ids, partitions, settings, offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from operators.errors import StateRefused
+from operators.kafka.settings import librdkafka
+from operators.topology.model import Kafka
+
+_TIMEOUT_SECONDS = 30.0
+_PASSING = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic of the cluster; ``id`` changes when it is deleted and created again."""
+
+    name: str
+    id: str
+    partitions: int
+
+
+class Cluster:
+    """A thin, blocking view on one cluster. Broker errors are KafkaException."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._admin = AdminClient({**librdkafka(kafka), "socket.timeout.ms": int(_TIMEOUT_SECONDS * 1000)})
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Those of the named topics that exist."""
+        found: dict[str, Topic] = {}
+        if not names:
+            return found
+        futures = self._admin.describe_topics(
+            TopicCollection(sorted(names)), request_timeout=_TIMEOUT_SECONDS
+        )
+        for name, future in futures.items():
+            try:
+                description = future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+            else:
+                found[name] = Topic(name, str(description.topic_id), len(description.partitions))
+        return found
+
+    def topic(self, name: str) -> Topic:
+        """A topic that must exist. Raises StateRefused."""
+        topic = self.topics([name]).get(name)
+        if topic is None:
+            raise StateRefused(
+                f"topic {name}", "it does not exist", "Run `eventveil topics` to see what to do"
+            )
+        return topic
+
+    def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The settings of existing topics, broker defaults included."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        answers = self._admin.describe_configs(resources, request_timeout=_TIMEOUT_SECONDS)
+        return {
+            resource.name: {name: entry.value for name, entry in future.result().items()}
+            for resource, future in answers.items()
+        }
+
+    def create(self, topics: Iterable[NewTopic]) -> None:
+        """Create topics and wait until the cluster shows them; one that exists already is an error."""
+        futures = self._admin.create_topics(list(topics), operation_timeout=_TIMEOUT_SECONDS)
+        for future in futures.values():
+            future.result()
+        give_up = time.monotonic() + _TIMEOUT_SECONDS
+        while len(self.topics(futures)) < len(futures) and time.monotonic() < give_up:
+            time.sleep(0.1)
+
+    def first_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The first offset that each partition still has."""
+        return self._offsets({place: OffsetSpec.earliest() for place in places})
+
+    def end_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The high watermark of each partition: records of open transactions lie below it too."""
+        return self._offsets({place: OffsetSpec.latest() for place in places})
+
+    def offsets_at(self, places: Iterable[tuple[str, int]], time: int) -> dict[tuple[str, int], int]:
+        """The first offset whose record has a timestamp of at least ``time``; the end if there is none."""
+        places = list(places)
+        ends = self.end_offsets(places)
+        found = self._offsets({place: OffsetSpec.for_timestamp(time) for place in places})
+        return {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
+
+    def _offsets(self, wanted: dict[tuple[str, int], OffsetSpec]) -> dict[tuple[str, int], int]:
+        request = {TopicPartition(*place): spec for place, spec in wanted.items()}
+        give_up = time.monotonic() + _TIMEOUT_SECONDS
+        while request:
+            answers = self._admin.list_offsets(
+                request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_TIMEOUT_SECONDS
+            )
+            try:
+                return {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
+            except KafkaException as error:
+                # Right after a topic was created, or while a leader moves, a broker may not know it leads.
+                if error.args[0].code() not in _PASSING or time.monotonic() > give_up:
+                    raise
+                time.sleep(0.2)
+        return {}
+
+    def group_members(self, group: str) -> int:
+        """How many members a consumer group has now; 0 if there is no such group."""
+        for future in self._admin.describe_consumer_groups([group]).values():
+            try:
+                return len(future.result().members)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise
+        return 0

@@ -1,0 +1,170 @@
+"""A table with one writer: its changelog partition is written by one fenced transactional producer only.
+
+Fence first, read after: whoever takes over shuts the former owner out, so that what is then read to the end
+is all there will ever be. After any error the object is dead; the truth is in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from operators.errors import EventveilError
+from operators.kafka.reading import read_table
+from operators.kafka.settings import librdkafka
+from operators.records import MAX_MESSAGE_BYTES, Outgoing
+from operators.topology.model import Kafka
+
+_TIMEOUT_SECONDS = 30.0
+_TRANSACTION_SECONDS = 20.0
+_FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
+
+#: Called with the name of each step of the protocol. The product's own does nothing.
+FaultHook = Callable[[str], None]
+
+
+def no_fault(_: str) -> None:
+    """The fault hook of a real worker."""
+
+
+class TransactionFailed(EventveilError):
+    """A transaction did not commit, or nobody knows whether it did. ``fenced``: a newer owner exists."""
+
+    def __init__(self, owner: str, error: KafkaError) -> None:
+        super().__init__(f"{owner}: transaction failed: {error.name()}: {error.str()}")
+        self.fenced = error.code() in _FENCED
+
+
+class OwnerClosed(EventveilError):
+    """The partition was given up in this process; whoever owns it now derives everything from the log."""
+
+
+def transactional_producer(kafka: Kafka, transactional_id: str) -> Producer:
+    """A producer whose ``init_transactions`` is still to be called."""
+    return Producer(
+        {
+            **librdkafka(kafka),
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": int(_TRANSACTION_SECONDS * 1000),
+            "message.timeout.ms": int(_TRANSACTION_SECONDS * 1000) - 1000,
+            "partitioner": "murmur2_random",
+            "compression.type": "lz4",
+            "linger.ms": 2,
+            "message.max.bytes": MAX_MESSAGE_BYTES,
+            "queue.buffering.max.kbytes": 65_536,
+        }
+    )
+
+
+def write_once(kafka: Kafka, owner: str, records: Sequence[Outgoing]) -> None:
+    """Write records in one transaction of their own; nothing at all without records."""
+    if records:
+        table = FencedTable(kafka, owner, "", 0)
+        table.fence()
+        table.transact("write", records)
+
+
+class FencedTable:
+    """One changelog partition and its only writer. Every method blocks; call them from one thread at a time."""
+
+    def __init__(
+        self, kafka: Kafka, owner: str, topic: str, partition: int, fault: FaultHook = no_fault
+    ) -> None:
+        self.owner, self.topic, self.partition = owner, topic, partition
+        self._kafka = kafka
+        self._fault = fault
+        self._producer: Producer | None = None
+        self._closed = False
+
+    def take_over(self) -> dict[bytes, bytes]:
+        """Fence the former owner, resolve its transaction, then read the table.
+
+        Raises TransactionFailed, KafkaException, or OwnerClosed if the partition was given up meanwhile.
+        """
+        self.fence()
+        self._check_open()
+        return read_table(self._kafka, self.topic, self.partition)
+
+    def fence(self) -> None:
+        """Shut out the former owner and resolve its transaction. Raises as ``take_over`` does."""
+        self._check_open()
+        self._fault("take-over:before-fence")
+        self._producer = transactional_producer(self._kafka, self.owner)
+        try:
+            self._producer.init_transactions(_TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise self._failed(error) from error
+        self._fault("take-over:fenced")
+
+    def transact(self, name: str, records: Iterable[Outgoing]) -> None:
+        """Write all records in one transaction, or fail: TransactionFailed, or OwnerClosed once given up.
+
+        There is no retry: after a failure the object only raises OwnerClosed.
+        """
+        self._check_open()
+        producer = self._producer
+        if producer is None:
+            raise OwnerClosed(self.owner)
+        failures: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
+        try:
+            self._fault(f"{name}:before-begin")
+            producer.begin_transaction()
+            self._fault(f"{name}:begun")
+            for record in records:
+                self._produce(producer, record, delivered)
+                self._fault(f"{name}:produced")
+            producer.flush(_TIMEOUT_SECONDS)
+            if failures:
+                raise KafkaException(failures[0])
+            self._fault(f"{name}:before-commit")
+            self._check_open()
+            producer.commit_transaction(_TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise self._failed(error) from error
+        self._fault(f"{name}:committed")
+
+    def _produce(
+        self, producer: Producer, record: Outgoing, delivered: Callable[[KafkaError | None, Message], None]
+    ) -> None:
+        while True:
+            try:
+                producer.produce(
+                    record.topic,
+                    value=record.value,
+                    key=record.key,
+                    partition=-1 if record.partition is None else record.partition,
+                    headers=list(record.headers),
+                    on_delivery=delivered,
+                )
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                producer.poll(0)
+                return
+
+    def close(self) -> None:
+        """Give the partition up, at once and from any thread: no transaction begins or commits after this.
+
+        What is under way stays uncommitted, and the next owner's take-over aborts it.
+        """
+        self._closed = True
+
+    def dispose(self) -> None:
+        """Close, and free the producer's threads; may take a moment."""
+        self.close()
+        self._producer = None
+
+    def _failed(self, error: KafkaException) -> EventveilError:
+        closed = self._closed
+        self.close()
+        return OwnerClosed(self.owner) if closed else TransactionFailed(self.owner, error.args[0])
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise OwnerClosed(self.owner)

@@ -1,0 +1,180 @@
+"""Checking and creating the topics of a topology, and writing the genesis of its streams."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+from confluent_kafka.admin import NewTopic
+
+from operators.errors import StateRefused
+from operators.genesis import Genesis
+from operators.kafka.cluster import Cluster, Topic
+from operators.kafka.fenced import write_once
+from operators.kafka.reading import read_partition, read_table
+from operators.provisioning import TopicPlan, plan_topics
+from operators.records import Outgoing
+from operators.streams import StreamPlan, plan_streams
+from operators.timeline import first_whole_timestamp, start_of
+from operators.topology.model import Topology
+
+_TAIL = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What the cluster has of the topics of a topology: the plans, the topics missing, what is wrong."""
+
+    plans: list[TopicPlan]
+    missing: list[TopicPlan]
+    mistakes: list[str]
+
+
+def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
+    """Compare the topics of the cluster with those that the topology needs."""
+    sources = cluster.topics(topology.sources)
+    plans = plan_topics(topology, {name: topic.partitions for name, topic in sources.items()})
+    found = cluster.topics({plan.name for plan in plans})
+    settings = cluster.settings(found)
+    mistakes = [
+        mistake
+        for plan in plans
+        if plan.name in found
+        for mistake in plan.mistakes(found[plan.name].partitions, settings[plan.name])
+    ]
+    return Inspection(plans, [plan for plan in plans if plan.name not in found], mistakes)
+
+
+def create_topics(topology: Topology, cluster: Cluster, plans: list[TopicPlan]) -> None:
+    """Create topics with the replication of the topology."""
+    cluster.create(
+        NewTopic(
+            plan.name,
+            num_partitions=plan.partitions,
+            replication_factor=topology.topics.replication,
+            config=plan.settings,
+        )
+        for plan in plans
+    )
+
+
+def write_genesis(topology: Topology, cluster: Cluster, now: int) -> list[Genesis]:
+    """Write the genesis records that are missing, all in one transaction; those written are returned.
+
+    A stream that has some records already, because an earlier attempt was cut short or a source is new,
+    keeps its instance and first timestamp. Raises StateRefused if a stream without genesis has published
+    before, for then its budget state is lost.
+    """
+    genesis = _Genesis(topology, cluster, now)
+    missing = [record for plan in plan_streams(topology) for record in genesis.missing(plan)]
+    write_once(topology.kafka, f"{topology.name}-genesis", [record for _, record in missing])
+    return [one for one, _ in missing]
+
+
+class _Genesis:
+    """Finds out which genesis records a topology lacks."""
+
+    def __init__(self, topology: Topology, cluster: Cluster, now: int) -> None:
+        self._topology, self._cluster, self._now = topology, cluster, now
+        self._topics = cluster.topics({*topology.sources, topology.partials})
+        self._tables: dict[tuple[str, int], dict[bytes, bytes]] = {}
+
+    def missing(self, plan: StreamPlan) -> list[tuple[Genesis, Outgoing]]:
+        """The genesis records that the changelogs lack for a stream, and how to write them."""
+        places = self._places(plan)
+        existing = {
+            place: Genesis.find(table, plan.name, f"{place[0]}, partition {place[1]}")
+            for place in places
+            if Genesis.key(plan.name) in (table := self._table(*place))
+        }
+        if len(existing) == len(places):
+            return []
+        if existing:
+            known = next(iter(existing.values()))
+            instance, first = known.instance, known.first
+        else:
+            self._check_unpublished(plan)
+            instance = uuid.uuid4().hex
+            first = first_whole_timestamp(plan.stream.timeline, self._now)
+        fields = plan.fields(self._topics[plan.stream.source.topic].partitions)
+        resume = self._resume(plan, first)
+        records = []
+        for place, (topic, partition) in places.items():
+            if place not in existing:
+                record = Genesis(
+                    stream=plan.name,
+                    instance=instance,
+                    fields=fields,
+                    topic=topic.name,
+                    topic_id=topic.id,
+                    partition=partition,
+                    first=first,
+                    resume=resume[topic.name, partition],
+                )
+                records.append(
+                    (record, Outgoing(place[0], record.encode(), Genesis.key(plan.name), place[1]))
+                )
+        return records
+
+    def _places(self, plan: StreamPlan) -> dict[tuple[str, int], tuple[Topic, int]]:
+        """Where state of a stream is kept, and what each place reads."""
+        topology, source = self._topology, plan.stream.source.topic
+        first = 0
+        for name in topology.sources[: topology.sources.index(source)]:
+            first += self._topics[name].partitions
+        counting = {
+            (topology.counting_changelog, first + partition): (self._topics[source], partition)
+            for partition in range(self._topics[source].partitions)
+        }
+        ledger = (topology.ledger_changelog, plan.partials_partition)
+        return {**counting, ledger: (self._topics[topology.partials], plan.partials_partition)}
+
+    def _table(self, topic: str, partition: int) -> dict[bytes, bytes]:
+        place = (topic, partition)
+        if place not in self._tables:
+            self._tables[place] = read_table(self._topology.kafka, topic, partition)
+        return self._tables[place]
+
+    def _resume(self, plan: StreamPlan, first: int) -> Mapping[tuple[str, int], int]:
+        """Where to begin: an event of timestamp ``first`` cannot be appended before its start less max_ahead."""
+        rules, source = plan.stream.timeline, plan.stream.source.topic
+        places = [(source, partition) for partition in range(self._topics[source].partitions)]
+        earliest = start_of(rules, first) - rules.max_ahead - rules.clock_skew
+        offsets = self._cluster.offsets_at(places, earliest)
+        log_starts = self._cluster.first_offsets(places)
+        for place in places:
+            if 0 < log_starts[place] == offsets[place] and earliest < self._now:
+                raise StateRefused(
+                    f"{place[0]}, partition {place[1]}",
+                    f"retention has removed records that the first timestamps of {plan.name} may need",
+                    "Choose a later timeline.start",
+                )
+        partials = (self._topology.partials, plan.partials_partition)
+        return {**offsets, **self._cluster.end_offsets([partials])}
+
+    def _check_unpublished(self, plan: StreamPlan) -> None:
+        topology = self._topology
+        sink = self._cluster.topic(plan.stream.sink.topic)
+        places = [(topology.ledger, plan.partials_partition)]
+        places += [(sink.name, partition) for partition in range(sink.partitions)]
+        starts, ends = self._cluster.first_offsets(places), self._cluster.end_offsets(places)
+        for place in places:
+            tail = starts[place] if place[0] == topology.ledger else max(starts[place], ends[place] - _TAIL)
+            for message in read_partition(topology.kafka, *place, start=tail):
+                if message.key() == plan.name.encode() and _is_of(message.value(), plan.name):
+                    raise StateRefused(
+                        f"{place[0]}, partition {place[1]}",
+                        f"stream {plan.name} has published before, but its budget state is gone",
+                        "Restore the changelogs from a backup, or give the stream a new name "
+                        "(whose epsilon adds up)",
+                    )
+
+
+def _is_of(value: bytes | None, stream: str) -> bool:
+    try:
+        fields = orjson.loads(value or b"null")
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(fields, dict) and fields.get("stream") == stream

@@ -1,0 +1,130 @@
+"""Reading one partition up to an end that is fixed before the first record is read."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from itertools import islice
+from typing import Literal
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from operators.kafka.settings import librdkafka
+from operators.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk
+from operators.topology.model import Kafka
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+_CHUNK_RECORDS = 5000
+_SILENCE_SECONDS = 30.0
+
+
+def read_partition(
+    kafka: Kafka,
+    topic: str,
+    partition: int,
+    *,
+    isolation: Isolation = "read_committed",
+    start: int = OFFSET_BEGINNING,
+) -> Iterator[Message]:
+    """The records of a partition from offset ``start`` to the end that the log has now.
+
+    Raises KafkaException for a broker error, a silence of 30 seconds included. An offset that the log no
+    longer holds is an error, never a jump.
+    """
+    consumer = Consumer(
+        {
+            **librdkafka(kafka),
+            "group.id": f"eventveil-reader-{uuid.uuid4().hex}",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "check.crcs": True,
+            "fetch.wait.max.ms": 50,
+            "fetch.queue.backoff.ms": 10,
+            "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
+            "receive.message.max.bytes": 10 * MAX_MESSAGE_BYTES,
+        }
+    )
+    try:
+        place = TopicPartition(topic, partition)
+        low, end = consumer.get_watermark_offsets(place, timeout=_SILENCE_SECONDS)
+        consumer.assign([TopicPartition(topic, partition, low if start == OFFSET_BEGINNING else start)])
+        yield from _until(consumer, end)
+    finally:
+        consumer.close()
+
+
+def _until(consumer: Consumer, end: int) -> Iterator[Message]:
+    while True:
+        first = consumer.poll(_SILENCE_SECONDS)
+        if first is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer while reading to the end"))
+        for message in (first, *consumer.consume(_CHUNK_RECORDS, timeout=0)):
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            if offset_of(message) >= end:
+                return
+            if error is None:
+                yield message
+
+
+def offset_of(message: Message) -> int:
+    """The offset of a record that was read, or the end of the partition that an end-of-partition event tells."""
+    offset = message.offset()
+    if offset is None:
+        raise KafkaException(KafkaError(KafkaError._BAD_MSG, "a record without an offset"))
+    return offset
+
+
+def read_chunks(kafka: Kafka, topic: str, partition: int, start: int) -> Iterator[Chunk]:
+    """The same in chunks, the way the worker's consumer delivers them."""
+    messages = read_partition(kafka, topic, partition, start=start)
+    position = start
+    while batch := list(islice(messages, _CHUNK_RECORDS)):
+        yield as_chunk(topic, partition, position, batch)
+        position = offset_of(batch[-1]) + 1
+
+
+def as_chunk(topic: str, partition: int, start: int, messages: list[Message]) -> Chunk:
+    """A chunk of at least one confluent-kafka message, from position ``start``."""
+    return Chunk(
+        topic=topic,
+        partition=partition,
+        generation=0,
+        start=start,
+        offsets=[offset_of(message) for message in messages],
+        append_times=[append_time(message) for message in messages],
+        keys=[message.key() for message in messages],
+        values=[message.value() for message in messages],
+        next_offset=offset_of(messages[-1]) + 1,
+    )
+
+
+def append_time(message: Message) -> int:
+    """The broker's time of a record in epoch milliseconds, NO_APPEND_TIME if it has the producer's."""
+    kind, time = message.timestamp()
+    return time if kind == TIMESTAMP_LOG_APPEND_TIME else NO_APPEND_TIME
+
+
+def read_table(kafka: Kafka, topic: str, partition: int) -> dict[bytes, bytes]:
+    """The last value of every key of a compacted partition, read committed; tombstones delete."""
+    table: dict[bytes, bytes] = {}
+    for message in read_partition(kafka, topic, partition):
+        key, value = message.key(), message.value()
+        if key is None:
+            continue
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+    return table

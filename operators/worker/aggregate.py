@@ -1,0 +1,121 @@
+"""The aggregate role: owner of one partition of a source topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from operators.aggregation import Batch, PartitionAggregator
+from operators.errors import StateRefused
+from operators.genesis import Genesis
+from operators.kafka.cluster import Cluster
+from operators.kafka.fenced import FencedTable
+from operators.records import Chunk, Outgoing
+from operators.streams import StreamPlan
+from operators.worker.owner import Blocking, Owner
+
+
+class AggregateOwner(Owner):
+    """Counts the streams over one source partition and closes their timestamps."""
+
+    def __init__(
+        self,
+        table: FencedTable,
+        blocking: Blocking,
+        plans: Iterable[StreamPlan],
+        source: tuple[str, int],
+        partials: str,
+        cluster: Cluster,
+        clock: Callable[[], int],
+    ) -> None:
+        super().__init__(table, blocking)
+        self._plans = list(plans)
+        self._source = source
+        self._partials = partials
+        self._cluster = cluster
+        self._clock = clock
+        self._aggregator: PartitionAggregator
+
+    def take_over(self) -> int:
+        """See ``Owner.take_over``."""
+        topic, partition = self._source
+        live = self._cluster.topic(topic)
+        states = self.table.take_over()
+        place = f"{self.table.topic}, partition {self.table.partition}"
+        streams = {}
+        for plan in self._plans:
+            genesis = Genesis.find(states, plan.name, place)
+            genesis.check(plan.fields(live.partitions), topic, live.id, partition, place)
+            streams[plan.name] = (plan.stream, genesis.counter_state(states, place))
+        self._aggregator = PartitionAggregator(live.partitions, streams)
+        check_resume(self._cluster, self._source, self._aggregator.resume)
+        return self._aggregator.resume
+
+    @property
+    def position(self) -> int:
+        """See ``Owner.position``."""
+        return self._aggregator.position
+
+    @property
+    def resume(self) -> int:
+        """The first offset that a successor needs."""
+        return self._aggregator.resume
+
+    def observe(self, chunk: Chunk) -> None:
+        """See ``Owner.observe``."""
+        self._aggregator.observe(chunk)
+
+    async def settle(self) -> None:
+        """Close what is due and complete; bury the dead letters."""
+        await self._ask_for_end()
+        while batch := self._aggregator.close(self._clock()):
+            await self._commit("close", batch)
+        if batch := self._aggregator.bury():
+            await self._commit("judge", batch)
+
+    async def _ask_for_end(self) -> None:
+        now, position = self._clock(), self._aggregator.position
+        if not self._aggregator.wants_end(now):
+            return
+        ends = await self._blocking(self._cluster.end_offsets, [self._source])
+        end = ends[self._source]
+        if end < position:
+            raise truncated(self._source, f"it ends at {end}, but records up to {position} were read")
+        self._aggregator.capture_end(now, end)
+
+    async def _commit(self, name: str, batch: Batch) -> None:
+        self.check_open()
+        await self._blocking(self.table.transact, name, self._records(batch))
+        self._aggregator.committed(batch)
+
+    def _records(self, batch: Batch) -> list[Outgoing]:
+        partition = {plan.name: plan.partials_partition for plan in self._plans}
+        return [
+            *batch.dead_letters,
+            *(
+                Outgoing(self._partials, partial.encode(), partial.stream.encode(), partition[partial.stream])
+                for partial in batch.partials
+            ),
+            *(
+                Outgoing(self.table.topic, state.encode(), name.encode(), self.table.partition)
+                for name, state in batch.states.items()
+            ),
+        ]
+
+
+def check_resume(cluster: Cluster, place: tuple[str, int], resume: int) -> None:
+    """Raise StateRefused if a partition no longer, or not yet, holds the offset to resume from."""
+    first, end = cluster.first_offsets([place])[place], cluster.end_offsets([place])[place]
+    if resume < first:
+        raise truncated(place, f"it begins at {first}, but the state needs the records from {resume} on")
+    if resume > end:
+        raise truncated(place, f"it ends at {end}, but the state has read up to {resume}")
+
+
+def truncated(place: tuple[str, int], what: str) -> StateRefused:
+    """The refusal of a log that has lost records that the state relies on."""
+    topic, partition = place
+    return StateRefused(
+        f"{topic}, partition {partition}",
+        what,
+        "Records are lost. Lengthen the retention, and give the stream a new name (whose epsilon adds up)",
+    )

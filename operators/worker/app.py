@@ -1,0 +1,228 @@
+"""The worker: one Faust app with two agents, ``aggregate`` and ``sanitize``.
+
+Faust brings the consumer group, the assignment of partitions and the agents; all state and every offset are
+kept by the owners of the partitions (``operators.worker.owner``), in topics that only they can write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import faust
+from faust.types import TP
+
+from operators.kafka.cluster import Cluster
+from operators.kafka.fenced import FaultHook, FencedTable, no_fault
+from operators.kafka.settings import faust_credentials
+from operators.privacy.noise import NoiseSource, SystemNoise
+from operators.records import Chunk
+from operators.streams import plan_streams
+from operators.topology.model import Topology
+from operators.worker.aggregate import AggregateOwner
+from operators.worker.assignment import Assignment
+from operators.worker.chunks import ChunkConsumer, ChunkSchema, ChunkTransport
+from operators.worker.compatibility import check_private_members
+from operators.worker.owner import Owner
+from operators.worker.sanitize import SanitizeOwner
+
+log = logging.getLogger(__name__)
+
+_THREADS = 32
+_TICK_SECONDS = 0.1
+_PROGRESS_SECONDS = 5.0
+_STOP_SECONDS = 8.0
+
+
+def wall_clock() -> int:
+    """Epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class Worker:
+    """Runs a topology until it is asked to stop or must not go on.
+
+    ``noise`` makes the noise source of an owner; ``clock`` is the wall clock in epoch milliseconds; ``fault``
+    is called at every step of the protocol. Only tests pass others than the defaults.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        noise: Callable[[], NoiseSource] = SystemNoise,
+        clock: Callable[[], int] = wall_clock,
+        fault: FaultHook = no_fault,
+        session_timeout: float = 10.0,
+    ) -> None:
+        check_private_members()
+        self.kafka = topology.kafka
+        self.group = topology.name
+        self.session_timeout = session_timeout
+        self._topology = topology
+        self._plans = plan_streams(topology)
+        self._noise, self._clock, self._fault = noise, clock, fault
+        self._cluster = Cluster(topology.kafka)
+        self._first_partition = self._layout()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafka")
+        self._stop = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._assignment = Assignment(
+            self._make_owner, self._go_to, self._blocking, self.failed, patience=2 * session_timeout
+        )
+        self._app = self._make_app()
+
+    def _layout(self) -> dict[str, int]:
+        """The first partition of the counting changelog that belongs to each source."""
+        topics = self._cluster.topics(self._topology.sources)
+        first: dict[str, int] = {}
+        partitions = 0
+        for source in self._topology.sources:
+            first[source] = partitions
+            partitions += topics[source].partitions
+        return first
+
+    def _make_app(self) -> faust.App:
+        topology = self._topology
+        app = faust.App(
+            topology.name,
+            broker=[f"kafka://{address}" for address in topology.kafka.bootstrap.split(",")],
+            broker_credentials=faust_credentials(topology.kafka),
+            broker_session_timeout=self.session_timeout,
+            store="memory://",
+            web_enabled=False,
+            topic_disable_leader=True,
+            topic_allow_declare=False,
+            stream_wait_empty=False,
+            datadir=tempfile.gettempdir(),
+        )
+        app.transport = ChunkTransport(app.conf.broker_consumer, app, delivery=self)
+        schema = ChunkSchema()
+        raw = app.topic(*topology.sources, schema=schema, acks=False)
+        partials = app.topic(topology.partials, schema=schema, acks=False)
+
+        @app.agent(raw, name="aggregate")
+        async def aggregate(chunks: Any) -> None:
+            async for chunk in chunks:
+                await self._handle(chunk)
+
+        @app.agent(partials, name="sanitize")
+        async def sanitize(chunks: Any) -> None:
+            async for chunk in chunks:
+                await self._handle(chunk)
+
+        return app
+
+    def _make_owner(self, tp: TP) -> Owner:
+        topology = self._topology
+        if tp.topic == topology.partials:
+            table = self._table("sanitize", topology.ledger_changelog, tp.partition)
+            plans = [plan for plan in self._plans if plan.partials_partition == tp.partition]
+            return SanitizeOwner(
+                table, self._blocking, plans, topology.partials, topology.ledger,
+                topology.kafka, self._cluster, self._noise,
+            )  # fmt: skip
+        changelog_partition = self._first_partition[tp.topic] + tp.partition
+        table = self._table("aggregate", topology.counting_changelog, changelog_partition)
+        plans = [plan for plan in self._plans if plan.stream.source.topic == tp.topic]
+        return AggregateOwner(
+            table,
+            self._blocking,
+            plans,
+            (tp.topic, tp.partition),
+            topology.partials,
+            self._cluster,
+            self._clock,
+        )
+
+    def _table(self, role: str, topic: str, partition: int) -> FencedTable:
+        # Named after what it writes, so that a partition has one writer whatever the sources are called.
+        owner = f"{self._topology.name}-{role}-{partition}"
+        return FencedTable(self._topology.kafka, owner, topic, partition, self._fault)
+
+    async def _blocking(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(call, *arguments))
+
+    async def _handle(self, chunk: Chunk) -> None:
+        # An exception in an agent would make Faust acknowledge the chunk and go on.
+        try:
+            await self._assignment.handle(chunk)
+        except Exception as error:
+            self.failed(error)
+
+    @property
+    def _consumer(self) -> ChunkConsumer:
+        consumer: ChunkConsumer = self._app.consumer
+        return consumer
+
+    def _go_to(self, partition: TP, offset: int) -> Awaitable[bool]:
+        return self._consumer.thread.go_to(partition, offset)
+
+    def assigned(self, partitions: set[TP]) -> None:
+        """See ``operators.worker.chunks.Delivery``."""
+        mine = {tp for tp in partitions if self._has_streams(tp)}
+        log.info("assigned %d partitions", len(mine))
+        self._assignment.assign(mine)
+
+    def _has_streams(self, tp: TP) -> bool:
+        return tp.topic != self._topology.partials or any(
+            plan.partials_partition == tp.partition for plan in self._plans
+        )
+
+    def revoked(self) -> None:
+        """See ``operators.worker.chunks.Delivery``."""
+        self._assignment.revoke()
+
+    def wanted(self) -> Mapping[TP, int]:
+        """See ``operators.worker.chunks.Delivery``."""
+        return self._assignment.wanted()
+
+    def delivered(self, partition: TP) -> None:
+        """See ``operators.worker.chunks.Delivery``."""
+        owner = self._assignment.owners.get(partition)
+        if owner is not None:
+            owner.sent()
+
+    def failed(self, error: BaseException) -> None:
+        """Stop the worker because of an error; the first one counts."""
+        if self._failure is None:
+            self._failure = error
+            self._assignment.revoke()
+            self._stop.set()
+
+    def stop(self) -> None:
+        """Ask the worker to stop gracefully."""
+        self._stop.set()
+
+    async def run(self) -> BaseException | None:
+        """Work until ``stop`` or a failure, which is returned."""
+        timekeeper = asyncio.create_task(self._keep_time())
+        await self._app.start()
+        while not self._stop.is_set():
+            if self._app.crashed:
+                self.failed(self._app.crash_reason or RuntimeError("the Faust app crashed"))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), timeout=0.5)
+        timekeeper.cancel()
+        self._assignment.revoke()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._app.stop(), timeout=_STOP_SECONDS)
+        return self._failure
+
+    async def _keep_time(self) -> None:
+        progress_due = 0.0
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            await self._assignment.tick()
+            if time.monotonic() >= progress_due and self._assignment.owners:
+                progress_due = time.monotonic() + _PROGRESS_SECONDS
+                positions = {tp: owner.position for tp, owner in self._assignment.owners.items()}
+                await self._consumer.thread.commit_progress(positions)

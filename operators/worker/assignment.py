@@ -1,0 +1,161 @@
+"""Which partitions this worker owns: each taken over by a task of its own, and again after an error.
+
+A partition that cannot be taken over delays itself only. An error of the surroundings (broker away, too few
+replicas, transaction timed out) closes the owner; after a pause a new one takes over and reads what really
+happened. Being fenced means that somebody else took over: the rebalance that says so is awaited, and only if
+none comes is the partition taken back once, then the worker stops. A refusal to guarantee (StateRefused), or
+an error nobody foresaw, stops the worker at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+
+from confluent_kafka import KafkaException
+from faust.types import TP
+
+from operators.kafka.fenced import OwnerClosed, TransactionFailed
+from operators.records import Chunk
+from operators.worker.owner import Blocking, Owner
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_FENCED_LIMIT = 2
+
+
+class Assignment:
+    """The owners of the assigned partitions.
+
+    ``make`` creates the owner of a partition, ``go_to`` moves the consumer (False: no longer assigned), and
+    ``failed`` is told of an error after which the worker must stop. ``patience`` is how long, in seconds, a
+    fenced owner waits for the rebalance that explains it.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[TP], Owner],
+        go_to: Callable[[TP, int], Awaitable[bool]],
+        blocking: Blocking,
+        failed: Callable[[BaseException], None],
+        patience: float,
+    ) -> None:
+        self._make = make
+        self._go_to = go_to
+        self._blocking = blocking
+        self._failed = failed
+        self._patience = patience
+        self._supervisors: dict[TP, asyncio.Task[None]] = {}
+        self._ready: dict[TP, Owner] = {}
+        # One take-over of a partition at a time: a cancelled one that is still running in its thread would
+        # otherwise fence its successor.
+        self._turn: defaultdict[TP, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def assign(self, partitions: set[TP]) -> None:
+        """Own these partitions, and no others; returns at once."""
+        self.revoke()
+        self._supervisors = {tp: asyncio.create_task(self._supervise(tp)) for tp in partitions}
+
+    def revoke(self) -> None:
+        """Own nothing; returns at once."""
+        for task in self._supervisors.values():
+            task.cancel()
+        for owner in self._ready.values():
+            owner.end()
+        self._supervisors.clear()
+        self._ready.clear()
+
+    @property
+    def owners(self) -> Mapping[TP, Owner]:
+        """The owners that have taken over."""
+        return self._ready
+
+    def wanted(self) -> dict[TP, int]:
+        """The partitions to fetch from now, and their owners' tokens."""
+        return {tp: owner.token for tp, owner in self._ready.items() if owner.has_credit}
+
+    async def handle(self, chunk: Chunk) -> None:
+        """Give a chunk to the owner it was fetched for, if that still owns the partition."""
+        tp = TP(chunk.topic, chunk.partition)
+        owner = self._ready.get(tp)
+        if owner is None or owner.token != chunk.generation:
+            return
+        await self._guarded(tp, owner, self._observe(tp, owner, chunk))
+
+    async def _observe(self, tp: TP, owner: Owner, chunk: Chunk) -> None:
+        if not await owner.handle(chunk):
+            # A chunk before this one was dropped on its way, during a rebalance: read again from there.
+            await self._go_to(tp, owner.position)
+
+    async def tick(self) -> None:
+        """Let time pass for every owner."""
+        ready = list(self._ready.items())
+        await asyncio.gather(*(self._guarded(tp, owner, owner.tick()) for tp, owner in ready))
+
+    async def _guarded(self, tp: TP, owner: Owner, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except OwnerClosed:
+            pass
+        except Exception as error:
+            if self._ready.get(tp) is owner:
+                del self._ready[tp]
+            owner.end(error)
+
+    async def _supervise(self, tp: TP) -> None:
+        pause, fenced = _FIRST_PAUSE, 0
+        while True:
+            owner = self._make(tp)
+            try:
+                await self._live(tp, owner)
+                return
+            except (OwnerClosed, asyncio.CancelledError):
+                return
+            except (TransactionFailed, KafkaException) as error:
+                log.warning("%s gives up %s: %s", owner.table.owner, _name(tp), error)
+                if isinstance(error, TransactionFailed) and error.fenced:
+                    fenced += 1
+                    await asyncio.sleep(self._patience)
+                if fenced == _FENCED_LIMIT:
+                    self._failed(error)
+                    return
+            except Exception as error:
+                self._failed(error)
+                return
+            finally:
+                owner.end()
+                asyncio.get_running_loop().run_in_executor(None, owner.table.dispose)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _live(self, tp: TP, owner: Owner) -> None:
+        """From take-over to the end of the owner; raises what ended it."""
+        resume = await self._take_over(tp, owner)
+        if not await self._go_to(tp, resume):
+            return
+        self._ready[tp] = owner
+        log.info("%s owns %s from offset %d", owner.table.owner, _name(tp), resume)
+        await owner.ended
+
+    async def _take_over(self, tp: TP, owner: Owner) -> int:
+        async def in_turn() -> int:
+            async with self._turn[tp]:
+                owner.check_open()
+                resume: int = await self._blocking(owner.take_over)
+                return resume
+
+        taking = asyncio.ensure_future(in_turn())
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            # The thread cannot be stopped; closing the table makes it end at its next step.
+            owner.end()
+            taking.add_done_callback(lambda task: task.cancelled() or task.exception())
+            raise
+
+
+def _name(tp: TP) -> str:
+    return f"{tp.topic}, partition {tp.partition}"

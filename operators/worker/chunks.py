@@ -1,0 +1,269 @@
+"""Faust's Kafka driver with a chunk as the unit that travels, read committed, positioned by the worker.
+
+Stock Faust creates two asyncio tasks per record. Here one message stands for the records of one partition
+that one fetch returned; agents, group, assignment and rebalancing stay Faust's. What differs on purpose:
+
+* every topic is read committed, so that an aborted partial count is never merged;
+* partitions are delivered only once the worker owns them, from the offset that its own state says; the
+  group's committed offsets are for lag tools;
+* an offset that the log does not hold is an error, never a reset.
+
+Positions are read in the thread of the consumer, with no await between them and the records, so that a chunk
+says truly from where to where it reaches. The worker refuses a chunk that does not begin where it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import aiokafka
+import faust
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import KafkaError
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP, ConsumerMessage
+
+from operators.kafka.settings import aiokafka as aiokafka_settings
+from operators.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk
+from operators.topology.model import Kafka
+
+_WAIT_SECONDS = 0.1
+_MAX_RECORDS = 10_000
+_LOG_APPEND_TIME = 1
+
+
+class Delivery(Protocol):
+    """The worker, as the driver sees it. Called in the event loop of the app."""
+
+    kafka: Kafka
+    group: str
+    session_timeout: float
+
+    def assigned(self, partitions: set[TP]) -> None:
+        """These partitions, and no others, are this worker's from now on; must return at once."""
+
+    def revoked(self) -> None:
+        """No partition is this worker's any more; must return at once."""
+
+    def wanted(self) -> Mapping[TP, int]:
+        """The partitions to fetch from, and the token of whoever owns each."""
+
+    def delivered(self, partition: TP) -> None:
+        """A chunk of this partition is on its way to an agent."""
+
+    def failed(self, error: BaseException) -> None:
+        """Nothing more can be delivered."""
+
+
+class ChunkSchema(faust.Schema[None, Chunk]):
+    """Hands the agent the chunk as it is."""
+
+    def loads_key(self, app: Any, message: Any, **_: Any) -> None:
+        """Chunks have no key."""
+
+    def loads_value(self, app: Any, message: Any, **_: Any) -> Chunk:
+        """The chunk that the driver put into the message."""
+        chunk: Chunk = message.value
+        return chunk
+
+
+class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
+    """The thread that owns the aiokafka consumer."""
+
+    def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
+        delivery: Delivery = transport.delivery
+        self._assignor = RoundRobinPartitionAssignor
+        session = int(delivery.session_timeout * 1000)
+        return aiokafka.AIOKafkaConsumer(
+            **aiokafka_settings(delivery.kafka),
+            client_id=delivery.group,
+            group_id=delivery.group,
+            partition_assignment_strategy=[self._assignor],
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level="read_committed",
+            check_crcs=True,
+            fetch_max_wait_ms=250,
+            max_partition_fetch_bytes=MAX_MESSAGE_BYTES,
+            session_timeout_ms=session,
+            heartbeat_interval_ms=max(session // 5, 300),
+            rebalance_timeout_ms=max(session, 30_000),
+            request_timeout_ms=40_000,
+            metadata_max_age_ms=30_000,
+        )
+
+    async def fetch(self, wanted: Mapping[TP, int]) -> list[Chunk]:
+        """The next chunks of the wanted partitions; after a short wait, if there are none, an empty list."""
+        chunks: list[Chunk] = await self.call_thread(self._fetch, wanted)
+        return chunks
+
+    async def _fetch(self, wanted: Mapping[TP, int]) -> list[Chunk]:
+        consumer = self._ensure_consumer()
+        fetcher = consumer._fetcher
+        if consumer._closed or fetcher._closed:
+            return []
+        if fetcher.error_future.done():
+            raise RuntimeError("aiokafka's fetcher has stopped")
+        waiter = fetcher._create_fetch_waiter()
+        chunks = await self._drain(consumer, wanted)
+        if not chunks:
+            await asyncio.wait([waiter], timeout=_WAIT_SECONDS)
+            chunks = await self._drain(consumer, wanted)
+        waiter.cancel()
+        return chunks
+
+    async def _drain(self, consumer: aiokafka.AIOKafkaConsumer, wanted: Mapping[TP, int]) -> list[Chunk]:
+        fetcher = consumer._fetcher
+        if fetcher._subscriptions.reassignment_in_progress:
+            return []
+        before = {tp: at for tp in wanted if (at := _position(consumer, tp)) is not None}
+        if not before:
+            # An empty set would mean all partitions to aiokafka.
+            return []
+        with fetcher._subscriptions.fetch_context():
+            # With a timeout of zero this never yields to the loop, so the positions belong to the records.
+            fetched = await fetcher.fetched_records(set(before), timeout=0, max_records=_MAX_RECORDS)
+        return [
+            _as_chunk(tp, wanted[tp], start, fetched.get(tp, ()), after)
+            for tp, start in before.items()
+            if (after := _position(consumer, tp)) is not None and after != start
+        ]
+
+    async def go_to(self, partition: TP, offset: int) -> bool:
+        """Move a partition to an offset; False if it is not assigned any more."""
+        moved: bool = await self.call_thread(self._go_to, partition, offset)
+        return moved
+
+    async def _go_to(self, partition: TP, offset: int) -> bool:
+        consumer = self._ensure_consumer()
+        if partition not in consumer.assignment():
+            return False
+        consumer.seek(aiokafka.TopicPartition(*partition), offset)
+        return _position(consumer, partition) == offset
+
+    async def commit_progress(self, offsets: Mapping[TP, int]) -> None:
+        """Commit offsets to the group, for the eyes of lag tools; a failure means nothing."""
+        await self.call_thread(self._commit_progress, offsets)
+
+    async def _commit_progress(self, offsets: Mapping[TP, int]) -> None:
+        consumer = self._ensure_consumer()
+        mine = {aiokafka.TopicPartition(*tp): at for tp, at in offsets.items() if tp in consumer.assignment()}
+        try:
+            await consumer.commit(mine)
+        except KafkaError as error:
+            self.log.info("Progress not committed to the group: %r", error)
+
+
+def _position(consumer: aiokafka.AIOKafkaConsumer, partition: TP) -> int | None:
+    """The next offset to be delivered; None while the partition is not assigned or has no position yet."""
+    subscription = consumer._subscription.subscription
+    assignment = subscription and subscription.assignment
+    key = aiokafka.TopicPartition(*partition)
+    if not assignment or key not in assignment.tps:
+        return None
+    state = assignment.state_value(key)
+    position: int | None = state.position if state.has_valid_position else None
+    return position
+
+
+def _as_chunk(partition: TP, token: int, start: int, records: Any, after: int) -> Chunk:
+    return Chunk(
+        topic=partition.topic,
+        partition=partition.partition,
+        generation=token,
+        start=start,
+        offsets=[record.offset for record in records],
+        append_times=[
+            record.timestamp if record.timestamp_type == _LOG_APPEND_TIME else NO_APPEND_TIME
+            for record in records
+        ],
+        keys=[record.key for record in records],
+        values=[record.value for record in records],
+        next_offset=after,
+    )
+
+
+class ChunkConsumer(driver.Consumer):
+    """Faust's consumer, delivering chunks of the partitions that the worker owns."""
+
+    _thread: ChunkConsumerThread
+
+    @property
+    def thread(self) -> ChunkConsumerThread:
+        """Where the aiokafka consumer lives."""
+        return self._thread
+
+    @property
+    def _delivery(self) -> Delivery:
+        delivery: Delivery = self.transport.delivery  # type: ignore[attr-defined]  # our own transport
+        return delivery
+
+    def _new_consumer_thread(self) -> ChunkConsumerThread:
+        return ChunkConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Give everything up before Faust does anything else about it."""
+        self._delivery.revoked()
+        await super().on_partitions_revoked(revoked)
+
+    async def perform_seek(self) -> None:
+        """Where Faust would seek to the committed offsets: tell the worker what is assigned.
+
+        It must not take long: Faust ends its recovery task for ever, silently, after a timeout.
+        """
+        self._delivery.assigned(set(self.assignment()))
+
+    async def _drain_messages(self, fetcher: Any) -> None:
+        try:
+            while not (self._stopped.is_set() or fetcher._stopped.is_set()):
+                await self._deliver_once()
+        except asyncio.CancelledError:
+            if not self.app.should_stop:
+                raise
+        except Exception as error:
+            if not self.app.should_stop:
+                self._delivery.failed(error)
+
+    async def _deliver_once(self) -> None:
+        wanted = dict(self._delivery.wanted()) if self.flow_active else {}
+        if not wanted:
+            await asyncio.sleep(_WAIT_SECONDS / 10)
+            return
+        for chunk in await self._thread.fetch(wanted):
+            # A chunk that is lost on the way leaves a gap, which its owner notices and mends.
+            if self.flow_active:
+                await self._deliver(chunk)
+
+    async def _deliver(self, chunk: Chunk) -> None:
+        partition = TP(chunk.topic, chunk.partition)
+        message: Any = ConsumerMessage(
+            chunk.topic, chunk.partition, chunk.next_offset, 0.0, 0, None, None, chunk,  # type: ignore[arg-type]
+            None, 0, 0, partition, generation_id=self.app.consumer_generation_id,
+        )  # fmt: skip
+        self._delivery.delivered(partition)
+        await self.wait_first(self.callback(message), self.suspend_flow.wait())
+
+    def on_buffer_full(self, tp: TP) -> None:
+        """The worker bounds what is on its way; Faust's own bookkeeping would outlive a revocation."""
+
+    def on_buffer_drop(self, tp: TP) -> None:
+        """See ``on_buffer_full``."""
+
+    async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
+        """Faust's offsets of acknowledged messages mean nothing here; see ``commit_progress``."""
+        return False
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Faust's livelock detector counts records; chunks would only confuse it."""
+
+
+class ChunkTransport(driver.Transport):
+    """Faust's Kafka transport with the chunk consumer."""
+
+    Consumer = ChunkConsumer
+
+    def __init__(self, *args: Any, delivery: Delivery, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.delivery = delivery

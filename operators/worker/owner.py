@@ -1,0 +1,98 @@
+"""Owning a partition: one life from take-over to the first error or revocation.
+
+An owner never mends itself. Whatever goes wrong, it is closed, and a new one takes the partition over and
+reads the truth from the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Any, TypeVar
+
+from operators.kafka.fenced import FencedTable, OwnerClosed
+from operators.records import Chunk
+
+T = TypeVar("T")
+#: Runs a blocking call in a thread.
+Blocking = Callable[..., Awaitable[Any]]
+_tokens = count(1)
+#: Chunks of one partition that may be on their way to its owner.
+_CREDIT = 2
+
+
+class Owner(ABC):
+    """The owner of one partition of a source topic or of the partials topic."""
+
+    def __init__(self, table: FencedTable, blocking: Blocking) -> None:
+        #: Distinguishes the chunks that were fetched for this owner from those of an earlier one.
+        self.token = next(_tokens)
+        self.table = table
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._blocking = blocking
+        self._busy = asyncio.Lock()
+        self._outstanding = 0
+
+    @abstractmethod
+    def take_over(self) -> int:
+        """Fence, read the state, publish what was decided; the offset to resume from. Blocks.
+
+        Raises StateRefused, TransactionFailed, KafkaException or OwnerClosed.
+        """
+
+    @property
+    @abstractmethod
+    def position(self) -> int:
+        """The offset of the next record to be observed."""
+
+    @abstractmethod
+    def observe(self, chunk: Chunk) -> None:
+        """Take in a chunk that begins at the position or before. Blocks."""
+
+    @abstractmethod
+    async def settle(self) -> None:
+        """Commit whatever can be committed now."""
+
+    async def handle(self, chunk: Chunk) -> bool:
+        """Observe a chunk and settle; False if records before it are missing, so that nothing was done."""
+        self._outstanding -= 1
+        async with self._busy:
+            if chunk.start > self.position:
+                return False
+            await self._blocking(self.observe, chunk)
+            await self._settle()
+            return True
+
+    async def tick(self) -> None:
+        """Let time pass: settle what has become due."""
+        async with self._busy:
+            await self._settle()
+
+    async def _settle(self) -> None:
+        self.check_open()
+        await self.settle()
+
+    def check_open(self) -> None:
+        """Raise OwnerClosed if the partition was given up."""
+        if self.ended.done():
+            raise OwnerClosed(self.table.owner)
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether another chunk may be sent."""
+        return self._outstanding < _CREDIT
+
+    def sent(self) -> None:
+        """A chunk is on its way."""
+        self._outstanding += 1
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Close for good; ``error`` is what the supervisor will see, None for a quiet farewell."""
+        self.table.close()
+        if not self.ended.done():
+            if error is None:
+                self.ended.set_result(None)
+            else:
+                self.ended.set_exception(error)

@@ -1,0 +1,118 @@
+"""The sanitize role: owner of one partition of the partials topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import orjson
+
+from operators.errors import StateRefused
+from operators.genesis import Genesis
+from operators.kafka.cluster import Cluster, Topic
+from operators.kafka.fenced import FencedTable
+from operators.kafka.reading import read_partition
+from operators.mechanisms import build
+from operators.privacy.noise import NoiseSource
+from operators.records import Chunk
+from operators.sanitizing import PartitionSanitizer, StreamSanitizer, Topics
+from operators.streams import StreamPlan
+from operators.topology.model import Kafka
+from operators.worker.aggregate import check_resume
+from operators.worker.owner import Blocking, Owner
+
+#: So many of the last ledger entries must agree with the state that is taken over.
+_LEDGER_TAIL = 1000
+
+
+class SanitizeOwner(Owner):
+    """Releases the streams of one partition of the partials topic."""
+
+    def __init__(
+        self,
+        table: FencedTable,
+        blocking: Blocking,
+        plans: Iterable[StreamPlan],
+        partials: str,
+        ledger: str,
+        kafka: Kafka,
+        cluster: Cluster,
+        noise: Callable[[], NoiseSource],
+    ) -> None:
+        super().__init__(table, blocking)
+        self._plans = list(plans)
+        self._partials = partials
+        self._ledger = ledger
+        self._kafka = kafka
+        self._cluster = cluster
+        self._noise = noise
+        self._sanitizer: PartitionSanitizer
+
+    def take_over(self) -> int:
+        """See ``Owner.take_over``; publishes what was decided and charged but not published."""
+        place = (self._partials, self.table.partition)
+        live = self._cluster.topics({self._partials, *(plan.stream.source.topic for plan in self._plans)})
+        states = self.table.take_over()
+        topics = Topics(self._ledger, self.table.topic, self.table.partition)
+        sanitizers = {plan.name: self._restore(plan, states, live) for plan in self._plans}
+        self._sanitizer = PartitionSanitizer(topics, sanitizers)
+        self._check_ledger()
+        check_resume(self._cluster, place, self._sanitizer.resume)
+        pending = self._sanitizer.publish()
+        if pending:
+            self.table.transact("publish", pending)
+            self._sanitizer.published()
+        return self._sanitizer.resume
+
+    def _restore(
+        self, plan: StreamPlan, states: Mapping[bytes, bytes], live: Mapping[str, Topic]
+    ) -> StreamSanitizer:
+        place = f"{self.table.topic}, partition {self.table.partition}"
+        source, partials = plan.stream.source.topic, self._partials
+        for topic in (source, partials):
+            if topic not in live:
+                raise StateRefused(f"topic {topic}", "it does not exist", "Run `eventveil topics`")
+        partitions = live[source].partitions
+        genesis = Genesis.find(states, plan.name, place)
+        genesis.check(plan.fields(partitions), partials, live[partials].id, self.table.partition, place)
+        settings, stream = plan.stream.mechanism, plan.stream
+        mechanism = build(settings, len(stream.counts.labels), stream.sensitivity, self._noise())
+        return StreamSanitizer(stream, partitions, mechanism, genesis.release_state(states, place))
+
+    def _check_ledger(self) -> None:
+        """Raise StateRefused if the ledger knows of releases that the state does not: it was rewound."""
+        place = (self._ledger, self.table.partition)
+        first, end = self._cluster.first_offsets([place])[place], self._cluster.end_offsets([place])[place]
+        start = max(first, end - _LEDGER_TAIL)
+        for message in read_partition(self._kafka, *place, start=start):
+            entry = orjson.loads(message.value() or b"null")
+            sanitizer = self._sanitizer.sanitizers.get(entry["stream"])
+            if sanitizer is not None and entry["timestamp"] >= sanitizer.state.next:
+                raise StateRefused(
+                    f"{self.table.topic}, partition {self.table.partition}",
+                    f"the ledger has a release of {entry['stream']} at {entry['timestamp']}, "
+                    f"the state is only at {sanitizer.state.next}: it was rewound",
+                    "Restore the newest state, or give the stream a new name (whose epsilon adds up)",
+                )
+
+    @property
+    def position(self) -> int:
+        """See ``Owner.position``."""
+        return self._sanitizer.position
+
+    @property
+    def resume(self) -> int:
+        """The first offset that a successor needs."""
+        return self._sanitizer.resume
+
+    def observe(self, chunk: Chunk) -> None:
+        """See ``Owner.observe``."""
+        self._sanitizer.observe(chunk)
+
+    async def settle(self) -> None:
+        """Release whatever is complete: decide and charge in one transaction, then publish in another."""
+        while decided := await self._blocking(self._sanitizer.decide):
+            self.check_open()
+            await self._blocking(self.table.transact, "decide", decided)
+            self.check_open()
+            await self._blocking(self.table.transact, "publish", self._sanitizer.publish())
+            self._sanitizer.published()
