@@ -1,0 +1,76 @@
+"""``eventveil check``: validates topologies without a broker and says what they promise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import click
+
+from operators.cli.loading import EXIT_INVALID
+from operators.mechanisms import build
+from operators.mechanisms.base import Guarantee
+from operators.privacy.guarantee import describe, describe_total, totals
+from operators.privacy.noise import SystemNoise
+from operators.topology.loading import load_with_defaults
+from operators.topology.model import Stream, Topology
+from operators.topology.problems import TopologyInvalid
+from operators.topology.shapes import Default
+
+
+@click.command()
+@click.argument("topologies", metavar="TOPOLOGY...", nargs=-1, required=True, type=click.Path())
+@click.pass_context
+def check(context: click.Context, topologies: tuple[str, ...]) -> None:
+    """Validate topology files and print what they promise.
+
+    Every mistake is printed as file:line:column: what is wrong, what would be right. Exit status 78 if any
+    file has one. No broker is needed.
+    """
+    valid = True
+    for path in topologies:
+        try:
+            topology, defaults = load_with_defaults(path, os.environ)
+        except TopologyInvalid as invalid:
+            click.echo(str(invalid), err=True)
+            valid = False
+        else:
+            click.echo("\n".join(report(topology, defaults)))
+    context.exit(0 if valid else EXIT_INVALID)
+
+
+def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
+    """The lines that are printed for a valid topology."""
+    yield f"{topology.path}: valid"
+    for stream in topology.streams:
+        yield ""
+        yield f"Stream {stream.name}: {stream.source.topic} -> {stream.sink.topic}, {stream.mechanism.kind}"
+        yield from (f"  {line}" for line in describe(stream, guarantee_of(stream)))
+    yield from _sums(topology)
+    if defaults:
+        yield ""
+        yield "Defaults that this file relies on"
+        yield from (f"  {default.setting}: {default.value}" for default in defaults)
+    yield ""
+
+
+def guarantee_of(stream: Stream) -> Guarantee:
+    """The guarantee that the stream's mechanism declares."""
+    return build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, SystemNoise()).guarantee
+
+
+def _sums(topology: Topology) -> Iterator[str]:
+    budget = topology.budget
+    for total in totals(topology.streams, budget):
+        yield ""
+        yield f"Sum over the streams of population {total.population}"
+        yield from (f"  {line}" for line in describe_total(total))
+        if budget is not None and total.cap is None:
+            yield f"  the budget caps {budget.population}; this population is outside it"
+    if budget is None:
+        yield ""
+        yield "No budget: nothing caps what the streams of this file cost together."
+        yield "Other topologies over the same people add to it."
+    elif all(stream.source.population != budget.population for stream in topology.streams):
+        yield ""
+        yield f"The budget caps {budget.population}, but no stream of this file counts them."

@@ -1,0 +1,91 @@
+"""``eventveil topics``: shows, checks and creates the topics, and writes the genesis of the streams."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+from confluent_kafka import KafkaException
+
+from operators.cli.loading import EXIT_FAILED, load_or_exit
+from operators.errors import EventveilError
+from operators.kafka.cluster import Cluster
+from operators.kafka.provision import create_topics, inspect_topics, write_genesis
+from operators.provisioning import TopicPlan, plan_topics
+from operators.topology.model import Topology
+
+
+@click.command()
+@click.argument("topology")
+@click.option("--create", is_flag=True, help="Create what is missing and write the genesis records.")
+@click.option("--sources", is_flag=True, help="With --create: create missing source topics too.")
+@click.option(
+    "--print", "print_only", is_flag=True, help="Print the commands that create the topics; no broker."
+)
+def topics(topology: str, create: bool, sources: bool, print_only: bool) -> None:
+    """Show and check the topics of TOPOLOGY; exit 1 if any is missing or set wrongly."""
+    if sources and not create:
+        raise click.UsageError("--sources goes with --create")
+    if print_only and create:
+        raise click.UsageError("--print does not create")
+    loaded = load_or_exit(topology)
+    if print_only:
+        _print_commands(loaded)
+        return
+    try:
+        good = _check(loaded, create=create, sources=sources)
+    except (EventveilError, KafkaException) as error:
+        click.echo(f"eventveil topics: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+    sys.exit(0 if good else EXIT_FAILED)
+
+
+def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
+    cluster = Cluster(topology.kafka)
+    inspection = inspect_topics(topology, cluster)
+    creatable = [plan for plan in inspection.missing if create and (sources or not plan.is_source)]
+    absent_sources = [plan for plan in inspection.missing if plan.is_source and plan not in creatable]
+    if absent_sources:
+        # The changelogs have one partition per source partition: without the sources nothing can be created.
+        creatable = []
+    if creatable:
+        create_topics(topology, cluster, creatable)
+        for plan in creatable:
+            click.echo(f"created {plan.name} ({plan.role}, {plan.partitions} partitions)")
+        inspection = inspect_topics(topology, cluster)
+    for plan in inspection.plans:
+        if plan not in inspection.missing:
+            click.echo(f"found {plan.name} ({plan.role})")
+    for plan in inspection.missing:
+        click.echo(f"topic {plan.name} ({plan.role}) does not exist: {_remedy(plan)}", err=True)
+    for mistake in inspection.mistakes:
+        click.echo(mistake, err=True)
+    good = not inspection.missing and not inspection.mistakes
+    if good and create:
+        _write_genesis(topology, cluster)
+    return good
+
+
+def _write_genesis(topology: Topology, cluster: Cluster) -> None:
+    written = write_genesis(topology, cluster, time.time_ns() // 1_000_000)
+    for stream, first in sorted({(record.stream, record.first) for record in written}):
+        click.echo(f"genesis of {stream}: it begins with timestamp {first}")
+
+
+def _remedy(plan: TopicPlan) -> str:
+    if plan.is_source:
+        return "create it, or let `eventveil topics --create --sources` do it"
+    return "`eventveil topics --create` creates it"
+
+
+def _print_commands(topology: Topology) -> None:
+    for plan in plan_topics(topology, {}):
+        settings = " ".join(f"--config {name}={value}" for name, value in plan.settings.items())
+        note = "; one per partition of the sources" if plan.role == "counting changelog" else ""
+        click.echo(f"# {plan.role}{note}")
+        click.echo(
+            f"kafka-topics.sh --bootstrap-server {topology.kafka.bootstrap} --create --topic {plan.name} "
+            f"--partitions {plan.partitions} --replication-factor {topology.topics.replication} {settings}"
+        )
+    click.echo("# then: eventveil topics --create, which writes the genesis records")

@@ -1,0 +1,192 @@
+"""What a topology promises, in numbers and in plain words.
+
+**Sum over streams.** w-event privacy bounds what any ``window`` consecutive timestamps of one stream cost by
+epsilon. Over a span of time S, timestamps of length I: an interval of length S meets at most
+n = ceil(S / I) + 1 of them, for it may begin and end inside one. Those n consecutive timestamps are covered
+by ceil(n / w) windows, which cost epsilon each, and independent streams over the same people add up
+(sequential composition). So a span costs at most the sum of ceil(n / w) epsilon.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if (
+    TYPE_CHECKING
+):  # operators.topology checks budgets with this module, so at run time it needs nothing of theirs
+    from operators.mechanisms.base import Guarantee
+    from operators.topology.model import Adjacency, Budget, Stream
+
+_UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000), ("millisecond", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one stream costs over a span: it meets ``timestamps``, covered by ``windows`` windows."""
+
+    stream: str
+    timestamps: int
+    windows: int
+    epsilon: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What the streams of one population cost together over any ``span`` milliseconds.
+
+    ``adjacency`` is the weakest of the streams': the sum protects no more than that. ``cap`` is None where
+    no budget limits the population.
+    """
+
+    population: str
+    span: int
+    costs: tuple[Cost, ...]
+    adjacency: Adjacency
+    cap: Fraction | None
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The sum."""
+        return sum((cost.epsilon for cost in self.costs), Fraction(0))
+
+
+def timestamps_met(span: int, interval: int) -> int:
+    """The largest number of timestamps of length ``interval`` that an interval of length ``span`` meets.
+
+    Both in milliseconds, at least 1; the interval may begin anywhere, also between two milliseconds.
+    """
+    return -(-span // interval) + 1
+
+
+def cost(epsilon: Fraction, window: int, interval: int, span: int) -> Fraction:
+    """What a w-event stream costs at most over any ``span`` (ms): ceil(n / window) epsilon."""
+    return epsilon * -(-timestamps_met(span, interval) // window)
+
+
+def cost_of(stream: Stream, span: int) -> Cost:
+    """What a stream costs at most over any ``span`` (ms)."""
+    met = timestamps_met(span, stream.timeline.interval)
+    settings = stream.mechanism
+    spent = cost(settings.epsilon, settings.window, stream.timeline.interval, span)
+    return Cost(stream.name, met, -(-met // settings.window), spent)
+
+
+def totals(streams: Sequence[Stream], budget: Budget | None) -> tuple[Total, ...]:
+    """The sums of all populations, in the order of their first streams.
+
+    The span is the budget's; without a budget it is the longest window of the population's streams.
+    """
+    populations: dict[str, list[Stream]] = {}
+    for stream in streams:
+        populations.setdefault(stream.source.population, []).append(stream)
+    return tuple(_total(population, members, budget) for population, members in populations.items())
+
+
+def _total(population: str, streams: list[Stream], budget: Budget | None) -> Total:
+    span = budget.span if budget else max(s.mechanism.window * s.timeline.interval for s in streams)
+    weakest: Adjacency = "substitute"
+    if any(stream.mechanism.adjacency == "add-remove" for stream in streams):
+        weakest = "add-remove"
+    cap = budget.epsilon if budget and budget.population == population else None
+    return Total(population, span, tuple(cost_of(stream, span) for stream in streams), weakest, cap)
+
+
+def half_width(scale: Fraction, confidence: float = 0.95) -> int:
+    """The smallest m such that discrete Laplace noise of ``scale`` stays within +-m with the confidence.
+
+    P(|x| > m) = 2 a^(m+1) / (1 + a) with a = e^(-1/scale). For display only: computed in floating point.
+    """
+    inverse = float(1 / scale)
+    log_tail = math.log((1 - confidence) / 2) + math.log1p(math.exp(-inverse))
+    return max(0, math.ceil(-log_tail / inverse) - 1)
+
+
+def describe(stream: Stream, guarantee: Guarantee) -> tuple[str, ...]:
+    """The guarantee of a stream in plain words, a sentence or two per line."""
+    return (
+        _what_is_protected(stream, guarantee),
+        _neighbours(stream),
+        f"Sensitivity: {guarantee.sensitivity}, the most that one user changes in the counts of a timestamp.",
+        _noise(guarantee),
+        "A user is whoever shares one value of "
+        f"{stream.source.user} ({stream.source.user_type}); several values for one person are several users.",
+    )
+
+
+def describe_total(total: Total) -> tuple[str, ...]:
+    """A sum over streams in plain words."""
+    span = duration_words(total.span)
+    lines = [
+        f"{cost.stream}: any {span} meet at most {_count(cost.timestamps, 'timestamp')}, "
+        f"{_count(cost.windows, 'window')}, epsilon {number(cost.epsilon)}"
+        for cost in total.costs
+    ]
+    cap = "no cap is set" if total.cap is None else f"within the cap of {number(total.cap)}"
+    lines.append(f"together at most epsilon {number(total.epsilon)} over any {span}; {cap}")
+    lines.append(f"weakest adjacency: {total.adjacency}")
+    return tuple(lines)
+
+
+def number(value: Fraction) -> str:
+    """A rational as an exact decimal where there is one, else as a fraction."""
+    rest = value.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    if rest != 1:
+        return str(value)
+    digits = max(0, value.denominator.bit_length())
+    text = f"{value.numerator * 10**digits // value.denominator:0{digits + 1}d}"
+    return f"{text[:-digits]}.{text[-digits:]}".rstrip("0").rstrip(".") if digits else text
+
+
+def duration_words(milliseconds: int) -> str:
+    """A duration in words, in its largest whole unit."""
+    name, size = next((name, size) for name, size in _UNITS if milliseconds % size == 0)
+    return _count(milliseconds // size, name)
+
+
+def _count(amount: int, noun: str) -> str:
+    return f"{amount} {noun}{'' if amount == 1 else 's'}"
+
+
+def _what_is_protected(stream: Stream, guarantee: Guarantee) -> str:
+    epsilon = stream.mechanism.epsilon_text
+    covered = duration_words(guarantee.window * stream.timeline.interval)
+    return (
+        f"Epsilon {epsilon} for any {guarantee.window} consecutive timestamps of"
+        f" {duration_words(stream.timeline.interval)} ({covered}): whatever a user did within"
+        f" them changes the probability of any output by a factor of at most {_factor(guarantee.epsilon)}."
+    )
+
+
+def _factor(epsilon: Fraction) -> str:
+    value = math.exp(float(epsilon)) if epsilon < 10 else math.inf
+    return f"e^{number(epsilon)}" + (f", about {value:.3g}" if value < math.inf else "")
+
+
+def _neighbours(stream: Stream) -> str:
+    if stream.mechanism.adjacency == "substitute":
+        return (
+            "Neighbours (substitute): two streams that differ in one user's events within such a window,"
+            " in whether they happened, how many, and where."
+        )
+    return (
+        "Neighbours (add-remove): two streams that differ in one user within such a window; at each differing"
+        " timestamp all of the user's events are present in one and none in the other."
+    )
+
+
+def _noise(guarantee: Guarantee) -> str:
+    if guarantee.worst_scale == guarantee.best_scale:
+        return f"Noise of a fresh count: {_spread(guarantee.best_scale)}."
+    worst = "without bound" if guarantee.worst_scale is None else _spread(guarantee.worst_scale)
+    return f"Noise of a fresh count: at best {_spread(guarantee.best_scale)}; at worst {worst}."
+
+
+def _spread(scale: Fraction) -> str:
+    return f"scale {float(scale):.6g}, within +-{half_width(scale)} 95 % of the time"

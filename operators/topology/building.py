@@ -1,0 +1,147 @@
+"""From a file that was read to the frozen model, and the defaults that depend on other settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from operators.topology.columns import ColumnNames
+from operators.topology.layout import OPTIONS, default_option, options_of
+from operators.topology.model import (
+    Budget,
+    Counts,
+    Kafka,
+    MechanismSettings,
+    Security,
+    Sink,
+    Source,
+    Stream,
+    Timeline,
+    TopicSettings,
+    Topology,
+)
+from operators.topology.scalars import duration_text
+from operators.topology.shapes import Default, Section
+
+POPULATION = "users"
+
+
+def streams_of(file: Section) -> dict[str, Section]:
+    """The streams that could be read, by name."""
+    return file.get("streams") or {}
+
+
+def parts_of(file: Section, part: str) -> Iterator[tuple[str, Section, Section]]:
+    """Every stream with that part of it (source, timeline, ...) which could be read: name, stream, part."""
+    for name, stream in streams_of(file).items():
+        section = stream.get(part)
+        if section is not None:
+            yield name, stream, section
+
+
+def fill(file: Section) -> Iterator[Default]:
+    """Set the defaults that depend on other settings; yields each one."""
+    name = file.get("name")
+    budget = file.get("budget")
+    population = (budget.get("users") if budget is not None else None) or POPULATION
+    for stream in streams_of(file).values():
+        if name is not None:
+            yield from _set(stream, "dead_letter", f"{name}.dead")
+    for _, _, source in parts_of(file, "source"):
+        yield from _set(source, "users", population)
+    for _, _, timeline in parts_of(file, "timeline"):
+        if timeline.get("interval") is not None:
+            interval = timeline.get("interval")
+            yield from _set(timeline, "max_ahead", interval, duration_text(interval))
+    for _, _, mechanism in parts_of(file, "mechanism"):
+        for option in sorted(options_of(mechanism.get("kind")) if mechanism.get("kind") else ()):
+            if option not in mechanism.positions:
+                yield Default(mechanism.name(option), default_option(option)[1])
+
+
+def _set(section: Section, key: str, value: Any, text: str | None = None) -> Iterator[Default]:
+    if key not in section.positions:
+        section.values[key] = value
+        yield Default(section.name(key), text or str(value))
+
+
+def build(file: Section, path: str, directory: str) -> Topology:
+    """The model of a file without mistakes. Relative paths of certificates start at ``directory``."""
+    kafka, topics = file.get("kafka"), file.get("topics")
+    return Topology(
+        path=path,
+        version=file.get("version"),
+        name=file.get("name"),
+        kafka=Kafka(kafka.get("bootstrap"), _security(kafka.get("security"), directory)),
+        topics=TopicSettings(**topics.values),
+        streams=tuple(_stream(name, stream) for name, stream in streams_of(file).items()),
+        budget=_budget(file.get("budget")),
+    )
+
+
+def _security(section: Section, directory: str) -> Security:
+    values = dict(section.values)
+    for key in ("ca", "certificate", "key"):
+        if key in values:
+            values[key] = os.path.join(directory, values[key])
+    return Security(**values)
+
+
+def _budget(section: Section | None) -> Budget | None:
+    if section is None:
+        return None
+    return Budget(section.get("epsilon").value, section.get("span"), section.get("users"))
+
+
+def _stream(name: str, stream: Section) -> Stream:
+    sink = stream.get("sink")
+    return Stream(
+        name=name,
+        source=_source(stream.get("source")),
+        timeline=_timeline(stream.get("timeline")),
+        counts=_counts(stream.get("counts")),
+        mechanism=_mechanism(stream.get("mechanism")),
+        sink=Sink(sink.get("topic"), sink.get("counts")),
+        dead_letter=stream.get("dead_letter"),
+    )
+
+
+def _source(section: Section) -> Source:
+    names = ("topic", "user", "column", "time", "format", "user_type", "partitioner", "max_bytes")
+    return Source(**{name: section.get(name) for name in names}, population=section.get("users"))
+
+
+def _timeline(section: Section) -> Timeline:
+    names = ("interval", "origin", "lateness", "max_ahead", "clock_skew", "start")
+    return Timeline(**{name: section.get(name) for name in names})
+
+
+def _counts(section: Section) -> Counts:
+    columns: ColumnNames = section.get("columns")
+    unknown = section.get("unknown")
+    other = unknown not in ("dead-letter", "ignore")
+    return Counts(
+        labels=columns.labels,
+        column_type=columns.type,
+        contributions=section.get("contributions"),
+        unknown="column" if other else unknown,
+        unknown_column=columns.labels.index(unknown) if other else None,
+    )
+
+
+def _mechanism(section: Section) -> MechanismSettings:
+    kind, epsilon = section.get("kind"), section.get("epsilon")
+    options = {}
+    for option in OPTIONS:
+        if option in options_of(kind):
+            given = section.get(option)
+            options[option] = given.value if given is not None else default_option(option)[0]
+    return MechanismSettings(
+        kind=kind,
+        epsilon=epsilon.value,
+        epsilon_text=epsilon.text,
+        window=section.get("window"),
+        adjacency=section.get("adjacency"),
+        options=options,
+    )

@@ -1,0 +1,242 @@
+"""What no single setting can show: rules over several settings, over topics, and over streams.
+
+Every rule looks only at what could be read, so that one mistake never hides another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from operators import mechanisms
+from operators.privacy import guarantee
+from operators.topology.building import parts_of, streams_of
+from operators.topology.document import shorten
+from operators.topology.layout import OPTIONS, options_of
+from operators.topology.problems import Position, Problems
+from operators.topology.scalars import duration_text, one_of
+from operators.topology.shapes import Section, suggestion
+
+# The last millisecond that RFC 3339 can write: 9999-12-31T23:59:59.999Z.
+END_OF_TIME = 253_402_300_799_999
+# What follows the name of the topology in topics of Eventveil itself; operators.topology.model names them.
+INTERNAL_TOPICS = ("counting-changelog", "partials", "ledger-changelog", "ledger", "state-changelog")
+# Two streams that read one topic must see the same users in the same partitions.
+SHARED = ("user", "user_type", "partitioner", "users")
+
+
+def check(file: Section, problems: Problems) -> None:
+    """Note every broken rule."""
+    _check_topics_section(file, problems)
+    _check_security(file, problems)
+    for _, stream, timeline in parts_of(file, "timeline"):
+        _check_timeline(timeline, stream.get("mechanism"), problems)
+    for _, _, counts in parts_of(file, "counts"):
+        _check_unknown(counts, problems)
+    for _, _, mechanism in parts_of(file, "mechanism"):
+        _check_options(mechanism, problems)
+    _check_topic_names(file, problems)
+    _check_shared_sources(file, problems)
+    _check_budget(file, problems)
+
+
+def _check_topics_section(file: Section, problems: Problems) -> None:
+    topics = file.get("topics")
+    if topics is None:
+        return
+    replication, needed = topics.get("replication"), topics.get("min_insync")
+    if replication is not None and needed is not None and needed > replication:
+        key = "min_insync" if "min_insync" in topics.positions else "replication"
+        problems.add(
+            topics.at(key),
+            f"topics.{key}: min_insync is {needed} and replication {replication},"
+            " expected min_insync to be at most replication",
+        )
+
+
+def _check_security(file: Section, problems: Problems) -> None:
+    kafka = file.get("kafka")
+    security = kafka.get("security") if kafka is not None else None
+    if security is None or security.get("protocol") is None:
+        return
+    protocol = security.get("protocol")
+    for key in ("mechanism", "username", "password"):
+        if protocol.startswith("SASL") and key not in security.positions:
+            problems.add(security.position, f"kafka.security lacks {key}; protocol {protocol} needs it")
+        if not protocol.startswith("SASL") and key in security.positions:
+            problems.add(
+                security.at(key),
+                f"kafka.security.{key} has no effect with protocol {protocol}; use SASL_SSL, or remove it",
+            )
+    for key in ("ca", "certificate", "key"):
+        if "SSL" not in protocol and key in security.positions:
+            problems.add(
+                security.at(key),
+                f"kafka.security.{key} has no effect with protocol {protocol}; use SSL, or remove it",
+            )
+    for key, other in (("certificate", "key"), ("key", "certificate")):
+        if key in security.positions and other not in security.positions:
+            problems.add(
+                security.at(key), f"kafka.security.{key} stands without {other}; give both or neither"
+            )
+
+
+def _check_timeline(timeline: Section, mechanism: Section | None, problems: Problems) -> None:
+    origin, start, interval = timeline.get("origin"), timeline.get("start"), timeline.get("interval")
+    if origin is not None and start is not None and start < origin:
+        problems.add(
+            timeline.at("start"),
+            f"{timeline.name('start')}: lies before the origin, expected the origin or later",
+        )
+    window = mechanism.get("window") if mechanism is not None else None
+    if None not in (origin, interval, window) and origin + interval * window > END_OF_TIME:
+        assert mechanism is not None
+        problems.add(
+            mechanism.at("window"),
+            f"{mechanism.name('window')}: the first window of {window} timestamps of"
+            f" {duration_text(interval)} ends after the year 9999, expected a smaller window or interval",
+        )
+
+
+def _check_unknown(counts: Section, problems: Problems) -> None:
+    unknown, columns = counts.get("unknown"), counts.get("columns")
+    if unknown is None or columns is None or unknown in ("dead-letter", "ignore"):
+        return
+    if unknown not in set(columns.labels):
+        words = (
+            ["dead-letter", "ignore", *columns.labels]
+            if len(columns.labels) <= 1000
+            else ["dead-letter", "ignore"]
+        )
+        near = suggestion(unknown, words)
+        hint = near if near.startswith("did") else "add it to the columns"
+        problems.add(
+            counts.at("unknown"),
+            f"{counts.name('unknown')}: found {shorten(unknown)},"
+            f" expected dead-letter, ignore or one of the columns; {hint}",
+        )
+
+
+def _check_options(mechanism: Section, problems: Problems) -> None:
+    kind = mechanism.get("kind")
+    if kind is None:
+        return
+    for option in OPTIONS:
+        if option in mechanism.positions and option not in options_of(kind):
+            kinds = tuple(sorted(other for other in mechanisms.KINDS if option in options_of(other)))
+            problems.add(
+                mechanism.at(option),
+                f"{mechanism.name(option)}: {kind} has no option {option}; remove it, or use {one_of(kinds)}",
+            )
+
+
+@dataclass(frozen=True)
+class _Use:
+    """One use of a topic: ``role`` completes "is already ..."; sinks belong to one stream alone."""
+
+    topic: str
+    role: str
+    kind: str
+    position: Position
+    setting: str
+
+
+def _uses(file: Section) -> Iterator[_Use]:
+    for name, _, source in parts_of(file, "source"):
+        if source.get("topic") is not None:
+            yield _Use(
+                source.get("topic"),
+                f"the source of stream {name}",
+                "source",
+                source.at("topic"),
+                source.name("topic"),
+            )
+    for name, _, sink in parts_of(file, "sink"):
+        if sink.get("topic") is not None:
+            yield _Use(
+                sink.get("topic"), f"the sink of stream {name}", "sink", sink.at("topic"), sink.name("topic")
+            )
+    for name, stream in streams_of(file).items():
+        if stream.get("dead_letter") is not None:
+            role = f"the dead-letter topic of stream {name}"
+            place, setting = stream.at("dead_letter"), stream.name("dead_letter")
+            yield _Use(stream.get("dead_letter"), role, "dead letter", place, setting)
+
+
+def _check_topic_names(file: Section, problems: Problems) -> None:
+    """No topic serves two purposes; only sources and dead letters may be shared, each among themselves.
+
+    Kafka takes a.b and a_b for the same name in its metrics and refuses to create the second.
+    """
+    first: dict[str, _Use] = {}
+    name = file.get("name")
+    for suffix in INTERNAL_TOPICS if name is not None else ():
+        topic = f"{name}-{suffix}"
+        first[topic.replace(".", "_")] = _Use(
+            topic, "internal to Eventveil", "internal", file.at("name"), "name"
+        )
+    for use in sorted(_uses(file), key=lambda use: use.position):
+        key = use.topic.replace(".", "_")
+        other = first.setdefault(key, use)
+        if other is use:
+            continue
+        if use.topic != other.topic:
+            problems.add(
+                use.position,
+                f"{use.setting}: {use.topic} and {other.topic} are one name to Kafka,"
+                " which takes . for _; rename one",
+            )
+        elif use.kind != other.kind or use.kind == "sink":
+            problems.add(
+                use.position,
+                f"{use.setting}: topic {use.topic} is already {other.role}; give each its own topic",
+            )
+
+
+def _check_shared_sources(file: Section, problems: Problems) -> None:
+    first: dict[str, tuple[str, Section]] = {}
+    for name, _, source in parts_of(file, "source"):
+        if source.get("topic") is None:
+            continue
+        other_name, other = first.setdefault(source.get("topic"), (name, source))
+        for key in SHARED:
+            mine, theirs = source.get(key), other.get(key)
+            if mine is not None and theirs is not None and mine != theirs:
+                problems.add(
+                    source.at(key),
+                    f"{source.name(key)}: is {mine}, but {theirs} in stream {other_name} of the same topic;"
+                    " one topic has one kind of user and one partitioner, make them equal",
+                )
+
+
+def _check_budget(file: Section, problems: Problems) -> None:
+    budget = file.get("budget")
+    if budget is None or None in (budget.get("epsilon"), budget.get("span"), budget.get("users")):
+        return
+    span, cap = budget.get("span"), budget.get("epsilon")
+    spent: list[tuple[str, Fraction]] = []
+    for name, stream, source in parts_of(file, "source"):
+        cost = _cost(stream, span)
+        if source.get("users") == budget.get("users") and cost is not None:
+            spent.append((name, cost))
+    total = sum((cost for _, cost in spent), Fraction(0))
+    if total > cap.value:
+        parts = ", ".join(f"{name} {guarantee.number(cost)}" for name, cost in spent)
+        problems.add(
+            budget.at("epsilon"),
+            f"budget.epsilon: over any {duration_text(span)} the streams of {budget.get('users')} cost"
+            f" {guarantee.number(total)} together ({parts}), expected at most {cap.text};"
+            " lower their epsilon, widen their windows, or raise the cap",
+        )
+
+
+def _cost(stream: Section, span: int) -> Fraction | None:
+    """What a stream costs over a span, or None if one of the settings could not be read."""
+    timeline, mechanism = stream.get("timeline"), stream.get("mechanism")
+    if timeline is None or mechanism is None:
+        return None
+    interval, epsilon, window = timeline.get("interval"), mechanism.get("epsilon"), mechanism.get("window")
+    if None in (interval, epsilon, window):
+        return None
+    return guarantee.cost(epsilon.value, window, interval, span)

@@ -1,0 +1,371 @@
+"""The whole topology file, version 1, as one table: keys, kinds, defaults and help.
+
+Everything that a reader or an editor needs to know about a key is said here, and only here.
+"""
+
+from __future__ import annotations
+
+import functools
+from fractions import Fraction
+from typing import Any
+
+from operators import mechanisms
+from operators.topology.columns import COLUMN_LIMIT, Columns
+from operators.topology.document import Scalar
+from operators.topology.scalars import (
+    Choice,
+    Duration,
+    Label,
+    Pointer,
+    Rational,
+    Servers,
+    Text,
+    Time,
+    Topic,
+    UnavailableError,
+    Whole,
+    one_of,
+)
+from operators.topology.shapes import Field, Named, One, Record
+
+NAME = r"[a-z0-9][a-z0-9._-]{0,99}"
+NAME_EXPECTED = (
+    "1 to 100 lower-case letters, digits, dots, dashes and underscores, the first a letter or digit"
+)
+# Budget state holds one spend per timestamp of the window and must stay a Kafka message.
+LONGEST_WINDOW = 1_000_000
+PLANNED_KINDS = (
+    "fast",
+    "retroactive-grouping",
+    "time-unit",
+    "shp-window",
+    "shp-point",
+    "shp-adaptive",
+    "tops",
+    "pak",
+    "topl",
+)
+PLANNED_OPTIONS = (
+    "shift",
+    "groups",
+    "regroup",
+    "pan_private",
+    "noise",
+    "horizon",
+    "on_horizon",
+    "renew",
+    "share",
+)
+# Every option of every kind: its value when left out. operators.mechanisms says which kind has which.
+OPTIONS: dict[str, tuple[One, str, str]] = {
+    "factor": (
+        One(Rational(1_000_000)),
+        "1",
+        "Counts are published anew when they changed by more than this many times the noise.",
+    )
+}
+
+
+def options_of(kind: str) -> frozenset[str]:
+    """The options that a kind of mechanism takes."""
+    return frozenset(mechanisms.KINDS[kind].options)
+
+
+@functools.cache
+def layout() -> Record:
+    """The shape of a topology file."""
+    return Record(
+        (
+            Field(
+                "version",
+                One(Whole(1, 1)),
+                "Version of the file format; this Eventveil reads version 1.",
+                True,
+            ),
+            Field(
+                "name",
+                One(Text(NAME_EXPECTED, NAME)),
+                "Application: prefix of group, transactions and topics.",
+                True,
+            ),
+            Field("kafka", _kafka(), "The brokers and how to reach them."),
+            Field("topics", _topics(), "Settings of the topics that Eventveil creates."),
+            Field(
+                "streams", Named(_stream(), "stream", NAME, NAME_EXPECTED), "Sanitized streams by name.", True
+            ),
+            Field(
+                "budget",
+                _budget(),
+                "A cap on what the streams of a population cost together; left out: no cap.",
+            ),
+        )
+    )
+
+
+def _kafka() -> Record:
+    path = One(Text("the path of a file, relative to the topology"))
+    security = Record(
+        (
+            Field(
+                "protocol",
+                One(Choice(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"))),
+                "Encryption and authentication.",
+                default="PLAINTEXT",
+            ),
+            Field("mechanism", One(Choice(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"))), "SASL mechanism."),
+            Field("username", One(Text("a name on one line")), "SASL user name."),
+            Field("password", One(Text("a password on one line")), "SASL password, best as ${file:/path}."),
+            Field("ca", path, "PEM file of the certificate authority; left out: those of the system."),
+            Field("certificate", path, "PEM file of the client certificate."),
+            Field("key", path, "PEM file of the client key."),
+        )
+    )
+    return Record(
+        (
+            Field(
+                "bootstrap",
+                One(Servers()),
+                "First brokers, host:port, separated by commas.",
+                default="localhost:9092",
+            ),
+            Field("security", security, "Encryption and authentication of the connection."),
+        )
+    )
+
+
+def _topics() -> Record:
+    return Record(
+        (
+            Field("replication", One(Whole(1, 100)), "Copies of each partition.", default="3"),
+            Field(
+                "min_insync",
+                One(Whole(1, 100)),
+                "Copies that must hold a write (min.insync.replicas).",
+                default="2",
+            ),
+            Field(
+                "partitions",
+                One(Whole(1, 100_000)),
+                "Partitions of sources it is told to create.",
+                default="12",
+            ),
+            Field(
+                "partials",
+                One(Whole(1, 10_000)),
+                "Partitions of partial counts and of the ledger.",
+                default="4",
+            ),
+        )
+    )
+
+
+def _stream() -> Record:
+    sink = Record(
+        (
+            Field("topic", One(Topic()), "topic of sanitized counts, of this stream alone", True),
+            Field("counts", One(Choice(("object", "array"))), "Form of the counts.", default="object"),
+        )
+    )
+    return Record(
+        (
+            Field("source", _source(), "raw events: topic, user, column, time", True),
+            Field("timeline", _timeline(), "how time is cut: interval, origin", True),
+            Field("counts", _counts(), "what is counted: columns", True),
+            Field("mechanism", _mechanism(), "how counts are protected: kind, epsilon, window", True),
+            Field("sink", sink, "where sanitized counts go: topic", True),
+            Field(
+                "dead_letter",
+                One(Topic()),
+                "Topic of events that do not count, raw and private.",
+                derived="the name of the topology followed by .dead",
+            ),
+        )
+    )
+
+
+def _source() -> Record:
+    later_partitions = "repartition: true is not available in this version; have producers key events by user"
+    later_time = (
+        "append_time: boundary is not available in this version;"
+        " set message.timestamp.type=LogAppendTime on the topic and leave append_time out"
+    )
+    return Record(
+        (
+            Field("topic", One(Topic()), "topic of raw events, keyed by user", True),
+            Field("format", One(Choice(("json",))), "Encoding of events.", default="json"),
+            Field("user", One(Pointer()), "JSON pointer to the user, such as /user", True),
+            Field(
+                "user_type", One(Choice(("string", "integer"))), "JSON type of the user.", default="string"
+            ),
+            Field("column", One(Pointer()), "JSON pointer to what is counted, such as /place", True),
+            Field(
+                "time",
+                One(Pointer()),
+                "JSON pointer to the event's time, epoch milliseconds or RFC 3339",
+                True,
+            ),
+            Field(
+                "partitioner",
+                One(Choice(("murmur2", "crc32"))),
+                "How producers choose the partition: murmur2 (Java, aiokafka) or crc32 (librdkafka).",
+                default="murmur2",
+            ),
+            Field(
+                "max_bytes",
+                One(Whole(1, 2**30)),
+                "Events with a longer value do not count.",
+                default="1048576",
+            ),
+            Field(
+                "users",
+                One(Text("a name of at most 100 characters on one line", longest=100)),
+                "Name of the population whose events these are; budgets add up within one.",
+                derived="that of the budget, else users",
+            ),
+            Field(
+                "repartition",
+                One(Choice(("false",), {"true": later_partitions})),
+                "Re-key events by user first.",
+                default="false",
+            ),
+            Field(
+                "append_time",
+                One(Choice(("broker",), {"boundary": later_time})),
+                "Where append times come from.",
+                default="broker",
+            ),
+        )
+    )
+
+
+def _timeline() -> Record:
+    later_missing = "on_missing: release is not available in this version; use wait, the default"
+    return Record(
+        (
+            Field("interval", One(Duration(1)), "length of a timestamp, such as 1h", True),
+            Field("origin", One(Time()), "start of timestamp 1, such as 2013-01-01T00:00:00Z", True),
+            Field(
+                "lateness", One(Duration()), "How long after its end a timestamp takes events.", default="0s"
+            ),
+            Field(
+                "max_ahead",
+                One(Duration()),
+                "How far an event's time may be ahead of the broker's.",
+                derived="the interval",
+            ),
+            Field(
+                "clock_skew",
+                One(Duration()),
+                "Largest difference between the clocks of workers and brokers.",
+                default="1s",
+            ),
+            Field("start", One(Time(now=True)), "First instant that is counted.", default="now"),
+            Field(
+                "on_missing",
+                One(Choice(("wait",), {"release": later_missing})),
+                "What to do while a partition is unreachable.",
+                default="wait",
+            ),
+        )
+    )
+
+
+def _counts() -> Record:
+    trusted = "contributions: trusted is not available in this version; give the bound as a whole number"
+    return Record(
+        (
+            Field(
+                "columns", Columns(), "public columns: a list, {file: columns.txt} or {range: [0, 99]}", True
+            ),
+            Field(
+                "contributions",
+                One(Whole(1, COLUMN_LIMIT, {"trusted": trusted})),
+                "Events of one user that count per timestamp.",
+                default="1",
+            ),
+            Field(
+                "unknown",
+                One(Label()),
+                "Fate of events with another column: dead-letter, ignore, or the column that takes them.",
+                default="dead-letter",
+            ),
+        )
+    )
+
+
+def _mechanism() -> Record:
+    kinds = tuple(sorted(mechanisms.KINDS))
+    later = {
+        kind: f"{kind} is not available in this version; use {one_of(kinds)}"
+        for kind in PLANNED_KINDS
+        if kind not in kinds
+    }
+    later_option = "{} is not available in this version; remove it"
+    return Record(
+        (
+            Field("kind", One(KindOfMechanism(kinds, later)), f"mechanism, {one_of(kinds)}", True),
+            Field(
+                "epsilon", One(Rational(1000)), "privacy budget of a window, read exactly, such as 1.0", True
+            ),
+            Field(
+                "window", One(Whole(1, LONGEST_WINDOW)), "timestamps that are protected together (w)", True
+            ),
+            *(
+                Field(name, shape, text, derived=f"{value}, for kinds that have it")
+                for name, (shape, value, text) in OPTIONS.items()
+            ),
+            Field(
+                "adjacency",
+                One(Choice(("add-remove", "substitute"))),
+                "What may differ in a protected timestamp: all of a user's events, or also their columns.",
+                default="add-remove",
+            ),
+        ),
+        rules=_option_rules(kinds),
+        later={name: later_option.format(name) for name in PLANNED_OPTIONS if name not in OPTIONS},
+    )
+
+
+class KindOfMechanism(Choice):
+    """A kind of mechanism; a class of the user's own is for a later version."""
+
+    def parse(self, scalar: Scalar) -> str:
+        """The kind's name."""
+        if ":" in scalar.text:
+            raise UnavailableError(f"module:Class is not available in this version; use {one_of(self.words)}")
+        return super().parse(scalar)
+
+
+def _option_rules(kinds: tuple[str, ...]) -> dict[str, Any]:
+    """The schema's rule that an option stands only beside a kind that takes it."""
+    rules = []
+    for option in OPTIONS:
+        without = [kind for kind in kinds if option not in options_of(kind)]
+        rules.append(
+            {
+                "if": {"properties": {"kind": {"enum": without}}, "required": ["kind"]},
+                "then": {"properties": {option: False}},
+            }
+        )
+    return {"allOf": rules}
+
+
+def _budget() -> Record:
+    return Record(
+        (
+            Field("epsilon", One(Rational(1_000_000)), "cap on the sum, such as 5", True),
+            Field("span", One(Duration(1)), "length of time over which streams add up, such as 5d", True),
+            Field(
+                "users",
+                One(Text("a name of at most 100 characters on one line", longest=100)),
+                "The population that is capped, and that of sources without users.",
+                default="users",
+            ),
+        )
+    )
+
+
+def default_option(option: str) -> tuple[Fraction, str]:
+    """The value of an option that is left out, and its text."""
+    text = OPTIONS[option][1]
+    return Fraction(text), text

@@ -1,0 +1,109 @@
+"""``eventveil check`` and ``eventveil schema``: what is printed, where, and the exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from operators.cli.check import check
+from operators.cli.schema import schema
+from operators.topology import json_schema
+from tests.unit.topology.examples import BASE, TOPOLOGIES, changed, two_streams
+
+
+def run(directory: Path, *texts: str) -> Result:
+    paths = []
+    for index, text in enumerate(texts):
+        path = directory / f"{index}.yaml"
+        path.write_text(text)
+        paths.append(str(path))
+    return CliRunner().invoke(check, paths, env={"KAFKA_SERVERS": "k:1"})
+
+
+def test_a_valid_file_exits_0_and_prints_guarantee_sum_and_defaults(tmp_path: Path) -> None:
+    result = run(tmp_path, BASE)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    for line in (
+        f"{tmp_path}/0.yaml: valid",
+        "Stream destinations: flights.events -> flights.sanitized, budget-absorption",
+        "Sum over the streams of population users",
+        "  together at most epsilon 2 over any 5 days; within the cap of 5",
+        "  streams.destinations.timeline.max_ahead: 1h",
+        "  streams.destinations.mechanism.factor: 1",
+    ):
+        assert line in result.stdout.splitlines()
+    assert "Epsilon 1.0 for any 120 consecutive timestamps" in result.stdout
+
+
+def test_mistakes_go_to_standard_error_with_exit_78(tmp_path: Path) -> None:
+    result = run(tmp_path, changed(("epsilon: 1.0", "epsilon: 0"), ("name: flights", "name: Flights")))
+    assert result.exit_code == 78
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert [line.split(" ")[0] for line in lines] == [f"{tmp_path}/0.yaml:2:7:", f"{tmp_path}/0.yaml:20:16:"]
+
+
+def test_every_file_is_checked_also_after_an_invalid_one(tmp_path: Path) -> None:
+    result = run(tmp_path, changed(("epsilon: 1.0", "epsilon: 0")), BASE, "")
+    assert result.exit_code == 78
+    assert f"{tmp_path}/1.yaml: valid" in result.stdout
+    assert f"{tmp_path}/0.yaml:20:16:" in result.stderr
+    assert f"{tmp_path}/2.yaml:1:1:" in result.stderr
+
+
+def test_no_file_is_a_mistake_of_usage() -> None:
+    assert CliRunner().invoke(check, []).exit_code == 2
+
+
+def test_a_missing_file_is_an_invalid_topology(tmp_path: Path) -> None:
+    result = CliRunner().invoke(check, [str(tmp_path / "none.yaml")])
+    assert result.exit_code == 78
+    assert "none.yaml:1:1: the file cannot be read" in result.stderr
+
+
+def test_variables_come_from_the_environment(tmp_path: Path) -> None:
+    assert run(tmp_path, changed(("localhost:9092", "${KAFKA_SERVERS}"))).exit_code == 0
+
+
+def test_a_file_without_budget_is_told_so(tmp_path: Path) -> None:
+    result = run(tmp_path, changed(("budget: {epsilon: 5, span: 5d}", "")))
+    assert result.exit_code == 0
+    assert "no cap is set" in result.stdout
+    assert "No budget: nothing caps what the streams of this file cost together." in result.stdout
+
+
+def test_a_population_outside_the_budget_is_told_so(tmp_path: Path) -> None:
+    result = run(tmp_path, two_streams(("/u,", "/u, users: staff,")))
+    assert "Sum over the streams of population staff" in result.stdout
+    assert "the budget caps users; this population is outside it" in result.stdout
+
+
+def test_a_budget_for_nobody_is_told_so(tmp_path: Path) -> None:
+    result = run(tmp_path, changed(("/time\n", "/time\n      users: staff\n")))
+    assert "The budget caps users, but no stream of this file counts them." in result.stdout
+
+
+def test_a_password_is_never_printed(tmp_path: Path) -> None:
+    security = "9092\n  security: {protocol: SASL_SSL, mechanism: PLAIN, username: u, password: hunter2}\n"
+    result = run(tmp_path, changed(("9092\n", security)))
+    assert result.exit_code == 0
+    assert "hunter2" not in result.output
+
+
+@pytest.mark.parametrize("path", TOPOLOGIES, ids=lambda path: path.name)
+def test_the_topologies_to_start_from_pass(path: Path) -> None:
+    assert CliRunner().invoke(check, [str(path)]).exit_code == 0
+
+
+def test_there_are_three_topologies_to_start_from() -> None:
+    assert [path.stem for path in TOPOLOGIES] == ["flights", "hospital-visits", "page-views"]
+
+
+def test_the_schema_is_printed_as_json() -> None:
+    result = CliRunner().invoke(schema)
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == json_schema()

@@ -1,0 +1,128 @@
+"""A small valid topology, ways to change it, and the plain data that an editor sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operators.topology import Problem, TopologyInvalid, load
+from operators.topology.document import Broken, Items, Node, Table, compose
+from operators.topology.model import Topology
+from operators.topology.problems import Problems
+
+ROOT = Path(__file__).parents[3]
+TOPOLOGIES = sorted((ROOT / "topologies").glob("*.yaml"))
+BASE = """\
+version: 1
+name: flights
+kafka:
+  bootstrap: localhost:9092
+topics: {replication: 3, min_insync: 2, partitions: 12, partials: 4}
+streams:
+  destinations:
+    source:
+      topic: flights.events
+      user: /tailnum
+      column: /dest
+      time: /time
+    timeline:
+      interval: 1h
+      origin: 2013-01-01T00:00:00Z
+    counts:
+      columns: [ATL, BOS]
+    mechanism:
+      kind: budget-absorption
+      epsilon: 1.0
+      window: 120
+    sink:
+      topic: flights.sanitized
+budget: {epsilon: 5, span: 5d}
+"""
+SECOND = """\
+  second:
+    source: {topic: other.events, user: /u, column: /c, time: /t}
+    timeline: {interval: 1h, origin: "2013-01-01T00:00:00Z"}
+    counts: {columns: [a]}
+    mechanism: {kind: uniform, epsilon: 1, window: 120}
+    sink: {topic: other.sanitized}
+"""
+DESIGN = """\
+version: 1
+name: flights                      # application id: group, transactional ids, prefix of internal topics
+kafka:
+  bootstrap: ${KAFKA_BOOTSTRAP:localhost:9092}
+  security: {protocol: PLAINTEXT}  # one place for both clients
+topics: {replication: 3, min_insync: 2, partitions: 12, partials: 4}
+streams:
+  destinations:
+    source: {topic: flights.events, format: json, user: /tailnum, column: /dest, time: /time,
+             partitioner: murmur2}
+    timeline: {interval: 1h, origin: 2013-01-01T00:00:00Z, lateness: 10m, max_ahead: 1h, start: now}
+    counts: {columns: [ATL, BOS], contributions: 1, unknown: dead-letter}
+    mechanism: {kind: budget-absorption, epsilon: 1.0, window: 120, factor: 1, adjacency: add-remove}
+    sink: {topic: flights.sanitized, counts: object}     # object | array
+    dead_letter: flights.dead
+budget: {epsilon: 5, span: 5d, users: travellers}
+"""
+
+
+def changed(*changes: tuple[str, str]) -> str:
+    """BASE with texts replaced; each must occur exactly once."""
+    text = BASE
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+def two_streams(*changes: tuple[str, str]) -> str:
+    """BASE with SECOND before the budget (lines 24 to 29), and texts replaced in SECOND."""
+    second = SECOND
+    for old, new in changes:
+        assert second.count(old) == 1, old
+        second = second.replace(old, new)
+    return BASE.replace("budget:", second + "budget:")
+
+
+def load_text(directory: Path, text: str | bytes, environ: dict[str, str] | None = None) -> Topology:
+    path = directory / "topology.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load(str(path), environ or {})
+
+
+def problems_of(
+    directory: Path, text: str | bytes, environ: dict[str, str] | None = None
+) -> tuple[Problem, ...]:
+    with pytest.raises(TopologyInvalid) as caught:
+        load_text(directory, text, environ)
+    return caught.value.problems
+
+
+def as_data(text: str) -> Any:
+    """What an editor hands to a JSON Schema: plain data by the core schema of YAML 1.2."""
+    problems = Problems("text")
+    root = compose(text.encode(), problems)
+    problems.raise_if_any()
+    assert root is not None
+    return _data(root)
+
+
+def _data(node: Node) -> Any:
+    if isinstance(node, Table):
+        return {key: _data(value) for key, value in node.entries.items()}
+    if isinstance(node, Items):
+        return [_data(item) for item in node.items]
+    assert not isinstance(node, Broken)
+    match node.type:
+        case "nothing":
+            return None
+        case "boolean":
+            return node.text.lower() == "true"
+        case "integer":
+            return int(node.text[:100])  # Python refuses to read thousands of digits
+        case "number":
+            return float(node.text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        case "text":
+            return node.text
