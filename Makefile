@@ -1,0 +1,48 @@
+# One command each; `make help` lists them. Everything lives in .venv and .cache of this directory.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PORT ?= 19092
+DIR ?= .cache/broker
+# Further options for pytest, such as ARGS="tests/unit -x".
+ARGS ?=
+# The first Python of the list that works and is new enough; or say `make PYTHON=/path/to/python3.13 install`.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+.PHONY: help install test lint broker demo check-docker clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+install: $(INSTALLED) ## Create .venv with Eventveil, its command and everything for development
+
+$(INSTALLED): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is missing (Debian, Ubuntu: apt-get install python3 python3-venv)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv (Debian, Ubuntu: apt-get install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@
+
+test: install lint ## Lint, then run every test (Kafka: KAFKA=local, docker or host:port; default local)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: install ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+broker: install ## Run Apache Kafka in the foreground: make broker PORT=19092 DIR=path
+	@exec $(BIN)/python -m tests.kafka.broker --port $(PORT) --directory '$(DIR)'
+
+demo: install ## See it work on two weeks of real flights
+	@exec $(BIN)/eventveil demo
+
+check-docker: ## Validate the compose file (needs Docker's compose plugin, no engine)
+	docker compose --file docker/compose.yaml config --quiet
+
+clean: ## Remove everything that these commands made, but not results
+	rm -rf .venv .cache build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage *.egg-info
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

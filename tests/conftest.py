@@ -1,0 +1,46 @@
+"""Fixtures of every test folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kafka.broker import local_broker
+from tests.kafka.jars import missing_tools
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[str]:
+    """``host:port`` of an Apache Kafka.
+
+    The variable KAFKA chooses it: ``local`` (a broker of this test run, from the jars), ``docker`` (a
+    container of this test run), or ``host:port`` of one that runs already. Without it: local when Java and
+    Maven are there, else docker when its command is there.
+    """
+    choice = os.environ.get("KAFKA") or _default()
+    if choice == "local":
+        with local_broker() as broker:
+            yield broker.bootstrap
+    elif choice == "docker":
+        # Only here, so that a machine without Docker needs nothing of it.
+        from tests.kafka.container import container_broker
+
+        with container_broker() as bootstrap:
+            yield bootstrap
+    elif re.fullmatch(r"[^\s:]+:\d+", choice):
+        yield choice
+    else:
+        pytest.fail(f"KAFKA={choice}: say local, docker or host:port", pytrace=False)
+
+
+def _default() -> str:
+    missing = missing_tools()
+    if not missing:
+        return "local"
+    if shutil.which("docker"):
+        return "docker"
+    pytest.fail("these tests need Apache Kafka. " + "; ".join(missing) + "; or set KAFKA", pytrace=False)

@@ -1,0 +1,21 @@
+"""Fixtures of the tests against a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from tests.kafka.topics import create_topic, unique
+
+NewTopic = Callable[..., str]
+
+
+@pytest.fixture
+def new_topic(kafka: str) -> NewTopic:
+    """Make a topic with a name of its own: ``new_topic("ledger", partitions=2, settings={...})``."""
+
+    def make(label: str = "topic", partitions: int = 1, settings: Mapping[str, str] | None = None) -> str:
+        return create_topic(kafka, unique(label), partitions, settings)
+
+    return make

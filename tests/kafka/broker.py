@@ -1,0 +1,236 @@
+"""A single-node Apache Kafka on this machine, from the jars.
+
+``python -m tests.kafka.broker --port 19092 --directory DIR`` runs it in the foreground: it prints
+``ready 127.0.0.1:19092`` once it serves, stops cleanly on SIGINT, SIGTERM and SIGHUP, and goes on with its
+data when started again with the same directory. Programs use ``local_broker``.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event
+
+import click
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tests.kafka.jars import BrokerError, class_path
+from tests.kafka.ports import HOST, Reservation, reserve
+from tests.kafka.settings import single_node
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+JAVA = [
+    "java",
+    "-Xms64m",
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.awt.headless=true",
+]
+LOGGING = [
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+]
+# Java ends when standard input ends, so that no broker outlives a program that was killed without warning.
+WATCHED = """
+exec 3<&0
+"$@" </dev/null 3<&- & java=$!
+{ read -r _ <&3; kill "$java"; } 2>/dev/null & watch=$!
+trap 'kill "$java" 2>/dev/null' TERM
+wait "$java"; code=$?
+while kill -0 "$java" 2>/dev/null; do wait "$java"; code=$?; done
+kill "$watch" 2>/dev/null
+exit "$code"
+"""
+
+
+class LocalBroker:
+    """A broker process and its directory: ``server.properties``, ``broker.log`` and ``data``.
+
+    ``stop`` and ``kill`` leave the directory as it is, and ``start`` goes on with it on the same port.
+    """
+
+    def __init__(self, directory: Path, port: int | None = None) -> None:
+        self.directory = directory.absolute()
+        self.log = self.directory / "broker.log"
+        self._log_start = 0
+        self._wanted_port = port
+        self._ports: list[Reservation] = []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to; known after the first ``start``."""
+        return self._ports[0].port
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port`` for Kafka clients."""
+        return f"{HOST}:{self.port}"
+
+    def start(self) -> None:
+        """Return once the broker serves. Raises BrokerError with the end of the log when it does not."""
+        java_classes = class_path()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._reserve_ports()
+        self._write_settings()
+        self._format(java_classes)
+        self._launch(java_classes)
+        self._wait_until_it_serves()
+
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """Stop cleanly, forcibly after STOP_SECONDS. Does nothing when it is not running."""
+        self._signal(signal.SIGTERM)
+        if self._process is not None:
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self._forget()
+
+    def kill(self) -> None:
+        """Stop at once, as a crash would (SIGKILL)."""
+        self._signal(signal.SIGKILL)
+        self._forget()
+
+    def release(self) -> None:
+        """Stop and give the ports back."""
+        self.stop()
+        for port in self._ports:
+            port.release()
+        self._ports.clear()
+
+    def _reserve_ports(self) -> None:
+        if self._ports:
+            return
+        try:
+            self._ports.append(reserve(self._wanted_port))
+        except OSError as error:
+            raise BrokerError(f"port {self._wanted_port or ''} on {HOST} is taken: choose another") from error
+        self._ports.append(reserve())
+
+    def _write_settings(self) -> None:
+        client, controller = (f"{HOST}:{port.port}" for port in self._ports)
+        listeners = {"PLAINTEXT": client, "CONTROLLER": controller}
+        settings = single_node(listeners, client, controller, str(self.directory / "data"))
+        text = "".join(f"{key}={value}\n" for key, value in settings.items())
+        self._settings.write_text(text, encoding="utf-8")
+
+    @property
+    def _settings(self) -> Path:
+        return self.directory / "server.properties"
+
+    def _format(self, java_classes: str) -> None:
+        if (self.directory / "data" / "meta.properties").exists():
+            return
+        # The leading zero byte keeps the identifier from starting with "-", like an option.
+        cluster = urlsafe_b64encode(b"\0" + secrets.token_bytes(15)).rstrip(b"=").decode()
+        command = [*JAVA, *LOGGING, "-cp", java_classes, "kafka.tools.StorageTool"]
+        command += ["format", "-t", cluster, "-c", str(self._settings)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0:
+            raise BrokerError(f"cannot prepare {self.directory}:\n{done.stdout}")
+
+    def _launch(self, java_classes: str) -> None:
+        command = [*JAVA, *LOGGING, "-cp", java_classes, "kafka.Kafka", str(self._settings)]
+        with self.log.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                ["sh", "-c", WATCHED, "broker", *command],
+                cwd=self.directory,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _wait_until_it_serves(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        # Only an unfenced broker is in the metadata.
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        while time.monotonic() < deadline:
+            if not self.running():
+                self._give_up("ended while starting")
+            with suppress(KafkaException):
+                if admin.list_topics(timeout=1.0).brokers:
+                    return
+        self._give_up(f"did not serve within {START_SECONDS:.0f} s")
+
+    def _give_up(self, what: str) -> None:
+        self.kill()
+        lines = self.log.read_bytes()[self._log_start :].decode(errors="replace").splitlines()
+        # The errors themselves; the stack traces stay in the file.
+        told = "\n".join([line for line in lines if not line.startswith("\t")][-10:])
+        raise BrokerError(f"the broker {what}; {self.log} says:\n{told}")
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Signal the process group that ``_launch`` made: the watching shell and Java."""
+        if self._process is not None and self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def _forget(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            self._process = None
+
+
+@contextmanager
+def local_broker(port: int | None = None, directory: Path | None = None) -> Iterator[LocalBroker]:
+    """A running broker; stopped at the end.
+
+    ``port`` None takes a free one; ``directory`` None means a temporary one that is removed at the end.
+    """
+    if directory is None:
+        with (
+            tempfile.TemporaryDirectory(prefix="eventveil-kafka-") as temporary,
+            local_broker(port, Path(temporary)) as broker,
+        ):
+            yield broker
+        return
+    broker = LocalBroker(directory, port)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.release()
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(1, 65535), default=19092, show_default=True)
+@click.option("--directory", type=click.Path(path_type=Path), required=True, help="Of data and log.")
+def main(port: int, directory: Path) -> None:
+    """Run a single-node Apache Kafka in the foreground until it is told to stop."""
+    told_to_stop = Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: told_to_stop.set())
+    try:
+        with local_broker(port, directory) as broker:
+            print(f"ready {broker.bootstrap}", flush=True)
+            while not told_to_stop.wait(0.2):
+                if not broker.running():
+                    raise BrokerError(f"the broker ended by itself; see {broker.log}")
+    except BrokerError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""What tests do with topics: create, write, read to the end."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+Value = str | bytes | None
+LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+COMPACTED = {"cleanup.policy": "compact"}
+
+
+def unique(prefix: str) -> str:
+    """A name that no other test uses, for topics, groups and transactional ids."""
+    return f"{prefix}-{uuid.uuid4().hex[:12]}"
+
+
+def create_topic(
+    bootstrap: str, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
+) -> str:
+    """Create a topic, wait until its partitions have leaders, return its name."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topic = NewTopic(name, partitions, 1, config=dict(settings or {}))
+    admin.create_topics([topic])[name].result(30)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found = admin.list_topics(name, timeout=10).topics[name].partitions.values()
+        if len(found) == partitions and all(partition.leader >= 0 for partition in found):
+            return name
+        time.sleep(0.05)
+    raise TimeoutError(f"{name} has no leaders")
+
+
+def transactional_producer(bootstrap: str, identity: str, **settings: object) -> Producer:
+    """A producer with this transactional.id after ``init_transactions``; it fences earlier ones.
+
+    ``settings`` are librdkafka's with underscores for dots.
+    """
+    configuration: dict[str, object] = {
+        "bootstrap.servers": bootstrap,
+        "transactional.id": identity,
+        "transaction.timeout.ms": 60_000,
+        "linger.ms": 0,
+        "log_level": 0,
+    }
+    configuration |= {key.replace("_", "."): value for key, value in settings.items()}
+    producer = Producer(configuration)
+    producer.init_transactions(30)
+    return producer
+
+
+def produce(
+    bootstrap: str,
+    topic: str,
+    values: Iterable[Value],
+    key: Value = None,
+    partition: int = 0,
+    **settings: object,
+) -> None:
+    """Write ``values`` outside any transaction and wait until the broker has them."""
+    configuration = {key.replace("_", "."): value for key, value in settings.items()}
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, **configuration})
+    for value in values:
+        producer.produce(topic, value=value, key=key, partition=partition)
+    left = producer.flush(30)
+    assert left == 0, f"{left} records did not reach {topic}"
+
+
+def transact(producer: Producer, topic: str, values: Iterable[Value], partition: int = 0) -> None:
+    """Write ``values`` in one transaction and commit it."""
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value=value, partition=partition)
+    producer.commit_transaction(30)
+
+
+def abandon(producer: Producer, topic: str, values: Iterable[Value], partition: int = 0) -> None:
+    """Begin a transaction and bring ``values`` to the broker, but neither commit nor abort."""
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value=value, partition=partition)
+    left = producer.flush(30)
+    assert left == 0, f"{left} records did not reach {topic}"
+
+
+def read(
+    bootstrap: str, topic: str, isolation: Isolation = "read_committed", partition: int = 0
+) -> list[Message]:
+    """Every record of a partition that a reader under ``isolation`` sees, up to its end now."""
+    return read_to_end(bootstrap, topic, isolation, partition)[0]
+
+
+def read_to_end(
+    bootstrap: str, topic: str, isolation: Isolation, partition: int = 0, seconds: float = 30.0
+) -> tuple[list[Message], int]:
+    """The records of a partition and the offset at which the reader met the end.
+
+    Raises TimeoutError when the end does not come within ``seconds``.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": unique("reader"),
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 20,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    records: list[Message] = []
+    deadline = time.monotonic() + seconds
+    try:
+        while time.monotonic() < deadline:
+            for message in consumer.consume(1000, 0.2):
+                error, offset = message.error(), message.offset()
+                if error is None:
+                    records.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF and offset is not None:
+                    return records, offset
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+    raise TimeoutError(f"{topic}[{partition}] did not end within {seconds} s")
+
+
+def values(messages: Iterable[Message]) -> list[bytes | None]:
+    """The values of messages, in order."""
+    return [message.value() for message in messages]
+
+
+def end_offset(
+    bootstrap: str, topic: str, isolation: Isolation = "read_uncommitted", partition: int = 0
+) -> int:
+    """The offset after the last record or control marker of a partition (the high watermark).
+
+    Under read_committed the answer is the last stable offset instead: the first offset of the oldest open
+    transaction, if there is one.
+    """
+    settings = {"bootstrap.servers": bootstrap, "group.id": unique("reader"), "isolation.level": isolation}
+    consumer = Consumer(settings)
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1])
+    finally:
+        consumer.close()
