@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -47,12 +48,19 @@ def configure_logging(level: str) -> None:
 
 def run_worker(topology: Topology, make: Callable[[Topology], Worker]) -> None:
     """Check the topics, run a worker, end the process: 0 after a graceful stop, 1 after a failure."""
+    _raise_file_limit()
     failure = check_surroundings(topology) or asyncio.run(_work(topology, make))
     if failure is not None:
         log.error("stopped: %s", failure)
     logging.shutdown()
     # Threads inside librdkafka may still wait for a broker that is gone; what matters is committed.
     os._exit(0 if failure is None else EXIT_FAILED)
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system grants: every owned partition has a producer with its sockets."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def check_surroundings(topology: Topology) -> BaseException | None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import faust
 from faust.types import TP
@@ -160,8 +160,7 @@ class Worker:
 
     @property
     def _consumer(self) -> ChunkConsumer:
-        consumer: ChunkConsumer = self._app.consumer
-        return consumer
+        return cast(ChunkConsumer, self._app.consumer)
 
     def _go_to(self, partition: TP, offset: int) -> Awaitable[bool]:
         return self._consumer.thread.go_to(partition, offset)

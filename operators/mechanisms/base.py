@@ -1,0 +1,95 @@
+"""What a mechanism is: counts in, one release out, every spend asked of the ledger first."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from operators.privacy.noise import NoiseSource
+from operators.topology.model import MechanismSettings
+
+Counts = NDArray[np.int64]
+
+RELEASE_LIMIT = 2**40
+"""Releases are clamped to +-RELEASE_LIMIT before they are stored; true counts may not exceed it."""
+
+COLUMN_LIMIT = 2**20
+"""So that a sum over columns of |release - count| <= 2**41 stays below 2**62, and fits int64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """The promise of a mechanism, for ``eventveil check`` and the ledger audit.
+
+    ``window`` is the w of w-event privacy in timestamps. ``best_scale`` and ``worst_scale`` bound the scale
+    of the discrete Laplace noise that a fresh release carries, in counts.
+    """
+
+    level: Literal["w-event", "event", "user"]
+    epsilon: Fraction
+    window: int
+    sensitivity: int
+    best_scale: Fraction
+    worst_scale: Fraction | None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The outcome of one timestamp.
+
+    ``counts``: int64 of shape (columns,), within +-RELEASE_LIMIT, read-only. ``fresh`` is false when the last
+    release is repeated. ``test`` and ``publish`` are what the dissimilarity test (M1) and the publication
+    (M2) spent, ``window_spent`` their sum over the window that ends here; all in ledger units.
+    """
+
+    counts: Counts
+    fresh: bool
+    test: int
+    publish: int
+    window_spent: int
+
+
+class Mechanism(ABC):
+    """A pure state machine over timestamps: no clock, no I/O, randomness and ledger handed in.
+
+    Given the same snapshot, counts and random source, ``step`` returns the same release. ``kind`` is its name
+    in a topology, ``summary`` one line for people, ``options`` the names that ``MechanismSettings.options``
+    may hold, ``units`` the number of ledger units that make up epsilon.
+    """
+
+    kind: ClassVar[str]
+    summary: ClassVar[str]
+    options: ClassVar[frozenset[str]]
+    guarantee: Guarantee
+    units: int
+
+    @abstractmethod
+    def __init__(
+        self, settings: MechanismSettings, columns: int, sensitivity: int, noise: NoiseSource
+    ) -> None:
+        """``sensitivity``: how far one user can change a timestamp's counts in L1.
+
+        Raises ValueError for settings that this mechanism cannot honour.
+        """
+
+    @abstractmethod
+    def step(self, counts: Counts) -> Release:
+        """Consume the true counts (int64, shape (columns,), each in 0..RELEASE_LIMIT) of the next timestamp.
+
+        Raises ValueError for another shape, type or range, and then nothing has changed. Raises
+        BudgetExceeded if the ledger refuses; after that, and after any other error, the mechanism takes no
+        further step until it is restored from a snapshot.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> bytes:
+        """The whole state (released and spent only, never true counts) as JSON bytes."""
+
+    @abstractmethod
+    def restore(self, state: bytes) -> None:
+        """Continue from ``snapshot()``. Raises ValueError if the bytes are not such a state."""

@@ -1,0 +1,33 @@
+"""Sample: one timestamp per window is published with the whole budget, the others repeat it.
+
+**Guarantee.** w-event epsilon-differential privacy; neighbours and assumptions as in
+``operators.mechanisms.w_event``.
+
+**Proof.** Kellaris et al. (PVLDB 2014), Section 3, benchmark Sample: timestamps 1, window + 1, 2 window + 1
+and so on spend N of N units, discrete Laplace noise of scale sensitivity / epsilon, the others nothing; any
+window of ``window`` timestamps holds exactly one of the former. Changed: the noise is discrete, the
+sensitivity may exceed 1.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import ClassVar
+
+from operators.mechanisms.base import Counts
+from operators.mechanisms.w_event import WEventMechanism
+
+
+class Sample(WEventMechanism):
+    """Publishes c + DLap(k / epsilon) when (i - 1) mod w = 0, else repeats."""
+
+    kind: ClassVar[str] = "sample"
+    summary: ClassVar[str] = "publishes the first timestamp of every window with the whole budget"
+    options: ClassVar[frozenset[str]] = frozenset()
+
+    def _allot(self, counts: Counts) -> int:
+        return self.units if (self._timestamp - 1) % self._window == 0 else 0
+
+    def _scales(self) -> tuple[Fraction, Fraction]:
+        scale = self._scale(self.units)
+        return scale, scale

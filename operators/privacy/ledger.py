@@ -1,0 +1,177 @@
+"""The budget of one stream: what was spent, in integers, and the refusal of anything above it.
+
+Epsilon is ``units`` equal parts. The ledger is a privacy filter for pure epsilon: budgets may be chosen from
+earlier outputs, as long as every spend is asked for before its noise is drawn. Whoever keeps to it satisfies
+Formula (1) of Theorem 3 in G. Kellaris, S. Papadopoulos, X. Xiao and D. Papadias, "Differentially Private
+Event Sequences over Infinite Streams" (PVLDB 2014): the sum over any ``window`` consecutive timestamps is at
+most epsilon.
+
+Only the window that ends at the open timestamp is kept. That is enough: a spend is recorded at the open
+timestamp and nowhere else, so each window was checked in full when its last spend was asked for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from operators.errors import BudgetExceeded
+
+
+class Spend(NamedTuple):
+    """What one timestamp has spent, in units: on the dissimilarity test (M1) and on publication (M2)."""
+
+    test: int
+    publish: int
+
+
+@dataclass(slots=True)
+class _Run:
+    """``length`` consecutive timestamps with the same spends."""
+
+    length: int
+    test: int
+    publish: int
+
+
+class BudgetLedger:
+    """Spends of the last ``window`` timestamps, never more than ``units`` together.
+
+    Equal neighbours are kept as one run, so memory and snapshots grow with the number of changes and not
+    with the window. Every method takes constant time, except snapshot and restore.
+    """
+
+    def __init__(self, window: int, units: int) -> None:
+        if window < 1 or units < 1:
+            raise ValueError(f"window and units should be at least 1, not {window} and {units}")
+        self.window, self.units = window, units
+        self._runs: deque[_Run] = deque()
+        self._test = self._publish = self._timestamps = 0
+
+    @property
+    def timestamps(self) -> int:
+        """How many timestamps are remembered, the open one included: at most ``window``."""
+        return self._timestamps
+
+    @property
+    def window_spent(self) -> int:
+        """Units spent in the window that ends at the open timestamp."""
+        return self._test + self._publish
+
+    @property
+    def window_published(self) -> int:
+        """The part of ``window_spent`` that went into publications."""
+        return self._publish
+
+    @property
+    def remaining(self) -> int:
+        """Units that the open timestamp may still spend."""
+        return self.units - self.window_spent
+
+    @property
+    def current(self) -> Spend:
+        """What the open timestamp has spent; nothing before the first one is opened."""
+        return Spend(self._runs[-1].test, self._runs[-1].publish) if self._runs else Spend(0, 0)
+
+    def open_timestamp(self) -> None:
+        """Go to the next timestamp; the spends of the one that leaves the window come back."""
+        self._join_last()
+        if self._timestamps == self.window:
+            self._forget_oldest()
+        self._runs.append(_Run(1, 0, 0))
+        self._timestamps += 1
+
+    def charge_test(self, units: int) -> None:
+        """Spend on the dissimilarity test of the open timestamp.
+
+        Raises BudgetExceeded, and records nothing, if the window would hold more than ``units``; ValueError
+        unless ``units`` is a positive integer and a timestamp is open.
+        """
+        self._ask(units)
+        self._runs[-1].test += units
+        self._test += units
+
+    def charge_publish(self, units: int) -> None:
+        """Spend on the publication of the open timestamp; raises as ``charge_test`` does."""
+        self._ask(units)
+        self._runs[-1].publish += units
+        self._publish += units
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as JSON-able data: runs of [length, test, publish], the open timestamp last."""
+        runs: list[list[int]] = []
+        for run in self._runs:
+            if runs and runs[-1][1:] == [run.test, run.publish]:
+                runs[-1][0] += run.length
+            else:
+                runs.append([run.length, run.test, run.publish])
+        return {"window": self.window, "units": self.units, "runs": runs}
+
+    def restore(self, state: object) -> None:
+        """Continue from ``snapshot()``.
+
+        Raises ValueError, and changes nothing, if this is not the state of a ledger with the same window and
+        units that kept to its budget.
+        """
+        runs = self._validated(state)
+        self._timestamps = sum(run.length for run in runs)
+        self._test = sum(run.length * run.test for run in runs)
+        self._publish = sum(run.length * run.publish for run in runs)
+        if runs and runs[-1].length > 1:
+            last = runs[-1]
+            last.length -= 1
+            runs.append(_Run(1, last.test, last.publish))
+        self._runs = deque(runs)
+
+    def _ask(self, units: int) -> None:
+        if type(units) is not int or units < 1:
+            raise ValueError(f"a spend should be a positive number of units, not {units!r}")
+        if not self._runs:
+            raise ValueError("a spend needs an open timestamp")
+        if units > self.remaining:
+            raise BudgetExceeded(
+                f"{units} units were asked for, {self.remaining} of {self.units} remain in this window"
+            )
+
+    def _join_last(self) -> None:
+        """Make one run of the open timestamp and the run before it, if their spends are equal."""
+        if len(self._runs) < 2:
+            return
+        last, before = self._runs[-1], self._runs[-2]
+        if (last.test, last.publish) == (before.test, before.publish):
+            before.length += 1
+            self._runs.pop()
+
+    def _forget_oldest(self) -> None:
+        oldest = self._runs[0]
+        self._test -= oldest.test
+        self._publish -= oldest.publish
+        self._timestamps -= 1
+        oldest.length -= 1
+        if oldest.length == 0:
+            self._runs.popleft()
+
+    def _validated(self, state: object) -> list[_Run]:
+        if not isinstance(state, dict) or set(state) != {"window", "units", "runs"}:
+            raise ValueError("the state of a ledger should be an object with window, units and runs")
+        for name, own in (("window", self.window), ("units", self.units)):
+            if type(state[name]) is not int or state[name] != own:
+                raise ValueError(f"the ledger's {name} should be {own}, not {state[name]!r}")
+        if not isinstance(state["runs"], list):
+            raise ValueError("the runs of a ledger should be an array")
+        runs = [_run(item) for item in state["runs"]]
+        if sum(run.length for run in runs) > self.window:
+            raise ValueError(f"the ledger holds more than {self.window} timestamps")
+        if sum(run.length * (run.test + run.publish) for run in runs) > self.units:
+            raise ValueError(f"the ledger has spent more than {self.units} units in one window")
+        return runs
+
+
+def _run(item: object) -> _Run:
+    if not isinstance(item, list) or len(item) != 3 or any(type(number) is not int for number in item):
+        raise ValueError(f"a run of a ledger should be three integers, not {item!r}")
+    length, test, publish = item
+    if length < 1 or test < 0 or publish < 0:
+        raise ValueError(f"a run of a ledger should be [at least 1, not negative, not negative], not {item}")
+    return _Run(length, test, publish)
