@@ -1,0 +1,116 @@
+"""No window ever spends more than epsilon: exhaustively for short windows, at random for long ones."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from operators.errors import BudgetExceeded
+from operators.mechanisms import KINDS
+from operators.mechanisms.base import Mechanism
+from operators.mechanisms.budget_absorption import BudgetAbsorption
+from operators.mechanisms.budget_distribution import BudgetDistribution
+from operators.mechanisms.w_event import SHARE
+from operators.privacy.ledger import BudgetLedger
+from tests.contract.noises import COLUMNS, ForcedNoise, largest_window, make, settings, spends
+
+LENGTH = 12
+
+
+class Impatient(BudgetAbsorption):
+    """A defect: a publication does not nullify the timestamps whose budget it absorbed."""
+
+    def _offer(self) -> int:
+        return min(self._timestamp - self._published, self._window) * SHARE
+
+
+class Greedy(BudgetDistribution):
+    """A defect: half of what the whole budget has left, tests forgotten."""
+
+    def _offer(self) -> int:
+        return (self.units - self._ledger.window_published) // 2
+
+
+class PermissiveLedger(BudgetLedger):
+    """A defect: records every spend, refuses none."""
+
+    def _ask(self, units: int) -> None:
+        pass
+
+
+def largest_over_all_decisions(kind: type[Mechanism], window: int, length: int = LENGTH) -> int:
+    """The most that any window spends, over every sequence of publish and skip; one step per tree node."""
+    largest = 0
+    zeros = np.zeros(COLUMNS, np.int64)
+    pending: list[tuple[bytes, list[tuple[int, int]]]] = [
+        (kind(settings(kind.kind, window), COLUMNS, 1, ForcedNoise([])).snapshot(), [])
+    ]
+    while pending:
+        state, spent = pending.pop()
+        for decision in (True, False):
+            noise = ForcedNoise([decision])
+            mechanism = kind(settings(kind.kind, window), COLUMNS, 1, noise)
+            mechanism.restore(state)
+            release = mechanism.step(zeros)
+            now = [*spent, (release.test, release.publish)]
+            assert release.window_spent == sum(test + publish for test, publish in now[-window:])
+            largest = max(largest, release.window_spent)
+            if largest > mechanism.units:
+                return largest
+            if len(now) < length:
+                pending.append((mechanism.snapshot(), now))
+            if noise.asked == 0:
+                break  # no test ran, so the other decision would be the same node
+            assert release.fresh == decision
+    return largest
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_no_sequence_of_twelve_decisions_spends_more_than_epsilon_in_a_window(kind: str, window: int) -> None:
+    units = 2 * window * 2**20
+    largest = largest_over_all_decisions(KINDS[kind], window)
+    assert largest <= units
+    assert largest >= units * 3 // 4  # and the budget is not left lying about
+
+
+@pytest.mark.parametrize("broken", [Impatient, Greedy])
+def test_the_check_catches_a_mechanism_that_overspends(
+    broken: type[Mechanism], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("operators.mechanisms.w_event.BudgetLedger", PermissiveLedger)
+    assert largest_over_all_decisions(broken, window=3, length=6) > 2 * 3 * 2**20
+
+
+@pytest.mark.parametrize("broken", [Impatient, Greedy])
+def test_the_ledger_refuses_a_mechanism_that_overspends(broken: type[Mechanism]) -> None:
+    with pytest.raises(BudgetExceeded):
+        largest_over_all_decisions(broken, window=3, length=6)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5, 1.0])
+@pytest.mark.parametrize("window", [1, 2, 7, 40, 333])
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_no_window_of_a_long_random_run_spends_more_than_epsilon(
+    kind: str, window: int, share: float
+) -> None:
+    generator = random.Random(f"{kind} {window} {share}")
+    timestamps = 2 * window + 500
+    decisions = (generator.random() < share for _ in range(timestamps))
+    mechanism = make(kind, ForcedNoise(decisions), window)
+    assert largest_window(spends(mechanism, timestamps), window) <= mechanism.units
+
+
+@pytest.mark.parametrize("kind", ["budget-distribution", "budget-absorption"])
+def test_no_window_of_ten_thousand_spends_more_than_epsilon(kind: str) -> None:
+    window, timestamps = 10_000, 25_000
+    generator = random.Random(kind)
+    decisions = (generator.random() < 0.01 for _ in range(timestamps))
+    mechanism = make(kind, ForcedNoise(decisions), window, epsilon=Fraction(1, 10))
+    spent = np.array(spends(mechanism, timestamps)).sum(axis=1)
+    sums = np.concatenate([[0], np.cumsum(spent)])
+    assert (sums[window:] - sums[:-window]).max() <= mechanism.units
+    assert spent.max() > mechanism.units // window

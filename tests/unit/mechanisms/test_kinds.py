@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from operators.mechanisms import KINDS, build
+from tests.contract.noises import ZeroNoise, settings
+
+
+def test_the_four_kinds_are_there_under_their_names() -> None:
+    assert list(KINDS) == ["uniform", "sample", "budget-distribution", "budget-absorption"]
+
+
+@pytest.mark.parametrize("kind", ["uniform", "sample", "budget-distribution", "budget-absorption"])
+def test_a_mechanism_is_built_as_its_settings_say(kind: str) -> None:
+    mechanism = build(settings(kind, 5, Fraction(1, 2)), 3, 2, ZeroNoise())
+    assert type(mechanism) is KINDS[kind]
+    assert mechanism.kind == kind
+    assert mechanism.guarantee.window == 5
+    assert mechanism.guarantee.epsilon == Fraction(1, 2)
+
+
+def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="no mechanism 'fast', only uniform, sample"):
+        build(settings("fast"), 3, 1, ZeroNoise())

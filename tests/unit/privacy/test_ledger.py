@@ -1,0 +1,179 @@
+"""The ledger against a plain list of spends."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.errors import BudgetExceeded
+from operators.privacy.ledger import BudgetLedger, Spend
+
+MISSING = object()
+
+
+class Reference:
+    """The definition: all spends for ever, sums over windows."""
+
+    def __init__(self, window: int, units: int) -> None:
+        self.window, self.units = window, units
+        self.spends: list[list[int]] = []
+
+    def spent(self) -> int:
+        return sum(map(sum, self.spends[-self.window :]))
+
+    def charge(self, what: int, units: int) -> bool:
+        if self.spent() + units > self.units:
+            return False
+        self.spends[-1][what] += units
+        return True
+
+
+@given(
+    window=st.integers(1, 5),
+    units=st.integers(1, 12),
+    actions=st.lists(st.one_of(st.none(), st.tuples(st.integers(0, 1), st.integers(1, 8))), max_size=60),
+    restart_every=st.integers(1, 10),
+)
+def test_the_ledger_agrees_with_the_definition(
+    window: int, units: int, actions: list[tuple[int, int] | None], restart_every: int
+) -> None:
+    ledger, reference = BudgetLedger(window, units), Reference(window, units)
+    ledger.open_timestamp()
+    reference.spends.append([0, 0])
+    for number, action in enumerate(actions):
+        if action is None:
+            ledger.open_timestamp()
+            reference.spends.append([0, 0])
+        else:
+            what, amount = action
+            charge = (ledger.charge_test, ledger.charge_publish)[what]
+            before = ledger.snapshot()
+            if reference.charge(what, amount):
+                charge(amount)
+            else:
+                with pytest.raises(BudgetExceeded):
+                    charge(amount)
+                assert ledger.snapshot() == before
+        assert ledger.current == tuple(reference.spends[-1])
+        assert ledger.window_spent == reference.spent()
+        assert ledger.window_published == sum(publish for _, publish in reference.spends[-window:])
+        assert ledger.remaining == units - reference.spent()
+        assert ledger.timestamps == min(len(reference.spends), window)
+        if number % restart_every == 0:
+            state = json.loads(json.dumps(ledger.snapshot()))
+            ledger = BudgetLedger(window, units)
+            ledger.restore(state)
+            assert ledger.snapshot() == state
+    totals = [sum(spend) for spend in reference.spends]
+    assert all(sum(totals[i : i + window]) <= units for i in range(len(totals)))
+
+
+def test_the_whole_budget_can_be_spent_and_not_one_unit_more() -> None:
+    ledger = BudgetLedger(2, 10)
+    ledger.open_timestamp()
+    ledger.charge_test(4)
+    ledger.open_timestamp()
+    ledger.charge_publish(6)
+    assert ledger.remaining == 0
+    with pytest.raises(BudgetExceeded, match="1 units were asked for, 0 of 10 remain"):
+        ledger.charge_test(1)
+    ledger.open_timestamp()
+    assert ledger.remaining == 4
+
+
+def test_tests_and_publications_are_recorded_apart() -> None:
+    ledger = BudgetLedger(3, 100)
+    ledger.open_timestamp()
+    ledger.charge_test(1)
+    ledger.charge_publish(20)
+    assert ledger.current == Spend(test=1, publish=20)
+    assert ledger.window_published == 20
+
+
+@pytest.mark.parametrize("units", [0, -1, 1.0, True, "1", None])
+def test_a_spend_that_is_no_positive_integer_is_refused(units: object) -> None:
+    ledger = BudgetLedger(1, 10)
+    ledger.open_timestamp()
+    for charge in (ledger.charge_test, ledger.charge_publish):
+        with pytest.raises(ValueError, match="positive number of units"):
+            charge(units)  # type: ignore[arg-type]  # that is the test
+    assert ledger.window_spent == 0
+
+
+def test_a_spend_before_the_first_timestamp_is_refused() -> None:
+    with pytest.raises(ValueError, match="open timestamp"):
+        BudgetLedger(1, 10).charge_test(1)
+
+
+@pytest.mark.parametrize(("window", "units"), [(0, 1), (1, 0), (-1, 5)])
+def test_a_ledger_without_window_or_units_is_refused(window: int, units: int) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        BudgetLedger(window, units)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("window", 4, "window should be 3"),
+        ("window", 3.0, "window should be 3"),
+        ("units", 11, "units should be 10"),
+        ("units", "10", "units should be 10"),
+        ("runs", None, "array"),
+        ("runs", {}, "array"),
+        ("runs", [[1, 2]], "three integers"),
+        ("runs", [[1, 2, 3, 4]], "three integers"),
+        ("runs", [[1, 2, 3.0]], "three integers"),
+        ("runs", [[1, True, 3]], "three integers"),
+        ("runs", ["123"], "three integers"),
+        ("runs", [[0, 1, 1]], "at least 1"),
+        ("runs", [[1, -1, 1]], "not negative"),
+        ("runs", [[1, 1, -1]], "not negative"),
+        ("runs", [[2, 0, 0], [2, 0, 1]], "more than 3 timestamps"),
+        ("runs", [[10**30, 0, 0]], "more than 3 timestamps"),
+        ("runs", [[1, 5, 0], [2, 3, 0]], "more than 10 units"),
+        ("runs", [[1, 0, 11]], "more than 10 units"),
+        ("surprise", 1, "object with"),
+        ("runs", MISSING, "object with"),
+        ("window", MISSING, "object with"),
+    ],
+    ids=str,
+)
+def test_a_state_that_is_not_this_ledger_s_is_refused_and_changes_nothing(
+    field: str, value: object, message: str
+) -> None:
+    ledger = BudgetLedger(3, 10)
+    ledger.open_timestamp()
+    ledger.charge_test(2)
+    before = ledger.snapshot()
+    damaged = {key: item for key, item in {**before, field: value}.items() if item is not MISSING}
+    with pytest.raises(ValueError, match=message):
+        ledger.restore(damaged)
+    assert ledger.snapshot() == before
+
+
+@pytest.mark.parametrize("state", [None, [], "state", 1])
+def test_a_state_that_is_no_object_is_refused(state: object) -> None:
+    with pytest.raises(ValueError, match="object with"):
+        BudgetLedger(3, 10).restore(state)
+
+
+def test_the_open_timestamp_of_a_restored_ledger_can_still_be_charged() -> None:
+    ledger = BudgetLedger(3, 10)
+    ledger.restore({"window": 3, "units": 10, "runs": [[3, 1, 0]]})
+    ledger.charge_publish(5)
+    assert ledger.current == Spend(1, 5)
+    assert ledger.snapshot()["runs"] == [[2, 1, 0], [1, 1, 5]]
+
+
+def test_a_window_of_a_billion_costs_neither_time_nor_memory() -> None:
+    ledger = BudgetLedger(10**9, 10**15)
+    started = time.perf_counter()
+    for _ in range(20_000):
+        ledger.open_timestamp()
+        ledger.charge_test(3)
+    assert time.perf_counter() - started < 5
+    assert ledger.snapshot()["runs"] == [[20_000, 3, 0]]
