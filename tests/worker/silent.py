@@ -1,0 +1,38 @@
+"""A worker whose releases are the true counts: ``python -m tests.worker.silent TOPOLOGY``.
+
+Only tests can have it; nothing in ``operators`` takes a noise source from outside the process. A second
+argument is the session timeout in seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from operators.cli.run import configure_logging, run_worker
+from operators.topology import load
+from operators.topology.model import Topology
+from operators.worker.app import Worker
+
+
+class Silence:
+    """A noise source that adds nothing."""
+
+    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        return np.zeros(size, dtype=np.int64)
+
+
+def main(path: str, session_timeout: str) -> None:
+    def make(topology: Topology) -> Worker:
+        return Worker(topology, noise=Silence, session_timeout=float(session_timeout))
+
+    configure_logging("info")
+    run_worker(load(path, os.environ), make)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
