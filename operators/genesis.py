@@ -73,7 +73,7 @@ class Genesis:
         if (self.topic, self.partition) != (topic, partition):
             raise StateRefused(
                 place,
-                f"it holds the state of {self.topic}, partition {self.partition}, not of {topic}, {partition}",
+                f"it holds state of {self.topic}, partition {self.partition}, not of {topic}, {partition}",
                 "Keep the order of the sources in the file and append new ones at its end",
             )
         if self.topic_id != topic_id:

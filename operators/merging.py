@@ -10,7 +10,7 @@ from operators.errors import StateRefused
 
 
 class Merger:
-    """Collects the partials of one stream, from timestamp ``next`` onwards, from ``partitions`` partitions."""
+    """Collects the partials of one stream from ``partitions`` partitions, timestamp ``next`` onwards."""
 
     def __init__(
         self, stream: str, columns: int, partitions: int, instance: str, next_timestamp: int

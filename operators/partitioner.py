@@ -15,7 +15,7 @@ _SEED = 0x9747B28C
 
 
 def murmur2(key: bytes) -> int:
-    """MurmurHash2 with Kafka's seed (org.apache.kafka.common.utils.Utils.murmur2), as an unsigned 32 bit integer."""
+    """MurmurHash2 with Kafka's seed (org.apache.kafka.common.utils.Utils.murmur2), unsigned 32 bit."""
     length = len(key)
     whole = length & ~3
     state = (_SEED ^ length) & _WORD

@@ -58,7 +58,7 @@ class TopicPlan:
     @property
     def settings(self) -> dict[str, str]:
         """The settings to create it with."""
-        return {**self.advised, **{setting.name: setting.value for setting in self.required}}
+        return {**{setting.name: setting.value for setting in self.required}, **self.advised}
 
     def mistakes(self, partitions: int, settings: Mapping[str, str]) -> list[str]:
         """What is wrong with the topic as it is, each with how to mend it."""
@@ -178,7 +178,7 @@ def _source(topology: Topology, source: str) -> TopicPlan:
         Setting("cleanup.policy", "delete", "equal", "compaction would remove earlier events of a user"),
         Setting(
             "retention.ms",
-            str(2 * longest),
+            str(max(_HOUR, 2 * longest)),
             "at-least",
             "events of a timestamp that is open must survive a restart (interval, lateness and more)",
         ),

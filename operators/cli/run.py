@@ -58,7 +58,7 @@ def run_worker(topology: Topology, make: Callable[[Topology], Worker]) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Allow as many open files as the system grants: every owned partition has a producer with its sockets."""
+    """Allow all open files that the system grants: each owned partition has a producer with its sockets."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -75,13 +75,17 @@ class Cluster:
         }
 
     def create(self, topics: Iterable[NewTopic]) -> None:
-        """Create topics and wait until the cluster shows them; one that exists already is an error."""
+        """Create topics and wait until they can be used; one that exists already is an error."""
         futures = self._admin.create_topics(list(topics), operation_timeout=_TIMEOUT_SECONDS)
         for future in futures.values():
             future.result()
         give_up = time.monotonic() + _TIMEOUT_SECONDS
-        while len(self.topics(futures)) < len(futures) and time.monotonic() < give_up:
+        while len(found := self.topics(futures)) < len(futures) and time.monotonic() < give_up:
             time.sleep(0.1)
+        # Leaders are known a little later still.
+        self.end_offsets(
+            (topic.name, number) for topic in found.values() for number in range(topic.partitions)
+        )
 
     def first_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The first offset that each partition still has."""

@@ -66,7 +66,7 @@ def write_once(kafka: Kafka, owner: str, records: Sequence[Outgoing]) -> None:
 
 
 class FencedTable:
-    """One changelog partition and its only writer. Every method blocks; call them from one thread at a time."""
+    """One changelog partition and its only writer. Its methods block; one thread at a time may call them."""
 
     def __init__(
         self, kafka: Kafka, owner: str, topic: str, partition: int, fault: FaultHook = no_fault

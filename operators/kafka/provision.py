@@ -138,7 +138,7 @@ class _Genesis:
         return self._tables[place]
 
     def _resume(self, plan: StreamPlan, first: int) -> Mapping[tuple[str, int], int]:
-        """Where to begin: an event of timestamp ``first`` cannot be appended before its start less max_ahead."""
+        """Where to begin: no event of timestamp ``first`` is appended before its start less max_ahead."""
         rules, source = plan.stream.timeline, plan.stream.source.topic
         places = [(source, partition) for partition in range(self._topics[source].partitions)]
         earliest = start_of(rules, first) - rules.max_ahead - rules.clock_skew

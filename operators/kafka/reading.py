@@ -79,7 +79,7 @@ def _until(consumer: Consumer, end: int) -> Iterator[Message]:
 
 
 def offset_of(message: Message) -> int:
-    """The offset of a record that was read, or the end of the partition that an end-of-partition event tells."""
+    """The offset of a record, or the end of the partition that an end-of-partition event tells."""
     offset = message.offset()
     if offset is None:
         raise KafkaException(KafkaError(KafkaError._BAD_MSG, "a record without an offset"))

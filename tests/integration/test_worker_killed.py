@@ -69,7 +69,5 @@ def assert_every_record_is_accounted_for(
     raw = application.raw()
     assert len(raw) == produced
     reasons = {letter["eventveil.reason"] for letter in letters}
-    assert reasons >= {
-        b"tombstone", b"not-json", b"missing-field", b"unknown-column", b"time-unreadable", b"wrong-partition",
-        b"late", b"too-far-ahead",
-    }  # fmt: skip
+    expected = "tombstone not-json missing-field unknown-column time-unreadable wrong-partition late"
+    assert reasons >= {reason.encode() for reason in (*expected.split(), "too-far-ahead")}

@@ -186,7 +186,7 @@ def java_partition(user: str, partitions: int) -> int:
 
 
 class Traffic:
-    """Events of 40 users, produced until the ``with`` block is left: on time, late, early, repeated, malformed.
+    """Events of 40 users until the ``with`` block is left: on time, late, early, repeated, malformed.
 
     ``produced`` counts the records.
     """
