@@ -49,7 +49,10 @@ def configure_logging(level: str) -> None:
 def run_worker(topology: Topology, make: Callable[[Topology], Worker]) -> None:
     """Check the topics, run a worker, end the process: 0 after a graceful stop, 1 after a failure."""
     _raise_file_limit()
-    failure = check_surroundings(topology) or asyncio.run(_work(topology, make))
+    try:
+        failure = check_surroundings(topology) or asyncio.run(_work(topology, make))
+    except (KafkaException, EventveilError) as error:
+        failure = error
     if failure is not None:
         log.error("stopped: %s", failure)
     logging.shutdown()
@@ -64,11 +67,8 @@ def _raise_file_limit() -> None:
 
 
 def check_surroundings(topology: Topology) -> BaseException | None:
-    """What keeps the worker from starting, if anything."""
-    try:
-        inspection = inspect_topics(topology, Cluster(topology.kafka))
-    except (KafkaException, EventveilError) as error:
-        return error
+    """What is wrong with the topics, if anything. Raises EventveilError or KafkaException."""
+    inspection = inspect_topics(topology, Cluster(topology.kafka))
     mistakes = [f"topic {plan.name} ({plan.role}) does not exist" for plan in inspection.missing]
     mistakes += inspection.mistakes
     if mistakes:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from operators.errors import StateRefused
+from operators.errors import EventveilError, StateRefused
 from operators.kafka.settings import librdkafka
 from operators.topology.model import Kafka
 
 _TIMEOUT_SECONDS = 30.0
+_REACH_SECONDS = 10.0
 _PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -31,10 +32,20 @@ class Topic:
 
 
 class Cluster:
-    """A thin, blocking view on one cluster. Broker errors are KafkaException."""
+    """A thin, blocking view on one cluster. Broker errors are KafkaException.
+
+    Raises EventveilError at once if no broker answers.
+    """
 
     def __init__(self, kafka: Kafka) -> None:
         self._admin = AdminClient({**librdkafka(kafka), "socket.timeout.ms": int(_TIMEOUT_SECONDS * 1000)})
+        try:
+            self._admin.list_topics(timeout=_REACH_SECONDS)
+        except KafkaException as error:
+            raise EventveilError(
+                f"no broker of kafka.bootstrap {kafka.bootstrap} answers ({error.args[0].str()}); "
+                "check the address, and kafka.security"
+            ) from None
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Those of the named topics that exist."""

@@ -1,10 +1,9 @@
-"""Reading one partition up to an end that is fixed before the first record is read."""
+"""Reading partitions up to an end that is fixed before the first record is read."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from confluent_kafka import (
@@ -39,7 +38,18 @@ def read_partition(
     Raises KafkaException for a broker error, a silence of 30 seconds included. An offset that the log no
     longer holds is an error, never a jump.
     """
-    consumer = Consumer(
+    consumer = _consumer(kafka, isolation)
+    try:
+        place = TopicPartition(topic, partition)
+        low, end = consumer.get_watermark_offsets(place, timeout=_SILENCE_SECONDS)
+        consumer.assign([TopicPartition(topic, partition, low if start == OFFSET_BEGINNING else start)])
+        yield from _until(consumer, end)
+    finally:
+        consumer.close()
+
+
+def _consumer(kafka: Kafka, isolation: Isolation) -> Consumer:
+    return Consumer(
         {
             **librdkafka(kafka),
             "group.id": f"eventveil-reader-{uuid.uuid4().hex}",
@@ -54,16 +64,18 @@ def read_partition(
             "receive.message.max.bytes": 10 * MAX_MESSAGE_BYTES,
         }
     )
-    try:
-        place = TopicPartition(topic, partition)
-        low, end = consumer.get_watermark_offsets(place, timeout=_SILENCE_SECONDS)
-        consumer.assign([TopicPartition(topic, partition, low if start == OFFSET_BEGINNING else start)])
-        yield from _until(consumer, end)
-    finally:
-        consumer.close()
 
 
 def _until(consumer: Consumer, end: int) -> Iterator[Message]:
+    for message in _messages(consumer):
+        if offset_of(message) >= end:
+            return
+        if message.error() is None:
+            yield message
+
+
+def _messages(consumer: Consumer) -> Iterator[Message]:
+    """Records and end-of-partition events, without end."""
     while True:
         first = consumer.poll(_SILENCE_SECONDS)
         if first is None:
@@ -72,10 +84,7 @@ def _until(consumer: Consumer, end: int) -> Iterator[Message]:
             error = message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
-            if offset_of(message) >= end:
-                return
-            if error is None:
-                yield message
+            yield message
 
 
 def offset_of(message: Message) -> int:
@@ -86,27 +95,65 @@ def offset_of(message: Message) -> int:
     return offset
 
 
-def read_chunks(kafka: Kafka, topic: str, partition: int, start: int) -> Iterator[Chunk]:
-    """The same in chunks, the way the worker's consumer delivers them."""
-    messages = read_partition(kafka, topic, partition, start=start)
-    position = start
-    while batch := list(islice(messages, _CHUNK_RECORDS)):
-        yield as_chunk(topic, partition, position, batch)
-        position = offset_of(batch[-1]) + 1
+def committed_ends(kafka: Kafka, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """Where each partition ends now for a read_committed reader: before the oldest open transaction."""
+    consumer = _consumer(kafka, "read_committed")
+    try:
+        return {
+            partition: consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=_SILENCE_SECONDS
+            )[1]
+            for partition in partitions
+        }
+    finally:
+        consumer.close()
 
 
-def as_chunk(topic: str, partition: int, start: int, messages: list[Message]) -> Chunk:
-    """A chunk of at least one confluent-kafka message, from position ``start``."""
+def read_topic(
+    kafka: Kafka, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]
+) -> Iterator[Chunk]:
+    """The committed records of several partitions at once, from ``starts`` to ``ends`` (offsets by partition).
+
+    The chunks of a partition are in order and end at the same offsets every time; the last one reaches its
+    end, past control markers and aborted records. Raises as ``read_partition`` does.
+    """
+    positions = dict(starts)
+    held: dict[int, list[Message]] = {one: [] for one in starts if starts[one] < ends[one]}
+    consumer = _consumer(kafka, "read_committed")
+    try:
+        consumer.assign([TopicPartition(topic, one, starts[one]) for one in held])
+        messages = _messages(consumer)
+        while held:
+            message = next(messages)
+            partition = message.partition()
+            if partition not in held:
+                continue
+            records, offset, end = held[partition], offset_of(message), ends[partition]
+            if message.error() is None and offset < end:
+                records.append(message)
+                offset += 1
+            if offset >= end or len(records) == _CHUNK_RECORDS:
+                reached = min(offset, end)
+                yield _chunk(topic, partition, positions[partition], records, reached)
+                positions[partition], held[partition] = reached, []
+            if offset >= end:
+                del held[partition]
+                consumer.incremental_unassign([TopicPartition(topic, partition)])
+    finally:
+        consumer.close()
+
+
+def _chunk(topic: str, partition: int, start: int, records: list[Message], after: int) -> Chunk:
     return Chunk(
         topic=topic,
         partition=partition,
         generation=0,
         start=start,
-        offsets=[offset_of(message) for message in messages],
-        append_times=[append_time(message) for message in messages],
-        keys=[message.key() for message in messages],
-        values=[message.value() for message in messages],
-        next_offset=offset_of(messages[-1]) + 1,
+        offsets=[offset_of(message) for message in records],
+        append_times=[append_time(message) for message in records],
+        keys=[message.key() for message in records],
+        values=[message.value() for message in records],
+        next_offset=after,
     )
 
 

@@ -9,6 +9,9 @@ import faust
 
 from operators.topology.model import Kafka, Security
 
+#: Errors reach the caller as exceptions; a broker that is away would fill the log with one line per attempt.
+_QUIET = {"log_level": 2, "reconnect.backoff.ms": 250, "reconnect.backoff.max.ms": 5000}
+
 
 def librdkafka(kafka: Kafka) -> dict[str, Any]:
     """The connection settings of a confluent-kafka client."""
@@ -23,7 +26,7 @@ def librdkafka(kafka: Kafka) -> dict[str, Any]:
         "ssl.certificate.location": security.certificate,
         "ssl.key.location": security.key,
     }
-    return {name: value for name, value in settings.items() if value is not None}
+    return {**_QUIET, **{name: value for name, value in settings.items() if value is not None}}
 
 
 def aiokafka(kafka: Kafka) -> dict[str, Any]:

@@ -111,12 +111,12 @@ class Worker:
         @app.agent(raw, name="aggregate")
         async def aggregate(chunks: Any) -> None:
             async for chunk in chunks:
-                await self._handle(chunk)
+                self._handle(chunk)
 
         @app.agent(partials, name="sanitize")
         async def sanitize(chunks: Any) -> None:
             async for chunk in chunks:
-                await self._handle(chunk)
+                self._handle(chunk)
 
         return app
 
@@ -151,10 +151,10 @@ class Worker:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(call, *arguments))
 
-    async def _handle(self, chunk: Chunk) -> None:
+    def _handle(self, chunk: Chunk) -> None:
         # An exception in an agent would make Faust acknowledge the chunk and go on.
         try:
-            await self._assignment.handle(chunk)
+            self._assignment.handle(chunk)
         except Exception as error:
             self.failed(error)
 
@@ -208,6 +208,8 @@ class Worker:
         while not self._stop.is_set():
             if self._app.crashed:
                 self.failed(self._app.crash_reason or RuntimeError("the Faust app crashed"))
+            if timekeeper.done():
+                self.failed(timekeeper.exception() or RuntimeError("time stands still"))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), timeout=0.5)
         timekeeper.cancel()
@@ -220,7 +222,7 @@ class Worker:
         progress_due = 0.0
         while True:
             await asyncio.sleep(_TICK_SECONDS)
-            await self._assignment.tick()
+            self._assignment.tick()
             if time.monotonic() >= progress_due and self._assignment.owners:
                 progress_due = time.monotonic() + _PROGRESS_SECONDS
                 positions = {tp: owner.position for tp, owner in self._assignment.owners.items()}

@@ -50,6 +50,7 @@ class Assignment:
         self._patience = patience
         self._supervisors: dict[TP, asyncio.Task[None]] = {}
         self._ready: dict[TP, Owner] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         # One take-over of a partition at a time: a cancelled one that is still running in its thread would
         # otherwise fence its successor.
         self._turn: defaultdict[TP, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -77,23 +78,32 @@ class Assignment:
         """The partitions to fetch from now, and their owners' tokens."""
         return {tp: owner.token for tp, owner in self._ready.items() if owner.has_credit}
 
-    async def handle(self, chunk: Chunk) -> None:
-        """Give a chunk to the owner it was fetched for, if that still owns the partition."""
+    def handle(self, chunk: Chunk) -> None:
+        """Give a chunk to the owner it was fetched for, if that still owns the partition; returns at once.
+
+        One partition never waits for another. The chunks of a partition are handled in order: its owner
+        serves them first come, first served.
+        """
         tp = TP(chunk.topic, chunk.partition)
         owner = self._ready.get(tp)
-        if owner is None or owner.token != chunk.generation:
-            return
-        await self._guarded(tp, owner, self._observe(tp, owner, chunk))
+        if owner is not None and owner.token == chunk.generation:
+            self._spawn(tp, owner, self._observe(tp, owner, chunk))
 
     async def _observe(self, tp: TP, owner: Owner, chunk: Chunk) -> None:
         if not await owner.handle(chunk):
             # A chunk before this one was dropped on its way, during a rebalance: read again from there.
             await self._go_to(tp, owner.position)
 
-    async def tick(self) -> None:
-        """Let time pass for every owner."""
-        ready = list(self._ready.items())
-        await asyncio.gather(*(self._guarded(tp, owner, owner.tick()) for tp, owner in ready))
+    def tick(self) -> None:
+        """Let time pass for every owner that has nothing else to do; returns at once."""
+        for tp, owner in self._ready.items():
+            if not owner.busy:
+                self._spawn(tp, owner, owner.tick())
+
+    def _spawn(self, tp: TP, owner: Owner, work: Awaitable[None]) -> None:
+        task = asyncio.create_task(self._guarded(tp, owner, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _guarded(self, tp: TP, owner: Owner, work: Awaitable[None]) -> None:
         try:

@@ -32,7 +32,7 @@ class Owner(ABC):
         self.table = table
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._blocking = blocking
-        self._busy = asyncio.Lock()
+        self._turn = asyncio.Lock()
         self._outstanding = 0
 
     @abstractmethod
@@ -58,7 +58,7 @@ class Owner(ABC):
     async def handle(self, chunk: Chunk) -> bool:
         """Observe a chunk and settle; False if records before it are missing, so that nothing was done."""
         self._outstanding -= 1
-        async with self._busy:
+        async with self._turn:
             if chunk.start > self.position:
                 return False
             await self._blocking(self.observe, chunk)
@@ -67,7 +67,7 @@ class Owner(ABC):
 
     async def tick(self) -> None:
         """Let time pass: settle what has become due."""
-        async with self._busy:
+        async with self._turn:
             await self._settle()
 
     async def _settle(self) -> None:
@@ -78,6 +78,11 @@ class Owner(ABC):
         """Raise OwnerClosed if the partition was given up."""
         if self.ended.done():
             raise OwnerClosed(self.table.owner)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a chunk or a tick is being worked on."""
+        return self._turn.locked()
 
     @property
     def has_credit(self) -> bool:
