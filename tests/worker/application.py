@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
-from confluent_kafka import Message, Producer
+from confluent_kafka import Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from operators.cli.main import main
@@ -110,6 +110,11 @@ class Application:
         self._admin.delete_topics([topic])[topic].result(30)
         while topic in self._admin.list_topics(timeout=30).topics:
             time.sleep(0.1)
+
+    def delete_records(self, topic: str, before: int) -> None:
+        """Remove the records of partition 0 below an offset, as retention does."""
+        partition = TopicPartition(topic, 0, before)
+        self._admin.delete_records([partition])[partition].result(30)
 
     def recreate(self, topic: str) -> None:
         """Delete a topic and create it as ``topics --create`` would, empty."""

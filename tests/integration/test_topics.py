@@ -1,0 +1,127 @@
+"""``eventveil topics`` on real Kafka."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.topics import create_topic, produce, read
+from tests.worker.application import Application
+
+
+@pytest.fixture
+def application(kafka: str, tmp_path: Path) -> Application:
+    return Application(kafka, tmp_path)
+
+
+def genesis(application: Application) -> list[dict[str, object]]:
+    """Every genesis record, the one of the ledger changelog last."""
+    name = application.name
+    changelogs = [(f"{name}-counting-changelog", application.partitions), (f"{name}-ledger-changelog", 2)]
+    return [
+        json.loads(message.value() or b"")
+        for changelog, partitions in changelogs
+        for partition in range(partitions)
+        for message in read(application.bootstrap, changelog, partition=partition)
+    ]
+
+
+def test_without_sources_nothing_is_created_and_the_source_is_named(application: Application) -> None:
+    output = application.failing_command("topics", str(application.path), "--create")
+    assert f"topic {application.source} (source) does not exist: create it, or let" in output
+    assert "created" not in output
+
+
+def test_every_changelog_partition_gets_one_genesis_record_of_the_same_instance(
+    application: Application,
+) -> None:
+    application.create()
+    records = genesis(application)
+    assert len(records) == application.partitions + 1
+    assert len({record["instance"] for record in records}) == 1
+    assert len({record["first"] for record in records}) == 1
+
+
+def test_creating_again_changes_nothing(application: Application) -> None:
+    application.create()
+    before = genesis(application)
+    output = application.command("topics", str(application.path), "--create")
+    assert "created" not in output
+    assert genesis(application) == before
+
+
+def test_a_new_stream_gets_its_own_genesis_and_moves_no_other(application: Application) -> None:
+    application.create()
+    before = genesis(application)
+    mechanism = {"kind": "sample", "epsilon": 1, "window": 5}
+    application.document["streams"]["more"] = application.stream(
+        application.source, f"{application.name}.more", mechanism
+    )
+    application.write()
+    application.create()
+    after = genesis(application)
+    assert [record for record in after if record["stream"] == "places"] == before
+    assert len([record for record in after if record["stream"] == "more"]) == application.partitions + 1
+
+
+def test_an_interrupted_creation_is_completed_with_the_same_instance(application: Application) -> None:
+    application.create()
+    before = genesis(application)
+    application.recreate(f"{application.name}-ledger-changelog")
+    application.create()
+    assert {record["instance"] for record in genesis(application)} == {before[0]["instance"]}
+
+
+@pytest.mark.parametrize(
+    ("topic", "setting", "value", "remedy"),
+    [
+        ("{}.raw", "message.timestamp.type", "CreateTime", "message.timestamp.type=LogAppendTime"),
+        ("{}.raw", "cleanup.policy", "compact", "cleanup.policy=delete"),
+        ("{}-counting-changelog", "cleanup.policy", "delete", "cleanup.policy=compact"),
+        ("{}-ledger", "retention.ms", "604800000", "retention.ms=-1"),
+        ("{}-partials", "retention.ms", "1000", "retention.ms=604800000"),
+        (
+            "{}-ledger-changelog",
+            "unclean.leader.election.enable",
+            "true",
+            "unclean.leader.election.enable=false",
+        ),
+        ("{}-ledger-changelog", "max.message.bytes", "1000000", "max.message.bytes=16777216"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_remedy(
+    application: Application, topic: str, setting: str, value: str, remedy: str
+) -> None:
+    application.create()
+    name = topic.format(application.name)
+    application.alter(name, {setting: value})
+    output = application.failing_command("topics", str(application.path))
+    assert f"topic {name} " in output
+    assert f"{setting} is {value}" in output
+    assert f"kafka-configs.sh --alter --topic {name} --add-config {remedy}" in output
+
+
+def test_a_past_start_that_retention_has_eaten_into_is_refused(application: Application) -> None:
+    application.document["streams"]["places"]["timeline"]["start"] = "2026-01-02T00:00:00Z"
+    application.write()
+    create_topic(
+        application.bootstrap,
+        application.source,
+        application.partitions,
+        {"message.timestamp.type": "LogAppendTime", "segment.bytes": "1048576"},
+    )
+    produce(application.bootstrap, application.source, ["x"] * 10)
+    application.delete_records(application.source, 5)
+    output = application.failing_command("topics", str(application.path), "--create")
+    assert "retention has removed records that the first timestamps of places may need" in output
+    assert "Choose a later timeline.start" in output
+
+
+def test_the_commands_for_those_who_create_topics_themselves_need_no_broker(application: Application) -> None:
+    application.document["kafka"]["bootstrap"] = "127.0.0.1:1"
+    application.write()
+    output = application.command("topics", str(application.path), "--print")
+    assert output.count("kafka-topics.sh") == 7
+    assert "--config message.timestamp.type=LogAppendTime" in output
