@@ -37,8 +37,8 @@ lint: install ## Check style and types
 broker: install ## Run Apache Kafka in the foreground: make broker PORT=19092 DIR=path
 	@exec $(BIN)/python -m tests.kafka.broker --port $(PORT) --directory '$(DIR)'
 
-demo: install ## See it work on two weeks of real flights
-	@exec $(BIN)/eventveil demo
+demo: install ## See it work on two weeks of real flights, in three minutes (KAFKA as for test)
+	@exec $(BIN)/python -m benchmarks.demo $(ARGS)
 
 check-docker: ## Validate the compose file (needs Docker's compose plugin, no engine)
 	docker compose --file docker/compose.yaml config --quiet

@@ -1,0 +1,1 @@
+"""The demo: two weeks of real flights through a real worker, in two to three minutes."""

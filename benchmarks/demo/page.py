@@ -1,0 +1,44 @@
+"""The page of a run: the picture and a chart to explore, in one HTML file that needs no network."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from benchmarks.demo.flights import BEGIN
+from benchmarks.demo.releases import Series
+
+_TEMPLATE = Path(__file__).with_name("page.html")
+
+
+def write_page(path: Path, picture: Path, hourly: Series, daily: Series, audit: str) -> None:
+    """Write the page; ``audit`` is what `eventveil ledger` printed."""
+    data = {
+        "begin": f"{BEGIN:%Y-%m-%dT%H:%M:%SZ}",
+        "columns": hourly.columns,
+        "audit": audit.strip(),
+        "series": [_series(hourly, "hour", 1), _series(daily, "day", 24)],
+    }
+    page = _TEMPLATE.read_text(encoding="utf-8")
+    # Inside a script element only "</" could end the data.
+    page = page.replace("__DATA__", orjson.dumps(data).decode().replace("</", "<\\/"))
+    page = page.replace("__PICTURE__", base64.b64encode(picture.read_bytes()).decode())
+    path.write_text(page, encoding="utf-8")
+
+
+def _series(series: Series, unit: str, hours: int) -> dict[str, Any]:
+    mechanism = series.mechanism
+    return {
+        "unit": unit,
+        "hours": hours,
+        "mechanism": mechanism.kind.replace("-", " "),
+        "epsilon": mechanism.epsilon_text,
+        "window": mechanism.window,
+        "true": series.truth.T.tolist(),
+        "released": series.sanitized.T.tolist(),
+        "fresh": [int(fresh) for fresh in series.fresh],
+        "spent": [round(float(spent), 3) for spent in series.spent],
+    }

@@ -1,0 +1,80 @@
+"""One recorded topic through the worker and through ``replay``: the same bytes for every timestamp."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from operators.replay import TopicInput, replay
+from operators.timeline import start_of
+from operators.topology import load
+from tests.kafka.topics import read
+from tests.worker.application import Application, Traffic
+from tests.worker.process import WorkerProcess
+from tests.worker.silent import Silence
+from tests.worker.waiting import wait_for_releases
+
+
+def test_replaying_the_topic_that_a_worker_read_gives_the_workers_records(kafka: str, tmp_path: Path) -> None:
+    application = Application(kafka, tmp_path)
+    kinds = ("uniform", "sample", "budget-distribution", "budget-absorption")
+    application.document["streams"] = {
+        kind: application.stream(
+            application.source, f"{application.name}.{kind}", {"kind": kind, "epsilon": 4, "window": 5}
+        )
+        for kind in kinds
+    }
+    application.write()
+    application.create()
+    with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "3") as worker:
+        with Traffic(application, seed=7):
+            wait_for_releases(application, 20, sink=f"{application.name}.uniform")
+            worker.kill()
+            worker.start()
+            wait_for_releases(application, 60, sink=f"{application.name}.uniform")
+        for kind in kinds:
+            wait_for_releases(application, 70, sink=f"{application.name}.{kind}")
+    letters = {
+        dict(message.headers() or [])["eventveil.reason"]
+        for message in read(application.bootstrap, application.dead)
+    }
+    assert letters >= {b"late", b"too-far-ahead", b"wrong-partition", b"not-json"}
+    topology = load(str(application.path), os.environ)
+    for stream in topology.streams:
+        live = application.releases(sink=stream.sink.topic)
+        first, last = min(live), max(live)
+        replayed = replay(
+            topology,
+            TopicInput(topology.kafka, application.source),
+            start=start_of(stream.timeline, first),
+            end=start_of(stream.timeline, last + 1),
+            only=[stream.name],
+            noise=lambda _: Silence(),
+        )
+        records = {one.timestamp: [one.record] for one in replayed}
+        assert records == live, stream.name
+        assert sum(bool(one[0].count(b'"fresh":true')) for one in live.values()) > 5
+
+
+def test_a_live_worker_is_not_disturbed_by_a_replay(kafka: str, tmp_path: Path) -> None:
+    application = Application(kafka, tmp_path)
+    application.create()
+    with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "3"):
+        with Traffic(application, seed=8):
+            wait_for_releases(application, 10)
+            topology = load(str(application.path), os.environ)
+            stream = topology.streams[0]
+            first = min(application.releases())
+            source = TopicInput(topology.kafka, application.source)
+            assert list(
+                replay(
+                    topology,
+                    source,
+                    start=start_of(stream.timeline, first),
+                    end=int(time.time() * 1000) // 250 * 250,
+                )
+            )
+        before = max(application.releases())
+        wait_for_releases(application, before - first + 10)
+    assert sorted(application.releases()) == list(range(first, max(application.releases()) + 1))

@@ -1,0 +1,96 @@
+"""The image and the compose file fit the package, the command line and the broker of the tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from operators.cli.main import main
+from tests.kafka.container import kafka_version
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))
+DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+OURS = ["topics", "worker"]
+
+
+def command(service: str) -> list[str]:
+    """The words of a service's command, with the default of every variable."""
+    text = COMPOSE["services"][service]["command"]
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text).split()
+
+
+def test_the_entry_point_of_the_image_is_the_command_that_the_package_installs() -> None:
+    assert re.findall(r"^ENTRYPOINT (.*)$", DOCKERFILE, re.MULTILINE) == ['["eventveil"]']
+    assert PROJECT["project"]["scripts"] == {"eventveil": "operators.cli.main:main"}
+
+
+def test_the_image_does_not_run_as_root() -> None:
+    assert re.findall(r"^USER (.*)$", DOCKERFILE, re.MULTILINE)[-1] == "eventveil"
+
+
+def test_what_the_wheel_is_made_of_is_copied_into_the_build_and_not_ignored() -> None:
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {"pyproject.toml", PROJECT["project"]["readme"], *wheel["packages"], *wheel["force-include"]}
+    build = DOCKERFILE.split("FROM ")[1]
+    copied = {word for line in re.findall(r"^COPY (.*) \S+$", build, re.MULTILINE) for word in line.split()}
+    kept = set(re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.MULTILINE))
+    assert needed <= copied == kept
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_the_python_of_the_image_is_one_that_the_package_allows() -> None:
+    versions = {
+        tuple(map(int, found)) for found in re.findall(r"^FROM python:(\d+)\.(\d+)", DOCKERFILE, re.M)
+    }
+    assert len(versions) == 1
+    assert versions.pop() >= tuple(map(int, PROJECT["project"]["requires-python"].strip(">=").split(".")))
+
+
+def test_compose_runs_the_broker_that_the_tests_run() -> None:
+    assert COMPOSE["services"]["kafka"]["image"] == f"apache/kafka:{kafka_version()}"
+
+
+def test_compose_gives_the_worker_a_broker_that_listens_under_that_name() -> None:
+    listeners = COMPOSE["services"]["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    for service in OURS:
+        assert f"INSIDE://{COMPOSE['services'][service]['environment']['KAFKA_BOOTSTRAP']}" in listeners
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_the_commands_of_compose_are_commands_with_these_options(service: str) -> None:
+    name, *arguments = command(service)
+    main.commands[name].make_context(name, arguments)
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_the_topology_of_compose_is_valid_where_and_with_what_the_container_has(service: str) -> None:
+    given = COMPOSE["services"][service]
+    (mount,) = given["volumes"]
+    source, target, mode = mount.split(":")
+    assert (target, mode) == (re.findall(r"^WORKDIR (.*)$", DOCKERFILE, re.MULTILINE)[-1], "ro")
+    checked = subprocess.run(
+        [Path(sys.executable).with_name("eventveil"), "check", command(service)[-1]],
+        cwd=ROOT / "docker" / source,
+        env={"PATH": os.environ["PATH"], **{key: str(value) for key, value in given["environment"].items()}},
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert "destinations" in checked.stdout
+
+
+def test_the_worker_is_restarted_and_given_time_to_stop() -> None:
+    worker = COMPOSE["services"]["worker"]
+    assert worker["restart"] == "unless-stopped"
+    assert worker["stop_grace_period"] == "15s"
+    assert worker["depends_on"] == {"topics": {"condition": "service_completed_successfully"}}

@@ -1,0 +1,66 @@
+"""What the README shows is true: its topology is valid, its event counts, its release has the real fields."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from operators.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Path:
+    (block,) = blocks("yaml")
+    path = tmp_path / "shop.yaml"
+    path.write_text(block, encoding="utf-8")
+    return path
+
+
+def test_the_topology_of_the_readme_passes_check(topology: Path) -> None:
+    checked = CliRunner().invoke(main, ["check", str(topology)])
+    assert checked.exit_code == 0, checked.output
+
+
+def test_the_event_of_the_readme_is_counted_in_a_release_like_the_readmes(topology: Path) -> None:
+    event, release = (json.loads(block) for block in blocks("json"))
+    folder = topology.parent
+    (folder / "events.jsonl").write_text(json.dumps(event) + "\n")
+    files = {option: str(folder / f"{option}.jsonl") for option in ("output", "truth")}
+    arguments = [word for option, path in files.items() for word in (f"--{option}", path)]
+    replayed = CliRunner().invoke(
+        main,
+        ["replay", str(topology), "--input", str(folder / "events.jsonl"), "--to", "last", *arguments],
+    )
+    assert replayed.exit_code == 0, replayed.output
+    last = json.loads(Path(files["output"]).read_text().splitlines()[-1])
+    truth = json.loads(Path(files["truth"]).read_text().splitlines()[-1])
+    assert last.keys() == release.keys()
+    assert last["counts"].keys() == release["counts"].keys()
+    same = ("stream", "timestamp", "start", "end", "mechanism", "epsilon", "window", "units")
+    assert {field: last[field] for field in same} == {field: release[field] for field in same}
+    assert truth["counts"]["search"] == 1
+
+
+def test_every_eventveil_command_of_the_readme_exists_with_its_options() -> None:
+    commands = re.findall(r"^eventveil ([a-z]+) (.*?)(?: +#.*)?$", README, re.MULTILINE)
+    assert len(commands) >= 5
+    for name, arguments in commands:
+        main.commands[name].make_context(name, arguments.split())
+
+
+def test_files_that_the_readme_links_exist() -> None:
+    targets = re.findall(r"\]\(([^)]+)\)", README)
+    assert "docs/privacy.md" in targets
+    for target in targets:
+        assert (ROOT / target).exists(), target
