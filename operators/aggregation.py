@@ -63,7 +63,9 @@ class PartitionAggregator:
             self._append_clock = max(self._append_clock, append_time)
             document = parse(value, self._max_bytes)
             for name, counter in self.counters.items():
-                rejection = counter.judge(offset, append_time, document)
+                limit = counter.stream.source.max_bytes
+                own = document if len(value or b"") <= limit else parse(value, limit)
+                rejection = counter.judge(offset, append_time, own)
                 if rejection is not None:
                     letter = _dead_letter(counter.stream, chunk, offset, append_time, key, value, rejection)
                     self._dead_letters[name].append(letter)

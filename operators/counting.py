@@ -115,8 +115,7 @@ class Partial:
         """Read a partial back. Raises StateRefused, naming ``place``, if the bytes are none."""
         try:
             fields = orjson.loads(value)
-            columns = np.asarray(fields.pop("columns"), dtype=np.int64)
-            counts = np.asarray(fields.pop("counts"), dtype=np.int64)
+            columns, counts = _integers(fields.pop("columns")), _integers(fields.pop("counts"))
             partial: Partial | None = cls(**fields, columns=columns, counts=counts)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             partial = None
@@ -130,6 +129,13 @@ class Partial:
             remedy = "Find out who else writes to this topic and revoke the right"
             raise StateRefused(place, "the record is no partial count", remedy)
         return partial
+
+
+def _integers(values: Any) -> NDArray[np.int64]:
+    """A JSON array of integers; numpy alone would cut fractions off and read digits in texts."""
+    if type(values) is not list or not {*map(type, values)} <= {int}:
+        raise TypeError("not an array of integers")
+    return np.array(values, dtype=np.int64)
 
 
 class _OpenTimestamp:
@@ -199,9 +205,8 @@ class StreamCounter:
             return Rejection(Reason.TOO_FAR_AHEAD, f"{event.time - append_time} ms ahead of the append time")
         timestamp = timeline.timestamp_of(rules, event.time)
         if timestamp < 1:
-            return Rejection(
-                Reason.BEFORE_ORIGIN, f"{timeline.format_rfc3339(event.time)} is before the origin"
-            )
+            # In milliseconds: the time may lie before the year 1, where no calendar date can be written.
+            return Rejection(Reason.BEFORE_ORIGIN, f"{rules.origin - event.time} ms before the origin")
         if timestamp < self._state.first:
             return Rejection(Reason.BEFORE_START, f"timestamp {timestamp} is before {self._state.first}")
         deadline = timeline.deadline_of(rules, timestamp)
@@ -245,14 +250,23 @@ class StreamCounter:
         )
 
     def state_at(self, position: int) -> CounterState:
-        """The durable state once every record below ``position`` has been judged here."""
-        position = max(position, self._state.judged)
-        resume = min((opened.first_offset for opened in self._open.values()), default=position)
-        return replace(self._state, next=self.next, resume=resume, judged=position)
+        """The durable state once every record below ``position`` has been judged here.
+
+        While records below the judged offset are read again, those from ``position`` on are still to come:
+        a successor needs them too.
+        """
+        unread = max(position, self._state.resume)
+        resume = min((opened.first_offset for opened in self._open.values()), default=unread)
+        return replace(self._state, next=self.next, resume=resume, judged=max(position, self._state.judged))
 
     def resume_from(self, state: CounterState) -> None:
         """Take ``state``, which is durable now, as the state that a successor would continue from."""
         self._state = state
+
+    @property
+    def last_open(self) -> int | None:
+        """The last timestamp that has counted an event and is not closed, if there is one."""
+        return max(self._open, default=None)
 
     @property
     def contributions(self) -> int:

@@ -57,9 +57,14 @@ class Genesis:
                 "restore the topic, or give the stream a new name",
             )
         try:
-            return cls(**read_state(value, place))
+            genesis = cls(**read_state(value, place))
         except TypeError as error:
             raise unreadable(place, str(error)) from None
+        numbers = (genesis.partition, genesis.first, genesis.resume)
+        whole = all(type(number) is int and number >= 0 for number in numbers) and genesis.first >= 1
+        if not whole or not isinstance(genesis.fields, dict) or genesis.stream != stream:
+            raise unreadable(place, f"the genesis record of stream {stream} is malformed")
+        return genesis
 
     def check(self, fields: Mapping[str, Any], topic: str, topic_id: str, partition: int, place: str) -> None:
         """Raise StateRefused if the topology or the topic is not what the state was made for."""
@@ -91,7 +96,7 @@ class Genesis:
                 self.instance, self.partition, self.first, self.first, self.resume, self.resume
             )
         state = CounterState.decode(value, place)
-        self._same_life(state.instance, state.first, place)
+        self._same_life((state.instance, state.first, state.partition), place)
         return state
 
     def release_state(self, table: Mapping[bytes, bytes], place: str) -> ReleaseState:
@@ -100,11 +105,11 @@ class Genesis:
         if value is None:
             return ReleaseState(self.instance, self.first, self.first, self.resume)
         state = ReleaseState.decode(value, place)
-        self._same_life(state.instance, state.first, place)
+        self._same_life((state.instance, state.first, self.partition), place)
         return state
 
-    def _same_life(self, instance: str, first: int, place: str) -> None:
-        if (instance, first) != (self.instance, self.first):
+    def _same_life(self, life: tuple[str, int, int], place: str) -> None:
+        if life != (self.instance, self.first, self.partition):
             raise StateRefused(
                 place,
                 f"the state of stream {self.stream} does not belong to its genesis",

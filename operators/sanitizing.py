@@ -55,11 +55,11 @@ class ReleaseState:
             raise unreadable(place, str(error)) from None
         if not all(type(number) is int for number in (state.first, state.next, state.resume)):
             raise unreadable(place, "an offset or timestamp is not a whole number")
-        if not (1 <= state.first <= state.next and state.resume >= 0):
+        if not (1 <= state.first <= state.next - len(state.pending) and state.resume >= 0):
             raise unreadable(place, "its timestamps contradict each other")
         if (state.next > state.first) != isinstance(state.mechanism, str):
             raise unreadable(place, "the budget state does not belong to its timestamps")
-        if not all(isinstance(record, str) for record in state.pending):
+        if not isinstance(fields["pending"], list) or not all(isinstance(one, str) for one in state.pending):
             raise unreadable(place, "a pending release is no text")
         return state
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from operators.topology.model import Timeline
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:[0-5]\d)", re.ASCII)
 
 
 def timestamp_of(timeline: Timeline, time: int) -> int:
@@ -61,7 +61,7 @@ def parse_rfc3339(text: str) -> int:
     date, clock, fraction, zone = match.groups()
     try:
         moment = datetime.fromisoformat(f"{date}T{clock}{'+00:00' if zone in 'Zz' else zone}")
-        whole = (moment - _EPOCH) // timedelta(milliseconds=1)
+        whole = (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"not a time that exists: {error}") from None
     return whole + int((fraction or "0")[:3].ljust(3, "0"))

@@ -6,6 +6,9 @@ import click
 
 from operators import __version__
 from operators.cli.check import check
+from operators.cli.ledger import ledger
+from operators.cli.mechanisms import mechanisms
+from operators.cli.replay import replay
 from operators.cli.run import run
 from operators.cli.schema import schema
 from operators.cli.topics import topics
@@ -20,5 +23,5 @@ def main() -> None:
     """
 
 
-for command in (check, run, schema, topics):
+for command in (check, ledger, mechanisms, replay, run, schema, topics):
     main.add_command(command)

@@ -112,7 +112,7 @@ def committed_ends(kafka: Kafka, topic: str, partitions: Iterable[int]) -> dict[
 def read_topic(
     kafka: Kafka, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> Iterator[Chunk]:
-    """The committed records of several partitions at once, from ``starts`` to ``ends`` (offsets by partition).
+    """The committed records of several partitions at once; ``starts`` and ``ends`` are offsets by partition.
 
     The chunks of a partition are in order and end at the same offsets every time; the last one reaches its
     end, past control markers and aborted records. Raises as ``read_partition`` does.

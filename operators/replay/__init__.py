@@ -1,1 +1,17 @@
+"""Replay: the worker's rules over history, from a file or from a topic, to release records."""
 
+from operators.replay.inputs import FileInput, Input, TopicInput
+from operators.replay.replaying import Released, Replay, replay, seeded_noise
+from operators.replay.span import Span, plan_span
+
+__all__ = [
+    "FileInput",
+    "Input",
+    "Released",
+    "Replay",
+    "Span",
+    "TopicInput",
+    "plan_span",
+    "replay",
+    "seeded_noise",
+]

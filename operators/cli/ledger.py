@@ -1,0 +1,241 @@
+"""``eventveil ledger``: audits the ledger and the sinks of a topology.
+
+A transaction reaches the ledger and a sink one after the other, so a worker that publishes meanwhile could
+look as if it had broken its promise. The ends up to which is read are therefore captured in this order:
+
+1. the committed end of each sink: what lies before it is decided, so its entries are in the ledger's log;
+2. the ledger's end, and a wait until every transaction before it is decided: now it holds the entries of
+   all records before the first end, and the records of all its entries are in the sinks' logs;
+3. each sink's end, and the same wait: now it holds the records of all entries.
+
+Every sink record before the first end must have its entry, every entry must have its record before the last
+end; a sink record between the two may be newer than the ledger that was read. Aborted records are read as
+well, for read_uncommitted readers have seen them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from fractions import Fraction
+from math import ceil
+
+import click
+from confluent_kafka import KafkaException, Message
+
+from operators.cli.loading import EXIT_FAILED, load_or_exit
+from operators.errors import EventveilError
+from operators.kafka.cluster import Cluster
+from operators.kafka.reading import Isolation, committed_ends, offset_of, read_partition
+from operators.mechanisms import build
+from operators.privacy.audit import Finding, Found, Kept, Report, StreamAudit, stranger
+from operators.privacy.guarantee import number
+from operators.privacy.noise import SystemNoise
+from operators.streams import StreamPlan, plan_streams
+from operators.topology.model import Kafka, Topology
+
+Place = tuple[str, int]
+Offsets = Mapping[Place, int]
+
+#: The broker ends a transaction after 20 seconds (``operators.kafka.fenced``), and looks every 10 seconds.
+_UNDECIDED_SECONDS = 60.0
+
+
+@click.command()
+@click.argument("topology")
+def ledger(topology: str) -> None:
+    """Audit what TOPOLOGY has released: each release charged, published once, every window within epsilon.
+
+    Reads the ledger and the sinks; a worker may run meanwhile. Exit status 1 if anything is violated, each
+    violation on a line of standard error: the invariant (I1 one draw, I2 charge first, I7 auditable), the
+    stream, the timestamp, the record, and what is wrong.
+    """
+    loaded = load_or_exit(topology)
+    try:
+        clean = _audit(loaded)
+    except (EventveilError, KafkaException) as error:
+        click.echo(f"eventveil ledger: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+    sys.exit(0 if clean else EXIT_FAILED)
+
+
+def _audit(topology: Topology) -> bool:
+    cluster = Cluster(topology.kafka)
+    plans = plan_streams(topology)
+    ledger_places = _places(cluster, topology.ledger)
+    sink_places = {plan.name: _places(cluster, plan.stream.sink.topic) for plan in plans}
+    all_sinks = [place for places in sink_places.values() for place in places]
+    decided = _committed_ends(topology.kafka, all_sinks)
+    ledger_ends = _settled_ends(cluster, topology.kafka, ledger_places)
+    sink_ends = _settled_ends(cluster, topology.kafka, all_sinks)
+
+    audits = {plan.name: _stream_audit(plan) for plan in plans}
+    strangers, others = _read_ledger(cluster, topology.kafka, ledger_ends, audits)
+    clean = not strangers
+    for plan in plans:
+        ends = {place: sink_ends[place] for place in sink_places[plan.name]}
+        report = _read_sink(cluster, topology.kafka, plan, ends, decided, audits[plan.name])
+        _show(describe(report, plan.stream.sink.topic), report.findings)
+        clean = clean and not report.violations
+    if others:
+        click.echo(f"not in this file, so not checked: {', '.join(sorted(others))}")
+    _show((), strangers)
+    return clean
+
+
+def _places(cluster: Cluster, topic: str) -> list[Place]:
+    return [(topic, partition) for partition in range(cluster.topic(topic).partitions)]
+
+
+def _committed_ends(kafka: Kafka, places: Iterable[Place]) -> dict[Place, int]:
+    partitions: dict[str, list[int]] = {}
+    for topic, partition in places:
+        partitions.setdefault(topic, []).append(partition)
+    return {
+        (topic, partition): end
+        for topic, ones in partitions.items()
+        for partition, end in committed_ends(kafka, topic, ones).items()
+    }
+
+
+def _settled_ends(cluster: Cluster, kafka: Kafka, places: list[Place]) -> dict[Place, int]:
+    """The ends that the logs have now, once every transaction before them is decided.
+
+    Raises EventveilError if one stays open for longer than brokers let it.
+    """
+    ends = cluster.end_offsets(places)
+    give_up = time.monotonic() + _UNDECIDED_SECONDS
+    waiting = places
+    while True:
+        committed = _committed_ends(kafka, waiting)
+        waiting = [place for place in waiting if committed[place] < ends[place]]
+        if not waiting:
+            return ends
+        if time.monotonic() > give_up:
+            topic, partition = waiting[0]
+            raise EventveilError(
+                f"{topic}, partition {partition}: a transaction before offset {ends[waiting[0]]} stays open. "
+                "Find it with kafka-transactions.sh, end it, and run the audit again"
+            )
+        time.sleep(0.1)
+
+
+def _stream_audit(plan: StreamPlan) -> StreamAudit:
+    stream = plan.stream
+    mechanism = build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, SystemNoise())
+    return StreamAudit(plan.name, stream.mechanism, mechanism.units, plan.partials_partition)
+
+
+def _read_ledger(
+    cluster: Cluster, kafka: Kafka, ends: Offsets, audits: Mapping[str, StreamAudit]
+) -> tuple[list[Finding], set[str]]:
+    """Hand the ledger to the audits; the answer is what is nobody's entry, and the names of other streams."""
+    starts = cluster.first_offsets(ends)
+    strangers: list[Finding] = []
+    others: set[str] = set()
+    for place, end in ends.items():
+        for audit in audits.values():
+            audit.ledger_begins(*place, starts[place])
+        for found in _read(kafka, place, starts[place], end):
+            audit_of = audits.get(found.stream)
+            if audit_of is not None:
+                audit_of.entry(found)
+            elif finding := stranger(found):
+                strangers.append(finding)
+            elif found.committed:
+                others.add(found.stream)
+    return strangers, others
+
+
+def _read_sink(
+    cluster: Cluster, kafka: Kafka, plan: StreamPlan, ends: Offsets, decided: Offsets, audit: StreamAudit
+) -> Report:
+    topic = plan.stream.sink.topic
+    compacted = "compact" in cluster.settings([topic])[topic]["cleanup.policy"]
+    starts = cluster.first_offsets(ends)
+    for place, end in ends.items():
+        for found in _read(kafka, place, starts[place], end):
+            audit.record(found, newer=found.offset >= decided[place])
+    kept: Kept = "last" if compacted else "newest" if any(starts.values()) else "everything"
+    return audit.report(kept)
+
+
+def _read(kafka: Kafka, place: Place, start: int, end: int) -> Iterator[Found]:
+    """The records of a partition below a settled end, aborted ones included and marked."""
+    if start >= end:
+        return
+    with (
+        closing(_messages(kafka, place, start, "read_committed")) as committed,
+        closing(_messages(kafka, place, start, "read_uncommitted")) as everything,
+    ):
+        next_committed = next(committed, None)
+        for message in everything:
+            offset = offset_of(message)
+            if offset >= end:
+                return
+            is_committed = next_committed is not None and offset_of(next_committed) == offset
+            if is_committed:
+                next_committed = next(committed, None)
+            yield Found.read(place, offset, message.key(), message.value(), is_committed)
+
+
+def _messages(kafka: Kafka, place: Place, start: int, isolation: Isolation) -> Generator[Message, None, None]:
+    yield from read_partition(kafka, *place, start=start, isolation=isolation)
+
+
+def _show(lines: Iterable[str], findings: Iterable[Finding]) -> None:
+    for line in lines:
+        click.echo(line)
+    for finding in findings:
+        click.echo(str(finding), err=True)
+
+
+def describe(report: Report, sink: str) -> Iterator[str]:
+    """The lines for one stream: the result, then what else there is to know."""
+    violations = f"; {_count(report.violations, 'violation')}" if report.violations else ""
+    if report.releases:
+        spent = largest_spent(report.largest, report.units, report.epsilon)
+        releases, windows = _count(report.releases, "release"), _count(report.windows, "window")
+        yield (
+            f"{report.stream}: {releases}, {windows} checked, "
+            f"largest {spent} of epsilon {number(report.epsilon)}{violations}"
+        )
+    else:
+        yield f"{report.stream}: nothing released yet{violations}"
+    yield from (f"  {note}" for note in _notes(report, sink))
+
+
+def _notes(report: Report, sink: str) -> Iterator[str]:
+    if report.releases and report.matched_from is None:
+        yield f"none of them could be matched: nothing of this stream is left in {sink}"
+    elif report.releases and report.matched_from != report.first:
+        yield (
+            f"matched with {sink} from timestamp {report.matched_from} on: "
+            "retention or compaction has removed older records there"
+        )
+    if report.repeated:
+        yield f"{_count(report.repeated, 'record')} repeated byte for byte"
+    if report.aborted:
+        yield f"{_count(report.aborted, 'record')} of aborted transactions, the same as the committed ones"
+    if report.undecided:
+        yield f"{_count(report.undecided, 'record')} newer than the ledger that was read: not judged yet"
+    if report.foreign:
+        yield f"{_count(report.foreign, 'record')} in {sink} of somebody else"
+    if report.violations > len(report.findings):
+        yield f"{report.violations - len(report.findings)} more violations of the same sorts, not listed"
+
+
+def largest_spent(largest: int, units: int, epsilon: Fraction) -> str:
+    """The largest sum of a window in terms of epsilon, rounded up to about a hundredth of it."""
+    if largest == units:
+        return number(epsilon)
+    step = Fraction(1, 100)
+    while step > epsilon / 100:
+        step /= 10
+    return number(ceil(largest * epsilon / units / step) * step)
+
+
+def _count(amount: int, noun: str) -> str:
+    return f"{amount} {noun}{'' if amount == 1 else 's'}"

@@ -1,0 +1,195 @@
+"""``eventveil replay``: releases over history, from a file or a topic, into files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from confluent_kafka import KafkaException
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from operators.cli.loading import EXIT_FAILED, load_or_exit
+from operators.decode import Reason
+from operators.errors import EventveilError
+from operators.replay import FileInput, Input, Replay, TopicInput
+from operators.replay import replay as start_replay
+from operators.replay.outputs import Paths, open_outputs
+from operators.timeline import format_rfc3339, parse_rfc3339, start_of
+from operators.topology.model import Topology
+
+_TOPIC = "topic:"
+_LAST = "last"
+
+
+class _Time(click.ParamType):
+    """An RFC 3339 time as epoch milliseconds; the word ``last``, where it is allowed, as None."""
+
+    name = "time"
+
+    def __init__(self, last: bool = False) -> None:
+        self._last = last
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        if self._last and value == _LAST:
+            return None
+        try:
+            return parse_rfc3339(value)
+        except ValueError as error:
+            self.fail(f"{value!r} is {error}{', nor the word last' if self._last else ''}", param, ctx)
+
+
+@click.command()
+@click.argument("topology")
+@click.option(
+    "--input", "source", metavar="FILE|topic:NAME", required=True,
+    help="One JSON event per line; or a source topic, up to the end that it has now.",
+)  # fmt: skip
+@click.option("--output", metavar="FILE", required=True, help="The releases, as the sink would get them.")
+@click.option(
+    "--from", "start", type=_Time(), metavar="TIME",
+    help="Where the first timestamp begins; default: the origin. It must be where a timestamp begins.",
+)  # fmt: skip
+@click.option(
+    "--to", "end", type=_Time(last=True), metavar="TIME|last", required=True,
+    help="The last timestamp is the last one that ends at or before TIME; with `last`, the last one that has "
+    "an event, so that the raw data decide the length.",
+)  # fmt: skip
+@click.option("--stream", "only", multiple=True, help="Replay this stream only; may be given repeatedly.")
+@click.option("--seed", type=int, help="Reproducible noise, which whoever knows the seed can remove.")
+@click.option("--truth", metavar="FILE", help="Write the true counts too: raw data.")
+@click.option("--ledger", metavar="FILE", help="Write what each timestamp spent too.")
+@click.option(
+    "--show-drops", is_flag=True, help="Print how many events counted, and how many not and why: raw data."
+)
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+def replay(
+    topology: str,
+    source: str,
+    output: str,
+    start: int | None,
+    end: int | None,
+    only: tuple[str, ...],
+    seed: int | None,
+    truth: str | None,
+    ledger: str | None,
+    show_drops: bool,
+    force: bool,
+) -> None:
+    """Release the streams of TOPOLOGY over history, with a fresh budget.
+
+    A topic is judged by the live rules, and the streams that read it are replayed. A file needs no broker:
+    all streams read it, its events may come in any order, and none is late or too far ahead. The releases
+    are sorted by (timestamp, stream); timestamps are numbered from the origin.
+
+    A replay is a new release: its epsilon adds to that of every other over the same people.
+    """
+    paths = Paths(output, ledger, truth)
+    _check_paths(paths, source, force)
+    loaded = load_or_exit(topology)
+    try:
+        given = _open_input(loaded, source)
+        try:
+            running = start_replay(loaded, given, start=start, end=end, only=only, seed=seed)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        _announce(running, given, paths, start=start, seeded=seed is not None)
+        _write(running, given, paths)
+    except (EventveilError, KafkaException, OSError) as error:
+        click.echo(f"eventveil replay: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+    _conclude(running, given, data_decided=end is None, show_drops=show_drops)
+
+
+def _check_paths(paths: Paths, source: str, force: bool) -> None:
+    given = {"--output": paths.output, "--ledger": paths.ledger, "--truth": paths.truth}
+    written = {option: path for option, path in given.items() if path is not None}
+    used = {} if source.startswith(_TOPIC) else {os.path.realpath(source): "--input"}
+    for option, path in written.items():
+        place = os.path.realpath(path)
+        if place in used and (not os.path.exists(place) or os.path.isfile(place)):
+            raise click.UsageError(f"{option} and {used[place]} are the same file, {path}")
+        used[place] = option
+        if os.path.isfile(path) and not force:
+            raise click.UsageError(f"{option}: {path} exists; --force replaces it")
+
+
+def _open_input(topology: Topology, source: str) -> Input:
+    if source.startswith(_TOPIC):
+        return TopicInput(topology.kafka, source.removeprefix(_TOPIC))
+    return FileInput(source)
+
+
+def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None, seeded: bool) -> None:
+    for stream in running.streams:
+        settings = stream.mechanism
+        _note(
+            f"a replay is a new release: for {stream.name} it adds epsilon {settings.epsilon_text} over any "
+            f"{settings.window} consecutive timestamps to all that was released about the same people"
+        )
+    if start is not None:
+        _note("--from starts with a fresh budget: what adjacent ranges cost adds up in windows across both")
+    if seeded:
+        _note("the noise is seeded: whoever knows the seed can remove it. Do not publish this release")
+    topics = sorted({stream.source.topic for stream in running.streams})
+    if len(topics) > 1:
+        _note(f"every stream reads the whole file, whether made for {', '.join(topics)}; see --stream")
+    if paths.truth is not None:
+        _note(f"{paths.truth} will hold true counts: raw data, as private as the events")
+    for warning in given.warnings:
+        _note(f"warning: {warning}")
+
+
+def _write(running: Replay, given: Input, paths: Paths) -> None:
+    with open_outputs(paths) as outputs, _progress(running, given) as advance:
+        for released in running:
+            outputs.write(released)
+            advance()
+
+
+@contextmanager
+def _progress(running: Replay, given: Input) -> Iterator[Any]:
+    """Show progress on a terminal; the function to call after each release."""
+    last = running.span.last
+    first = running.span.first
+    expected = None if last is None else sum(max(0, last[name] - first[name] + 1) for name in first)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+        unit = "bytes" if given.topic is None else "offsets"
+        reading = progress.add_task(f"reading ({unit})", total=given.total)
+        releasing = progress.add_task("releasing", total=expected)
+        running.on_chunk = lambda: progress.update(reading, completed=given.done)
+        yield lambda: progress.advance(releasing)
+
+
+def _conclude(running: Replay, given: Input, *, data_decided: bool, show_drops: bool) -> None:
+    for stream in running.streams:
+        last, outcomes = running.last_counted[stream.name], running.outcomes[stream.name]
+        told = {_words(outcome, given): count for outcome, count in outcomes.most_common()}
+        if last == 0:
+            why = f"; what was read: {', '.join(told)}" if told else ", for there is none"
+            _note(f"warning: no event was counted for {stream.name}{why}")
+        elif data_decided:
+            ends = format_rfc3339(start_of(stream.timeline, last + 1))
+            _note(f"the raw data decided the length: {stream.name} ends with timestamp {last}, at {ends}")
+        if show_drops:
+            counts = ", ".join(f"{count} {outcome}" for outcome, count in told.items()) or "no event"
+            _note(f"raw data, not to be published: {stream.name} read {counts}")
+
+
+def _words(outcome: str, given: Input) -> str:
+    """An outcome in the words of a replay, for which a file's limits are those of the range."""
+    if outcome == Reason.BEFORE_START:
+        return "before-range"
+    if outcome == Reason.TOO_FAR_AHEAD and given.topic is None:
+        return "after-range"
+    return outcome
+
+
+def _note(text: str) -> None:
+    click.echo(f"eventveil replay: {text}", err=True)

@@ -1,0 +1,168 @@
+"""Where the events of a replay come from: a file or a source topic, delivered as chunks."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import BinaryIO
+
+from operators.kafka.cluster import Cluster
+from operators.kafka.reading import committed_ends, read_topic
+from operators.records import Chunk
+from operators.timeline import start_of, timestamp_of
+from operators.topology.checks import END_OF_TIME
+from operators.topology.model import Kafka, Stream
+
+_BLOCK_BYTES = 1 << 20
+#: Added to any time that a topology can hold, it is beyond every other.
+_ENDLESS = 2**62
+
+
+class Input(ABC):
+    """A source of chunks. ``begin`` comes first, then ``chunks``, once each.
+
+    ``topic`` is the source topic whose streams can be replayed, None if any stream can. ``done`` of
+    ``total`` (bytes or offsets; None: unknown) have been read. ``warnings`` are for people.
+    """
+
+    def __init__(self, topic: str | None) -> None:
+        self.topic = topic
+        self.done = 0
+        self.total: int | None = None
+        self.warnings: list[str] = []
+
+    @abstractmethod
+    def rules(self, stream: Stream, last: int | None) -> Stream:
+        """The stream with the rules that judge its events here, up to timestamp ``last`` if given."""
+
+    @abstractmethod
+    def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
+        """The first offset of each partition.
+
+        Records appended before ``earliest`` may be left out, values longer than ``longest`` bytes cut off
+        behind that. Raises EventveilError or KafkaException.
+        """
+
+    @abstractmethod
+    def chunks(self) -> Iterator[Chunk]:
+        """All records, in chunks, each partition in order. Raises OSError or KafkaException."""
+
+    @abstractmethod
+    def ended(self, partition: int) -> bool:
+        """Whether all records of a partition have been delivered."""
+
+
+class FileInput(Input):
+    """One JSON event per line, in any order; blank lines are passed over.
+
+    A file has no append times: it knows neither late nor early events. It has no partitions to check either.
+    The first events of a user, in the order of the lines, are those that count. Since any line can belong to
+    any timestamp, nothing is complete before the end of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Raises OSError if the file cannot be opened."""
+        super().__init__(None)
+        self._file: BinaryIO = open(path, "rb")  # noqa: SIM115, closed when ``chunks`` ends
+        size = os.fstat(self._file.fileno()).st_size
+        self.total = size or None
+        self._longest = 0
+        self._ended = False
+
+    def rules(self, stream: Stream, last: int | None) -> Stream:
+        """Nothing is late. Too far ahead, of an append time that is always 0, is what ends after ``last``."""
+        if last is None:
+            last = timestamp_of(stream.timeline, END_OF_TIME) - 1
+        end = start_of(stream.timeline, last + 1)
+        timeline = replace(stream.timeline, lateness=_ENDLESS, max_ahead=end - 1)
+        return replace(stream, timeline=timeline)
+
+    def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
+        """The one partition begins with the first line."""
+        self._longest = longest
+        return {0: 0}
+
+    def chunks(self) -> Iterator[Chunk]:
+        """One chunk per block of the file."""
+        with self._file as file:
+            line = 0
+            for lines in self._lines(file):
+                values = [value for value in lines if value and not value.isspace()]
+                count = len(values)
+                yield Chunk(
+                    topic=file.name,
+                    partition=0,
+                    generation=0,
+                    start=line,
+                    offsets=range(line, line + count),
+                    append_times=[0] * count,
+                    keys=[None] * count,
+                    values=values,
+                    next_offset=line + count,
+                )
+                line += count
+        self._ended = True
+
+    def _lines(self, file: BinaryIO) -> Iterator[list[bytes]]:
+        rest = file.read(3).removeprefix(b"\xef\xbb\xbf")  # a byte order mark would spoil the first line
+        while block := file.read(_BLOCK_BYTES):
+            *lines, rest = (rest + block).split(b"\n")
+            # Enough of it is kept to be judged too large.
+            rest = rest[: self._longest + 1]
+            self.done = file.tell() if file.seekable() else 0
+            yield lines
+        yield rest.split(b"\n")
+
+    def ended(self, partition: int) -> bool:
+        """See ``Input.ended``."""
+        return self._ended
+
+
+class TopicInput(Input):
+    """A source topic, read committed, to the ends that its partitions have when the replay begins.
+
+    The rules are the live ones. Records below the log's first offset are gone.
+    """
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        super().__init__(topic)
+        self._kafka, self._name = kafka, topic
+        self._starts: Mapping[int, int] = {}
+        self._ends: Mapping[int, int] = {}
+        self._reached: dict[int, int] = {}
+
+    def rules(self, stream: Stream, last: int | None) -> Stream:
+        """As they are."""
+        return stream
+
+    def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
+        """See ``Input.begin``; captures the ends. Raises StateRefused if the topic does not exist."""
+        cluster = Cluster(self._kafka)
+        partitions = range(cluster.topic(self._name).partitions)
+        places = [(self._name, partition) for partition in partitions]
+        ends = committed_ends(self._kafka, self._name, partitions)
+        log_starts = cluster.first_offsets(places)
+        found = cluster.offsets_at(places, max(0, earliest))
+        starts = {partition: min(found[self._name, partition], ends[partition]) for partition in partitions}
+        for partition, start in starts.items():
+            if 0 < start == log_starts[self._name, partition]:
+                self.warnings.append(
+                    f"{self._name}, partition {partition}: the log begins at offset {start}; what was before "
+                    "it is gone, so the first timestamps may lack events"
+                )
+        self._starts, self._ends, self._reached = starts, ends, dict(starts)
+        self.total = sum(ends.values()) - sum(starts.values())
+        return starts
+
+    def chunks(self) -> Iterator[Chunk]:
+        """See ``Input.chunks``."""
+        for chunk in read_topic(self._kafka, self._name, self._starts, self._ends):
+            self._reached[chunk.partition] = chunk.next_offset
+            self.done += chunk.next_offset - chunk.start
+            yield chunk
+
+    def ended(self, partition: int) -> bool:
+        """See ``Input.ended``."""
+        return self._reached[partition] >= self._ends[partition]

@@ -1,0 +1,253 @@
+"""The replay itself: chunks in, releases out, through the parts that the worker is made of.
+
+The aggregation of each partition closes timestamps as the append times pass their due times, as a worker
+does by the clock; what is still open when a partition has ended is closed when its turn comes. Releases come
+in the order of (timestamp, stream name), as soon as every partition has closed the timestamp.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from operators.aggregation import PartitionAggregator
+from operators.counting import CounterState, Partial
+from operators.mechanisms import build
+from operators.mechanisms.base import Release
+from operators.merging import Merger
+from operators.privacy.noise import NoiseSource, SeededNoise, SystemNoise
+from operators.records import NO_APPEND_TIME, Chunk
+from operators.release import release_record
+from operators.replay.inputs import Input
+from operators.replay.span import Span, plan_span
+from operators.timeline import start_of
+from operators.topology.model import Stream, Topology
+
+_INSTANCE = "replay"
+Noise = Callable[[Stream], NoiseSource]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """One timestamp of one stream.
+
+    ``record`` are the bytes of the sink. ``counts`` is the truth behind it, raw data: int64 of shape
+    (columns,). ``release`` holds the spends, in units of which ``units`` make up epsilon.
+    """
+
+    stream: Stream
+    timestamp: int
+    record: bytes
+    counts: NDArray[np.int64]
+    release: Release
+    units: int
+
+
+def replay(
+    topology: Topology,
+    source: Input,
+    *,
+    start: int | None = None,
+    end: int | None = None,
+    only: Collection[str] = (),
+    seed: int | None = None,
+    noise: Noise | None = None,
+) -> Replay:
+    """Replay the streams of a topology that read ``source``, or those of them that ``only`` names.
+
+    ``start`` and ``end`` as in ``plan_span``. With a ``seed`` the noise is reproducible and the records are
+    marked; ``noise`` makes the noise source of a stream instead (only tests give it). Raises ValueError for
+    a range or names that do not fit, EventveilError or KafkaException if the input cannot be read.
+    """
+    streams = select_streams(topology, source.topic, only)
+    span = plan_span(streams, start, end)
+    if noise is None:
+        noise = (lambda _: SystemNoise()) if seed is None else seeded_noise(seed)
+    return Replay(streams, source, span, noise, seeded=seed is not None)
+
+
+def select_streams(topology: Topology, topic: str | None, only: Collection[str] = ()) -> list[Stream]:
+    """The streams over ``topic`` (None: over any) that ``only`` names (empty: all). Raises ValueError."""
+    names = {stream.name for stream in topology.streams}
+    for name in only:
+        if name not in names:
+            raise ValueError(f"there is no stream {name}, only {', '.join(sorted(names))}")
+    if topic is not None and topic not in topology.sources:
+        raise ValueError(f"no stream reads topic {topic}, only {', '.join(topology.sources)}")
+    wanted = [stream for stream in topology.streams if not only or stream.name in only]
+    for stream in wanted:
+        if only and topic not in {None, stream.source.topic}:
+            raise ValueError(f"stream {stream.name} reads topic {stream.source.topic}, not {topic}")
+    return [stream for stream in wanted if topic in {None, stream.source.topic}]
+
+
+def seeded_noise(seed: int) -> Noise:
+    """Reproducible noise that is a stream's own: other streams, and their order, do not change it."""
+
+    def make(stream: Stream) -> NoiseSource:
+        digest = hashlib.sha256(f"eventveil replay {seed}:{stream.name}".encode()).digest()
+        return SeededNoise(int.from_bytes(digest, "big"))
+
+    return make
+
+
+class _StreamReplay:
+    """One stream: the merged counts, the mechanism, where it stands."""
+
+    def __init__(
+        self, stream: Stream, partitions: int, first: int, last: int | None, noise: NoiseSource
+    ) -> None:
+        columns = len(stream.counts.labels)
+        self.stream, self.next, self.last = stream, first, last
+        self.merger = Merger(stream.name, columns, partitions, _INSTANCE, first)
+        #: The last timestamp known to have counted an event.
+        self.last_counted = 0
+        self._mechanism = build(stream.mechanism, columns, stream.sensitivity, noise)
+
+    @property
+    def ended(self) -> bool:
+        """Whether every timestamp of the range has been released."""
+        return self.last is not None and self.next > self.last
+
+    def add(self, partial: Partial) -> None:
+        """Keep a partial of the range."""
+        if self.last is not None and partial.timestamp > self.last:
+            return
+        self.merger.add(partial, partial.encode(), 0)
+        if partial.columns.size:
+            self.last_counted = max(self.last_counted, partial.timestamp)
+
+    def release(self, seeded: bool) -> Released:
+        """Release the next timestamp, which must be complete."""
+        timestamp, self.next = self.next, self.next + 1
+        counts = self.merger.take()
+        release = self._mechanism.step(counts)
+        units = self._mechanism.units
+        record = release_record(self.stream, timestamp, release, units, seeded=seeded)
+        return Released(self.stream, timestamp, record, counts, release, units)
+
+
+class Replay:
+    """Iterate over it, once, to get every release. ``streams`` in the order of the topology."""
+
+    def __init__(
+        self, streams: Sequence[Stream], source: Input, span: Span, noise: Noise, *, seeded: bool
+    ) -> None:
+        self.streams = list(streams)
+        self.span = span
+        self._source = source
+        self._seeded = seeded
+        #: Called after every chunk, so that progress can be shown before there is a first release.
+        self.on_chunk: Callable[[], None] = lambda: None
+        last = {stream.name: None if span.last is None else span.last[stream.name] for stream in streams}
+        judged = {stream.name: source.rules(stream, last[stream.name]) for stream in streams}
+        starts = source.begin(
+            min(_earliest(judged[name], span.first[name]) for name in judged),
+            max(stream.source.max_bytes for stream in streams),
+        )
+        self._aggregators = {
+            partition: PartitionAggregator(
+                len(starts),
+                {
+                    name: (stream, _fresh_state(partition, span.first[name], offset))
+                    for name, stream in judged.items()
+                },
+            )
+            for partition, offset in starts.items()
+        }
+        self._streams = {
+            stream.name: _StreamReplay(
+                stream, len(starts), span.first[stream.name], last[stream.name], noise(stream)
+            )
+            for stream in sorted(streams, key=lambda stream: stream.name)
+        }
+
+    def __iter__(self) -> Iterator[Released]:
+        """The releases, in order. Raises what reading the input raises."""
+        for chunk in self._source.chunks():
+            self._observe(chunk)
+            self.on_chunk()
+            yield from self._complete()
+            if all(one.ended for one in self._streams.values()):
+                return
+        self._settle_last()
+        yield from self._complete()
+
+    @property
+    def outcomes(self) -> dict[str, Counter[str]]:
+        """What became of the records read so far, per stream: raw data. See ``StreamCounter.outcomes``.
+
+        A record counted here may belong to a timestamp after the range.
+        """
+        return {
+            name: sum((one.counters[name].outcomes for one in self._aggregators.values()), Counter())
+            for name in self._streams
+        }
+
+    @property
+    def last_counted(self) -> dict[str, int]:
+        """The last timestamp of each stream that has an event, 0 if none has: raw data."""
+        return {name: one.last_counted for name, one in self._streams.items()}
+
+    def _observe(self, chunk: Chunk) -> None:
+        aggregator = self._aggregators[chunk.partition]
+        if all(self._past(name, counter.next) for name, counter in aggregator.counters.items()):
+            return
+        aggregator.observe(chunk)
+        now = max(chunk.append_times, default=NO_APPEND_TIME)
+        while batch := aggregator.close(now):
+            aggregator.committed(batch)
+            for partial in batch.partials:
+                self._streams[partial.stream].add(partial)
+        if letters := aggregator.bury():
+            aggregator.committed(letters)
+
+    def _past(self, name: str, timestamp: int) -> bool:
+        last = self._streams[name].last
+        return last is not None and timestamp > last
+
+    def _complete(self) -> Iterator[Released]:
+        """The releases whose turn it is and whose counts are complete."""
+        while (one := self._turn()) is not None and self._gather(one):
+            yield one.release(self._seeded)
+
+    def _turn(self) -> _StreamReplay | None:
+        """The stream to release next, None if there is none or if the data have yet to say."""
+        running = [one for one in self._streams.values() if not one.ended]
+        # The streams are sorted by name, and min takes the first of equals.
+        turn = min(running, key=lambda one: one.next, default=None)
+        if turn is None or (turn.last is None and turn.next > turn.last_counted):
+            return None
+        return turn
+
+    def _gather(self, one: _StreamReplay) -> bool:
+        """Close a stream's next timestamp where a partition has ended; whether all have closed it now."""
+        for partition, aggregator in self._aggregators.items():
+            counter = aggregator.counters[one.stream.name]
+            while counter.next <= one.next:
+                if not self._source.ended(partition):
+                    return False
+                one.add(counter.close())
+        return True
+
+    def _settle_last(self) -> None:
+        """Everything has been read: a stream that the data end ends with its last event."""
+        for name, one in self._streams.items():
+            if one.last is None:
+                counters = [aggregator.counters[name] for aggregator in self._aggregators.values()]
+                one.last = max(one.last_counted, *(counter.last_open or 0 for counter in counters))
+
+
+def _earliest(stream: Stream, first: int) -> int:
+    """No record appended earlier can count: genesis looks for the first offset in the same way."""
+    rules = stream.timeline
+    return start_of(rules, first) - rules.max_ahead - rules.clock_skew
+
+
+def _fresh_state(partition: int, first: int, offset: int) -> CounterState:
+    return CounterState(_INSTANCE, partition, first, first, offset, offset)

@@ -1,0 +1,122 @@
+"""What ``eventveil ledger`` prints, and what it does without a broker; the audit is an integration test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from operators.cli.ledger import describe, largest_spent
+from operators.cli.main import main
+from operators.privacy.audit import Finding, Report
+from tests.kafka.ports import reserve
+from tests.unit.topology.examples import changed
+
+UNITS = 1000
+CLEAN = Report(
+    stream="flights",
+    releases=336,
+    first=5,
+    windows=217,
+    largest=980,
+    units=UNITS,
+    epsilon=Fraction(1),
+    findings=(),
+    violations=0,
+    matched_from=5,
+    repeated=0,
+    aborted=0,
+    undecided=0,
+    foreign=0,
+)
+
+
+def lines(**changes: Any) -> list[str]:
+    return list(describe(replace(CLEAN, **changes), "sink"))
+
+
+def test_a_clean_stream_is_one_line() -> None:
+    assert lines() == ["flights: 336 releases, 217 windows checked, largest 0.98 of epsilon 1"]
+
+
+def test_one_is_not_many() -> None:
+    assert lines(releases=1, windows=1)[0].startswith("flights: 1 release, 1 window checked, ")
+
+
+def test_a_stream_without_releases_says_so() -> None:
+    nothing = {"releases": 0, "first": None, "windows": 0, "largest": 0, "matched_from": None}
+    assert lines(**nothing) == ["flights: nothing released yet"]
+    assert lines(**nothing, violations=1, findings=(finding(),)) == [
+        "flights: nothing released yet; 1 violation"
+    ]
+
+
+def test_violations_are_counted_and_those_not_listed_too() -> None:
+    found = lines(violations=12, findings=(finding(),) * 10)
+    assert found[0].endswith("largest 0.98 of epsilon 1; 12 violations")
+    assert found[1:] == ["  2 more violations of the same sorts, not listed"]
+
+
+def finding() -> Finding:
+    return Finding("I2", "flights", 7, "sink, partition 0, offset 3", "wrong")
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"matched_from": 9}, "matched with sink from timestamp 9 on: retention or compaction has removed"),
+        ({"matched_from": None}, "none of them could be matched: nothing of this stream is left in sink"),
+        ({"repeated": 1}, "1 record repeated byte for byte"),
+        ({"aborted": 2}, "2 records of aborted transactions, the same as the committed ones"),
+        ({"undecided": 3}, "3 records newer than the ledger that was read"),
+        ({"foreign": 4}, "4 records in sink of somebody else"),
+    ],
+)
+def test_what_else_there_is_to_know_is_a_note(changes: dict[str, Any], note: str) -> None:
+    _, found = lines(**changes)
+    assert found.startswith(f"  {note}")
+
+
+@pytest.mark.parametrize(
+    ("largest", "epsilon", "text"),
+    [
+        (980, "1", "0.98"),
+        (981, "1", "0.99"),  # rounded up: a report may not understate
+        (999, "1", "1"),
+        (UNITS, "1", "1"),
+        (UNITS + 1, "1", "1.01"),
+        (500, "3", "1.5"),
+        (UNITS, "1/3", "1/3"),
+        (500, "1/3", "0.167"),
+        (123, "0.001", "0.00013"),
+        (0, "1", "0"),
+    ],
+)
+def test_the_largest_window_is_told_in_terms_of_epsilon(largest: int, epsilon: str, text: str) -> None:
+    assert largest_spent(largest, UNITS, Fraction(epsilon)) == text
+
+
+def test_an_invalid_topology_exits_78(tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(changed(("epsilon: 1.0", "epsilon: 0")))
+    result = CliRunner().invoke(main, ["ledger", str(path)])
+    assert result.exit_code == 78
+    assert result.stderr.startswith(f"{path}:20:16:")
+
+
+def test_a_broker_that_does_not_answer_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("operators.kafka.cluster._REACH_SECONDS", 1.0)
+    nobody = reserve()
+    try:
+        path = tmp_path / "topology.yaml"
+        path.write_text(changed(("localhost:9092", f"127.0.0.1:{nobody.port}")))
+        result = CliRunner().invoke(main, ["ledger", str(path)])
+    finally:
+        nobody.release()
+    assert result.exit_code == 1
+    assert result.stderr.startswith("eventveil ledger: ")
+    assert result.stdout == ""

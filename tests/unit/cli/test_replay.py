@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from operators.cli.main import main
+from tests.unit.topology.examples import BASE, two_streams
+
+EVENTS = """\
+{"tailnum": "N1", "dest": "ATL", "time": "2013-01-01T00:10:00Z"}
+{"tailnum": "N2", "dest": "BOS", "time": "2013-01-01T02:59:59.999Z"}
+garbage
+{"tailnum": "N1", "dest": "ATL", "time": 1356998400000}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a topology and events."""
+    monkeypatch.chdir(tmp_path)
+    Path("t.yaml").write_text(BASE)
+    Path("events.jsonl").write_text(EVENTS)
+    return tmp_path
+
+
+def run(*options: str, to: str = "2013-01-01T04:00:00Z", source: str = "events.jsonl") -> Result:
+    return CliRunner().invoke(
+        main, ["replay", "t.yaml", "--input", source, "--output", "out.jsonl", "--to", to, *options]
+    )
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_replay_writes_releases_ledger_and_truth_and_prints_to_standard_error_only(
+    folder: Path,
+) -> None:
+    result = run("--truth", "truth.jsonl", "--ledger", "ledger.jsonl", "--seed", "1")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == ""
+    assert [line["timestamp"] for line in lines(folder / "out.jsonl")] == [1, 2, 3, 4]
+    assert [line["counts"] for line in lines(folder / "truth.jsonl")] == [
+        {"ATL": 1, "BOS": 0}, {"ATL": 0, "BOS": 0}, {"ATL": 0, "BOS": 1}, {"ATL": 0, "BOS": 0},
+    ]  # fmt: skip
+    assert [list(line) for line in lines(folder / "ledger.jsonl")] == [
+        ["stream", "timestamp", "test", "publish", "window_spent", "units"]
+    ] * 4
+    assert "truth.jsonl will hold true counts: raw data" in result.stderr
+
+
+def test_the_same_seed_writes_the_same_files(folder: Path) -> None:
+    options = ("--seed", "7", "--ledger", "ledger.jsonl", "--force")
+    run(*options)
+    first = (folder / "out.jsonl").read_bytes(), (folder / "ledger.jsonl").read_bytes()
+    result = run(*options)
+    assert "the noise is seeded: whoever knows the seed can remove it" in result.stderr
+    assert ((folder / "out.jsonl").read_bytes(), (folder / "ledger.jsonl").read_bytes()) == first
+
+
+def test_every_replay_says_what_it_adds(folder: Path) -> None:
+    expected = "for destinations it adds epsilon 1.0 over any 120 consecutive timestamps"
+    assert expected in run().stderr
+    result = run("--from", "2013-01-01T01:00:00Z", "--force")
+    assert "--from starts with a fresh budget" in result.stderr
+    assert [line["timestamp"] for line in lines(folder / "out.jsonl")] == [2, 3, 4]
+
+
+def test_last_lets_the_data_decide_and_says_so(folder: Path) -> None:
+    result = run(to="last")
+    assert len(lines(folder / "out.jsonl")) == 3
+    assert "the raw data decided the length: destinations ends with timestamp 3, at 2013-01-01T03:00:00Z" in (
+        result.stderr
+    )
+
+
+def test_how_many_events_did_not_count_is_printed_on_request_only(folder: Path) -> None:
+    assert "not-json" not in run().stderr
+    shown = run("--force", "--show-drops", to="2013-01-01T02:00:00Z").stderr
+    assert "not to be published: destinations read 1 counted, 1 after-range, 1 not-json, 1 bounded" in shown
+
+
+def test_a_file_of_which_nothing_counts_is_told_with_the_reasons(folder: Path) -> None:
+    Path("events.jsonl").write_text("garbage\n{}\n{}\n")
+    result = run()
+    assert result.exit_code == 0
+    assert "warning: no event was counted for destinations; what was read: missing-field, not-json" in (
+        result.stderr
+    )
+    Path("events.jsonl").write_text("")
+    assert "no event was counted for destinations, for there is none" in run("--force").stderr
+
+
+def test_nothing_is_overwritten_unless_told(folder: Path) -> None:
+    (folder / "out.jsonl").write_text("precious")
+    result = run()
+    assert result.exit_code == 2
+    assert "--output: out.jsonl exists; --force replaces it" in result.stderr
+    assert (folder / "out.jsonl").read_text() == "precious"
+    assert run("--force").exit_code == 0
+
+
+@pytest.mark.parametrize("clash", ["out.jsonl", "./out.jsonl", "events.jsonl", "link"])
+def test_no_two_options_name_one_file(folder: Path, clash: str) -> None:
+    (folder / "link").symlink_to("events.jsonl")
+    result = run("--truth", clash, "--force")
+    assert result.exit_code == 2
+    assert "are the same file" in result.stderr
+    assert (folder / "events.jsonl").read_text() == EVENTS
+
+
+@pytest.mark.parametrize(
+    ("options", "to", "message"),
+    [
+        (("--from", "2013-01-01T00:30:00Z"), "last", "are 2013-01-01T00:00:00Z and 2013-01-01T01:00:00Z"),
+        (("--from", "2012-12-31T00:00:00Z"), "last", "the first one begins at 2013-01-01T00:00:00Z"),
+        ((), "2013-01-01T00:59:00Z", "the first one of destinations ends at 2013-01-01T01:00:00Z"),
+        ((), "2013-01-02", "not an RFC 3339 time with a zone"),
+        ((), "soon", "nor the word last"),
+        (("--from", "last"), "last", "Invalid value for '--from'"),
+        (("--stream", "other"), "last", "there is no stream other, only destinations"),
+        (("--input", "topic:other"), "last", "no stream reads topic other, only flights.events"),
+        (("--seed", "x"), "last", "Invalid value for '--seed'"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_exit_2_with_what_would_be_right(
+    folder: Path, options: tuple[str, ...], to: str, message: str
+) -> None:
+    result = run(*options, to=to)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not (folder / "out.jsonl").exists()
+
+
+def test_an_end_must_be_given(folder: Path) -> None:
+    arguments = ["replay", "t.yaml", "--input", "events.jsonl", "--output", "out.jsonl"]
+    assert CliRunner().invoke(main, arguments).exit_code == 2
+
+
+def test_an_invalid_topology_is_exit_78(folder: Path) -> None:
+    (folder / "t.yaml").write_text(BASE.replace("epsilon: 1.0", "epsilon: 0"))
+    result = run()
+    assert result.exit_code == 78
+    assert "t.yaml:20:16:" in result.stderr
+
+
+@pytest.mark.parametrize("source", ["none.jsonl", "."])
+def test_a_file_that_cannot_be_read_is_exit_1(folder: Path, source: str) -> None:
+    result = run(source=source)
+    assert result.exit_code == 1
+    assert f"eventveil replay: [Errno {2 if source != '.' else 21}]" in result.stderr
+    assert source in result.stderr
+    assert not (folder / "out.jsonl").exists()
+
+
+def test_a_place_that_cannot_be_written_is_exit_1(folder: Path) -> None:
+    result = run("--ledger", "no/such/folder")
+    assert result.exit_code == 1
+    assert "No such file or directory" in result.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["events.jsonl", "t.yaml"]
+
+
+def test_all_streams_read_a_file_and_those_made_for_other_topics_are_told(folder: Path) -> None:
+    (folder / "t.yaml").write_text(two_streams())
+    result = run()
+    assert "every stream reads the whole file, whether made for flights.events, other.events" in result.stderr
+    assert "no event was counted for second" in result.stderr
+    assert "no event was counted for destinations" not in result.stderr
+    assert [line["stream"] for line in lines(folder / "out.jsonl")] == ["destinations", "second"] * 4
+    result = run("--force", "--stream", "destinations")
+    assert "whole file" not in result.stderr
+    assert {line["stream"] for line in lines(folder / "out.jsonl")} == {"destinations"}
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_on_a_terminal_only(folder: Path, terminal: bool) -> None:
+    command = [sys.executable, "-c", "from operators.cli.main import main; main()", "replay", "t.yaml"]
+    command += ["--input", "events.jsonl", "--output", "out.jsonl", "--to", "last"]
+    ours, theirs = pty.openpty() if terminal else os.pipe()
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(Path(__file__).parents[3])}
+    with subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while part := os.read(ours, 4096):
+                shown += part
+        except OSError:  # how Linux tells that the other side of a terminal is closed
+            pass
+        assert process.wait(60) == 0
+    os.close(ours)
+    assert (b"reading (bytes)" in shown) == terminal
+    assert (b"releasing" in shown) == terminal

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from operators.replay.inputs import FileInput
+from operators.topology.checks import END_OF_TIME
+from tests.unit.replay.history import HOUR, ORIGIN, stream
+
+LONGEST = 1000
+
+
+def values_of(path: Path, content: bytes) -> list[bytes | None]:
+    path = path / "events.jsonl"
+    path.write_bytes(content)
+    source = FileInput(str(path))
+    assert source.begin(0, LONGEST) == {0: 0}
+    assert not source.ended(0)
+    found: list[bytes | None] = []
+    for chunk in source.chunks():
+        assert chunk.start == len(found)
+        assert list(chunk.offsets) == list(range(len(found), chunk.next_offset))
+        assert len(chunk.values) == len(chunk.offsets) == len(chunk.append_times) == len(chunk.keys)
+        found += chunk.values
+    assert source.ended(0)
+    return found
+
+
+def test_every_line_is_a_value_the_last_one_also_without_line_feed(tmp_path: Path) -> None:
+    assert values_of(tmp_path, b"one\ntwo\nthree") == [b"one", b"two", b"three"]
+
+
+def test_blank_lines_are_no_events(tmp_path: Path) -> None:
+    assert values_of(tmp_path, b"\none\n\n  \t\r\ntwo\n\n") == [b"one", b"two"]
+
+
+def test_an_empty_file_has_no_values(tmp_path: Path) -> None:
+    assert values_of(tmp_path, b"") == []
+
+
+@pytest.mark.parametrize("content", [b"a", b"a\n", b"ab", b"\n", b"\n\n\n\nx"])
+def test_files_shorter_than_a_byte_order_mark_are_read(tmp_path: Path, content: bytes) -> None:
+    assert values_of(tmp_path, content) == [line for line in content.split(b"\n") if line]
+
+
+def test_a_byte_order_mark_does_not_spoil_the_first_event(tmp_path: Path) -> None:
+    assert values_of(tmp_path, b"\xef\xbb\xbf{}\n{}") == [b"{}", b"{}"]
+
+
+def test_lines_that_cross_blocks_stay_whole(tmp_path: Path) -> None:
+    lines = [b"%07d" % number + b"x" * (number % 90) for number in range(50_000)]
+    assert values_of(tmp_path, b"\n".join(lines)) == lines
+
+
+def test_of_a_line_that_never_ends_just_enough_is_kept_to_be_too_large(tmp_path: Path) -> None:
+    before, _, after = values_of(tmp_path, b"first\n" + b"x" * 5_000_000 + b"\nlast\n")
+    assert (before, after) == (b"first", b"last")
+    kept = values_of(tmp_path, b"x" * 3_000_000)[0]
+    assert kept is not None
+    assert LONGEST < len(kept) < 3_000_000
+
+
+def test_progress_is_told_in_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"line\n" * 600_000)
+    source = FileInput(str(path))
+    source.begin(0, LONGEST)
+    told = [source.done for _ in source.chunks()]
+    assert told == sorted(told)
+    assert (told[-1], source.total) == (3_000_000, 3_000_000)
+
+
+def test_a_pipe_is_read_like_a_file_of_unknown_length(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(b"one\ntwo\n",))
+    writer.start()
+    source = FileInput(str(path))
+    source.begin(0, LONGEST)
+    assert [value for chunk in source.chunks() for value in chunk.values] == [b"one", b"two"]
+    assert source.total is None
+    writer.join()
+
+
+def test_a_file_that_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        FileInput(str(tmp_path / "none"))
+
+
+def test_the_rules_of_a_file_leave_out_what_ends_after_the_range_only(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    source = FileInput(str(tmp_path / "f"))
+    judged = source.rules(stream(lateness=5, max_ahead=7), 4)
+    assert judged.timeline.max_ahead == ORIGIN + 4 * HOUR - 1
+    assert judged.timeline.lateness > END_OF_TIME
+    assert END_OF_TIME - HOUR <= source.rules(stream(), None).timeline.max_ahead < END_OF_TIME

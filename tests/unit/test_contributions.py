@@ -1,0 +1,43 @@
+"""The contribution bound, user by user."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.contributions import Contributions
+
+
+@pytest.mark.parametrize("bound", [1, 2, 5])
+def test_a_user_contributes_exactly_the_bound(bound: int) -> None:
+    contributions = Contributions(bound)
+    assert [contributions.admit(b"u") for _ in range(bound + 3)] == [True] * bound + [False] * 3
+
+
+def test_users_with_the_same_beginning_are_different_users() -> None:
+    contributions = Contributions(1)
+    assert all(contributions.admit(user) for user in (b"u", b"u ", b"uu", b"u\0", b"U"))
+    assert len(contributions) == 5
+
+
+def test_users_are_told_apart_although_their_hashes_collide() -> None:
+    class Colliding(bytes):
+        def __hash__(self) -> int:
+            return 1
+
+    contributions = Contributions(1)
+    assert contributions.admit(Colliding(b"x"))
+    assert contributions.admit(Colliding(b"y"))
+
+
+@given(st.lists(st.sampled_from([b"x", b"y", b"z"])), st.integers(1, 4))
+def test_of_each_user_the_first_events_count_whatever_the_others_do(users: list[bytes], bound: int) -> None:
+    contributions = Contributions(bound)
+    before: Counter[bytes] = Counter()
+    for user in users:
+        assert contributions.admit(user) == (before[user] < bound)
+        before[user] += 1
+    assert len(contributions) == len(before)

@@ -1,0 +1,198 @@
+"""The genesis record: no state without one, and none for another topology, topic or partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import orjson
+import pytest
+
+from operators.errors import StateRefused
+from operators.genesis import Genesis
+from operators.sanitizing import ReleaseState
+from operators.streams import StreamPlan
+from operators.topology.model import Stream
+from tests.unit.support import INSTANCE, counter_state, stream
+
+PLACE = "app-counting-changelog, partition 2"
+
+
+def fields(one: Stream | None = None, partitions: int = 12, partials: int = 4) -> dict[str, Any]:
+    return StreamPlan(one or stream(options={"factor": Fraction(1)}), partials).fields(partitions)
+
+
+GENESIS = Genesis("visits", INSTANCE, fields(), "raw", "topic-id", 2, 7, 100)
+
+
+def table(*pairs: tuple[bytes, bytes]) -> dict[bytes, bytes]:
+    return {b"genesis/visits": GENESIS.encode(), **dict(pairs)}
+
+
+def check(
+    current: dict[str, Any], topic: str = "raw", topic_id: str = "topic-id", partition: int = 2
+) -> None:
+    Genesis.find(table(), "visits", PLACE).check(current, topic, topic_id, partition, PLACE)
+
+
+def test_a_genesis_survives_its_bytes() -> None:
+    assert Genesis.key("visits") == b"genesis/visits"
+    assert Genesis.find(table(), "visits", PLACE) == GENESIS
+
+
+def test_an_unchanged_topology_passes() -> None:
+    check(fields())
+
+
+OTHER_STREAMS: dict[str, dict[str, Any]] = {
+    "source.topic": {"topic": "raw2"},
+    "source.user": {"user": "/who"},
+    "source.user_type": {"user_type": "integer"},
+    "source.column": {"column": "/what"},
+    "source.time": {"time": "/when"},
+    "source.partitioner": {"partitioner": "crc32"},
+    "source.max_bytes": {"max_bytes": 1000},
+    "timeline.interval": {"interval": 11},
+    "timeline.origin": {"origin": 1001},
+    "timeline.lateness": {"lateness": 6},
+    "timeline.max_ahead": {"max_ahead": 8},
+    "counts.columns": {"labels": ("a", "b", "c")},
+    "counts.columns.digest": {"labels": ("b", "a")},
+    "counts.columns.type": {"column_type": "integer"},
+    "counts.contributions": {"contributions": 2},
+    "counts.unknown": {"unknown": "column", "unknown_column": 1},
+    "mechanism.kind": {"kind": "sample"},
+    "mechanism.epsilon": {"epsilon": Fraction(11, 10)},
+    "mechanism.window": {"window": 3},
+    "mechanism.adjacency": {"adjacency": "substitute"},
+    "mechanism.factor": {"options": {"factor": Fraction(2)}},
+}
+CHANGED = {
+    name: fields(stream(**{"options": {"factor": Fraction(1)}, **one})) for name, one in OTHER_STREAMS.items()
+}
+CHANGED["source.partitions"] = fields(partitions=13)
+CHANGED["topics.partials"] = fields(partials=5)
+#: Facts that have one value only so far.
+CHANGED["fingerprint.version"] = {**fields(), "fingerprint.version": 2}
+CHANGED["source.format"] = {**fields(), "source.format": "avro"}
+
+
+def test_every_fact_of_the_fingerprint_is_tried_here() -> None:
+    assert set(CHANGED) == set(fields())
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_changed_fact_names_itself_with_both_values_and_the_remedy(name: str) -> None:
+    before, now = fields()[name], CHANGED[name][name]
+    with pytest.raises(StateRefused) as refusal:
+        check(CHANGED[name])
+    assert refusal.value.what == f"{name} was {before!r} and is {now!r} now"
+    assert "stream visits" in refusal.value.place
+    assert "new name" in refusal.value.remedy
+
+
+def test_a_fact_that_appears_or_disappears_names_itself() -> None:
+    more, less = {**fields(), "mechanism.shift": "1"}, fields()
+    del less["mechanism.factor"]
+    with pytest.raises(StateRefused, match=r"mechanism\.shift was None and is '1' now"):
+        check(more)
+    with pytest.raises(StateRefused, match=r"mechanism\.factor was '1' and is None now"):
+        check(less)
+
+
+def test_what_only_moves_records_about_may_change() -> None:
+    one = stream(options={"factor": Fraction(1)}, form="array", clock_skew=99, epsilon_text="1.00")
+    check(fields(replace(one, dead_letter="elsewhere")))
+
+
+def test_a_topic_that_was_deleted_and_created_again_is_refused() -> None:
+    with pytest.raises(StateRefused, match="raw was deleted and created again"):
+        check(fields(), topic_id="another-id")
+
+
+def test_the_state_of_another_partition_is_refused() -> None:
+    with pytest.raises(StateRefused, match="state of raw, partition 2, not of raw, 1"):
+        check(fields(), partition=1)
+
+
+def test_the_state_of_another_topic_is_refused() -> None:
+    with pytest.raises(StateRefused, match="state of raw, partition 2, not of clicks, 2"):
+        check(fields(), topic="clicks")
+
+
+@pytest.mark.parametrize(
+    "found", [{}, {b"visits": b"{}"}, {b"genesis/visit": b"{}"}, {b"genesis/visits/": b"{}"}]
+)
+def test_without_a_genesis_nothing_starts(found: dict[bytes, bytes]) -> None:
+    with pytest.raises(StateRefused, match="no genesis record of stream visits") as refusal:
+        Genesis.find(found, "visits", PLACE)
+    assert refusal.value.place == PLACE
+    assert "topics --create" in refusal.value.remedy
+
+
+BROKEN: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "an array": lambda found: list(found),
+    "a field short": lambda found: {key: found[key] for key in found if key != "resume"},
+    "a field too many": lambda found: {**found, "extra": 1},
+    "a later version": lambda found: {**found, "version": 2},
+    "no version": lambda found: {key: found[key] for key in found if key != "version"},
+    "facts that are no object": lambda found: {**found, "fields": None},
+    "text for an offset": lambda found: {**found, "resume": "100"},
+    "nothing for a timestamp": lambda found: {**found, "first": None},
+    "the name of another stream": lambda found: {**found, "stream": "other"},
+    "timestamp zero": lambda found: {**found, "first": 0},
+    "an offset below zero": lambda found: {**found, "resume": -1},
+}
+
+
+@pytest.mark.parametrize("break_it", BROKEN.values(), ids=list(BROKEN))
+def test_a_broken_genesis_is_refused(break_it: Callable[[dict[str, Any]], Any]) -> None:
+    value = orjson.dumps(break_it(orjson.loads(GENESIS.encode())))
+    with pytest.raises(StateRefused):
+        Genesis.find({b"genesis/visits": value}, "visits", PLACE)
+
+
+def test_a_genesis_that_is_cut_short_anywhere_is_refused() -> None:
+    value = GENESIS.encode()
+    for length in range(len(value)):
+        with pytest.raises(StateRefused):
+            Genesis.find({b"genesis/visits": value[:length]}, "visits", PLACE)
+
+
+def test_without_any_state_counting_and_releasing_begin_at_the_genesis() -> None:
+    state = counter_state(partition=2, first=7, next=7, resume=100, judged=100)
+    assert GENESIS.counter_state(table(), PLACE) == state
+    assert GENESIS.release_state(table(), PLACE) == ReleaseState(INSTANCE, 7, 7, 100)
+
+
+def test_state_is_read_back_where_there_is_some() -> None:
+    counted = counter_state(partition=2, first=7, next=9, resume=120, judged=150)
+    assert GENESIS.counter_state(table((b"visits", counted.encode())), PLACE) == counted
+    released = ReleaseState(INSTANCE, 7, 9, 120, "{}", ("{}",))
+    assert GENESIS.release_state(table((b"visits", released.encode())), PLACE) == released
+
+
+@pytest.mark.parametrize("change", [{"instance": "other"}, {"instance": None}, {"first": 6}, {"first": 8}])
+def test_the_state_of_another_life_of_the_stream_is_refused(change: dict[str, Any]) -> None:
+    counted = replace(counter_state(partition=2, first=7, next=9, resume=120, judged=150), **change)
+    released = replace(ReleaseState(INSTANCE, 7, 9, 120, "{}"), **change)
+    with pytest.raises(StateRefused, match="does not belong to its genesis"):
+        GENESIS.counter_state(table((b"visits", counted.encode())), PLACE)
+    with pytest.raises(StateRefused, match="does not belong to its genesis"):
+        GENESIS.release_state(table((b"visits", released.encode())), PLACE)
+
+
+def test_the_counting_state_of_another_partition_is_refused() -> None:
+    counted = counter_state(partition=1, first=7, next=9, resume=120, judged=150)
+    with pytest.raises(StateRefused):
+        GENESIS.counter_state(table((b"visits", counted.encode())), PLACE)
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b"\xff", GENESIS.encode()])
+def test_unreadable_state_is_refused_and_never_taken_for_a_fresh_start(value: bytes) -> None:
+    with pytest.raises(StateRefused):
+        GENESIS.counter_state(table((b"visits", value)), PLACE)
+    with pytest.raises(StateRefused):
+        GENESIS.release_state(table((b"visits", value)), PLACE)

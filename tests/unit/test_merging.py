@@ -1,0 +1,155 @@
+"""The per-timestamp table: complete when every partition has reported, and closed to everything foreign."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.counting import Partial
+from operators.errors import StateRefused
+from operators.merging import Merger
+from tests.unit.support import INSTANCE, partial
+
+SECRET = 987654
+
+
+def merger(partitions: int = 2, next_timestamp: int = 1) -> Merger:
+    return Merger("visits", 3, partitions, INSTANCE, next_timestamp)
+
+
+def add(one: Merger, part: Partial, offset: int = 0) -> None:
+    one.add(part, part.encode(), offset)
+
+
+def test_a_timestamp_is_complete_once_every_partition_has_reported() -> None:
+    one = merger(3)
+    for partition in (2, 0):
+        add(one, partial(1, {0: 1}, partition=partition))
+        assert not one.complete()
+    add(one, partial(1, {2: 5}, partition=1))
+    assert one.complete()
+    assert one.take().tolist() == [2, 0, 5]
+
+
+def test_empty_partials_make_a_timestamp_of_zeros() -> None:
+    one = merger()
+    for partition in (0, 1):
+        add(one, partial(1, partition=partition))
+    counts = one.take()
+    assert counts.tolist() == [0, 0, 0]
+    assert counts.dtype == np.int64
+
+
+def test_a_later_timestamp_waits_for_the_next_one() -> None:
+    one = merger(1)
+    add(one, partial(2, {1: 2}))
+    assert not one.complete()
+    add(one, partial(1, {0: 1}))
+    assert one.complete()
+    assert one.take().tolist() == [1, 0, 0]
+    assert one.complete()
+    assert one.take().tolist() == [0, 2, 0]
+    assert not one.complete()
+
+
+def test_the_same_partial_a_second_time_changes_nothing() -> None:
+    one = merger()
+    for offset in (3, 4):
+        add(one, partial(1, {0: 1}), offset)
+    assert not one.complete()
+    assert one.first_offset == 3
+    add(one, partial(1, {0: 1}, partition=1), 5)
+    assert one.take().tolist() == [2, 0, 0]
+
+
+def test_a_second_different_partial_is_refused_and_its_counts_are_not_told() -> None:
+    one = merger()
+    add(one, partial(1, {0: SECRET}))
+    with pytest.raises(StateRefused, match="two different partial counts were committed") as refusal:
+        add(one, partial(1, {0: SECRET + 1}))
+    assert "987" not in str(refusal.value)
+    assert "stream visits, timestamp 1, partition 0" in refusal.value.place
+
+
+def test_a_timestamp_that_was_released_is_passed_over() -> None:
+    one = merger(1, next_timestamp=5)
+    add(one, partial(4, {0: 1}))
+    assert one.first_offset is None
+    add(one, partial(5, {0: 2}))
+    assert one.take().tolist() == [2, 0, 0]
+    add(one, partial(5, {0: 3}))
+    assert one.first_offset is None
+    assert not one.complete()
+
+
+def test_the_lowest_offset_still_needed_is_known() -> None:
+    one = merger(1)
+    assert one.first_offset is None
+    for offset, timestamp in ((7, 3), (8, 1), (9, 2)):
+        add(one, partial(timestamp), offset)
+    first_offsets = []
+    while one.complete():
+        first_offsets.append(one.first_offset)
+        one.take()
+    assert first_offsets == [7, 7, 7]
+    assert one.first_offset is None
+
+
+def test_the_lowest_offset_rises_with_what_was_taken() -> None:
+    one = merger(1)
+    for offset, timestamp in ((7, 1), (8, 2)):
+        add(one, partial(timestamp), offset)
+    one.take()
+    assert one.first_offset == 8
+
+
+@pytest.mark.parametrize(
+    ("foreign", "message"),
+    [
+        (partial(1, {0: SECRET}, instance="other"), "another instance"),
+        (partial(1, {0: SECRET}, instance=None), "another instance"),
+        (partial(1, {0: SECRET}, partition=2), "2 partitions"),
+        (partial(1, {0: SECRET}, partition=-1), "2 partitions"),
+        (partial(1, {3: SECRET}), "malformed"),
+        (partial(1, {-1: SECRET}), "malformed"),
+        (partial(1, {0: 0, 1: SECRET}), "malformed"),
+        (partial(1, {0: -SECRET}), "malformed"),
+        (partial(1, {0: SECRET}, columns=np.array([0, 1])), "malformed"),
+        (partial(1, {0: SECRET, 1: 1}, columns=np.array([1, 0])), "malformed"),
+        (partial(1, {0: SECRET, 1: 1}, columns=np.array([1, 1])), "malformed"),
+        (replace(partial(1), columns=np.array([[0]]), counts=np.array([[SECRET]])), "malformed"),
+        (replace(partial(1), columns=np.array(0), counts=np.array(SECRET)), "malformed"),
+    ],
+)
+def test_a_foreign_or_malformed_partial_is_refused_and_its_counts_are_not_told(
+    foreign: Partial, message: str
+) -> None:
+    one = merger()
+    with pytest.raises(StateRefused, match=message) as refusal:
+        one.add(foreign, b"", 0)
+    assert str(SECRET) not in str(refusal.value)
+    assert one.first_offset is None
+
+
+def test_a_foreign_partial_is_refused_even_for_a_timestamp_that_was_released() -> None:
+    with pytest.raises(StateRefused, match="another instance"):
+        add(merger(next_timestamp=9), partial(1, instance="other"))
+
+
+@given(st.permutations([(t, p) for t in (1, 2, 3) for p in (0, 1, 2)]), st.lists(st.integers(0, 8)))
+def test_the_order_of_partials_and_their_duplicates_do_not_matter(
+    order: list[tuple[int, int]], repeated: list[int]
+) -> None:
+    one = merger(3)
+    released = []
+    log = order + [order[index] for index in repeated]
+    for offset, (timestamp, partition) in enumerate(log):
+        add(one, partial(timestamp, {partition: 10 * timestamp + partition}, partition=partition), offset)
+        while one.complete():
+            released.append(one.take().tolist())
+    assert released == [[10 * t, 10 * t + 1, 10 * t + 2] for t in (1, 2, 3)]
+    assert one.first_offset is None
