@@ -19,6 +19,8 @@ _PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
 }
 
 
@@ -121,12 +123,19 @@ class Cluster:
                 request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_TIMEOUT_SECONDS
             )
             try:
-                return {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
+                found = {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
+                # A request that timed out raises nothing: its offset is invalid (-1001). Only -1 has a
+                # meaning, "no such record", for a search by time.
+                if min(found.values()) < -1:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the offsets were not told"))
+                return found
             except KafkaException as error:
                 # Right after a topic was created, or while a leader moves, a broker may not know it leads.
                 if error.args[0].code() not in _PASSING or time.monotonic() > give_up:
                     raise
                 time.sleep(0.2)
+                # Describing the topics refreshes the leaders that the client remembers.
+                self.topics({at.topic for at in request})
         return {}
 
     def group_members(self, group: str) -> int:

@@ -91,6 +91,8 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             heartbeat_interval_ms=max(session // 5, 300),
             rebalance_timeout_ms=max(session, 30_000),
             request_timeout_ms=40_000,
+            # A worker that owns nothing for a while (standby, outage) must stay in the group.
+            max_poll_interval_ms=2**31 - 1,
             metadata_max_age_ms=30_000,
         )
 
@@ -106,6 +108,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             return []
         if fetcher.error_future.done():
             raise RuntimeError("aiokafka's fetcher has stopped")
+        consumer._coordinator.check_errors()
         waiter = fetcher._create_fetch_waiter()
         chunks = await self._drain(consumer, wanted)
         if not chunks:
@@ -145,15 +148,16 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
 
     async def commit_progress(self, offsets: Mapping[TP, int]) -> None:
         """Commit offsets to the group, for the eyes of lag tools; a failure means nothing."""
-        await self.call_thread(self._commit_progress, offsets)
+        try:
+            await asyncio.wait_for(self.call_thread(self._commit_progress, offsets), timeout=1.0)
+        except (KafkaError, ValueError, TimeoutError) as error:
+            self.log.info("Progress not committed to the group: %r", error)
 
     async def _commit_progress(self, offsets: Mapping[TP, int]) -> None:
         consumer = self._ensure_consumer()
         mine = {aiokafka.TopicPartition(*tp): at for tp, at in offsets.items() if tp in consumer.assignment()}
-        try:
+        if mine:
             await consumer.commit(mine)
-        except KafkaError as error:
-            self.log.info("Progress not committed to the group: %r", error)
 
 
 def _position(consumer: aiokafka.AIOKafkaConsumer, partition: TP) -> int | None:

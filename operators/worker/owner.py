@@ -57,13 +57,15 @@ class Owner(ABC):
 
     async def handle(self, chunk: Chunk) -> bool:
         """Observe a chunk and settle; False if records before it are missing, so that nothing was done."""
-        self._outstanding -= 1
-        async with self._turn:
-            if chunk.start > self.position:
-                return False
-            await self._blocking(self.observe, chunk)
-            await self._settle()
-            return True
+        try:
+            async with self._turn:
+                if chunk.start > self.position:
+                    return False
+                await self._blocking(self.observe, chunk)
+                await self._settle()
+                return True
+        finally:
+            self._outstanding -= 1
 
     async def tick(self) -> None:
         """Let time pass: settle what has become due."""
