@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from operators.errors import EventveilError
-from operators.kafka.reading import read_table
+from operators.kafka.cluster import Cluster
+from operators.kafka.reading import committed_ends, read_table
 from operators.kafka.settings import librdkafka
 from operators.records import MAX_MESSAGE_BYTES, Outgoing
 from operators.topology.model import Kafka
@@ -57,11 +58,11 @@ def transactional_producer(kafka: Kafka, transactional_id: str) -> Producer:
     )
 
 
-def write_once(kafka: Kafka, owner: str, records: Sequence[Outgoing]) -> None:
-    """Write records in one transaction of their own; nothing at all without records."""
-    if records:
-        table = FencedTable(kafka, owner, "", 0)
-        table.fence()
+def write_once(kafka: Kafka, owner: str, make: Callable[[], Sequence[Outgoing]]) -> None:
+    """Fence earlier writers of this name, then make the records and write them in one transaction."""
+    table = FencedTable(kafka, owner, "", 0)
+    table.fence()
+    if records := make():
         table.transact("write", records)
 
 
@@ -84,6 +85,11 @@ class FencedTable:
         """
         self.fence()
         self._check_open()
+        place = (self.topic, self.partition)
+        end = Cluster(self._kafka).end_offsets([place])[place]
+        if committed_ends(self._kafka, self.topic, [self.partition])[self.partition] < end:
+            # Somebody else's open transaction would hide what was committed behind it.
+            raise KafkaException(KafkaError(KafkaError._WAIT_COORD, f"{place} has an open transaction"))
         return read_table(self._kafka, self.topic, self.partition)
 
     def fence(self) -> None:

@@ -67,10 +67,16 @@ def write_genesis(topology: Topology, cluster: Cluster, now: int) -> list[Genesi
     keeps its instance and first timestamp. Raises StateRefused if a stream without genesis has published
     before, for then its budget state is lost.
     """
-    genesis = _Genesis(topology, cluster, now)
-    missing = [record for plan in plan_streams(topology) for record in genesis.missing(plan)]
-    write_once(topology.kafka, f"{topology.name}-genesis", [record for _, record in missing])
-    return [one for one, _ in missing]
+    written: list[Genesis] = []
+
+    def make() -> list[Outgoing]:
+        genesis = _Genesis(topology, cluster, now)
+        missing = [record for plan in plan_streams(topology) for record in genesis.missing(plan)]
+        written.extend(one for one, _ in missing)
+        return [record for _, record in missing]
+
+    write_once(topology.kafka, f"{topology.name}-genesis", make)
+    return written
 
 
 class _Genesis:
