@@ -41,6 +41,11 @@ class ReleaseState:
     mechanism: str | None = None
     pending: tuple[str, ...] = ()
 
+    @property
+    def published(self) -> int:
+        """The last timestamp that is surely public; ``first - 1`` if there is none."""
+        return self.next - len(self.pending) - 1
+
     def encode(self) -> bytes:
         """JSON bytes of this state."""
         return orjson.dumps({"version": STATE_VERSION, **asdict(self)})

@@ -17,18 +17,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from fractions import Fraction
 from math import ceil
 
 import click
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import KafkaException
 
 from operators.cli.loading import EXIT_FAILED, load_or_exit
 from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
-from operators.kafka.reading import Isolation, committed_ends, offset_of, read_partition
+from operators.kafka.reading import committed_ends, offset_of, read_partition
 from operators.mechanisms import build
 from operators.privacy.audit import Finding, Found, Kept, Report, StreamAudit, stranger
 from operators.privacy.guarantee import number
@@ -167,8 +167,8 @@ def _read(kafka: Kafka, place: Place, start: int, end: int) -> Iterator[Found]:
     if start >= end:
         return
     with (
-        closing(_messages(kafka, place, start, "read_committed")) as committed,
-        closing(_messages(kafka, place, start, "read_uncommitted")) as everything,
+        closing(read_partition(kafka, *place, start=start)) as committed,
+        closing(read_partition(kafka, *place, start=start, isolation="read_uncommitted")) as everything,
     ):
         next_committed = next(committed, None)
         for message in everything:
@@ -179,10 +179,6 @@ def _read(kafka: Kafka, place: Place, start: int, end: int) -> Iterator[Found]:
             if is_committed:
                 next_committed = next(committed, None)
             yield Found.read(place, offset, message.key(), message.value(), is_committed)
-
-
-def _messages(kafka: Kafka, place: Place, start: int, isolation: Isolation) -> Generator[Message, None, None]:
-    yield from read_partition(kafka, *place, start=start, isolation=isolation)
 
 
 def _show(lines: Iterable[str], findings: Iterable[Finding]) -> None:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
-from operators.kafka.reading import committed_ends, read_table
+from operators.kafka.reading import read_table, settled_end
 from operators.kafka.settings import librdkafka
 from operators.records import MAX_MESSAGE_BYTES, Outgoing
 from operators.topology.model import Kafka
@@ -85,11 +85,7 @@ class FencedTable:
         """
         self.fence()
         self._check_open()
-        place = (self.topic, self.partition)
-        end = Cluster(self._kafka).end_offsets([place])[place]
-        if committed_ends(self._kafka, self.topic, [self.partition])[self.partition] < end:
-            # Somebody else's open transaction would hide what was committed behind it.
-            raise KafkaException(KafkaError(KafkaError._WAIT_COORD, f"{place} has an open transaction"))
+        settled_end(self._kafka, Cluster(self._kafka), self.topic, self.partition)
         return read_table(self._kafka, self.topic, self.partition)
 
     def fence(self) -> None:

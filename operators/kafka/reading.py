@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from functools import partial
+from itertools import takewhile
 from typing import Literal
 
 from confluent_kafka import (
@@ -16,6 +19,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from operators.kafka.cluster import Cluster
 from operators.kafka.settings import librdkafka
 from operators.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk
 from operators.topology.model import Kafka
@@ -32,7 +36,7 @@ def read_partition(
     *,
     isolation: Isolation = "read_committed",
     start: int = OFFSET_BEGINNING,
-) -> Iterator[Message]:
+) -> Generator[Message, None, None]:
     """The records of a partition from offset ``start`` to the end that the log has now.
 
     Raises KafkaException for a broker error, a silence of 30 seconds included. An offset that the log no
@@ -107,6 +111,36 @@ def committed_ends(kafka: Kafka, topic: str, partitions: Iterable[int]) -> dict[
         }
     finally:
         consumer.close()
+
+
+def settled_end(kafka: Kafka, cluster: Cluster, topic: str, partition: int) -> int:
+    """The end of a partition, every transaction before it decided.
+
+    Raises KafkaException, worth another try, if an open transaction hides what was committed behind it.
+    """
+    end = cluster.end_offsets([(topic, partition)])[topic, partition]
+    if committed_ends(kafka, topic, [partition])[partition] < end:
+        raise KafkaException(
+            KafkaError(KafkaError._WAIT_COORD, f"{topic}, partition {partition}, has an open transaction")
+        )
+    return end
+
+
+def read_backwards(kafka: Kafka, topic: str, partition: int, first: int, end: int) -> Iterator[list[Message]]:
+    """The committed records of [first, end), as blocks of ever more offsets, the newest block first.
+
+    Within a block the records are in order. Raises as ``read_partition`` does.
+    """
+    size = _CHUNK_RECORDS
+    while end > first:
+        start = max(first, end - size)
+        with closing(read_partition(kafka, topic, partition, start=start)) as messages:
+            yield list(takewhile(partial(_before, end), messages))
+        end, size = start, 2 * size
+
+
+def _before(end: int, message: Message) -> bool:
+    return offset_of(message) < end
 
 
 def read_topic(

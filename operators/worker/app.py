@@ -72,10 +72,16 @@ class Worker:
         self._cluster = Cluster(topology.kafka)
         self._first_partition = self._layout()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafka")
+        # Take-overs may wait for minutes; the partitions that are owned must not wait for them.
+        self._take_over_threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="take-over")
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
         self._assignment = Assignment(
-            self._make_owner, self._go_to, self._blocking, self.failed, patience=2 * session_timeout
+            self._make_owner,
+            self._go_to,
+            partial(self._in_thread, self._take_over_threads),
+            self.failed,
+            patience=2 * session_timeout,
         )
         self._app = self._make_app()
 
@@ -148,8 +154,11 @@ class Worker:
         return FencedTable(self._topology.kafka, owner, topic, partition, self._fault)
 
     async def _blocking(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(call, *arguments))
+        return await self._in_thread(self._threads, call, *arguments)
+
+    @staticmethod
+    async def _in_thread(threads: ThreadPoolExecutor, call: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(threads, partial(call, *arguments))
 
     def _handle(self, chunk: Chunk) -> None:
         # An exception in an agent would make Faust acknowledge the chunk and go on.

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 
 from confluent_kafka import KafkaException
 from faust.types import TP
 
+from operators.errors import EventveilError
 from operators.kafka.fenced import OwnerClosed, TransactionFailed
 from operators.records import Chunk
 from operators.worker.owner import Blocking, Owner
@@ -25,13 +27,23 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _FENCED_LIMIT = 2
+#: Whoever lived longer than this starts with a clean record.
+_HEALTHY_SECONDS = 120.0
+
+
+class _NotAssigned(EventveilError):
+    """The consumer does not know the partition (yet, or any more)."""
+
+    def __init__(self, tp: TP) -> None:
+        super().__init__(f"{_name(tp)} is not assigned to the consumer")
 
 
 class Assignment:
     """The owners of the assigned partitions.
 
-    ``make`` creates the owner of a partition, ``go_to`` moves the consumer (False: no longer assigned), and
-    ``failed`` is told of an error after which the worker must stop. ``patience`` is how long, in seconds, a
+    ``make`` creates the owner of a partition, ``go_to`` moves the consumer (False: no longer assigned),
+    ``taking_over`` runs a take-over in a thread, and ``failed`` is told of an error after which the worker
+    must stop. ``patience`` is how long, in seconds, a
     fenced owner waits for the rebalance that explains it.
     """
 
@@ -39,13 +51,13 @@ class Assignment:
         self,
         make: Callable[[TP], Owner],
         go_to: Callable[[TP, int], Awaitable[bool]],
-        blocking: Blocking,
+        taking_over: Blocking,
         failed: Callable[[BaseException], None],
         patience: float,
     ) -> None:
         self._make = make
         self._go_to = go_to
-        self._blocking = blocking
+        self._taking_over = taking_over
         self._failed = failed
         self._patience = patience
         self._supervisors: dict[TP, asyncio.Task[None]] = {}
@@ -118,14 +130,16 @@ class Assignment:
     async def _supervise(self, tp: TP) -> None:
         pause, fenced = _FIRST_PAUSE, 0
         while True:
-            owner = self._make(tp)
+            began = time.monotonic()
             try:
-                await self._live(tp, owner)
+                await self._live(tp)
                 return
             except (OwnerClosed, asyncio.CancelledError):
                 return
-            except (TransactionFailed, KafkaException) as error:
-                log.warning("%s gives up %s: %s", owner.table.owner, _name(tp), error)
+            except (TransactionFailed, KafkaException, _NotAssigned) as error:
+                log.warning("gives up %s: %s", _name(tp), error)
+                if time.monotonic() - began > _HEALTHY_SECONDS:
+                    pause, fenced = _FIRST_PAUSE, 0
                 if isinstance(error, TransactionFailed) and error.fenced:
                     fenced += 1
                     await asyncio.sleep(self._patience)
@@ -135,26 +149,29 @@ class Assignment:
             except Exception as error:
                 self._failed(error)
                 return
-            finally:
-                owner.end()
-                asyncio.get_running_loop().run_in_executor(None, owner.table.dispose)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _live(self, tp: TP, owner: Owner) -> None:
-        """From take-over to the end of the owner; raises what ended it."""
-        resume = await self._take_over(tp, owner)
-        if not await self._go_to(tp, resume):
-            return
-        self._ready[tp] = owner
-        log.info("%s owns %s from offset %d", owner.table.owner, _name(tp), resume)
-        await owner.ended
+    async def _live(self, tp: TP) -> None:
+        """Make an owner; from its take-over to its end. Raises what ended it."""
+        owner = self._make(tp)
+        try:
+            resume = await self._take_over(tp, owner)
+            if not await self._go_to(tp, resume):
+                # The rebalance that explains it cancels this task; if none comes, nobody else will own it.
+                raise _NotAssigned(tp)
+            self._ready[tp] = owner
+            log.info("%s owns %s from offset %d", owner.table.owner, _name(tp), resume)
+            await owner.ended
+        finally:
+            owner.end()
+            asyncio.get_running_loop().run_in_executor(None, owner.table.dispose)
 
     async def _take_over(self, tp: TP, owner: Owner) -> int:
         async def in_turn() -> int:
             async with self._turn[tp]:
                 owner.check_open()
-                resume: int = await self._blocking(owner.take_over)
+                resume: int = await self._taking_over(owner.take_over)
                 return resume
 
         taking = asyncio.ensure_future(in_turn())

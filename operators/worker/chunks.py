@@ -15,6 +15,7 @@ says truly from where to where it reaches. The worker refuses a chunk that does 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -30,7 +31,9 @@ from operators.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk
 from operators.topology.model import Kafka
 
 _WAIT_SECONDS = 0.1
-_MAX_RECORDS = 10_000
+_CHECK_SECONDS = 1.0
+#: Together with the size of a record this bounds what a chunk of well compressed records takes in memory.
+_MAX_RECORDS = 2_000
 _LOG_APPEND_TIME = 1
 
 
@@ -101,14 +104,23 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         chunks: list[Chunk] = await self.call_thread(self._fetch, wanted)
         return chunks
 
+    async def check(self) -> None:
+        """Raise what has stopped the consumer: its fetcher or the group, which may have revoked a right."""
+        await self.call_thread(self._check)
+
+    async def _check(self) -> None:
+        consumer = self._ensure_consumer()
+        if consumer._closed or consumer._fetcher._closed:
+            return
+        if consumer._fetcher.error_future.done():
+            raise RuntimeError("aiokafka's fetcher has stopped")
+        consumer._coordinator.check_errors()
+
     async def _fetch(self, wanted: Mapping[TP, int]) -> list[Chunk]:
         consumer = self._ensure_consumer()
         fetcher = consumer._fetcher
         if consumer._closed or fetcher._closed:
             return []
-        if fetcher.error_future.done():
-            raise RuntimeError("aiokafka's fetcher has stopped")
-        consumer._coordinator.check_errors()
         waiter = fetcher._create_fetch_waiter()
         chunks = await self._drain(consumer, wanted)
         if not chunks:
@@ -193,6 +205,7 @@ class ChunkConsumer(driver.Consumer):
     """Faust's consumer, delivering chunks of the partitions that the worker owns."""
 
     _thread: ChunkConsumerThread
+    _check_due = 0.0
 
     @property
     def thread(self) -> ChunkConsumerThread:
@@ -231,6 +244,9 @@ class ChunkConsumer(driver.Consumer):
                 self._delivery.failed(error)
 
     async def _deliver_once(self) -> None:
+        if time.monotonic() >= self._check_due:
+            self._check_due = time.monotonic() + _CHECK_SECONDS
+            await self._thread.check()
         wanted = dict(self._delivery.wanted()) if self.flow_active else {}
         if not wanted:
             await asyncio.sleep(_WAIT_SECONDS / 10)

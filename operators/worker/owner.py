@@ -59,6 +59,7 @@ class Owner(ABC):
         """Observe a chunk and settle; False if records before it are missing, so that nothing was done."""
         try:
             async with self._turn:
+                self.check_open()
                 if chunk.start > self.position:
                     return False
                 await self._blocking(self.observe, chunk)

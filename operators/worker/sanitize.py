@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 import orjson
+from confluent_kafka import Message
 
 from operators.errors import StateRefused
 from operators.genesis import Genesis
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable
-from operators.kafka.reading import read_partition
+from operators.kafka.reading import offset_of, read_backwards, settled_end
 from operators.mechanisms import build
 from operators.privacy.noise import NoiseSource
 from operators.records import Chunk
@@ -19,9 +20,6 @@ from operators.streams import StreamPlan
 from operators.topology.model import Kafka
 from operators.worker.aggregate import check_resume
 from operators.worker.owner import Blocking, Owner
-
-#: So many of the last ledger entries must agree with the state that is taken over.
-_LEDGER_TAIL = 1000
 
 
 class SanitizeOwner(Owner):
@@ -79,20 +77,51 @@ class SanitizeOwner(Owner):
         return StreamSanitizer(stream, partitions, mechanism, genesis.release_state(states, place))
 
     def _check_ledger(self) -> None:
-        """Raise StateRefused if the ledger knows of releases that the state does not: it was rewound."""
-        place = (self._ledger, self.table.partition)
-        first, end = self._cluster.first_offsets([place])[place], self._cluster.end_offsets([place])[place]
-        start = max(first, end - _LEDGER_TAIL)
-        for message in read_partition(self._kafka, *place, start=start):
-            entry = orjson.loads(message.value() or b"null")
-            sanitizer = self._sanitizer.sanitizers.get(entry["stream"])
-            if sanitizer is not None and entry["timestamp"] >= sanitizer.state.next:
+        """Raise StateRefused unless the ledger ends, for every stream, where the state says.
+
+        Both are written in the same transactions: a difference means that one of them was rewound or lost.
+        """
+        found = self._last_entries()
+        for name, sanitizer in self._sanitizer.sanitizers.items():
+            state = sanitizer.state
+            last = found.get(name, state.first - 1)
+            if last != state.published:
                 raise StateRefused(
-                    f"{self.table.topic}, partition {self.table.partition}",
-                    f"the ledger has a release of {entry['stream']} at {entry['timestamp']}, "
-                    f"the state is only at {sanitizer.state.next}: it was rewound",
+                    f"{self._ledger} and {self.table.topic}, partition {self.table.partition}",
+                    f"stream {name} was published up to {last} according to the ledger, "
+                    f"up to {state.published} according to the state: one of them was rewound or lost",
                     "Restore the newest state, or give the stream a new name (whose epsilon adds up)",
                 )
+
+    def _last_entries(self) -> dict[str, int]:
+        """The last timestamp in the ledger of each stream; one without releases is looked for in its tail."""
+        states = {name: one.state for name, one in self._sanitizer.sanitizers.items()}
+        wanted = {name for name, state in states.items() if state.published >= state.first}
+        place = (self._ledger, self.table.partition)
+        first, end = (
+            self._cluster.first_offsets([place])[place],
+            settled_end(self._kafka, self._cluster, *place),
+        )
+        found: dict[str, int] = {}
+        for block in read_backwards(self._kafka, *place, first, end):
+            for message in reversed(block):
+                name, instance, timestamp = self._read_entry(message)
+                if name in states and instance == states[name].instance:
+                    found.setdefault(name, timestamp)
+            if wanted <= found.keys():
+                break
+        return found
+
+    def _read_entry(self, message: Message) -> tuple[str, str, int]:
+        try:
+            entry = orjson.loads(message.value() or b"")
+            return entry["stream"], entry["instance"], entry["timestamp"]
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            raise StateRefused(
+                f"{self._ledger}, partition {self.table.partition}, offset {offset_of(message)}",
+                "the record is no ledger entry",
+                "Find out who else writes to this topic and revoke the right",
+            ) from None
 
     @property
     def position(self) -> int:

@@ -109,6 +109,12 @@ class LocalBroker:
         self._signal(signal.SIGKILL)
         self._forget()
 
+    def pause(self, seconds: float) -> None:
+        """Let it answer nobody for a while (SIGSTOP), connections staying open."""
+        self._signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self._signal(signal.SIGCONT)
+
     def release(self) -> None:
         """Stop and give the ports back."""
         self.stop()

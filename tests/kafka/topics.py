@@ -80,13 +80,21 @@ def transact(producer: Producer, topic: str, values: Iterable[Value], partition:
     producer.commit_transaction(30)
 
 
-def abandon(producer: Producer, topic: str, values: Iterable[Value], partition: int = 0) -> None:
+def abandon(
+    producer: Producer, topic: str, values: Iterable[Value], partition: int = 0, key: Value = None
+) -> None:
     """Begin a transaction and bring ``values`` to the broker, but neither commit nor abort."""
+    errors: list[KafkaError | None] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        errors.append(error)
+
     producer.begin_transaction()
     for value in values:
-        producer.produce(topic, value=value, partition=partition)
+        producer.produce(topic, value=value, key=key, partition=partition, on_delivery=delivered)
     left = producer.flush(30)
     assert left == 0, f"{left} records did not reach {topic}"
+    assert not any(errors), f"{topic} refused: {errors}"
 
 
 def read(

@@ -1,0 +1,156 @@
+"""What surrounds a worker goes wrong: brokers pause and restart, records are hidden, state is rewound."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.broker import LocalBroker, local_broker
+from tests.kafka.jars import missing_tools
+from tests.kafka.topics import abandon, produce, read, transactional_producer
+from tests.worker.application import Application, Traffic
+from tests.worker.process import ROOT, WorkerProcess
+from tests.worker.waiting import wait_for_releases
+
+#: Longer than every request timeout of the worker's clients.
+PAUSE_SECONDS = 42
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[LocalBroker]:
+    """A broker that may be stopped."""
+    if missing := missing_tools():
+        pytest.skip("; ".join(missing))
+    with local_broker(directory=tmp_path / "broker") as broker:
+        yield broker
+
+
+@pytest.fixture
+def application(kafka: str, tmp_path: Path) -> Application:
+    made = Application(kafka, tmp_path)
+    made.create()
+    return made
+
+
+def worker(application: Application, tmp_path: Path, name: str = "worker") -> WorkerProcess:
+    return WorkerProcess("tests.worker.silent", application.path, tmp_path / f"{name}.log", "3")
+
+
+def assert_truth(application: Application) -> None:
+    releases = application.releases()
+    first, last = min(releases), max(releases)
+    truth = application.truth(first=first)
+    assert sorted(releases) == list(range(first, last + 1))
+    for timestamp, records in releases.items():
+        assert len(records) == 1
+        counts = json.loads(records[0])["counts"]
+        assert {name: count for name, count in counts.items() if count} == truth.get(timestamp, {}), timestamp
+
+
+def refusal(application: Application, tmp_path: Path) -> str:
+    before = application.releases()
+    with worker(application, tmp_path, "refused") as refused:
+        assert refused.wait(40) == 1
+    assert application.releases() == before
+    return refused.log.read_text()
+
+
+def test_a_worker_outlives_a_paused_and_a_restarted_broker(own_broker: LocalBroker, tmp_path: Path) -> None:
+    application = Application(own_broker.bootstrap, tmp_path)
+    application.create()
+    with worker(application, tmp_path) as running:
+        with Traffic(application, seed=1, per_second=100):
+            wait_for_releases(application, 8)
+            own_broker.pause(PAUSE_SECONDS)
+            wait_for_releases(application, (PAUSE_SECONDS + 3) * 4, seconds=90)
+            own_broker.stop()
+            own_broker.start()
+        wait_for_releases(application, len(application.releases()) + 20, seconds=90)
+        assert running.running
+        running.signal(signal.SIGTERM)
+        assert running.wait(12) == 0
+    assert_truth(application)
+
+
+def test_state_behind_an_open_transaction_is_waited_for(application: Application, tmp_path: Path) -> None:
+    with worker(application, tmp_path, "before"):
+        wait_for_releases(application, 4)
+    # A stranger's: the worker's own would end with the take-over.
+    stranger = transactional_producer(application.bootstrap, f"stranger-{application.name}")
+    partition = state_of(application)[0]
+    abandon(stranger, f"{application.name}-ledger-changelog", [b"hidden"], partition, b"key")
+    before = len(application.releases())
+    with worker(application, tmp_path, "after") as running:
+        running.wait_for_log("has an open transaction")
+        assert len(application.releases()) == before
+        stranger.abort_transaction(30)
+        wait_for_releases(application, before + 8)
+
+
+def state_of(application: Application) -> tuple[int, list[bytes]]:
+    """The partition of the stream's budget state, and all its states in order."""
+    for partition in range(2):
+        messages = read(application.bootstrap, f"{application.name}-ledger-changelog", partition=partition)
+        states = [message.value() or b"" for message in messages if message.key() == b"places"]
+        if states:
+            return partition, states
+    raise AssertionError("there is no budget state")
+
+
+def test_a_budget_state_that_was_rewound_is_refused(application: Application, tmp_path: Path) -> None:
+    with worker(application, tmp_path, "before"):
+        wait_for_releases(application, 6)
+    partition, states = state_of(application)
+    changelog = f"{application.name}-ledger-changelog"
+    old = next(state for state in states if not json.loads(state)["pending"])
+    produce(application.bootstrap, changelog, [old], key=b"places", partition=partition)
+    log = refusal(application, tmp_path)
+    assert "according to the ledger" in log
+    assert "one of them was rewound or lost" in log
+
+
+def test_a_ledger_that_was_emptied_is_refused(application: Application, tmp_path: Path) -> None:
+    with worker(application, tmp_path, "before"):
+        wait_for_releases(application, 4)
+    nothing = min(application.releases()) - 1
+    application.recreate(f"{application.name}-ledger")
+    assert f"published up to {nothing} according to the ledger" in refusal(application, tmp_path)
+
+
+def test_a_stranger_in_the_ledger_is_refused(application: Application, tmp_path: Path) -> None:
+    with worker(application, tmp_path, "before"):
+        wait_for_releases(application, 4)
+    partition = state_of(application)[0]
+    produce(application.bootstrap, f"{application.name}-ledger", [b"{}"], partition=partition)
+    assert "the record is no ledger entry" in refusal(application, tmp_path)
+
+
+def test_two_who_create_at_once_make_one_genesis(kafka: str, tmp_path: Path) -> None:
+    application = Application(kafka, tmp_path)
+    application.create()
+    application.document["streams"]["more"] = application.stream(
+        application.source, f"{application.name}.more", {"kind": "sample", "epsilon": 1, "window": 5}
+    )
+    application.write()
+    command = [sys.executable, "-c", "from operators.cli.main import main; main()", "topics"]
+    command += [str(application.path), "--create"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    at_once = [subprocess.Popen(command, cwd=ROOT, env=environment) for _ in range(3)]
+    assert 0 in [process.wait(60) for process in at_once]
+    application.command("topics", str(application.path), "--create")
+    records = [
+        json.loads(message.value() or b"")
+        for topic, partitions in (("counting", application.partitions), ("ledger", 2))
+        for partition in range(partitions)
+        for message in read(kafka, f"{application.name}-{topic}-changelog", partition=partition)
+        if message.key() == b"genesis/more"
+    ]
+    assert len(records) == application.partitions + 1
+    assert len({record["instance"] for record in records}) == 1

@@ -1,0 +1,243 @@
+"""Partitions and their owners: take-over, trouble, giving up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from faust.types import TP
+
+from operators.errors import StateRefused
+from operators.kafka.fenced import OwnerClosed, TransactionFailed
+from operators.records import Chunk
+from operators.worker import assignment
+from operators.worker.assignment import Assignment
+from operators.worker.owner import Owner
+
+PLACE = TP("raw", 0)
+FENCED = TransactionFailed("app-aggregate-0", KafkaError(KafkaError._FENCED))
+TIMED_OUT = TransactionFailed("app-aggregate-0", KafkaError(KafkaError._TIMED_OUT))
+BROKER_AWAY = KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+class Table:
+    """What an owner needs of its fenced table."""
+
+    owner = "app-aggregate-0"
+
+    def close(self) -> None: ...
+
+    def dispose(self) -> None: ...
+
+
+class Scripted(Owner):
+    """An owner whose take-over ends as told: an error is raised, a number is the offset to resume from."""
+
+    def __init__(self, outcome: int | Exception, blocking: Callable[..., Awaitable[Any]]) -> None:
+        super().__init__(Table(), blocking)  # type: ignore[arg-type]
+        self._outcome = outcome
+        self.observed: list[int] = []
+
+    def take_over(self) -> int:
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+    @property
+    def position(self) -> int:
+        return 100
+
+    def observe(self, chunk: Chunk) -> None:
+        self.observed.append(chunk.start)
+
+    async def settle(self) -> None: ...
+
+
+class Surroundings:
+    """An assignment of one partition, and what it did."""
+
+    def __init__(self, outcomes: list[int | Exception], assigned: list[bool] | None = None) -> None:
+        self.outcomes = outcomes
+        self.made: list[Scripted] = []
+        self.went_to: list[int] = []
+        self.failures: list[BaseException] = []
+        self._assigned = assigned or []
+        self.assignment = Assignment(
+            self._make, self._go_to, self._blocking, self.failures.append, patience=0.0
+        )
+
+    def _make(self, _: TP) -> Owner:
+        if not self.outcomes:
+            raise RuntimeError("the script has ended")
+        self.made.append(Scripted(self.outcomes.pop(0), self._blocking))
+        return self.made[-1]
+
+    async def _go_to(self, _: TP, offset: int) -> bool:
+        self.went_to.append(offset)
+        return self._assigned.pop(0) if self._assigned else True
+
+    @staticmethod
+    async def _blocking(call: Callable[..., Any], *arguments: Any) -> Any:
+        return call(*arguments)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0)
+
+    async def owned(self) -> Scripted:
+        await self.until(lambda: PLACE in self.assignment.owners)
+        return self.made[-1]
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that were taken, none of which lasts."""
+    taken: list[float] = []
+    sleep = asyncio.sleep
+
+    async def at_once(seconds: float) -> None:
+        if seconds:
+            taken.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(assignment.asyncio, "sleep", at_once)
+    return taken
+
+
+def chunk(token: int, start: int) -> Chunk:
+    return Chunk("raw", 0, token, start, [], [], [], [], start + 1)
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scenario())  # type: ignore[arg-type]
+
+
+def test_after_trouble_a_new_owner_takes_over_after_a_growing_pause(pauses: list[float]) -> None:
+    async def scenario() -> None:
+        one = Surroundings([BROKER_AWAY, TIMED_OUT, BROKER_AWAY, 7])
+        one.assignment.assign({PLACE})
+        await one.owned()
+        assert one.went_to == [7]
+        assert pauses == [0.5, 1.0, 2.0]
+        assert not one.failures
+
+    run(scenario)
+
+
+def test_a_partition_that_the_consumer_does_not_know_is_not_left_unowned() -> None:
+    async def scenario() -> None:
+        one = Surroundings([7, 7], assigned=[False, True])
+        one.assignment.assign({PLACE})
+        await one.owned()
+        assert one.went_to == [7, 7]
+
+    run(scenario)
+
+
+def test_fenced_twice_with_no_rebalance_to_explain_it_stops_the_worker() -> None:
+    async def scenario() -> None:
+        one = Surroundings([FENCED, FENCED, 7])
+        one.assignment.assign({PLACE})
+        await one.until(lambda: bool(one.failures))
+        assert one.failures == [FENCED]
+        assert len(one.made) == 2
+
+    run(scenario)
+
+
+def test_a_healthy_life_clears_the_record(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(assignment, "_HEALTHY_SECONDS", -1.0)
+        one = Surroundings([FENCED, FENCED, FENCED, BROKER_AWAY, 7])
+        one.assignment.assign({PLACE})
+        await one.owned()
+        assert not one.failures
+        assert pauses == [0.5] * 4
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "error", [StateRefused("raw", "it is foreign", "Restore it"), ValueError("unforeseen")]
+)
+def test_a_refusal_and_an_unforeseen_error_stop_the_worker_at_once(error: Exception) -> None:
+    async def scenario() -> None:
+        one = Surroundings([error, 7])
+        one.assignment.assign({PLACE})
+        await one.until(lambda: bool(one.failures))
+        assert one.failures == [error]
+        assert len(one.made) == 1
+
+    run(scenario)
+
+
+def test_an_owner_that_cannot_be_made_stops_the_worker() -> None:
+    async def scenario() -> None:
+        one = Surroundings([])
+        one.assignment.assign({PLACE})
+        await one.until(lambda: bool(one.failures))
+        assert str(one.failures[0]) == "the script has ended"
+
+    run(scenario)
+
+
+def test_a_gap_moves_the_consumer_back_to_the_owners_position() -> None:
+    async def scenario() -> None:
+        one = Surroundings([7])
+        one.assignment.assign({PLACE})
+        owner = await one.owned()
+        one.assignment.handle(chunk(owner.token, 101))
+        await one.until(lambda: len(one.went_to) == 2)
+        assert one.went_to == [7, 100]
+        assert owner.observed == []
+
+    run(scenario)
+
+
+def test_a_closed_owner_neither_counts_nor_moves_the_consumer() -> None:
+    async def scenario() -> None:
+        one = Surroundings([7])
+        one.assignment.assign({PLACE})
+        owner = await one.owned()
+        one.assignment.handle(chunk(owner.token, 100))
+        one.assignment.handle(chunk(owner.token, 101))
+        one.assignment.revoke()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert owner.observed == []
+        assert one.went_to == [7]
+        with pytest.raises(OwnerClosed):
+            await owner.handle(chunk(owner.token, 100))
+
+    run(scenario)
+
+
+def test_chunks_of_an_earlier_owner_are_dropped() -> None:
+    async def scenario() -> None:
+        one = Surroundings([7])
+        one.assignment.assign({PLACE})
+        owner = await one.owned()
+        one.assignment.handle(chunk(owner.token - 1, 100))
+        one.assignment.handle(chunk(owner.token, 100))
+        await one.until(lambda: bool(owner.observed))
+        assert owner.observed == [100]
+
+    run(scenario)
+
+
+def test_an_error_while_counting_ends_the_owner_and_a_new_one_takes_over() -> None:
+    async def scenario() -> None:
+        one = Surroundings([7, 8])
+        one.assignment.assign({PLACE})
+        owner = await one.owned()
+        owner.observe = lambda _: (_ for _ in ()).throw(TIMED_OUT)  # type: ignore[method-assign]
+        one.assignment.handle(chunk(owner.token, 100))
+        await one.until(lambda: len(one.made) == 2 and PLACE in one.assignment.owners)
+        assert one.went_to == [7, 8]
+        assert not one.failures
+
+    run(scenario)
