@@ -1,0 +1,107 @@
+"""Reading records of the ledger and of sinks, which may hold anything."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+DIGEST_BYTES, STATEMENT_BYTES = 32, 8
+_STATEMENTS = ("fresh", "mechanism", "epsilon", "window", "units", "spent", "window_spent")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record of the ledger or of a sink, where it was found; ``digest`` is the SHA-256 of its value.
+
+    ``fields`` is its value if that is a JSON object, else None. ``committed`` is false for a record of an
+    aborted transaction.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    fields: Mapping[str, Any] | None
+    digest: bytes
+    committed: bool = True
+
+    @classmethod
+    def read(
+        cls,
+        place: tuple[str, int],
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        committed: bool = True,
+    ) -> Found:
+        """A record from its bytes; ``place`` is topic and partition."""
+        try:
+            fields = orjson.loads(value or b"null")
+        except orjson.JSONDecodeError:
+            fields = None
+        known = fields if isinstance(fields, dict) else None
+        return cls(*place, offset, key, known, hashlib.sha256(value or b"").digest(), committed)
+
+    @property
+    def stream(self) -> str:
+        """The stream that the record says it is of; that of its key if it says nothing readable."""
+        name = (self.fields or {}).get("stream")
+        return name if isinstance(name, str) else (self.key or b"").decode(errors="replace")
+
+    @property
+    def timestamp(self) -> int | None:
+        """The timestamp that the record says it is of, from 1 on; None if it names none."""
+        timestamp = (self.fields or {}).get("timestamp")
+        return timestamp if type(timestamp) is int and 1 <= timestamp < 2**63 else None
+
+    @property
+    def counts(self) -> list[Any] | None:
+        """The released counts in the order of the columns, whichever form they have."""
+        counts = (self.fields or {}).get("counts")
+        if isinstance(counts, dict):
+            return list(counts.values())
+        return counts if isinstance(counts, list) else None
+
+    @property
+    def statement(self) -> bytes:
+        """A hash of what a record or an entry states of its charge."""
+        stated = [(self.fields or {}).get(name) for name in _STATEMENTS]
+        text = orjson.dumps(stated, option=orjson.OPT_SORT_KEYS)
+        return hashlib.blake2b(text, digest_size=STATEMENT_BYTES).digest()
+
+    def __str__(self) -> str:
+        aborted = "" if self.committed else " (aborted)"
+        return f"{self.topic}, partition {self.partition}, offset {self.offset}{aborted}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the audit needs of a ledger entry, its types and signs checked."""
+
+    timestamp: int
+    fresh: bool
+    test: int
+    publish: int
+    window_spent: int
+    digest: bytes
+    instance: str
+
+    @classmethod
+    def read(cls, found: Found) -> Entry | None:
+        """The entry in a record; None if there is none."""
+        fields = found.fields or {}
+        try:
+            spent, digest = fields["spent"], bytes.fromhex(fields["digest"])
+            numbers = [fields["timestamp"], spent["test"], spent["publish"], fields["window_spent"]]
+            fresh, instance = fields["fresh"], fields["instance"]
+        except (KeyError, TypeError, ValueError):
+            return None
+        sound = all(type(number) is int and 0 <= number < 2**63 for number in numbers) and numbers[0] >= 1
+        if not (sound and type(fresh) is bool and type(instance) is str and len(digest) == DIGEST_BYTES):
+            return None
+        timestamp, test, publish, window_spent = numbers
+        return cls(timestamp, fresh, test, publish, window_spent, digest, instance)

@@ -1,0 +1,122 @@
+"""What a run leaves in ledger and sink, to be rewritten and audited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import orjson
+
+from operators.mechanisms import build
+from operators.privacy.audit import Found, Kept, Report, StreamAudit
+from operators.release import ledger_entry, release_record
+from operators.topology.model import Counts, MechanismSettings, Sink, Source, Stream, Timeline
+from tests.contract.noises import ForcedNoise
+
+NAME, FIRST, RELEASES, WINDOW, PARTITION = "visits", 17, 12, 4, 1
+LAST = FIRST + RELEASES - 1
+INSTANCE = "9f8e"
+SETTINGS = MechanismSettings("budget-distribution", Fraction(1), "1.0", WINDOW)
+UNITS = 2 * WINDOW * 2**20
+
+Names = set[tuple[str, int | None]]
+
+
+OBJECT = Sink("sink", "object")
+
+
+def stream_of(settings: MechanismSettings = SETTINGS, sink: Sink = OBJECT) -> Stream:
+    return Stream(
+        name=NAME,
+        source=Source("raw", "/u", "/c", "/t"),
+        timeline=Timeline(interval=1000, origin=0),
+        counts=Counts(("a", "b")),
+        mechanism=settings,
+        sink=sink,
+        dead_letter="dead",
+    )
+
+
+def releases(stream: Stream, timestamps: int = RELEASES) -> Iterator[bytes]:
+    """Real release records; every third decision is to publish, and the counts differ at each timestamp."""
+    noise = ForcedNoise(cycle([False, True, False]))
+    mechanism = build(stream.mechanism, 2, 1, noise)
+    for timestamp in range(FIRST, FIRST + timestamps):
+        release = mechanism.step(np.array([timestamp, 2 * timestamp]))
+        yield release_record(stream, timestamp, release, mechanism.units)
+
+
+@dataclass
+class Item:
+    """A record of the story; ``committed`` and the place can be rewritten."""
+
+    value: bytes | None
+    committed: bool = True
+    partition: int = 0
+    key: bytes | None = NAME.encode()
+    newer: bool = False
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        assert self.value is not None
+        return dict(orjson.loads(self.value))
+
+    def edit(self, **changes: Any) -> None:
+        self.value = orjson.dumps({**self.fields, **changes})
+
+
+@dataclass
+class Story:
+    """What ledger and sink of a run hold: the records of timestamp FIRST + i at index i."""
+
+    ledger: list[Item] = field(default_factory=list)
+    sink: list[Item] = field(default_factory=list)
+    ledger_start: int = 0
+
+    @classmethod
+    def clean(cls, stream: Stream | None = None, timestamps: int = RELEASES) -> Story:
+        records = list(releases(stream or stream_of(), timestamps))
+        entries = [Item(ledger_entry(record, INSTANCE), partition=PARTITION) for record in records]
+        return cls(entries, [Item(record) for record in records])
+
+    def charge(self, index: int, **changes: Any) -> None:
+        """Change what entry and record of a timestamp say of its charge, as a faulty worker would."""
+        self.sink[index].edit(**changes)
+        value = self.sink[index].value
+        assert value is not None
+        self.ledger[index].value = ledger_entry(value, INSTANCE)
+
+    def audit(self, settings: MechanismSettings = SETTINGS, kept: Kept = "everything") -> Report:
+        audit = StreamAudit(NAME, settings, UNITS, PARTITION)
+        audit.ledger_begins("ledger", PARTITION, self.ledger_start)
+        for found, _ in _found("ledger", self.ledger):
+            audit.entry(found)
+        for found, newer in _found("sink", self.sink):
+            audit.record(found, newer=newer)
+        return audit.report(kept)
+
+
+def _found(topic: str, items: list[Item]) -> Iterator[tuple[Found, bool]]:
+    for offset, item in enumerate(items):
+        place = (topic, item.partition)
+        yield Found.read(place, offset, item.key, item.value, item.committed), item.newer
+
+
+def other_draw(item: Item, **changes: Any) -> Item:
+    """A record of the same timestamp with other noise."""
+    other = replace(item, **changes)
+    other.edit(counts={"a": -1, "b": -1})
+    return other
+
+
+def entry_of(record: Item, **changes: Any) -> Item:
+    assert record.value is not None
+    return Item(ledger_entry(record.value, INSTANCE), partition=PARTITION, **changes)
+
+
+def named(report: Report) -> Names:
+    return {(finding.invariant, finding.timestamp) for finding in report.findings}

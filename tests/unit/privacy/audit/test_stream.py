@@ -1,0 +1,247 @@
+"""The audit finds each violation, and nothing where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from operators.mechanisms import KINDS
+from operators.privacy.audit import Found, StreamAudit, stranger
+from operators.topology.model import Sink
+from tests.unit.privacy.audit.story import (
+    FIRST,
+    LAST,
+    NAME,
+    PARTITION,
+    RELEASES,
+    SETTINGS,
+    UNITS,
+    WINDOW,
+    Item,
+    Names,
+    Story,
+    named,
+    other_draw,
+    stream_of,
+)
+from tests.unit.privacy.audit.violations import AT, VIOLATIONS, second_draw_aborted
+
+# A clean run
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sink", [Sink("sink", "object"), Sink("sink", "array")], ids=["object", "array"])
+def test_a_real_run_of_every_mechanism_is_clean(kind: str, sink: Sink) -> None:
+    settings = replace(SETTINGS, kind=kind)
+    report = Story.clean(stream_of(settings, sink)).audit(settings)
+    assert report.findings == ()
+    assert (report.releases, report.first, report.windows) == (RELEASES, FIRST, RELEASES - WINDOW + 1)
+    assert 0 < report.largest <= report.units == UNITS
+    assert report.matched_from == FIRST
+    assert (report.repeated, report.aborted, report.undecided, report.foreign) == (0, 0, 0, 0)
+
+
+def test_the_largest_window_is_the_largest_that_any_entry_says() -> None:
+    story = Story.clean()
+    assert story.audit().largest == max(item.fields["window_spent"] for item in story.ledger)
+
+
+def test_a_stream_that_has_released_nothing_is_clean() -> None:
+    report = Story().audit()
+    assert (report.releases, report.windows, report.violations, report.matched_from) == (0, 0, 0, None)
+
+
+def test_fewer_releases_than_a_window_are_one_window() -> None:
+    report = Story.clean(timestamps=WINDOW - 1).audit()
+    assert (report.releases, report.windows, report.violations) == (WINDOW - 1, 1, 0)
+
+
+# One violation each
+
+
+@pytest.mark.parametrize(("mutate", "expected"), VIOLATIONS, ids=lambda value: getattr(value, "__name__", ""))
+def test_each_violation_is_found_and_named(mutate: Callable[[Story], None], expected: Names) -> None:
+    story = Story.clean()
+    mutate(story)
+    report = story.audit()
+    assert expected <= named(report), report.findings
+    # What follows from it may be named too, where it shows: the windows that hold the timestamp.
+    others = {
+        finding.what for finding in report.findings if (finding.invariant, finding.timestamp) not in expected
+    }
+    assert all(what.startswith("window_spent is not the sum") for what in others), report.findings
+    assert report.violations == len(report.findings)
+
+
+def test_a_finding_names_invariant_stream_timestamp_place_and_fault() -> None:
+    story = Story.clean()
+    second_draw_aborted(story)
+    assert [str(finding) for finding in story.audit().findings] == [
+        f"I2 visits, timestamp {AT}, sink, partition 0, offset 5 (aborted): "
+        "no ledger entry has the digest of this record: it was published without a charge",
+        f"I1 visits, timestamp {AT}, sink, partition 0, offset 6: "
+        "records that differ were to be seen for this timestamp",
+    ]
+
+
+def test_several_other_draws_of_a_timestamp_are_one_violation_of_one_draw_and_each_is_uncharged() -> None:
+    story = Story.clean()
+    for count in (-1, -2, -3):
+        story.sink.append(replace(story.sink[5]))
+        story.sink[-1].edit(counts={"a": count, "b": 0})
+    assert [finding.invariant for finding in story.audit().findings] == ["I2", "I1", "I2", "I2"]
+
+
+def test_the_windows_of_an_entry_out_of_order_are_not_judged() -> None:
+    story = Story.clean()
+    ledger = story.ledger
+    ledger[3], ledger[4] = ledger[4], ledger[3]
+    ordered = {finding.timestamp for finding in story.audit().findings if "not consecutive" in finding.what}
+    summed = {finding.timestamp for finding in story.audit().findings if "window_spent" in finding.what}
+    assert ordered == {FIRST + 3, FIRST + 4}
+    # The windows that lack the spend of the entry that came too late, but not that entry's own.
+    assert summed == {FIRST + 4, FIRST + 5, FIRST + 6}
+
+
+def test_no_finding_tells_a_count() -> None:
+    secret = 987654321
+    story = Story.clean()
+    story.sink.append(other_draw(story.sink[3]))
+    for index in (2, 5, 6):
+        story.sink[index].edit(counts={"a": secret, "b": secret})
+    story.sink[8].edit(counts=secret)
+    report = story.audit()
+    assert report.violations > 4
+    assert not any(str(secret) in str(finding) for finding in report.findings)
+
+
+def test_terms_of_another_topology_are_found_for_every_entry_but_listed_ten_times() -> None:
+    report = Story.clean().audit(replace(SETTINGS, epsilon=Fraction(2), epsilon_text="2"))
+    assert report.violations == RELEASES
+    assert len(report.findings) == 10
+    assert report.findings[0].what == "epsilon is not that of the topology: '1.0', not '2'"
+
+
+def test_epsilon_may_be_written_differently() -> None:
+    assert Story.clean().audit(replace(SETTINGS, epsilon_text="1")).violations == 0
+
+
+# What is no violation
+
+
+def test_identical_records_and_entries_are_counted() -> None:
+    story = Story.clean()
+    story.sink.append(story.sink[5])
+    story.ledger.append(story.ledger[5])
+    report = story.audit()
+    assert (report.violations, report.repeated) == (0, 2)
+
+
+def test_an_aborted_publication_that_was_repeated_with_the_same_bytes_is_counted() -> None:
+    story = Story.clean()
+    story.sink.insert(5, replace(story.sink[5], committed=False))
+    story.ledger.insert(5, replace(story.ledger[5], committed=False))
+    report = story.audit()
+    assert (report.violations, report.aborted, report.undecided) == (0, 2, 0)
+
+
+def test_an_aborted_publication_whose_repetition_is_still_to_come_is_undecided() -> None:
+    story = Story.clean()
+    story.ledger[-1].committed = story.sink[-1].committed = False
+    report = story.audit()
+    assert (report.violations, report.undecided, report.releases) == (0, 2, RELEASES - 1)
+
+
+def test_a_record_that_may_be_newer_than_the_ledger_is_undecided_only_beyond_its_last_timestamp() -> None:
+    story = Story.clean()
+    story.ledger.pop()
+    story.sink[-1].newer = True
+    report = story.audit()
+    assert (report.violations, report.undecided) == (0, 1)
+    story.sink.append(other_draw(story.sink[5], newer=True))
+    assert named(story.audit()) == {("I1", AT), ("I2", AT)}
+
+
+def test_an_aborted_record_of_the_ledger_that_is_no_entry_is_passed_over() -> None:
+    story = Story.clean()
+    story.ledger.append(Item(b"?", committed=False, partition=PARTITION))
+    assert story.audit().violations == 0
+
+
+def test_where_other_partitions_of_the_ledger_begin_does_not_matter() -> None:
+    audit = StreamAudit(NAME, SETTINGS, UNITS, PARTITION)
+    audit.ledger_begins("ledger", PARTITION + 1, 40)
+    assert audit.report().violations == 0
+
+
+def test_records_of_somebody_else_in_the_sink_are_counted() -> None:
+    story = Story.clean()
+    story.sink += [Item(b"hello", key=None), Item(b'{"stream": "others"}'), Item(None, key=b"others")]
+    report = story.audit()
+    assert (report.violations, report.foreign) == (0, 3)
+
+
+def test_records_that_retention_removed_are_not_missed_but_later_ones_are() -> None:
+    story = Story.clean()
+    del story.sink[:6]
+    report = story.audit(kept="newest")
+    assert (report.violations, report.matched_from) == (0, AT + 1)
+    del story.sink[1]
+    report = story.audit(kept="newest")
+    assert named(report) == {("I7", AT + 2)}
+
+
+def test_what_retention_left_begins_with_the_first_charged_record_in_the_log() -> None:
+    story = Story.clean()
+    del story.sink[:6]
+    story.sink.append(Story.clean().sink[2])  # an old record repeated late does not bring the others back
+    story.sink.insert(0, replace(story.sink[0]))
+    story.sink[0].edit(timestamp=FIRST - 1)
+    report = story.audit(kept="newest")
+    assert (named(report), report.matched_from) == ({("I2", FIRST - 1)}, AT + 1)
+
+
+def test_without_retention_the_same_records_are_missed() -> None:
+    story = Story.clean()
+    del story.sink[:6]
+    assert named(story.audit()) == {("I7", timestamp) for timestamp in range(FIRST, AT + 1)}
+
+
+def test_a_sink_whose_records_all_went_is_matched_with_nothing() -> None:
+    story = Story.clean()
+    story.sink.clear()
+    report = story.audit(kept="newest")
+    assert (report.violations, report.matched_from) == (0, None)
+
+
+def test_a_compacted_sink_must_still_have_the_last_record() -> None:
+    story = Story.clean()
+    del story.sink[:-1]
+    assert story.audit(kept="last").violations == 0
+    story.sink.clear()
+    assert named(story.audit(kept="last")) == {("I7", LAST)}
+
+
+def test_the_form_of_the_counts_may_change_between_repetitions() -> None:
+    story = Story.clean()
+    arrays = Story.clean(stream_of(sink=Sink("sink", "array")))
+    story.ledger[5:], story.sink[5:] = arrays.ledger[5:], arrays.sink[5:]
+    assert not story.sink[5].fields["fresh"]
+    assert story.audit().violations == 0
+
+
+# Records of the ledger that are of no stream of the file
+
+
+def test_an_entry_of_another_stream_is_no_violation_but_garbage_is() -> None:
+    entry = Story.clean().ledger[0]
+    other = Found.read(("ledger", 0), 7, b"x", entry.value)
+    assert stranger(other) is None
+    garbage = Found.read(("ledger", 0), 7, b"\xff", b"[]")
+    finding = stranger(garbage)
+    assert finding is not None
+    assert (finding.invariant, finding.place) == ("I7", "ledger, partition 0, offset 7")
+    assert stranger(replace(garbage, committed=False)) is None
