@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
 from operators.cli.main import main
+from operators.kafka.cluster import Cluster
 from operators.mechanisms import build
 from operators.privacy.noise import SystemNoise
 from operators.release import ledger_entry, release_record
@@ -231,6 +232,24 @@ def test_a_worker_that_publishes_meanwhile_never_looks_like_a_violation(applicat
     assert len(audited) >= 5
     assert audited == sorted(audited)
     assert audited[-1] > audited[0] + 100
+
+
+def test_what_is_published_after_the_ends_were_captured_is_left_to_the_next_audit(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = Publisher.of(application)
+    publisher.publish(publisher.take(5))
+    first_offsets = Cluster.first_offsets
+
+    def publish_first(cluster: Cluster, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Reading begins with this question, when the ends are known."""
+        publisher.publish(publisher.take(3))
+        return first_offsets(cluster, places)
+
+    monkeypatch.setattr(Cluster, "first_offsets", publish_first)
+    assert_clean(audit(application), 5)
+    monkeypatch.undo()
+    assert_clean(audit(application), 11)
 
 
 def test_what_retention_has_removed_from_the_sink_is_told_and_no_violation(application: Application) -> None:
