@@ -97,6 +97,10 @@ def test_two_brokers_at_once_take_different_ports_and_leave_no_files() -> None:
         assert one.bootstrap != other.bootstrap
         assert serves(one.bootstrap)
         assert serves(other.bootstrap)
+        # Java's performance data would stay behind after a kill, and its folder always.
+        processes = {line.split()[0] for line in processes_naming(one.directory)}
+        assert processes
+        assert not [file for file in Path("/tmp").glob("hsperfdata_*/*") if file.name in processes]
     assert not one.directory.exists()
     assert not other.directory.exists()
 

@@ -36,6 +36,7 @@ JAVA = [
     "-Xmx512m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",  # or it leaves /tmp/hsperfdata_<user> behind
     "-Djava.awt.headless=true",
 ]
 LOGGING = [

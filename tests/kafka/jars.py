@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -52,7 +53,15 @@ def _resolve(folder: Path) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(POM)]
     command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"]
-    maven = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # Without the option, Java leaves /tmp/hsperfdata_<user> behind.
+    options = f"{os.environ.get('MAVEN_OPTS', '')} -XX:-UsePerfData"
+    maven = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "MAVEN_OPTS": options},
+    )
     if maven.returncode != 0:
         raise BrokerError(
             f"Maven could not fetch Apache Kafka (is Maven Central reachable?):\n{maven.stdout}"
