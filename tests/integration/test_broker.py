@@ -52,7 +52,7 @@ def serves(bootstrap: str) -> bool:
 
 
 def processes_naming(directory: Path) -> list[str]:
-    listing = subprocess.run(["ps", "-eo", "pid,args"], stdout=subprocess.PIPE, text=True, check=True)
+    listing = subprocess.run(["ps", "-ww", "-eo", "pid,args"], stdout=subprocess.PIPE, text=True, check=True)
     return [line for line in listing.stdout.splitlines() if str(directory) in line]
 
 
