@@ -23,6 +23,20 @@ _PASSING = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
 
+_DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._AUTHENTICATION,
+}
+
+
+def is_denied(error: KafkaError) -> bool:
+    """Whether a right is missing, so that waiting will not help."""
+    return error.code() in _DENIED
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:

@@ -34,6 +34,7 @@ class TransactionFailed(EventveilError):
 
     def __init__(self, owner: str, error: KafkaError) -> None:
         super().__init__(f"{owner}: transaction failed: {error.name()}: {error.str()}")
+        self.error = error
         self.fenced = error.code() in _FENCED
 
 

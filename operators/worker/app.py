@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 _THREADS = 32
 _TICK_SECONDS = 0.1
 _PROGRESS_SECONDS = 5.0
+_WATCH_SECONDS = 1.0
 _STOP_SECONDS = 8.0
 
 
@@ -212,20 +213,26 @@ class Worker:
 
     async def run(self) -> BaseException | None:
         """Work until ``stop`` or a failure, which is returned."""
-        timekeeper = asyncio.create_task(self._keep_time())
-        await self._app.start()
-        while not self._stop.is_set():
-            if self._app.crashed:
-                self.failed(self._app.crash_reason or RuntimeError("the Faust app crashed"))
-            if timekeeper.done():
-                self.failed(timekeeper.exception() or RuntimeError("time stands still"))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), timeout=0.5)
-        timekeeper.cancel()
+        duties = [
+            asyncio.create_task(duty) for duty in (self._run_app(), self._keep_time(), self._watch_consumer())
+        ]
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait([stopped, *duties], return_when=asyncio.FIRST_COMPLETED)
+        for duty in duties:
+            if duty.done():
+                self.failed(duty.exception() or RuntimeError("the worker has neglected a duty"))
+            duty.cancel()
         self._assignment.revoke()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._app.stop(), timeout=_STOP_SECONDS)
         return self._failure
+
+    async def _run_app(self) -> None:
+        # Joining the group may take for ever, so it is one duty of several.
+        await self._app.start()
+        while not self._app.crashed:
+            await asyncio.sleep(_WATCH_SECONDS)
+        raise self._app.crash_reason or RuntimeError("the Faust app crashed")
 
     async def _keep_time(self) -> None:
         progress_due = 0.0
@@ -236,3 +243,9 @@ class Worker:
                 progress_due = time.monotonic() + _PROGRESS_SECONDS
                 positions = {tp: owner.position for tp, owner in self._assignment.owners.items()}
                 await self._consumer.thread.commit_progress(positions)
+
+    async def _watch_consumer(self) -> None:
+        """Raise what has stopped the consumer, also before it was ever assigned anything."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            await self._consumer.thread.check()

@@ -3,8 +3,8 @@
 A partition that cannot be taken over delays itself only. An error of the surroundings (broker away, too few
 replicas, transaction timed out) closes the owner; after a pause a new one takes over and reads what really
 happened. Being fenced means that somebody else took over: the rebalance that says so is awaited, and only if
-none comes is the partition taken back once, then the worker stops. A refusal to guarantee (StateRefused), or
-an error nobody foresaw, stops the worker at once.
+none comes is the partition taken back once, then the worker stops. A refusal to guarantee (StateRefused), a
+missing right, or an error nobody foresaw stops the worker at once.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from faust.types import TP
 
 from operators.errors import EventveilError
+from operators.kafka.cluster import is_denied
 from operators.kafka.fenced import OwnerClosed, TransactionFailed
 from operators.records import Chunk
 from operators.worker.owner import Blocking, Owner
@@ -137,6 +138,9 @@ class Assignment:
             except (OwnerClosed, asyncio.CancelledError):
                 return
             except (TransactionFailed, KafkaException, _NotAssigned) as error:
+                if _is_denied(error):
+                    self._failed(error)
+                    return
                 log.warning("gives up %s: %s", _name(tp), error)
                 if time.monotonic() - began > _HEALTHY_SECONDS:
                     pause, fenced = _FIRST_PAUSE, 0
@@ -182,6 +186,11 @@ class Assignment:
             owner.end()
             taking.add_done_callback(lambda task: task.cancelled() or task.exception())
             raise
+
+
+def _is_denied(error: Exception) -> bool:
+    cause = error.error if isinstance(error, TransactionFailed) else error.args[0]
+    return isinstance(cause, KafkaError) and is_denied(cause)
 
 
 def _name(tp: TP) -> str:

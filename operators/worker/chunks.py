@@ -15,7 +15,6 @@ says truly from where to where it reaches. The worker refuses a chunk that does 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -31,7 +30,6 @@ from operators.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk
 from operators.topology.model import Kafka
 
 _WAIT_SECONDS = 0.1
-_CHECK_SECONDS = 1.0
 #: Together with the size of a record this bounds what a chunk of well compressed records takes in memory.
 _MAX_RECORDS = 2_000
 _LOG_APPEND_TIME = 1
@@ -109,8 +107,8 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         await self.call_thread(self._check)
 
     async def _check(self) -> None:
-        consumer = self._ensure_consumer()
-        if consumer._closed or consumer._fetcher._closed:
+        consumer = self._consumer
+        if consumer is None or consumer._closed or consumer._fetcher is None or consumer._fetcher._closed:
             return
         if consumer._fetcher.error_future.done():
             raise RuntimeError("aiokafka's fetcher has stopped")
@@ -205,7 +203,6 @@ class ChunkConsumer(driver.Consumer):
     """Faust's consumer, delivering chunks of the partitions that the worker owns."""
 
     _thread: ChunkConsumerThread
-    _check_due = 0.0
 
     @property
     def thread(self) -> ChunkConsumerThread:
@@ -244,9 +241,6 @@ class ChunkConsumer(driver.Consumer):
                 self._delivery.failed(error)
 
     async def _deliver_once(self) -> None:
-        if time.monotonic() >= self._check_due:
-            self._check_due = time.monotonic() + _CHECK_SECONDS
-            await self._thread.check()
         wanted = dict(self._delivery.wanted()) if self.flow_active else {}
         if not wanted:
             await asyncio.sleep(_WAIT_SECONDS / 10)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,7 +69,9 @@ def test_a_worker_outlives_a_paused_and_a_restarted_broker(own_broker: LocalBrok
     with worker(application, tmp_path) as running:
         with Traffic(application, seed=1, per_second=100):
             wait_for_releases(application, 8)
-            own_broker.pause(PAUSE_SECONDS)
+            own_broker.pause()
+            time.sleep(PAUSE_SECONDS)
+            own_broker.resume()
             wait_for_releases(application, (PAUSE_SECONDS + 3) * 4, seconds=90)
             own_broker.stop()
             own_broker.start()

@@ -110,10 +110,12 @@ class LocalBroker:
         self._signal(signal.SIGKILL)
         self._forget()
 
-    def pause(self, seconds: float) -> None:
-        """Let it answer nobody for a while (SIGSTOP), connections staying open."""
+    def pause(self) -> None:
+        """Stand still, as under a long garbage collection (SIGSTOP)."""
         self._signal(signal.SIGSTOP)
-        time.sleep(seconds)
+
+    def resume(self) -> None:
+        """Go on after ``pause``."""
         self._signal(signal.SIGCONT)
 
     def release(self) -> None:

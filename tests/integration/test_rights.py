@@ -1,0 +1,244 @@
+"""A secured cluster: the table of rights in the README is enough, and no entry of it can be missing unseen.
+
+Clients come in with SASL; whoever has no entry in the ACLs may do nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from tests.kafka.broker import LocalBroker
+from tests.kafka.jars import missing_tools
+from tests.kafka.ports import HOST, reserve
+from tests.worker.application import Application
+from tests.worker.process import WorkerProcess
+from tests.worker.waiting import wait_for_releases
+
+PRINCIPALS = ("worker", "creator", "auditor", "replayer")
+TOPIC, GROUP, TRANSACTION = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
+READ, WRITE, CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE
+DESCRIBE, CONFIGS = AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS
+Right = tuple[ResourceType, str, ResourcePatternType, tuple[AclOperation, ...]]
+LITERAL, PREFIX = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
+
+
+class SecuredBroker(LocalBroker):
+    """A broker with a second listener for SASL; who comes in by the plain one is a super user."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._secured = reserve()
+
+    @property
+    def secured(self) -> str:
+        return f"{HOST}:{self._secured.port}"
+
+    def _write_settings(self) -> None:
+        super()._write_settings()
+        users = " ".join(f'user_{name}="secret of {name}"' for name in PRINCIPALS)
+        login = f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+        client, controller = (f"{HOST}:{port.port}" for port in self._ports)
+        settings = {
+            "listeners": f"PLAINTEXT://{client},CONTROLLER://{controller},SECURED://{self.secured}",
+            "advertised.listeners": f"PLAINTEXT://{client},SECURED://{self.secured}",
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_PLAINTEXT"
+            ),
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.secured.plain.sasl.jaas.config": login,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+        with self._settings.open("a", encoding="utf-8") as file:
+            file.writelines(f"{name}={value}\n" for name, value in settings.items())
+
+
+class Secured:
+    """An application on a secured broker, and who may do what."""
+
+    def __init__(self, broker: SecuredBroker, folder: Path) -> None:
+        self.application = Application(broker.bootstrap, folder)
+        self._broker, self._folder = broker, folder
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        name, source = self.application.name, self.application.source
+        outputs = [self.application.sink, self.application.dead]
+        worker: list[Right] = [
+            (TOPIC, source, LITERAL, (READ, CONFIGS)),
+            (TOPIC, f"{name}-", PREFIX, (READ, WRITE, CONFIGS)),
+            *((TOPIC, topic, LITERAL, (WRITE, CONFIGS)) for topic in outputs),
+            (GROUP, name, LITERAL, (READ,)),
+            (TRANSACTION, f"{name}-", PREFIX, (WRITE, DESCRIBE)),
+            (GROUP, "eventveil-reader-", PREFIX, (DESCRIBE,)),
+        ]
+        creations: list[Right] = [
+            (TOPIC, f"{name}-", PREFIX, (CREATE,)),
+            *((TOPIC, topic, LITERAL, (CREATE,)) for topic in [source, *outputs]),
+            (TOPIC, self.application.sink, LITERAL, (READ,)),
+        ]
+        auditor: list[Right] = [
+            (TOPIC, f"{name}-ledger", LITERAL, (READ, CONFIGS)),
+            (TOPIC, self.application.sink, LITERAL, (READ, CONFIGS)),
+            (GROUP, "eventveil-reader-", PREFIX, (DESCRIBE,)),
+        ]
+        replayer: list[Right] = [
+            (TOPIC, source, LITERAL, (READ, CONFIGS)),
+            (GROUP, "eventveil-reader-", PREFIX, (DESCRIBE,)),
+        ]
+        #: The table of the README.
+        self.rights = {
+            "worker": worker, "creator": [*worker, *creations], "auditor": auditor, "replayer": replayer,
+        }  # fmt: skip
+        for principal, rights in self.rights.items():
+            for right in rights:
+                self.allow(principal, right)
+
+    def allow(self, principal: str, right: Right) -> None:
+        self._finish(self._admin.create_acls(self._bindings(principal, right)))
+
+    def withdraw(self, principal: str, right: Right) -> None:
+        filters = [
+            AclBindingFilter(
+                one.restype, one.name, one.resource_pattern_type, one.principal, one.host,
+                one.operation, one.permission_type,
+            )
+            for one in self._bindings(principal, right)
+        ]  # fmt: skip
+        self._finish(self._admin.delete_acls(filters))
+
+    @staticmethod
+    def _finish(futures: dict[object, object]) -> None:
+        for future in futures.values():
+            future.result(30)  # type: ignore[attr-defined]
+
+    @staticmethod
+    def _bindings(principal: str, right: Right) -> list[AclBinding]:
+        kind, name, pattern, operations = right
+        return [
+            AclBinding(kind, name, pattern, f"User:{principal}", "*", operation, AclPermissionType.ALLOW)
+            for operation in operations
+        ]
+
+    def path_for(self, principal: str) -> Path:
+        """A topology file with which this principal comes in."""
+        document = {**self.application.document}
+        document["kafka"] = {
+            "bootstrap": self._broker.secured,
+            "security": {
+                "protocol": "SASL_PLAINTEXT",
+                "mechanism": "PLAIN",
+                "username": principal,
+                "password": f"secret of {principal}",
+            },
+        }
+        path = self._folder / f"{principal}.yaml"
+        path.write_text(json.dumps(document))
+        return path
+
+    def worker(self, name: str = "worker") -> WorkerProcess:
+        log = self._folder / f"{name}.log"
+        return WorkerProcess("tests.worker.silent", self.path_for("worker"), log, "3")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    if missing := missing_tools():
+        pytest.skip("; ".join(missing))
+    one = SecuredBroker(tmp_path_factory.mktemp("secured") / "broker")
+    try:
+        one.start()
+        yield one
+    finally:
+        one.release()
+
+
+@pytest.fixture
+def secured(broker: SecuredBroker, tmp_path: Path) -> Secured:
+    return Secured(broker, tmp_path)
+
+
+@contextmanager
+def running(secured: Secured) -> Iterator[WorkerProcess]:
+    with secured.worker() as one:
+        wait_for_releases(secured.application, 4)
+        yield one
+        one.signal(signal.SIGTERM)
+        assert one.wait(12) == 0
+
+
+def test_the_rights_of_the_readme_are_enough_for_everyone(secured: Secured, tmp_path: Path) -> None:
+    application, began = secured.application, datetime.now(UTC).isoformat(timespec="seconds")
+    application.command("topics", str(secured.path_for("creator")), "--create", "--sources")
+    producer = Producer({"bootstrap.servers": application.bootstrap, "partitioner": "murmur2_random"})
+    with running(secured):
+        # The second is a dead letter.
+        for value in (json.dumps(event()).encode(), b"{"):
+            producer.produce(application.source, key=b"somebody", value=value)
+        producer.flush(30)
+        wait_for_releases(application, len(application.releases()) + 8)
+    counts = [json.loads(records[0])["counts"] for records in application.releases().values()]
+    assert sum(sum(one.values()) for one in counts) == 1
+    output = application.command("ledger", str(secured.path_for("auditor")))
+    assert "of epsilon 1" in output
+    replayed = tmp_path / "replayed.jsonl"
+    arguments = ["--input", f"topic:{application.source}", "--output", str(replayed), "--from", began]
+    application.command("replay", str(secured.path_for("replayer")), *arguments, "--to", "last")
+    assert replayed.stat().st_size > 0
+
+
+def event() -> dict[str, object]:
+    return {"user": "somebody", "place": "north", "time": time.time_ns() // 1_000_000}
+
+
+def test_without_one_of_its_rights_the_worker_says_so_and_stops(
+    broker: SecuredBroker, tmp_path: Path
+) -> None:
+    """All of them at once, each in an application of its own."""
+    with ExitStack() as stack:
+        refused = []
+        for number in range(7):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            secured = Secured(broker, folder)
+            right = secured.rights["worker"][number]
+            if right[1] == secured.application.dead:
+                # Used for dead letters only.
+                continue
+            secured.application.create()
+            secured.withdraw("worker", right)
+            refused.append((right, secured, stack.enter_context(secured.worker())))
+        for right, secured, one in refused:
+            assert one.wait(90) == 1, right
+            assert "authorization failed" in said(one) or "authorizationfailed" in said(one), right
+            assert not secured.application.releases()
+
+
+def said(one: WorkerProcess) -> str:
+    return one.log.read_text().lower().replace("_", " ")
+
+
+def test_a_group_right_withdrawn_while_the_worker_runs_stops_it(secured: Secured) -> None:
+    secured.application.create()
+    group = next(one for one in secured.rights["worker"] if one[:2] == (GROUP, secured.application.name))
+    with secured.worker() as one:
+        wait_for_releases(secured.application, 4)
+        secured.withdraw("worker", group)
+        assert one.wait(60) == 1
+    assert "groupauthorizationfailed" in said(one)
