@@ -123,10 +123,13 @@ class Cluster:
         return self._offsets({place: OffsetSpec.latest() for place in places})
 
     def offsets_at(self, places: Iterable[tuple[str, int]], time: int) -> dict[tuple[str, int], int]:
-        """The first offset whose record has a timestamp of at least ``time``; the end if there is none."""
+        """The first offset whose record has a timestamp of at least ``time``; the end if there is none.
+
+        ``time`` may lie before 1970, where no record does and negative numbers mean something else to Kafka.
+        """
         places = list(places)
         ends = self.end_offsets(places)
-        found = self._offsets({place: OffsetSpec.for_timestamp(time) for place in places})
+        found = self._offsets({place: OffsetSpec.for_timestamp(max(0, time)) for place in places})
         return {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
 
     def _offsets(self, wanted: dict[tuple[str, int], OffsetSpec]) -> dict[tuple[str, int], int]:

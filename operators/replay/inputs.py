@@ -144,7 +144,7 @@ class TopicInput(Input):
         places = [(self._name, partition) for partition in partitions]
         ends = committed_ends(self._kafka, self._name, partitions)
         log_starts = cluster.first_offsets(places)
-        found = cluster.offsets_at(places, max(0, earliest))
+        found = cluster.offsets_at(places, earliest)
         starts = {partition: min(found[self._name, partition], ends[partition]) for partition in partitions}
         for partition, start in starts.items():
             if 0 < start == log_starts[self._name, partition]:

@@ -34,6 +34,15 @@ def test_without_sources_nothing_is_created_and_the_source_is_named(application:
     assert "created" not in output
 
 
+def test_a_stream_may_look_back_to_before_1970(application: Application) -> None:
+    application.max_ahead = 100 * 365 * 86_400_000
+    timeline = application.document["streams"]["places"]["timeline"]
+    timeline["max_ahead"] = f"{application.max_ahead}ms"
+    application.write()
+    application.create()
+    assert {record["resume"] for record in genesis(application)} == {0}
+
+
 def test_every_changelog_partition_gets_one_genesis_record_of_the_same_instance(
     application: Application,
 ) -> None:
