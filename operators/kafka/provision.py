@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import orjson
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
-from operators.errors import StateRefused
+from operators.errors import EventveilError, StateRefused
 from operators.genesis import Genesis
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import write_once
@@ -48,16 +49,24 @@ def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
 
 
 def create_topics(topology: Topology, cluster: Cluster, plans: list[TopicPlan]) -> None:
-    """Create topics with the replication of the topology."""
-    cluster.create(
-        NewTopic(
-            plan.name,
-            num_partitions=plan.partitions,
-            replication_factor=topology.topics.replication,
-            config=plan.settings,
+    """Create topics with the replication of the topology. Raises EventveilError if brokers are too few."""
+    try:
+        cluster.create(
+            NewTopic(
+                plan.name,
+                num_partitions=plan.partitions,
+                replication_factor=topology.topics.replication,
+                config=plan.settings,
+            )
+            for plan in plans
         )
-        for plan in plans
-    )
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR:
+            raise
+        raise EventveilError(
+            f"topics.replication is {topology.topics.replication}, more than there are brokers; add brokers, "
+            "or lower it and topics.min_insync (a spend that only one broker knows can be lost)"
+        ) from None
 
 
 def write_genesis(topology: Topology, cluster: Cluster, now: int) -> list[Genesis]:

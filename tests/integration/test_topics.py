@@ -34,6 +34,16 @@ def test_without_sources_nothing_is_created_and_the_source_is_named(application:
     assert "created" not in output
 
 
+def test_more_copies_than_brokers_is_told_with_the_setting(application: Application) -> None:
+    application.document["topics"]["replication"] = 99
+    application.write()
+    output = application.failing_command("topics", str(application.path), "--create", "--sources")
+    assert output == (
+        "eventveil topics: topics.replication is 99, more than there are brokers; add brokers, or "
+        "lower it and topics.min_insync (a spend that only one broker knows can be lost)\n"
+    )
+
+
 def test_a_stream_may_look_back_to_before_1970(application: Application) -> None:
     application.max_ahead = 100 * 365 * 86_400_000
     timeline = application.document["streams"]["places"]["timeline"]
