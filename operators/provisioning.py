@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from operators.mechanisms.base import RELEASE_LIMIT
-from operators.records import MAX_MESSAGE_BYTES
+import orjson
+
+from operators.mechanisms import base
+from operators.records import BATCH_BYTES, MAX_MESSAGE_BYTES
 from operators.topology.model import Stream, Topology
 
 _HOUR, _DAY = 3_600_000, 86_400_000
@@ -235,9 +237,28 @@ def _dead_letter(topology: Topology, name: str) -> TopicPlan:
 
 def largest_release(stream: Stream) -> int:
     """An upper bound of the bytes of a record batch with one release of a stream."""
-    digits = len(str(-RELEASE_LIMIT)) + 1
+    digits = len(str(-base.RELEASE_LIMIT)) + 1
     names = 0
     if stream.sink.counts == "object":
         # A character takes at most 6 bytes in JSON; quotes and a colon come with each name.
         names = sum(6 * len(label) + 3 for label in stream.counts.labels)
     return max(1_048_588, names + digits * len(stream.counts.labels) + 4096)
+
+
+#: The most that the spends of one timestamp take in the state: [1,1048576,<13 digits>], and a comma.
+WINDOW_STATE_BYTES = 26
+
+
+def largest_state(stream: Stream) -> int:
+    """An upper bound of the bytes of a stream's record in the ledger changelog, its largest by far.
+
+    It holds the spends of a window, the last release, and what is decided but not published: a batch that is
+    not full, and one release more, as JSON inside of JSON, which doubles a character at most.
+    """
+    digits = len(str(-base.RELEASE_LIMIT)) + 1
+    columns = len(stream.counts.labels)
+    names = 0
+    if stream.sink.counts == "object":
+        names = len(orjson.dumps(orjson.dumps(stream.counts.labels).decode())) + columns
+    spends = WINDOW_STATE_BYTES * stream.mechanism.window
+    return spends + 2 * digits * columns + names + 2 * BATCH_BYTES + 8192

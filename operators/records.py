@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 #: The largest record that Eventveil writes or reads: budget state and releases of 100,000 named columns fit.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+#: A transaction carries at most about this many bytes of releases.
+BATCH_BYTES = 2_000_000
 #: The append time of a record whose topic does not stamp records with LogAppendTime.
 NO_APPEND_TIME = -1
 

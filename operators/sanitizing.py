@@ -16,12 +16,9 @@ import orjson
 from operators.counting import STATE_VERSION, Partial, read_state, unreadable
 from operators.mechanisms.base import Mechanism
 from operators.merging import Merger
-from operators.records import Chunk, Outgoing
+from operators.records import BATCH_BYTES, Chunk, Outgoing
 from operators.release import ledger_entry, release_record
 from operators.topology.model import Stream
-
-#: A transaction carries at most about this many bytes of releases.
-_BATCH_BYTES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +146,9 @@ class PartitionSanitizer:
         """
         size = 0
         for sanitizer in self.sanitizers.values():
-            while sanitizer.merger.complete() and size < _BATCH_BYTES:
+            while sanitizer.merger.complete() and size < BATCH_BYTES:
                 sanitizer.decide()
-                size += len(sanitizer.state.pending[-1])
+                size += len(sanitizer.state.pending[-1].encode())
         for _, sanitizer in self._pending():
             sanitizer.resume_from(self.position)
         return [self._state(name, sanitizer.state) for name, sanitizer in self._pending()]

@@ -90,12 +90,19 @@ def _check_timeline(timeline: Section, mechanism: Section | None, problems: Prob
             f"{timeline.name('start')}: lies before the origin, expected the origin or later",
         )
     window = mechanism.get("window") if mechanism is not None else None
-    if None not in (origin, interval, window) and origin + interval * window > END_OF_TIME:
-        assert mechanism is not None
+    if mechanism is None or origin is None or interval is None or window is None:
+        return
+    if origin + interval * window > END_OF_TIME:
         problems.add(
             mechanism.at("window"),
             f"{mechanism.name('window')}: the first window of {window} timestamps of"
             f" {duration_text(interval)} ends after the year 9999, expected a smaller window or interval",
+        )
+    elif start is not None and start + interval * (window + 1) > END_OF_TIME:
+        problems.add(
+            timeline.at("start"),
+            f"{timeline.name('start')}: the first window of {window} timestamps of {duration_text(interval)}"
+            " ends after the year 9999, expected an earlier start",
         )
 
 

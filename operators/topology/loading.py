@@ -10,6 +10,7 @@ from operators.topology.checks import check
 from operators.topology.document import SIZE_LIMIT, compose
 from operators.topology.interpolation import expand
 from operators.topology.layout import layout
+from operators.topology.limits import check_limits
 from operators.topology.model import Topology
 from operators.topology.problems import START, Problems
 from operators.topology.shapes import Default, Reading, Section
@@ -42,7 +43,10 @@ def load_with_defaults(path: str, environ: Mapping[str, str]) -> tuple[Topology,
         check(file, problems)
     problems.raise_if_any()
     assert isinstance(file, Section)
-    return build(file, path, directory), tuple(sorted(reading.defaults))
+    topology = build(file, path, directory)
+    check_limits(topology, file, problems)
+    problems.raise_if_any()
+    return topology, tuple(sorted(reading.defaults))
 
 
 def _read(path: str, problems: Problems) -> bytes | None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from operators.mechanisms.base import RELEASE_LIMIT, Release
-from operators.provisioning import Setting, TopicPlan, largest_release, plan_topics
-from operators.records import MAX_MESSAGE_BYTES
+from operators.provisioning import Setting, TopicPlan, largest_release, largest_state, plan_topics
+from operators.records import BATCH_BYTES, MAX_MESSAGE_BYTES
 from operators.release import release_record
+from operators.sanitizing import ReleaseState
 from operators.topology.model import Stream, Topology
 from tests.unit.support import stream, topology
 
@@ -211,3 +215,45 @@ def test_a_hundred_thousand_columns_fit() -> None:
             setting.name: int(setting.value) for setting in plans(topology(one))["visits.sanitized"].required
         }
         assert sink["max.message.bytes"] == largest_release(one)
+
+
+# How large a state can be
+
+
+def worst_state(one: Stream) -> bytes:
+    """Different spends at every timestamp, the widest release, and a batch that is almost full of others."""
+    units = 2 * one.mechanism.window * 2**20
+    state = {
+        "settings": {"kind": "budget-distribution", "epsilon": "1/1000000", "window": one.mechanism.window},
+        "timestamp": 2**62,
+        "last": [-RELEASE_LIMIT] * len(one.counts.labels),
+        "ledger": {"units": units, "runs": [[1, 2**20, units // 2]] * one.mechanism.window},
+    }
+    record = worst_release(one)
+    pending = [record.decode()] * ((BATCH_BYTES - 1) // len(record) + 1)
+    snapshot = orjson.dumps(state).decode()
+    return ReleaseState("0" * 32, 2**62, 2**62, 2**62, snapshot, tuple(pending)).encode()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(HUGE_NAMES) | st.characters(codec="utf-8"),
+    st.integers(1, 990),
+    st.integers(1, 400),
+    st.integers(1, 2000),
+    st.sampled_from(["object", "array"]),
+)
+def test_no_state_is_larger_than_was_checked(
+    character: str, length: int, columns: int, window: int, form: str
+) -> None:
+    labels = tuple(f"{character * length}{number}" for number in range(columns))
+    one = stream("s" * 100, form=form, labels=labels)
+    one = replace(one, mechanism=replace(one.mechanism, window=window))
+    assert len(worst_state(one)) <= largest_state(one)
+
+
+@pytest.mark.parametrize(("window", "columns"), [(1_000_000, 1), (1, 300_000)])
+def test_the_bound_on_a_state_is_not_far_from_it(window: int, columns: int) -> None:
+    one = stream(labels=tuple(map(str, range(columns))))
+    one = replace(one, mechanism=replace(one.mechanism, window=window))
+    assert len(worst_state(one)) <= largest_state(one) < len(worst_state(one)) + 3 * BATCH_BYTES

@@ -114,6 +114,7 @@ IN_BASE = [
     ("authority without SSL", "9092\n", "9092\n  security: {ca: p}\n", "5:18", "kafka.security.ca has no effect with protocol PLAINTEXT; use SSL"),
     ("certificate without key", "9092\n", "9092\n  security: {protocol: SSL, certificate: c}\n", "5:42", "kafka.security.certificate stands without key"),
     ("secret file missing", "9092\n", "9092\n  security: {protocol: SSL, ca: '${file:/nowhere}'}\n", "5:33", "secret file /nowhere cannot be read (No such file or directory)"),
+    ("start beyond the year 9999", "00:00:00Z", "00:00:00Z\n      start: 9999-12-31T00:00:00Z", "16:14", "the first window of 120 timestamps of 1h ends after the year 9999, expected an earlier start"),
     ("windows beyond the year 9999", "interval: 1h", "interval: 36500d", "21:15", "the first window of 120 timestamps of 36500d ends after the year 9999"),
 ]  # fmt: skip
 IN_SECOND = [

@@ -57,6 +57,7 @@ BEYOND_A_SCHEMA = {
     "authority without SSL",
     "certificate without key",
     "secret file missing",
+    "start beyond the year 9999",
     "windows beyond the year 9999",
     "epsilon NaN",
     "bootstrap with an impossible port",
