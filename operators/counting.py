@@ -195,7 +195,8 @@ class StreamCounter:
         if owner != self._state.partition:
             return Rejection(
                 Reason.WRONG_PARTITION,
-                f"{self.stream.source.partitioner} of the user field gives partition {owner}",
+                f"{self.stream.source.partitioner} of the user field gives partition {owner}; "
+                "producers must key by the user, with the partitioner of the topology",
             )
         return self._place(event, append_time)
 

@@ -100,9 +100,15 @@ def replay(
         _announce(running, given, paths, start=start, seeded=seed is not None)
         _write(running, given, paths)
     except (EventveilError, KafkaException, OSError) as error:
-        click.echo(f"eventveil replay: {error}", err=True)
+        click.echo(f"eventveil replay: {_told(error)}", err=True)
         sys.exit(EXIT_FAILED)
     _conclude(running, given, data_decided=end is None, show_drops=show_drops)
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename} cannot be opened ({error.strerror}); check the path and its rights"
+    return str(error)
 
 
 def _check_paths(paths: Paths, source: str, force: bool) -> None:
