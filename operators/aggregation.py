@@ -6,6 +6,7 @@ the end offset, and answers with the records of a transaction.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -25,12 +26,15 @@ _LARGEST_LETTER = 8_000_000
 class Batch:
     """What one fenced transaction of a source partition carries.
 
-    ``states`` are the states after it, by stream name. More may be due than one batch holds.
+    ``states`` are the states after it, by stream name. ``outcomes`` is what became of the records whose
+    verdicts become final with it: over all batches that are committed, each record is in there once, whoever
+    has to read it again. More may be due than one batch holds.
     """
 
     partials: tuple[Partial, ...]
     dead_letters: tuple[Outgoing, ...]
     states: Mapping[str, CounterState]
+    outcomes: Mapping[str, Counter[str]]
 
 
 class PartitionAggregator:
@@ -126,7 +130,8 @@ class PartitionAggregator:
         for name in names:
             self._dead_letters[name] = []
         states = {name: self.counters[name].state_at(self.position) for name in sorted(names)}
-        return Batch(tuple(partials), letters, states)
+        outcomes = {name: self.counters[name].new_outcomes() for name in sorted(names)}
+        return Batch(tuple(partials), letters, states, outcomes)
 
     def committed(self, batch: Batch) -> None:
         """Take note that the batch is durable."""

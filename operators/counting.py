@@ -25,6 +25,8 @@ from operators.records import NO_APPEND_TIME
 from operators.topology.model import Stream
 
 STATE_VERSION = 1
+#: What can become of a record: it counts, is left out by a declared rule, or is a dead letter.
+OUTCOMES = ("counted", "bounded", "ignored", *(reason.value for reason in Reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ class StreamCounter:
         self.next = state.next
         #: What became of the records judged by this object: "counted", "bounded", "ignored" or a Reason.
         self.outcomes: Counter[str] = Counter()
+        self._told: Counter[str] = Counter()
         self._state = state
         self._partitions = partitions
         self._partition_of = PARTITIONERS[stream.source.partitioner]
@@ -235,6 +238,11 @@ class StreamCounter:
         opened.counts[event.column] += 1
         return "counted"
 
+    def new_outcomes(self) -> Counter[str]:
+        """What ``outcomes`` has gained since the last call."""
+        gained, self._told = self.outcomes - self._told, self.outcomes.copy()
+        return gained
+
     def close(self) -> Partial:
         """Close the next timestamp and return its partial count, an empty one included."""
         timestamp, self.next = self.next, self.next + 1
@@ -272,7 +280,8 @@ class StreamCounter:
     @property
     def contributions(self) -> int:
         """The number of (user, open timestamp) pairs held in memory."""
-        return sum(len(opened.contributions) for opened in self._open.values())
+        # A list, at once: whoever observes the worker may ask while another thread counts.
+        return sum(len(opened.contributions) for opened in list(self._open.values()))
 
 
 @dataclass(frozen=True, slots=True)

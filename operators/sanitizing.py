@@ -79,6 +79,9 @@ class StreamSanitizer:
                 mechanism.restore(state.mechanism.encode())
             except ValueError as error:
                 raise unreadable(f"budget state of stream {stream.name}", str(error)) from None
+        #: The part of epsilon, 0 to 1, that the window of the last published release has spent. What is only
+        #: decided is not in it: its transaction may be aborted and its noise drawn again.
+        self.spent = self._spent()
 
     def decide(self) -> None:
         """Release the next timestamp, which must be complete: from now on it is pending."""
@@ -101,6 +104,10 @@ class StreamSanitizer:
     def published(self) -> None:
         """Take note that the pending releases are durable in the sink."""
         self.state = replace(self.state, pending=())
+        self.spent = self._spent()
+
+    def _spent(self) -> float:
+        return self._mechanism.window_spent / self._mechanism.units
 
 
 @dataclass(frozen=True, slots=True)

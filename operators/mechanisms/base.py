@@ -86,6 +86,11 @@ class Mechanism(ABC):
         further step until it is restored from a snapshot.
         """
 
+    @property
+    @abstractmethod
+    def window_spent(self) -> int:
+        """Units spent in the window that ends at the last timestamp; 0 before the first."""
+
     @abstractmethod
     def snapshot(self) -> bytes:
         """The whole state (released and spent only, never true counts) as JSON bytes."""

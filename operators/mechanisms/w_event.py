@@ -83,6 +83,11 @@ class WEventMechanism(Mechanism):
         self._usable = True
         return Release(self._last, units > 0, spend.test, spend.publish, self._ledger.window_spent)
 
+    @property
+    def window_spent(self) -> int:
+        """See ``Mechanism.window_spent``."""
+        return self._ledger.window_spent
+
     def snapshot(self) -> bytes:
         """See ``Mechanism.snapshot``."""
         if not self._usable:

@@ -410,6 +410,7 @@ class Cluster:
         }
         self.partials: list[Partial] = []
         self.letters: list[Outgoing] = []
+        self.outcomes = {one.name: Counter[str]() for one in streams}
         self.now, self.end = 990, 0
         self.crashes = self.amid_re_reading = 0
         self.take_over()
@@ -457,6 +458,8 @@ class Cluster:
         self.amid_re_reading += any(self.worker.position < self.states[name].judged for name in batch.states)
         self.partials += batch.partials
         self.letters += batch.dead_letters
+        for name, outcomes in batch.outcomes.items():
+            self.outcomes[name] += outcomes
         for name, state in batch.states.items():
             assert state.next >= self.states[name].next
             assert state.judged >= self.states[name].judged
@@ -583,6 +586,7 @@ def check_committed(cluster: Cluster) -> Counter[str]:
         assert len(letters) == len(set(letters)), "a dead letter was committed twice"
         assert dict(letters) == {at: why for at, why in expected.outcomes.items() if why not in kept}
         silent = Counter(expected.outcomes.values())
+        assert cluster.outcomes[one.name] == silent, "a metric is not exact"
         counted = sum(sum(of.values()) for of in counts.values())
         assert counted + silent["bounded"] + silent["ignored"] + len(letters) == len(cluster.lines)
         seen += silent

@@ -107,6 +107,21 @@ def test_transaction_b_publishes_the_very_bytes_of_a_with_their_ledger_entry() -
     assert state_of([after]) == replace(state, pending=())
 
 
+def test_what_is_told_of_the_budget_is_what_is_published_and_not_what_is_only_decided() -> None:
+    one = worker(streams=[stream(kind="uniform", window=4)])
+    told = []
+    for timestamp in range(1, 7):
+        feed(one, complete(timestamp), start=2 * (timestamp - 1))
+        decided = state_of(one.decide())
+        told.append(one.sanitizers["visits"].spent)
+        one.publish()
+        one.published()
+    told.append(one.sanitizers["visits"].spent)
+    assert told == [0, 0.25, 0.5, 0.75, 1, 1, 1]
+    after = worker({"visits": replace(decided, pending=())}, streams=[stream(kind="uniform", window=4)])
+    assert after.sanitizers["visits"].spent == 1
+
+
 def test_publishing_can_be_repeated_until_it_is_durable_and_then_nothing_is_left() -> None:
     one = worker()
     feed(one, complete(1))
