@@ -47,7 +47,7 @@ class Worker:
         """Start it."""
         with self._log.open("wb") as log, deferred():
             self._process = subprocess.Popen(
-                [COMMAND, "run", str(self._topology)],
+                [COMMAND, "run", "--metrics", "off", str(self._topology)],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -8,6 +8,7 @@ from operators import __version__
 from operators.cli.check import check
 from operators.cli.ledger import ledger
 from operators.cli.mechanisms import mechanisms
+from operators.cli.metrics import metrics
 from operators.cli.replay import replay
 from operators.cli.run import run
 from operators.cli.schema import schema
@@ -23,5 +24,5 @@ def main() -> None:
     """
 
 
-for command in (check, ledger, mechanisms, replay, run, schema, topics):
+for command in (check, ledger, mechanisms, metrics, replay, run, schema, topics):
     main.add_command(command)

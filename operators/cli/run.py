@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import resource
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import click
 from confluent_kafka import KafkaException
@@ -20,6 +22,7 @@ from operators.kafka.cluster import Cluster
 from operators.kafka.provision import inspect_topics
 from operators.topology.model import Topology
 from operators.worker.app import Worker
+from operators.worker.endpoint import Endpoint
 
 log = logging.getLogger("operators")
 
@@ -27,15 +30,54 @@ log = logging.getLogger("operators")
 _LAST_RESORT_SECONDS = 9.5
 
 
+#: Metrics for Prometheus, on this machine only.
+_METRICS = "127.0.0.1:9464"
+
+
+class Address(click.ParamType):
+    """HOST:PORT, or "off", which is None."""
+
+    name = "address"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """How the help shows it."""
+        return "HOST:PORT|off"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int] | None:
+        """Fails, which is wrong usage, for anything else; an IPv6 address stands in brackets."""
+        if value == "off":
+            return None
+        match = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\]\s]+):([0-9]{1,5})", str(value), re.ASCII)
+        if match is None or int(match[2]) > 65_535:
+            self.fail(f"{value!r} should be HOST:PORT, such as {_METRICS}, or off", param, ctx)
+        return match[1].strip("[]"), int(match[2])
+
+
 @click.command()
 @click.argument("topology")
 @click.option(
+    "--metrics",
+    type=Address(),
+    default=_METRICS,
+    show_default=True,
+    help="Where to serve /metrics, /health/live and /health/ready; port 0 takes a free one.",
+)
+@click.option(
+    "--raw-metrics",
+    is_flag=True,
+    help="Add the metrics that reveal exact counts of events: whoever can read them sees raw data.",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True
 )
-def run(topology: str, log_level: str) -> None:
+def run(topology: str, metrics: tuple[str, int] | None, raw_metrics: bool, log_level: str) -> None:
     """Run the worker of TOPOLOGY until SIGTERM or SIGINT."""
+    if raw_metrics and metrics is None:
+        raise click.UsageError("--raw-metrics needs --metrics HOST:PORT")
     configure_logging(log_level)
-    run_worker(load_or_exit(topology), Worker)
+    run_worker(load_or_exit(topology), Worker, metrics, raw_metrics)
 
 
 def configure_logging(level: str) -> None:
@@ -46,11 +88,23 @@ def configure_logging(level: str) -> None:
     logging.getLogger("operators").setLevel(level.upper())
 
 
-def run_worker(topology: Topology, make: Callable[[Topology], Worker]) -> None:
-    """Check the topics, run a worker, end the process: 0 after a graceful stop, 1 after a failure."""
+def run_worker(
+    topology: Topology,
+    make: Callable[[Topology], Worker],
+    metrics: tuple[str, int] | None = None,
+    raw_metrics: bool = False,
+) -> None:
+    """Check the topics, run a worker, end the process: 0 after a graceful stop, 1 after a failure.
+
+    ``metrics`` is the host and port to serve metrics and health on, None not to.
+    """
     _raise_file_limit()
     try:
-        failure = check_surroundings(topology) or asyncio.run(_work(topology, make))
+        # First of all: who asks for the health of a worker that waits for its brokers gets an answer.
+        endpoint = None if metrics is None else Endpoint(*metrics, raw_metrics)
+        if endpoint is not None:
+            log.info("metrics and health on %s%s", endpoint.url, ", raw counts included" * raw_metrics)
+        failure = check_surroundings(topology) or asyncio.run(_work(topology, make, endpoint))
     except (KafkaException, EventveilError) as error:
         failure = error
     if failure is not None:
@@ -76,8 +130,12 @@ def check_surroundings(topology: Topology) -> BaseException | None:
     return None
 
 
-async def _work(topology: Topology, make: Callable[[Topology], Worker]) -> BaseException | None:
+async def _work(
+    topology: Topology, make: Callable[[Topology], Worker], endpoint: Endpoint | None
+) -> BaseException | None:
     worker = make(topology)
+    if endpoint is not None:
+        endpoint.watch(worker.observation)
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

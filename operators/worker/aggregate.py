@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from operators.aggregation import Batch, PartitionAggregator
 from operators.errors import StateRefused
@@ -11,6 +11,7 @@ from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import FencedTable
 from operators.records import Chunk, Outgoing
 from operators.streams import StreamPlan
+from operators.worker.observation import Observation, StreamView
 from operators.worker.owner import Blocking, Owner
 
 
@@ -26,6 +27,7 @@ class AggregateOwner(Owner):
         partials: str,
         cluster: Cluster,
         clock: Callable[[], int],
+        observation: Observation,
     ) -> None:
         super().__init__(table, blocking)
         self._plans = list(plans)
@@ -33,6 +35,7 @@ class AggregateOwner(Owner):
         self._partials = partials
         self._cluster = cluster
         self._clock = clock
+        self._observation = observation
         self._aggregator: PartitionAggregator
 
     def take_over(self) -> int:
@@ -60,6 +63,13 @@ class AggregateOwner(Owner):
         """The first offset that a successor needs."""
         return self._aggregator.resume
 
+    def streams(self) -> Mapping[str, StreamView]:
+        """See ``Owner.streams``."""
+        return {
+            name: StreamView(counter.next, open_contributions=counter.contributions)
+            for name, counter in self._aggregator.counters.items()
+        }
+
     def observe(self, chunk: Chunk) -> None:
         """See ``Owner.observe``."""
         self._aggregator.observe(chunk)
@@ -86,6 +96,7 @@ class AggregateOwner(Owner):
         self.check_open()
         await self._blocking(self.table.transact, name, self._records(batch))
         self._aggregator.committed(batch)
+        self._observation.judged(batch.outcomes)
 
     def _records(self, batch: Batch) -> list[Outgoing]:
         partition = {plan.name: plan.partials_partition for plan in self._plans}

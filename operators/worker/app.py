@@ -30,6 +30,7 @@ from operators.worker.aggregate import AggregateOwner
 from operators.worker.assignment import Assignment
 from operators.worker.chunks import ChunkConsumer, ChunkSchema, ChunkTransport
 from operators.worker.compatibility import check_private_members
+from operators.worker.observation import Observation, PartitionView
 from operators.worker.owner import Owner
 from operators.worker.sanitize import SanitizeOwner
 
@@ -39,6 +40,7 @@ _THREADS = 32
 _TICK_SECONDS = 0.1
 _PROGRESS_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
+_LOOK_SECONDS = 0.5
 _STOP_SECONDS = 8.0
 
 
@@ -64,6 +66,7 @@ class Worker:
         session_timeout: float = 10.0,
     ) -> None:
         check_private_members()
+        self.observation = Observation(topology)
         self.kafka = topology.kafka
         self.group = topology.name
         self.session_timeout = session_timeout
@@ -83,6 +86,7 @@ class Worker:
             partial(self._in_thread, self._take_over_threads),
             self.failed,
             patience=2 * session_timeout,
+            observation=self.observation,
         )
         self._app = self._make_app()
 
@@ -134,7 +138,7 @@ class Worker:
             plans = [plan for plan in self._plans if plan.partials_partition == tp.partition]
             return SanitizeOwner(
                 table, self._blocking, plans, topology.partials, topology.ledger,
-                topology.kafka, self._cluster, self._noise,
+                topology.kafka, self._cluster, self._noise, self.observation,
             )  # fmt: skip
         changelog_partition = self._first_partition[tp.topic] + tp.partition
         table = self._table("aggregate", topology.counting_changelog, changelog_partition)
@@ -147,6 +151,7 @@ class Worker:
             topology.partials,
             self._cluster,
             self._clock,
+            self.observation,
         )
 
     def _table(self, role: str, topic: str, partition: int) -> FencedTable:
@@ -164,6 +169,8 @@ class Worker:
     def _handle(self, chunk: Chunk) -> None:
         # An exception in an agent would make Faust acknowledge the chunk and go on.
         try:
+            if chunk.topic != self._topology.partials:
+                self.observation.fetched[chunk.topic] += len(chunk.offsets)
             self._assignment.handle(chunk)
         except Exception as error:
             self.failed(error)
@@ -179,6 +186,7 @@ class Worker:
         """See ``operators.worker.chunks.Delivery``."""
         mine = {tp for tp in partitions if self._has_streams(tp)}
         log.info("assigned %d partitions", len(mine))
+        self.observation.assigned = frozenset(mine)
         self._assignment.assign(mine)
 
     def _has_streams(self, tp: TP) -> bool:
@@ -188,6 +196,7 @@ class Worker:
 
     def revoked(self) -> None:
         """See ``operators.worker.chunks.Delivery``."""
+        self.observation.assigned = None
         self._assignment.revoke()
 
     def wanted(self) -> Mapping[TP, int]:
@@ -214,7 +223,13 @@ class Worker:
     async def run(self) -> BaseException | None:
         """Work until ``stop`` or a failure, which is returned."""
         duties = [
-            asyncio.create_task(duty) for duty in (self._run_app(), self._keep_time(), self._watch_consumer())
+            asyncio.create_task(duty)
+            for duty in (
+                self._run_app(),
+                self._keep_time(),
+                self._watch_consumer(),
+                self._keep_observing(),
+            )
         ]
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait([stopped, *duties], return_when=asyncio.FIRST_COMPLETED)
@@ -222,7 +237,7 @@ class Worker:
             if duty.done():
                 self.failed(duty.exception() or RuntimeError("the worker has neglected a duty"))
             duty.cancel()
-        self._assignment.revoke()
+        self.revoked()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._app.stop(), timeout=_STOP_SECONDS)
         return self._failure
@@ -233,6 +248,17 @@ class Worker:
         while not self._app.crashed:
             await asyncio.sleep(_WATCH_SECONDS)
         raise self._app.crash_reason or RuntimeError("the Faust app crashed")
+
+    async def _keep_observing(self) -> None:
+        while True:
+            partitions = {
+                tp: PartitionView(
+                    owner.position, self._consumer.thread.end_of(tp), owner.busy, owner.streams()
+                )
+                for tp, owner in self._assignment.owners.items()
+            }
+            self.observation.look(partitions, time.monotonic(), self._clock())
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _keep_time(self) -> None:
         progress_due = 0.0

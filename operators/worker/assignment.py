@@ -22,6 +22,7 @@ from operators.errors import EventveilError
 from operators.kafka.cluster import is_denied
 from operators.kafka.fenced import OwnerClosed, TransactionFailed
 from operators.records import Chunk
+from operators.worker.observation import Observation
 from operators.worker.owner import Blocking, Owner
 
 log = logging.getLogger(__name__)
@@ -44,8 +45,8 @@ class Assignment:
 
     ``make`` creates the owner of a partition, ``go_to`` moves the consumer (False: no longer assigned),
     ``taking_over`` runs a take-over in a thread, and ``failed`` is told of an error after which the worker
-    must stop. ``patience`` is how long, in seconds, a
-    fenced owner waits for the rebalance that explains it.
+    must stop. ``patience`` is how long, in seconds, a fenced owner waits for the rebalance that explains it.
+    ``observation`` notes what becomes of owners.
     """
 
     def __init__(
@@ -55,12 +56,14 @@ class Assignment:
         taking_over: Blocking,
         failed: Callable[[BaseException], None],
         patience: float,
+        observation: Observation,
     ) -> None:
         self._make = make
         self._go_to = go_to
         self._taking_over = taking_over
         self._failed = failed
         self._patience = patience
+        self._observation = observation
         self._supervisors: dict[TP, asyncio.Task[None]] = {}
         self._ready: dict[TP, Owner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -144,7 +147,9 @@ class Assignment:
                 log.warning("gives up %s: %s", _name(tp), error)
                 if time.monotonic() - began > _HEALTHY_SECONDS:
                     pause, fenced = _FIRST_PAUSE, 0
-                if isinstance(error, TransactionFailed) and error.fenced:
+                shut_out = isinstance(error, TransactionFailed) and error.fenced
+                self._observation.gave_up(tp, error, shut_out)
+                if shut_out:
                     fenced += 1
                     await asyncio.sleep(self._patience)
                 if fenced == _FENCED_LIMIT:
@@ -165,6 +170,7 @@ class Assignment:
                 # The rebalance that explains it cancels this task; if none comes, nobody else will own it.
                 raise _NotAssigned(tp)
             self._ready[tp] = owner
+            self._observation.taken_over(tp)
             log.info("%s owns %s from offset %d", owner.table.owner, _name(tp), resume)
             await owner.ended
         finally:

@@ -156,6 +156,13 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         consumer.seek(aiokafka.TopicPartition(*partition), offset)
         return _position(consumer, partition) == offset
 
+    def end_of(self, partition: TP) -> int | None:
+        """The last stable offset that a fetch has reported, None if none has; from any thread."""
+        consumer = self._consumer
+        state = None if consumer is None else _state(consumer, partition)
+        end: int | None = None if state is None else state.lso
+        return end
+
     async def commit_progress(self, offsets: Mapping[TP, int]) -> None:
         """Commit offsets to the group, for the eyes of lag tools; a failure means nothing."""
         try:
@@ -172,14 +179,17 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
 
 def _position(consumer: aiokafka.AIOKafkaConsumer, partition: TP) -> int | None:
     """The next offset to be delivered; None while the partition is not assigned or has no position yet."""
+    state = _state(consumer, partition)
+    position: int | None = state.position if state is not None and state.has_valid_position else None
+    return position
+
+
+def _state(consumer: aiokafka.AIOKafkaConsumer, partition: TP) -> Any:
+    """What aiokafka knows of a partition; None while it is not assigned."""
     subscription = consumer._subscription.subscription
     assignment = subscription and subscription.assignment
     key = aiokafka.TopicPartition(*partition)
-    if not assignment or key not in assignment.tps:
-        return None
-    state = assignment.state_value(key)
-    position: int | None = state.position if state.has_valid_position else None
-    return position
+    return assignment.state_value(key) if assignment and key in assignment.tps else None
 
 
 def _as_chunk(partition: TP, token: int, start: int, records: Any, after: int) -> Chunk:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import Any, TypeVar
 
 from operators.kafka.fenced import FencedTable, OwnerClosed
 from operators.records import Chunk
+from operators.worker.observation import StreamView
 
 T = TypeVar("T")
 #: Runs a blocking call in a thread.
@@ -46,6 +47,10 @@ class Owner(ABC):
     @abstractmethod
     def position(self) -> int:
         """The offset of the next record to be observed."""
+
+    @abstractmethod
+    def streams(self) -> Mapping[str, StreamView]:
+        """What can be seen of each stream now, while another thread may be at work. Does not block."""
 
     @abstractmethod
     def observe(self, chunk: Chunk) -> None:

@@ -14,11 +14,12 @@ from operators.kafka.fenced import FencedTable
 from operators.kafka.reading import offset_of, read_backwards, settled_end
 from operators.mechanisms import build
 from operators.privacy.noise import NoiseSource
-from operators.records import Chunk
+from operators.records import Chunk, Outgoing
 from operators.sanitizing import PartitionSanitizer, StreamSanitizer, Topics
 from operators.streams import StreamPlan
 from operators.topology.model import Kafka
 from operators.worker.aggregate import check_resume
+from operators.worker.observation import Observation, StreamView
 from operators.worker.owner import Blocking, Owner
 
 
@@ -35,6 +36,7 @@ class SanitizeOwner(Owner):
         kafka: Kafka,
         cluster: Cluster,
         noise: Callable[[], NoiseSource],
+        observation: Observation,
     ) -> None:
         super().__init__(table, blocking)
         self._plans = list(plans)
@@ -43,6 +45,7 @@ class SanitizeOwner(Owner):
         self._kafka = kafka
         self._cluster = cluster
         self._noise = noise
+        self._observation = observation
         self._sanitizer: PartitionSanitizer
 
     def take_over(self) -> int:
@@ -58,7 +61,7 @@ class SanitizeOwner(Owner):
         pending = self._sanitizer.publish()
         if pending:
             self.table.transact("publish", pending)
-            self._sanitizer.published()
+            self._published(pending)
         return self._sanitizer.resume
 
     def _restore(
@@ -133,6 +136,13 @@ class SanitizeOwner(Owner):
         """The first offset that a successor needs."""
         return self._sanitizer.resume
 
+    def streams(self) -> Mapping[str, StreamView]:
+        """See ``Owner.streams``."""
+        return {
+            name: StreamView(one.state.published + 1, spent=one.spent)
+            for name, one in self._sanitizer.sanitizers.items()
+        }
+
     def observe(self, chunk: Chunk) -> None:
         """See ``Owner.observe``."""
         self._sanitizer.observe(chunk)
@@ -143,5 +153,13 @@ class SanitizeOwner(Owner):
             self.check_open()
             await self._blocking(self.table.transact, "decide", decided)
             self.check_open()
-            await self._blocking(self.table.transact, "publish", self._sanitizer.publish())
-            self._sanitizer.published()
+            releases = self._sanitizer.publish()
+            await self._blocking(self.table.transact, "publish", releases)
+            self._published(releases)
+
+    def _published(self, records: Iterable[Outgoing]) -> None:
+        self._sanitizer.published()
+        for record in records:
+            if record.topic == self._ledger:
+                entry = orjson.loads(record.value or b"")
+                self._observation.released(entry["stream"], entry["fresh"])

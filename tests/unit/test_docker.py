@@ -14,6 +14,9 @@ import pytest
 import yaml
 
 from operators.cli.main import main
+from operators.topology import load
+from operators.worker.endpoint import Endpoint
+from operators.worker.observation import Observation
 from tests.kafka.container import kafka_version
 
 ROOT = Path(__file__).parents[2]
@@ -87,6 +90,28 @@ def test_the_topology_of_compose_is_valid_where_and_with_what_the_container_has(
     )
     assert checked.returncode == 0, checked.stderr
     assert "destinations" in checked.stdout
+
+
+def test_only_this_machine_reaches_a_port() -> None:
+    published = [port for service in COMPOSE["services"].values() for port in service.get("ports", [])]
+    assert len(published) == 2
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_the_health_of_the_worker_is_that_of_its_endpoint() -> None:
+    endpoint = Endpoint("127.0.0.1", 0, raw=False)
+    _, *check = COMPOSE["services"]["worker"]["healthcheck"]["test"]
+    listening = command("worker")[command("worker").index("--metrics") + 1]
+    assert check[0] == "python"
+    assert f":{listening.rpartition(':')[2]}/health/ready" in check[-1]
+    assert COMPOSE["services"]["worker"]["ports"] == ["127.0.0.1:9464:9464"]
+    probe = [sys.executable, "-c", check[-1].replace("http://127.0.0.1:9464", endpoint.url)]
+    seen = Observation(load(str(ROOT / "topologies" / "flights.yaml"), {}))
+    endpoint.watch(seen)
+    assert subprocess.run(probe, stderr=subprocess.DEVNULL).returncode == 1
+    seen.assigned = frozenset()
+    assert subprocess.run(probe).returncode == 0
+    endpoint.close()
 
 
 def test_the_worker_is_restarted_and_given_time_to_stop() -> None:

@@ -13,13 +13,19 @@ ROOT = Path(__file__).parents[2]
 
 
 class WorkerProcess:
-    """A worker of a topology file, with its log in ``log``; ended when the ``with`` block is left."""
+    """A worker of a topology file, its log in ``log``; ended when the ``with`` block is left.
+
+    ``module`` is run by Python, or is ``eventveil``, whose command is run.
+    """
 
     def __init__(self, module: str, topology: Path, log: Path, *arguments: str) -> None:
         self.log = log
         self._command = [sys.executable, "-m", module, *arguments, str(topology)]
         if module == "tests.worker.silent":
             self._command = [sys.executable, "-m", module, str(topology), *arguments]
+        if module == "eventveil":
+            command = Path(sys.executable).with_name(module)
+            self._command = [str(command), "run", str(topology), *arguments]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> WorkerProcess:

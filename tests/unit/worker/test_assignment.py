@@ -15,7 +15,9 @@ from operators.kafka.fenced import OwnerClosed, TransactionFailed
 from operators.records import Chunk
 from operators.worker import assignment
 from operators.worker.assignment import Assignment
+from operators.worker.observation import Observation, StreamView
 from operators.worker.owner import Owner
+from tests.unit.support import topology
 
 PLACE = TP("raw", 0)
 FENCED = TransactionFailed("app-aggregate-0", KafkaError(KafkaError._FENCED))
@@ -50,6 +52,9 @@ class Scripted(Owner):
     def position(self) -> int:
         return 100
 
+    def streams(self) -> dict[str, StreamView]:
+        return {}
+
     def observe(self, chunk: Chunk) -> None:
         self.observed.append(chunk.start)
 
@@ -64,9 +69,10 @@ class Surroundings:
         self.made: list[Scripted] = []
         self.went_to: list[int] = []
         self.failures: list[BaseException] = []
+        self.observation = Observation(topology())
         self._assigned = assigned or []
         self.assignment = Assignment(
-            self._make, self._go_to, self._blocking, self.failures.append, patience=0.0
+            self._make, self._go_to, self._blocking, self.failures.append, 0.0, self.observation
         )
 
     def _make(self, _: TP) -> Owner:
@@ -124,6 +130,12 @@ def test_after_trouble_a_new_owner_takes_over_after_a_growing_pause(pauses: list
         assert one.went_to == [7]
         assert pauses == [0.5, 1.0, 2.0]
         assert not one.failures
+        seen = one.observation
+        assert (seen.failures["aggregate"], seen.fenced["aggregate"], seen.take_overs["aggregate"]) == (
+            3,
+            0,
+            1,
+        )
 
     run(scenario)
 
@@ -145,6 +157,8 @@ def test_fenced_twice_with_no_rebalance_to_explain_it_stops_the_worker() -> None
         await one.until(lambda: bool(one.failures))
         assert one.failures == [FENCED]
         assert len(one.made) == 2
+        assert one.observation.fenced == {"aggregate": 2}
+        assert PLACE in one.observation.errors
 
     run(scenario)
 

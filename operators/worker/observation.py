@@ -1,0 +1,162 @@
+"""What a worker sees of itself, in plain numbers, and whether that is healthy.
+
+The event loop writes, HTTP threads read, nobody waits: what is looked at is replaced as a whole, and a
+counter of a stream has one writer, the owner of its partition. A reader never touches an owner, which may
+vanish at any time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from faust.types import TP
+
+from operators import timeline
+from operators.topology.model import Topology
+
+ROLES = ("aggregate", "sanitize")
+#: A partition with work to do and no progress for so long is stalled. A transaction has failed before that.
+STALL_SECONDS = 60.0
+#: An event loop that has not run for so long is dead.
+DEAD_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamView:
+    """One stream in one owned partition.
+
+    ``next`` is the first timestamp that is not closed (aggregate) or not published (sanitize).
+    ``open_contributions`` counts (user, open timestamp) pairs. ``spent`` is the part of epsilon, 0 to 1, that
+    the window of the last published release has spent.
+    """
+
+    next: int
+    open_contributions: int = 0
+    spent: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One owned partition.
+
+    ``position`` is the next offset to be read, ``end`` the last stable offset that a fetch has reported,
+    None before the first. ``progressed`` is when it last moved on or had nothing to do, in monotonic seconds.
+    """
+
+    position: int
+    end: int | None
+    busy: bool
+    streams: Mapping[str, StreamView]
+    progressed: float = 0.0
+
+
+class Observation:
+    """The numbers of one worker process since its start; counters begin at 0."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.streams = {stream.name: stream for stream in topology.streams}
+        self.started = time.time()
+        #: (stream, outcome): records whose verdict is final. See ``Batch.outcomes``.
+        self.events: Counter[tuple[str, str]] = Counter()
+        #: Records fetched from each source topic.
+        self.fetched: Counter[str] = Counter()
+        #: (stream, whether fresh): published releases.
+        self.releases: Counter[tuple[str, bool]] = Counter()
+        #: When this process last published a release of a stream, Unix seconds.
+        self.released_at: dict[str, float] = {}
+        #: By role.
+        self.take_overs: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.fenced: Counter[str] = Counter()
+        #: None while the group has not assigned anything (yet, or in a rebalance).
+        self.assigned: frozenset[TP] | None = None
+        self.partitions: Mapping[TP, PartitionView] = {}
+        #: What last ended an owner of an assigned partition.
+        self.errors: dict[TP, str] = {}
+        #: When the event loop was last seen running, in monotonic seconds.
+        self.beat = time.monotonic()
+
+    def role(self, partition: TP) -> str:
+        """What the owner of a partition does: one of ROLES."""
+        return ROLES[partition.topic == self.topology.partials]
+
+    def judged(self, outcomes: Mapping[str, Counter[str]]) -> None:
+        """The verdicts of a committed batch."""
+        for stream, counts in outcomes.items():
+            for outcome, count in counts.items():
+                self.events[stream, outcome] += count
+
+    def released(self, stream: str, fresh: bool) -> None:
+        """A release was published."""
+        self.releases[stream, fresh] += 1
+        self.released_at[stream] = time.time()
+
+    def taken_over(self, partition: TP) -> None:
+        """A partition is owned."""
+        self.take_overs[self.role(partition)] += 1
+        self.errors.pop(partition, None)
+
+    def gave_up(self, partition: TP, error: Exception, fenced: bool) -> None:
+        """An owner, or its take-over, failed; another one will try."""
+        self.failures[self.role(partition)] += 1
+        self.fenced[self.role(partition)] += fenced
+        self.errors[partition] = str(error)
+
+    def look(self, partitions: Mapping[TP, PartitionView], now: float, wall_clock: int) -> None:
+        """Note what is owned at monotonic time ``now`` (s) and ``wall_clock`` (epoch ms)."""
+        self.partitions = {
+            tp: PartitionView(
+                view.position, view.end, view.busy, view.streams, self._progressed(tp, view, now, wall_clock)
+            )
+            for tp, view in partitions.items()
+        }
+        self.beat = now
+
+    def _progressed(self, tp: TP, view: PartitionView, now: float, wall_clock: int) -> float:
+        before = self.partitions.get(tp)
+        if before is None or not self._has_work(tp, view, wall_clock):
+            return now
+        moved = (view.position, _nexts(view)) != (before.position, _nexts(before))
+        return now if moved else before.progressed
+
+    def _has_work(self, tp: TP, view: PartitionView, wall_clock: int) -> bool:
+        """Whether it is this owner's turn; it is not while partials of other partitions are missing."""
+        unread = view.end is not None and view.position < view.end
+        overdue = self.role(tp) == "aggregate" and any(
+            self.delay(name, one.next, wall_clock) > 0 for name, one in view.streams.items()
+        )
+        return view.busy or unread or overdue
+
+    def delay(self, stream: str, timestamp: int, wall_clock: int) -> int:
+        """For how many milliseconds a timestamp has been due; 0 before that."""
+        return max(0, wall_clock - timeline.due_of(self.streams[stream].timeline, timestamp))
+
+    def alive(self, now: float) -> bool:
+        """Whether the event loop runs; also true while partitions are being taken over."""
+        return now - self.beat < DEAD_SECONDS
+
+    def obstacles(self, now: float) -> list[str]:
+        """Why the worker is not ready: one line a reason, none if every assigned partition is served."""
+        assigned, partitions, errors = self.assigned, self.partitions, dict(self.errors)
+        if not self.alive(now):
+            return [f"the event loop has not run for {now - self.beat:.0f} s"]
+        if assigned is None:
+            return ["waiting for the consumer group to assign partitions"]
+        reasons = []
+        for tp in sorted(assigned):
+            place = f"{tp.topic}, partition {tp.partition}"
+            view = partitions.get(tp)
+            if view is None:
+                error = f" again after: {errors[tp]}" if tp in errors else ""
+                reasons.append(f"{place}: is being taken over{error}")
+            elif now - view.progressed >= STALL_SECONDS:
+                reasons.append(f"{place}: no progress for {now - view.progressed:.0f} s")
+        return reasons
+
+
+def _nexts(view: PartitionView) -> dict[str, int]:
+    return {name: one.next for name, one in view.streams.items()}

@@ -1,0 +1,133 @@
+"""What a real worker tells of itself while it works: health, public metrics, raw ones when asked for."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from operators.worker.metrics import METRICS
+from tests.kafka.topics import abandon, read, transactional_producer
+from tests.worker.application import Application, Traffic
+from tests.worker.process import WorkerProcess
+from tests.worker.waiting import wait_for_releases
+from tests.worker.watch import Watch
+
+ANYWHERE = ("--metrics", "127.0.0.1:0")
+
+
+@pytest.fixture
+def application(kafka: str, tmp_path: Path) -> Application:
+    made = Application(kafka, tmp_path)
+    made.create()
+    return made
+
+
+def worker(application: Application, tmp_path: Path, *options: str, name: str = "worker") -> WorkerProcess:
+    return WorkerProcess("eventveil", application.path, tmp_path / f"{name}.log", *ANYWHERE, *options)
+
+
+def test_health_and_public_metrics_of_a_worker_that_works(application: Application, tmp_path: Path) -> None:
+    with worker(application, tmp_path) as running, Watch(running) as watch:
+        assert watch.obstacles(), "nothing can be owned yet"
+        with Traffic(application, seed=5):
+            watch.wait_until_ready()
+            wait_for_releases(application, 20)
+            found = watch.metrics()
+            published = len(application.releases())
+            after = watch.metrics()
+        assert {name for name, *_ in found} == {metric.name for metric in METRICS if not metric.raw}
+        for role, partitions in (("aggregate", 3), ("sanitize", 1)):
+            assert found["eventveil_assigned_partitions", role] == partitions
+            assert found["eventveil_owned_partitions", role] == partitions
+            assert found["eventveil_owner_failures_total", role] == 0
+        releases = ("eventveil_releases_total", "fresh", "places")
+        assert 20 <= found[releases] <= published <= after[releases]
+        assert found["eventveil_budget_spent_epsilon", "places"] == 1  # uniform, a whole window of it
+        assert found["eventveil_budget_remaining_epsilon", "places"] == 0
+        assert found["eventveil_close_delay_seconds", "places"] <= 2
+        assert found["eventveil_release_delay_seconds", "places"] <= 2
+        assert time.time() - 5 < after["eventveil_last_release_time_seconds", "places"] < time.time()
+        assert time.time() - 5 < after["eventveil_released_until_seconds", "places"] < time.time()
+    assert {status for path, status in watch.statuses if path != "/health/ready"} == {200}
+    assert watch.statuses["/health/ready", 200] > 0
+
+
+def test_a_take_over_that_takes_long_is_not_ready_and_alive(application: Application, tmp_path: Path) -> None:
+    zombie = transactional_producer(application.bootstrap, f"{application.name}-zombie")
+    abandon(zombie, f"{application.name}-counting-changelog", ["{}"], 0, "zombie")
+    place = f"{application.source}, partition 0: is being taken over"
+    with worker(application, tmp_path) as running, Watch(running) as watch:
+        deadline = time.monotonic() + 60
+        while not (len(found := watch.obstacles()) == 1 and found[0].startswith(place)):
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+        time.sleep(3)
+        (reason,) = watch.obstacles()
+        assert reason.startswith(place)
+        assert watch.metrics()["eventveil_ready",] == 0
+        assert watch.metrics()["eventveil_owned_partitions", "aggregate"] == 2
+        zombie.abort_transaction(30)
+        watch.wait_until_ready()
+        assert watch.metrics()["eventveil_ready",] == 1
+        wait_for_releases(application, 4)
+    assert {status for path, status in watch.statuses if path != "/health/ready"} == {200}
+
+
+def test_raw_metrics_account_for_every_event_once_also_over_a_rebalance(
+    application: Application, tmp_path: Path
+) -> None:
+    with (
+        worker(application, tmp_path, "--raw-metrics", name="one") as one,
+        Watch(one) as first,
+        Traffic(application, seed=6) as traffic,
+    ):
+        first.wait_until_ready()
+        wait_for_releases(application, 8)
+        with worker(application, tmp_path, "--raw-metrics", name="two") as two, Watch(two) as second:
+            second.wait_until_ready()
+            first.wait_until_ready()
+            time.sleep(3)
+            traffic.__exit__()
+            watches = (first, second)
+            wait_for_total(watches, traffic.produced)
+            wait_for_releases(application, len(application.releases()) + 8)
+            found = events(watches)
+            scrapes = [watch.metrics() for watch in watches]
+    assert sorted(one["eventveil_owned_partitions", "aggregate"] for one in scrapes) == [1, 2]
+    letters: Counter[str] = Counter()
+    for message in read(application.bootstrap, application.dead):
+        letters[dict(message.headers() or [])["eventveil.reason"].decode()] += 1
+    silent = {"counted", "bounded", "ignored"}
+    assert {why: count for why, count in found.items() if why not in silent} == letters
+    releases = application.releases()
+    truth = application.truth(first=min(releases))
+    assert found["counted"] == sum(sum(counts.values()) for counts in truth.values())
+    assert found.total() == traffic.produced
+    assert len(letters) >= 6
+    fetched = [one["eventveil_records_fetched_total", application.source] for one in scrapes]
+    assert min(fetched) > 0
+    assert sum(fetched) >= traffic.produced
+    assert [one["eventveil_open_contributions", "places"] for one in scrapes] == [0, 0]
+    lags = [value for one in scrapes for (name, *_), value in one.items() if name == "eventveil_lag_records"]
+    assert lags == [0, 0, 0]
+
+
+def events(watches: tuple[Watch, ...]) -> Counter[str]:
+    """The sum over workers of what became of events, by outcome."""
+    found: Counter[str] = Counter()
+    for watch in watches:
+        for (name, *labels), value in watch.metrics().items():
+            if name == "eventveil_events_total" and value:
+                found[labels[0]] += int(value)
+    return found
+
+
+def wait_for_total(watches: tuple[Watch, ...], total: int, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while (found := events(watches)).total() != total:
+        assert time.monotonic() < deadline, f"{found.total()} of {total}: {json.dumps(found)}"
+        time.sleep(0.2)

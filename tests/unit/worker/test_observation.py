@@ -1,0 +1,124 @@
+"""Ready means that every assigned partition is served; alive, that the event loop runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from faust.types import TP
+
+from operators.worker.observation import DEAD_SECONDS, STALL_SECONDS, Observation, PartitionView, StreamView
+from tests.unit.support import topology
+
+SOURCE, OTHER, PARTIALS = TP("raw", 0), TP("raw", 1), TP("app-partials", 0)
+#: Timestamp 1 of the stream is due at this wall clock time.
+DUE = 1018
+
+
+def view(position: int = 5, next_timestamp: int = 1, **fields: Any) -> PartitionView:
+    return PartitionView(
+        position, fields.get("end"), fields.get("busy", False), {"visits": StreamView(next_timestamp)}
+    )
+
+
+def observation(*assigned: TP) -> Observation:
+    made = Observation(topology())
+    made.assigned = frozenset(assigned)
+    made.look({}, 0.0, 0)
+    return made
+
+
+def test_before_the_group_has_assigned_anything_it_is_not_ready_but_alive() -> None:
+    made = Observation(topology())
+    made.beat = 100.0
+    assert made.alive(100.0)
+    assert made.obstacles(100.0) == ["waiting for the consumer group to assign partitions"]
+
+
+def test_a_stand_by_worker_without_partitions_is_ready() -> None:
+    assert observation().obstacles(1.0) == []
+
+
+def test_every_assigned_partition_must_be_owned_and_the_others_are_named_with_their_last_error() -> None:
+    made = observation(SOURCE, OTHER, PARTIALS)
+    made.gave_up(OTHER, RuntimeError("no broker"), False)
+    made.look({SOURCE: view()}, 1.0, 0)
+    assert made.obstacles(1.0) == [
+        "app-partials, partition 0: is being taken over",
+        "raw, partition 1: is being taken over again after: no broker",
+    ]
+    made.look({SOURCE: view(), OTHER: view(), PARTIALS: view()}, 2.0, 0)
+    assert made.obstacles(2.0) == []
+    made.taken_over(OTHER)
+    made.look({SOURCE: view(), PARTIALS: view()}, 3.0, 0)
+    assert made.obstacles(3.0) == ["raw, partition 1: is being taken over"]
+
+
+STUCK = {
+    "busy": (SOURCE, view(busy=True), DUE),
+    "unread": (SOURCE, view(end=6), DUE),
+    "overdue": (SOURCE, view(), DUE + 1),
+    "busy releasing": (PARTIALS, view(busy=True), DUE),
+    "partials unread": (PARTIALS, view(end=6), DUE),
+}
+IDLE = {
+    "nothing due": (SOURCE, view(end=5), DUE),
+    "partials of others are missing": (PARTIALS, view(end=5), DUE + 1_000_000),
+}
+
+
+def looked_at(made: Observation, place: TP, seen: PartitionView, clock: int, until: float) -> list[str]:
+    for second in range(int(until) + 1):
+        made.look({place: seen}, float(second), clock)
+    return made.obstacles(until)
+
+
+@pytest.mark.parametrize("case", STUCK)
+def test_work_without_progress_is_a_stall(case: str) -> None:
+    place, seen, clock = STUCK[case]
+    made = observation(place)
+    assert looked_at(made, place, seen, clock, STALL_SECONDS - 1) == []
+    (reason,) = looked_at(made, place, seen, clock, STALL_SECONDS)
+    assert reason == f"{place.topic}, partition 0: no progress for {STALL_SECONDS:.0f} s"
+    made.look({place: view(6, busy=True)}, STALL_SECONDS + 1, clock)
+    assert made.obstacles(STALL_SECONDS + 1) == []
+
+
+@pytest.mark.parametrize("case", IDLE)
+def test_idleness_is_no_stall(case: str) -> None:
+    place, seen, clock = IDLE[case]
+    assert looked_at(observation(place), place, seen, clock, 3 * STALL_SECONDS) == []
+
+
+def test_closing_timestamps_without_reading_is_progress() -> None:
+    made = observation(SOURCE)
+    for second in range(int(3 * STALL_SECONDS)):
+        made.look({SOURCE: view(next_timestamp=1 + second)}, float(second), 10**9)
+    assert made.obstacles(3 * STALL_SECONDS) == []
+
+
+def test_an_event_loop_that_stands_still_is_neither_alive_nor_ready() -> None:
+    made = observation()
+    assert made.alive(DEAD_SECONDS - 1)
+    assert not made.alive(DEAD_SECONDS)
+    assert made.obstacles(DEAD_SECONDS) == ["the event loop has not run for 30 s"]
+
+
+def test_delays_count_from_the_due_time() -> None:
+    made = observation()
+    assert [made.delay("visits", 1, DUE + late) for late in (-1, 0, 1)] == [0, 0, 1]
+    assert made.delay("visits", 2, DUE + 1010) == 1000
+
+
+def test_counters_add_up() -> None:
+    made = observation()
+    for _ in range(2):
+        made.judged({"visits": Counter(counted=3, late=1)})
+        made.released("visits", fresh=False)
+        made.gave_up(PARTIALS, RuntimeError("fenced"), True)
+        made.gave_up(SOURCE, RuntimeError("lost"), False)
+    assert made.events == {("visits", "counted"): 6, ("visits", "late"): 2}
+    assert made.releases == {("visits", False): 2}
+    assert made.failures == {"sanitize": 2, "aggregate": 2}
+    assert +made.fenced == {"sanitize": 2}
