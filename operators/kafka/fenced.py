@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from operators.errors import EventveilError
+from operators.faults import FaultHook, no_fault
 from operators.kafka.cluster import Cluster
 from operators.kafka.reading import read_table, settled_end
 from operators.kafka.settings import librdkafka
@@ -20,13 +21,6 @@ from operators.topology.model import Kafka
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_SECONDS = 20.0
 _FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
-
-#: Called with the name of each step of the protocol. The product's own does nothing.
-FaultHook = Callable[[str], None]
-
-
-def no_fault(_: str) -> None:
-    """The fault hook of a real worker."""
 
 
 class TransactionFailed(EventveilError):
@@ -87,7 +81,10 @@ class FencedTable:
         self.fence()
         self._check_open()
         settled_end(self._kafka, Cluster(self._kafka), self.topic, self.partition)
-        return read_table(self._kafka, self.topic, self.partition)
+        self._fault("restore:before-read")
+        table = read_table(self._kafka, self.topic, self.partition)
+        self._fault("restore:read")
+        return table
 
     def fence(self) -> None:
         """Shut out the former owner and resolve its transaction. Raises as ``take_over`` does."""
@@ -120,6 +117,7 @@ class FencedTable:
             producer.begin_transaction()
             self._fault(f"{name}:begun")
             for record in records:
+                self._fault(f"{name}:before-produce")
                 self._produce(producer, record, delivered)
                 self._fault(f"{name}:produced")
             producer.flush(_TIMEOUT_SECONDS)

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, cast
@@ -19,8 +19,9 @@ from typing import Any, cast
 import faust
 from faust.types import TP
 
+from operators.faults import FaultHook, no_fault
 from operators.kafka.cluster import Cluster
-from operators.kafka.fenced import FaultHook, FencedTable, no_fault
+from operators.kafka.fenced import FencedTable
 from operators.kafka.settings import faust_credentials
 from operators.privacy.noise import NoiseSource, SystemNoise
 from operators.records import Chunk
@@ -53,7 +54,7 @@ class Worker:
     """Runs a topology until it is asked to stop or must not go on.
 
     ``noise`` makes the noise source of an owner; ``clock`` is the wall clock in epoch milliseconds; ``fault``
-    is called at every step of the protocol. Only tests pass others than the defaults.
+    is called at every step of the protocol (``operators.faults``). Only tests pass others than the defaults.
     """
 
     def __init__(
@@ -179,15 +180,20 @@ class Worker:
     def _consumer(self) -> ChunkConsumer:
         return cast(ChunkConsumer, self._app.consumer)
 
-    def _go_to(self, partition: TP, offset: int) -> Awaitable[bool]:
-        return self._consumer.thread.go_to(partition, offset)
+    async def _go_to(self, partition: TP, offset: int) -> bool:
+        self._fault("seek:before")
+        moved = await self._consumer.thread.go_to(partition, offset)
+        self._fault("seek:done")
+        return moved
 
     def assigned(self, partitions: set[TP]) -> None:
         """See ``operators.worker.chunks.Delivery``."""
         mine = {tp for tp in partitions if self._has_streams(tp)}
         log.info("assigned %d partitions", len(mine))
         self.observation.assigned = frozenset(mine)
+        self._fault("rebalance:before-assign")
         self._assignment.assign(mine)
+        self._fault("rebalance:assigned")
 
     def _has_streams(self, tp: TP) -> bool:
         return tp.topic != self._topology.partials or any(
@@ -198,6 +204,7 @@ class Worker:
         """See ``operators.worker.chunks.Delivery``."""
         self.observation.assigned = None
         self._assignment.revoke()
+        self._fault("rebalance:revoked")
 
     def wanted(self) -> Mapping[TP, int]:
         """See ``operators.worker.chunks.Delivery``."""
