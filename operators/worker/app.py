@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +47,11 @@ _STOP_SECONDS = 8.0
 def wall_clock() -> int:
     """Epoch milliseconds."""
     return time.time_ns() // 1_000_000
+
+
+class _App(faust.App):
+    def _create_directories(self) -> None:
+        """Faust's tables would need some; a worker keeps nothing on disk, and runs where it is full."""
 
 
 class Worker:
@@ -103,7 +107,7 @@ class Worker:
 
     def _make_app(self) -> faust.App:
         topology = self._topology
-        app = faust.App(
+        app = _App(
             topology.name,
             broker=[f"kafka://{address}" for address in topology.kafka.bootstrap.split(",")],
             broker_credentials=faust_credentials(topology.kafka),
@@ -113,7 +117,6 @@ class Worker:
             topic_disable_leader=True,
             topic_allow_declare=False,
             stream_wait_empty=False,
-            datadir=tempfile.gettempdir(),
         )
         app.transport = ChunkTransport(app.conf.broker_consumer, app, delivery=self)
         schema = ChunkSchema()

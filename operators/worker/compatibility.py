@@ -9,6 +9,7 @@ import inspect
 
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
+from faust.app.base import App
 from faust.tables.recovery import Recovery
 from faust.transport.consumer import Consumer
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
@@ -17,6 +18,7 @@ from faust.transport.drivers.aiokafka import Consumer as Driver
 from operators.errors import EventveilError
 
 _MEMBERS: dict[type, tuple[str, ...]] = {
+    App: ("_create_directories",),
     AIOKafkaConsumerThread: ("_create_worker_consumer", "_ensure_consumer", "_consumer", "call_thread"),
     Consumer: ("perform_seek", "_drain_messages", "commit", "on_buffer_full", "on_buffer_drop"),
     Driver: ("_new_consumer_thread", "on_partitions_revoked", "verify_event_path"),
