@@ -6,13 +6,16 @@ PORT ?= 19092
 DIR ?= .cache/broker
 # Further options for pytest, such as ARGS="tests/unit -x".
 ARGS ?=
+# Of `make chaos`; without a seed it takes a new one and prints it.
+CHAOS_SEED ?=
+CHAOS_SECONDS ?= 60
 # The first Python of the list that works and is new enough; or say `make PYTHON=/path/to/python3.13 install`.
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: help install test lint broker demo check-docker clean
+.PHONY: help install test lint chaos broker demo check-docker clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -33,6 +36,9 @@ lint: install ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+chaos: install ## Faults of every kind against real workers: make chaos CHAOS_SEED=1 CHAOS_SECONDS=60
+	@exec $(BIN)/python -m tests.chaos $(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) --seconds $(CHAOS_SECONDS)
 
 broker: install ## Run Apache Kafka in the foreground: make broker PORT=19092 DIR=path
 	@exec $(BIN)/python -m tests.kafka.broker --port $(PORT) --directory '$(DIR)'

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
@@ -61,10 +61,13 @@ class LocalBroker:
     """A broker process and its directory: ``server.properties``, ``broker.log`` and ``data``.
 
     ``stop`` and ``kill`` leave the directory as it is, and ``start`` goes on with it on the same port.
+    ``proxies`` are ports of proxies: for each there is a further listener, at the same place in
+    ``proxied_ports``, which tells its clients to come back through that proxy.
     """
 
-    def __init__(self, directory: Path, port: int | None = None) -> None:
+    def __init__(self, directory: Path, port: int | None = None, proxies: Sequence[int] = ()) -> None:
         self.directory = directory.absolute()
+        self._proxies = proxies
         self.log = self.directory / "broker.log"
         self._log_start = 0
         self._wanted_port = port
@@ -75,6 +78,11 @@ class LocalBroker:
     def port(self) -> int:
         """The port that clients connect to; known after the first ``start``."""
         return self._ports[0].port
+
+    @property
+    def proxied_ports(self) -> list[int]:
+        """Where the proxies find the broker; known after the first ``start``."""
+        return [reservation.port for reservation in self._ports[2:]]
 
     @property
     def bootstrap(self) -> str:
@@ -132,12 +140,16 @@ class LocalBroker:
             self._ports.append(reserve(self._wanted_port))
         except OSError as error:
             raise BrokerError(f"port {self._wanted_port or ''} on {HOST} is taken: choose another") from error
-        self._ports.append(reserve())
+        self._ports += [reserve() for _ in range(1 + len(self._proxies))]
 
     def _write_settings(self) -> None:
-        client, controller = (f"{HOST}:{port.port}" for port in self._ports)
+        client, controller, *proxied = (f"{HOST}:{port.port}" for port in self._ports)
         listeners = {"PLAINTEXT": client, "CONTROLLER": controller}
-        settings = single_node(listeners, client, controller, str(self.directory / "data"))
+        advertised = {"PLAINTEXT": client}
+        for number, (port, address) in enumerate(zip(self._proxies, proxied, strict=True)):
+            listeners[f"PROXIED{number}"] = address
+            advertised[f"PROXIED{number}"] = f"{HOST}:{port}"
+        settings = single_node(listeners, advertised, controller, str(self.directory / "data"))
         text = "".join(f"{key}={value}\n" for key, value in settings.items())
         self._settings.write_text(text, encoding="utf-8")
 

@@ -25,7 +25,8 @@ def container_broker() -> Iterator[str]:
     """
     port = reserve()
     listeners = {"PLAINTEXT": f"0.0.0.0:{_INSIDE}", "CONTROLLER": "localhost:9093"}
-    settings = single_node(listeners, f"{HOST}:{port.port}", "localhost:9093", "/tmp/kraft-combined-logs")
+    advertised = {"PLAINTEXT": f"{HOST}:{port.port}"}
+    settings = single_node(listeners, advertised, "localhost:9093", "/tmp/kraft-combined-logs")
     container = DockerContainer(f"apache/kafka:{kafka_version()}").with_bind_ports(_INSIDE, port.port)
     for key, value in settings.items():
         container.with_env("KAFKA_" + key.upper().replace(".", "_"), value)

@@ -5,12 +5,14 @@ from __future__ import annotations
 _MEBIBYTE = 1024 * 1024
 
 
-def single_node(listeners: dict[str, str], advertised: str, controller: str, data: str) -> dict[str, str]:
+def single_node(
+    listeners: dict[str, str], advertised: dict[str, str], controller: str, data: str
+) -> dict[str, str]:
     """Broker settings.
 
-    ``listeners`` maps the listener names PLAINTEXT and CONTROLLER to host:port, ``advertised`` is where
-    clients find the broker, ``controller`` where the broker finds its controller (both host:port), ``data``
-    the directory of the log.
+    ``listeners`` maps the names of listeners, PLAINTEXT and CONTROLLER among them, to host:port;
+    ``advertised`` says for all but the latter where clients that came through it find the broker;
+    ``controller`` is where the broker finds its controller, ``data`` the directory of the log.
     """
     return {
         "process.roles": "broker,controller",
@@ -18,9 +20,9 @@ def single_node(listeners: dict[str, str], advertised: str, controller: str, dat
         "controller.quorum.voters": f"1@{controller}",
         "controller.listener.names": "CONTROLLER",
         "listeners": ",".join(f"{name}://{address}" for name, address in listeners.items()),
-        "advertised.listeners": f"PLAINTEXT://{advertised}",
+        "advertised.listeners": ",".join(f"{name}://{address}" for name, address in advertised.items()),
         "inter.broker.listener.name": "PLAINTEXT",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
         "log.dirs": data,
         # One node only.
         "offsets.topic.replication.factor": "1",

@@ -1,7 +1,6 @@
 """An application under test: its topology file, its topics, its events, and what must come of them.
 
-``truth`` applies the rules of the guarantee to the raw log, record by record, and shares no code with the
-program.
+What must come of them is for ``tests.chaos.verifier`` to say, which shares no code with the program.
 """
 
 from __future__ import annotations
@@ -11,20 +10,34 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
-from confluent_kafka import Message, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from operators.cli.main import main
+from operators.kafka.reading import offset_of
 from operators.provisioning import plan_topics
 from operators.topology import load
-from tests.kafka.topics import Isolation, create_topic, read, unique
+from tests.chaos.verifier import (
+    Event,
+    Logs,
+    Record,
+    Report,
+    Rules,
+    java_partition,
+    judge,
+    true_counts,
+    verify,
+)
+from tests.kafka.topics import Isolation, create_topic, end_offset, read, unique
 
 ORIGIN = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 COLUMNS = ["north", "east", "south", "west"]
+MAX_BYTES = 2_000
 
 
 class Application:
@@ -47,6 +60,7 @@ class Application:
         self.name = unique("app")
         self.source, self.sink, self.dead = f"{self.name}.raw", f"{self.name}.counts", f"{self.name}.dead"
         self.path = folder / f"{self.name}.yaml"
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self.document: dict[str, Any] = {
             "version": 1,
             "name": self.name,
@@ -60,14 +74,19 @@ class Application:
             },
         }
         self.write()
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def stream(
         self, source: str, sink: str, mechanism: dict[str, Any], interval: int | None = None
     ) -> dict[str, Any]:
         """A stream as it stands in a topology file."""
         return {
-            "source": {"topic": source, "user": "/user", "column": "/place", "time": "/time"},
+            "source": {
+                "topic": source,
+                "user": "/user",
+                "column": "/place",
+                "time": "/time",
+                "max_bytes": MAX_BYTES,
+            },
             "timeline": {
                 "interval": f"{interval or self.interval}ms",
                 "origin": "2026-01-01T00:00:00Z",
@@ -78,6 +97,7 @@ class Application:
             "counts": {"columns": COLUMNS},
             "mechanism": mechanism,
             "sink": {"topic": sink},
+            "dead_letter": self.dead,
         }
 
     def write(self) -> None:
@@ -138,65 +158,94 @@ class Application:
             found[json.loads(value)["timestamp"]].append(value)
         return dict(found)
 
-    def raw(self) -> list[Message]:
-        """Every committed record of the source."""
+    def rules(self, stream: str = "places") -> Rules:
+        """What the topology says of a stream."""
+        fields = self.document["streams"][stream]
+        source, mechanism = fields["source"], fields["mechanism"]
+        return Rules(
+            stream=stream,
+            source=source["topic"],
+            partitions=self.partitions,
+            columns=COLUMNS,
+            origin=ORIGIN,
+            interval=int(fields["timeline"]["interval"].removesuffix("ms")),
+            lateness=self.lateness,
+            max_ahead=self.max_ahead,
+            max_bytes=source["max_bytes"],
+            window=mechanism["window"],
+        )
+
+    def verify(self, stream: str = "places", *, early: int | None = None) -> Report:
+        """Hold everything that the topics have of a stream against the rules; nothing may run meanwhile."""
+        self._wait_for_decisions()
+        fields = self.document["streams"][stream]
+        logs = Logs(
+            raw=self._records(fields["source"]["topic"]),
+            sink=self._records(fields["sink"]["topic"]),
+            dead=self._records(self.dead),
+            ledger=self._records(f"{self.name}-ledger"),
+            ledger_changelog=self._records(f"{self.name}-ledger-changelog"),
+            counting_changelog=self._records(f"{self.name}-counting-changelog"),
+        )
+        genesis = next(one for one in logs.ledger_changelog if one.key == f"genesis/{stream}".encode())
+        first = json.loads(genesis.value or b"")["first"]
+        return verify(replace(self.rules(stream), first=first, early=early), logs)
+
+    def _wait_for_decisions(self) -> None:
+        """Until no transaction of a killed worker is open, which would hide committed records behind it."""
+        deadline = time.monotonic() + 60
+        for name, topic in self._admin.list_topics(timeout=30).topics.items():
+            if name.startswith(self.name):
+                for partition in topic.partitions:
+                    while end_offset(self.bootstrap, name, "read_committed", partition) < end_offset(
+                        self.bootstrap, name, partition=partition
+                    ):
+                        assert time.monotonic() < deadline, f"a transaction in {name} stays open"
+                        time.sleep(0.2)
+
+    def _records(self, topic: str) -> list[Record]:
+        partitions = self._admin.list_topics(topic, timeout=30).topics[topic].partitions
         return [
-            message
-            for partition in range(self.partitions)
-            for message in read(self.bootstrap, self.source, partition=partition)
+            record for partition in sorted(partitions) for record in records(self.bootstrap, topic, partition)
         ]
 
     def truth(self, interval: int | None = None, first: int = 1) -> dict[int, Counter[str]]:
-        """The counts per timestamp that the rules give, the first valid event of a user counting."""
-        interval = interval or self.interval
-        counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
-        seen = set()
-        for message in self.raw():
-            event = valid_event(message.value())
-            if event is None or message.partition() != self.partition_of(event["user"]):
-                continue
-            append = message.timestamp()[1]
-            timestamp = (event["time"] - ORIGIN) // interval + 1
-            deadline = ORIGIN + timestamp * interval + self.lateness
-            if timestamp < first or event["time"] > append + self.max_ahead or append >= deadline:
-                continue
-            if (timestamp, event["user"]) not in seen:
-                seen.add((timestamp, event["user"]))
-                counts[timestamp][event["place"]] += 1
-        return dict(counts)
-
-    def partition_of(self, user: str) -> int:
-        """Where a producer with murmur2 puts a user; found out by asking one, see ``Traffic``."""
-        return java_partition(user, self.partitions)
+        """The counts per timestamp that the rules give, for a stream over the source with this interval."""
+        rules = replace(self.rules(), interval=interval or self.interval, first=first)
+        verdicts = (judge(record, rules) for record in self._records(self.source) if record.committed)
+        return true_counts(verdict for verdict in verdicts if isinstance(verdict, Event))
 
 
-def valid_event(value: bytes | None) -> dict[str, Any] | None:
-    """The event in a record of ``Traffic``, None if it is one of the malformed ones."""
-    try:
-        event = json.loads(value or b"")
-    except ValueError:
-        return None
-    if not isinstance(event, dict) or set(event) != {"user", "place", "time"}:
-        return None
-    if not isinstance(event["user"], str) or not event["user"] or event["place"] not in COLUMNS:
-        return None
-    return event if isinstance(event["time"], int) else None
-
-
-def java_partition(user: str, partitions: int) -> int:
-    """murmur2 as aiokafka implements it."""
-    from aiokafka.partitioner import murmur2
-
-    return int((murmur2(user.encode()) & 0x7FFFFFFF) % partitions)
+def records(bootstrap: str, topic: str, partition: int) -> list[Record]:
+    """Every record of a partition for the verifier, those of aborted transactions included and marked."""
+    committed = {message.offset() for message in read(bootstrap, topic, partition=partition)}
+    return [
+        Record(
+            partition=partition,
+            offset=offset_of(message),
+            time=message.timestamp()[1],
+            key=message.key(),
+            value=message.value(),
+            headers={name: value for name, value in message.headers() or () if isinstance(value, bytes)},
+            committed=message.offset() in committed,
+        )
+        for message in read(bootstrap, topic, "read_uncommitted", partition)
+    ]
 
 
 class Traffic:
-    """Events of 40 users until the ``with`` block is left: on time, late, early, repeated, malformed.
+    """Events of 40 users until the ``with`` block is left: on time, late, repeated, malformed, too large.
 
-    ``produced`` counts the records.
+    ``produced`` counts the records. Nothing goes to the partition ``idle``.
     """
 
-    def __init__(self, application: Application, seed: int, per_second: float = 400) -> None:
+    def __init__(
+        self, application: Application, seed: int, per_second: float = 400, idle: int | None = None
+    ) -> None:
+        partitions = application.partitions
+        users = [f"user {number}" for number in range(40)]
+        self._users = [user for user in users if java_partition(user, partitions) != idle]
+        self._last: tuple[bytes, bytes | None] | None = None
         self._application, self._pause = application, 1 / per_second
         self._random = random.Random(seed)
         self._stop = threading.Event()
@@ -208,6 +257,10 @@ class Traffic:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """No more events after this."""
         self._stop.set()
         self._thread.join()
 
@@ -218,6 +271,7 @@ class Traffic:
                 "partitioner": "murmur2_random",
                 "linger.ms": 5,
                 "enable.idempotence": True,
+                "log_level": 0,
             }
         )
         while not self._stop.is_set():
@@ -230,24 +284,34 @@ class Traffic:
 
     def _record(self) -> tuple[bytes, bytes | None]:
         choice = self._random
-        user = f"user {choice.randrange(40)}"
+        if self._last is not None and choice.random() < 0.03:
+            return self._last
+        user = choice.choice(self._users)
         event: dict[str, Any] = {
             "user": user,
             "place": choice.choice(COLUMNS),
             "time": int(time.time() * 1000) - choice.choice([0, 0, 0, 0, 50, 200, 400, 2000, -300, -3000]),
         }
         key = user.encode()
-        kind = choice.random()
+        self._last = key, self._spoilt(event)
+        if choice.random() < 0.02:
+            # The key of somebody else, who may belong to another partition.
+            self._last = choice.choice(self._users).encode(), self._last[1]
+        return self._last
+
+    def _spoilt(self, event: dict[str, Any]) -> bytes | None:
+        """The event as bytes, one in ten of them not as it should be."""
+        kind = self._random.random()
         if kind < 0.02:
-            return key, None
+            return None
         if kind < 0.04:
-            return key, b'{"user": "user'
+            return b'{"user": "user'
         if kind < 0.06:
             event["place"] = "nowhere"
         elif kind < 0.08:
             event["time"] = "yesterday"
-        elif kind < 0.10:
-            key = b"another key"
-        elif kind < 0.11:
+        elif kind < 0.09:
             del event["user"]
-        return key, json.dumps(event).encode()
+        elif kind < 0.10:
+            event["padding"] = "x" * MAX_BYTES
+        return json.dumps(event).encode()

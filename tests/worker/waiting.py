@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable
 
-from tests.worker.application import Application
+from tests.kafka.topics import read
+from tests.worker.application import ORIGIN, Application
 
 
 def wait_for_releases(
@@ -18,3 +21,29 @@ def wait_for_releases(
             return max(releases)
         time.sleep(0.3)
     raise TimeoutError(f"only {len(releases)} of {count} releases")
+
+
+def settle(
+    application: Application,
+    seconds: float = 60,
+    meanwhile: Callable[[], None] = lambda: time.sleep(0.3),
+) -> None:
+    """Wait until every event that is in the source by now has had its verdict, in every stream.
+
+    Whatever the source holds belongs to a timestamp before now plus ``max_ahead``; once that is released,
+    it is counted, and what could not count is buried. Raises TimeoutError.
+    """
+    horizon = time.time_ns() // 1_000_000 + application.max_ahead
+    deadline = time.monotonic() + seconds
+    for name, stream in application.document["streams"].items():
+        wanted = (horizon - ORIGIN) // application.rules(name).interval + 1
+        while (last := last_release(application, stream["sink"]["topic"])) < wanted:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name} is at {last}, not at {wanted}, after {seconds} s")
+            meanwhile()
+
+
+def last_release(application: Application, sink: str) -> int:
+    """The timestamp of the newest release in a sink, 0 if there is none."""
+    newest = read(application.bootstrap, sink)[-1:]
+    return int(json.loads(newest[0].value() or b"")["timestamp"]) if newest else 0

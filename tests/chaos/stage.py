@@ -1,0 +1,277 @@
+"""Where chaos happens: a broker, workers behind proxies, traffic, and what each fault does to them."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from operators.streams import plan_streams
+from operators.topology import load
+from tests.chaos.process import ChaosWorker
+from tests.chaos.proxy import Proxy
+from tests.chaos.schedule import Fault
+from tests.kafka.broker import LocalBroker
+from tests.kafka.ports import HOST
+from tests.kafka.topics import abandon, read, transactional_producer
+from tests.worker.application import Application, Traffic
+
+WORKERS = 3
+SESSION = 2.0
+#: Longer than the workers' transaction timeout.
+_OUTLIVING = 22.0
+_PAUSE = 20.0
+_HOUR = 3_600_000
+
+
+class Stage:
+    """Use as ``with stage(...)``; ``perform`` a fault, ``tend`` in between, then ``calm_down``."""
+
+    def __init__(self, broker: LocalBroker, proxies: list[Proxy], folder: Path, seed: int) -> None:
+        self.faults: Counter[str] = Counter()
+        self.missed: Counter[str] = Counter()
+        self.application = application(broker.bootstrap, folder)
+        self.traffic = Traffic(self.application, seed, per_second=200, idle=2)
+        self.workers = [
+            ChaosWorker(
+                self.application.path,
+                folder / f"worker-{number}.log",
+                session=SESSION,
+                bootstrap=f"{HOST}:{proxy.port}",
+            )
+            for number, proxy in enumerate(proxies)
+        ]
+        self._broker, self._proxies = broker, proxies
+        self._chance = random.Random(seed)
+        self._wanted = [True, True, False]
+        self._frozen: set[int] = set()
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+
+    def perform(self, fault: Fault) -> None:
+        """Let a fault happen. What ends it, if something does, happens in ``tend``."""
+        getattr(self, "_" + fault.kind.replace("-", "_"))(fault)
+
+    def tend(self, seconds: float) -> None:
+        """Do what is due for so long, and start again the workers that have ended."""
+        end = time.monotonic() + seconds
+        while True:
+            while self._later and self._later[0][0] <= time.monotonic():
+                heapq.heappop(self._later)[2]()
+            for number, worker in enumerate(self.workers):
+                if self._wanted[number] and not worker.running:
+                    self._frozen.discard(number)
+                    worker.start()
+            if time.monotonic() >= end:
+                return
+            time.sleep(0.05)
+
+    def calm_down(self) -> None:
+        """End every fault: all that is left is to recover."""
+        while self._later:
+            self.tend(0.2)
+        self.tend(0)
+
+    def end(self) -> None:
+        """Stop all workers."""
+        for worker in self.workers:
+            worker.stop()
+            worker.end()
+
+    def _after(self, seconds: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._later, (time.monotonic() + seconds, next(self._order), action))
+
+    def _live(self, first: int) -> list[int]:
+        """The workers that are neither frozen nor gone, beginning with ``first``."""
+        order = [(first + step) % WORKERS for step in range(WORKERS)]
+        return [one for one in order if self.workers[one].running and one not in self._frozen]
+
+    # Workers
+
+    def _at_point(self, fault: Fault, action: str, hold: float) -> None:
+        """Kill or freeze a worker at a point; a worker of its own comes to those of a rebalance."""
+        if fault.point.split(":")[0] in ("close", "judge", "decide", "publish"):
+            fired = self._armed_while_running(fault, action)
+        else:
+            fired = self._armed_from_start(fault, action)
+        if fired is None:
+            self.missed[fault.kind] += 1
+            return
+        self.faults[fault.kind] += 1
+        if action == "freeze":
+            self._frozen.add(fired)
+            self._after(hold, lambda: self._thaw(fired))
+
+    def _armed_while_running(self, fault: Fault, action: str) -> int | None:
+        for number in self._live(fault.worker):
+            self.workers[number].arm(action, fault.point, 1 + int(3 * fault.share))
+            if self.workers[number].wait_until_fired(2):
+                return number
+        return None
+
+    def _armed_from_start(self, fault: Fault, action: str) -> int | None:
+        for number in self._live(fault.worker)[:1]:
+            self.workers[number].start(f"arm {action} {fault.point} 1")
+            if self.workers[number].wait_until_fired(10):
+                return number
+        return None
+
+    def _thaw(self, number: int) -> None:
+        self._frozen.discard(number)
+        self.workers[number].thaw()
+
+    def _kill_at_point(self, fault: Fault) -> None:
+        self._at_point(fault, "kill", 0)
+
+    def _freeze_at_point(self, fault: Fault) -> None:
+        self._at_point(fault, "freeze", SESSION + 1 + 2 * fault.share)
+
+    def _outlive_transaction(self, fault: Fault) -> None:
+        self._at_point(fault, "freeze", _OUTLIVING)
+
+    def _kill(self, fault: Fault) -> None:
+        for number in self._live(fault.worker)[:1]:
+            self.workers[number].kill()
+            self.faults["kill"] += 1
+
+    def _restart(self, fault: Fault) -> None:
+        for number in self._live(fault.worker)[:1]:
+            self.workers[number].stop()
+            self.faults["restart"] += 1
+
+    def _downtime(self, fault: Fault) -> None:
+        for worker in self.workers:
+            worker.end()
+        self._frozen.clear()
+        time.sleep(6 + 6 * fault.share)
+        self.faults["downtime"] += 1
+
+    def _rebalance_storm(self, fault: Fault) -> None:
+        """The last worker joins and leaves, by turns with kill and SIGTERM, while other faults go on."""
+        joiner = self.workers[-1]
+
+        def turn(left: int) -> None:
+            self._wanted[-1] = not self._wanted[-1]
+            if not self._wanted[-1]:
+                if left % 4:
+                    joiner.end()
+                else:
+                    joiner.stop()
+            self.faults["rebalance-storm turn"] += 1
+            if left > 1:
+                self._after(3, lambda: turn(left - 1))
+
+        turn(fault.turns)
+
+    def _clock_back(self, fault: Fault) -> None:
+        for number in self._live(fault.worker)[:1]:
+            worker = self.workers[number]
+            worker.tell(f"clock {-_HOUR}")
+            self._after(3 + 2 * fault.share, partial(worker.tell, "clock 0"))
+            self.faults["clock-back"] += 1
+
+    def clock_forward(self) -> int:
+        """An hour ahead, all workers, for good; the time before which all was well."""
+        before = time.time_ns() // 1_000_000
+        for worker in self.workers:
+            worker.tell(f"clock {_HOUR}")
+        self.faults["clock-forward"] += 1
+        return before
+
+    # Broker and network
+
+    def _broker_kill(self, fault: Fault) -> None:
+        self._broker.kill()
+        time.sleep(fault.share)
+        self._broker.start()
+        self.faults["broker-kill"] += 1
+
+    def _broker_pause(self, fault: Fault) -> None:
+        self._broker.pause()
+        time.sleep(_PAUSE)
+        self._broker.resume()
+        self.faults["broker-pause"] += 1
+
+    def _network_cut(self, fault: Fault) -> None:
+        proxy = self._proxies[fault.worker]
+        proxy.cut()
+        self._after(1 + 7 * fault.share, proxy.heal)
+        self.faults["network-cut"] += 1
+
+    def _network_delay(self, fault: Fault) -> None:
+        proxy = self._proxies[fault.worker]
+        proxy.delay(0.05 + 0.4 * fault.share)
+        self._after(8, proxy.heal)
+        self.faults["network-delay"] += 1
+
+    # Forgeries
+
+    def _aborted_partials(self, fault: Fault) -> None:
+        """Partial counts of the coming timestamps, false and complete, in a transaction that is aborted."""
+        forge_partials(self.application, "places")
+        self.faults["aborted-partials"] += 1
+
+
+def forge_partials(application: Application, stream: str) -> None:
+    """Write false partial counts of all partitions for the coming timestamps, and abort."""
+    topology = load(str(application.path), {})
+    plan = next(plan for plan in plan_streams(topology) if plan.name == stream)
+    written = read(application.bootstrap, topology.partials, partition=plan.partials_partition)
+    partials = [json.loads(message.value() or b"") for message in written]
+    own = [partial for partial in partials if partial["stream"] == stream]
+    if not own:
+        return
+    last = max(partial["timestamp"] for partial in own)
+    forged = [
+        json.dumps(
+            {**own[-1], "timestamp": last + ahead, "partition": partition, "columns": [0], "counts": [99]}
+        )
+        for ahead in range(1, 20)
+        for partition in range(application.partitions)
+    ]
+    forger = transactional_producer(application.bootstrap, f"{application.name}-forger")
+    abandon(forger, topology.partials, forged, plan.partials_partition)
+    forger.abort_transaction(30)
+
+
+def application(bootstrap: str, folder: Path) -> Application:
+    """Three streams: an ordinary one, a quick one that repeats releases, one without a single event."""
+    made = Application(bootstrap, folder)
+    name = made.name
+    uniform = {"kind": "uniform", "epsilon": 1, "window": 10}
+    absorbing = {"kind": "budget-absorption", "epsilon": 1, "window": 50}
+    made.document["kafka"]["bootstrap"] = f"${{KAFKA_BOOTSTRAP:{bootstrap}}}"
+    made.document["streams"] = {
+        "places": made.stream(made.source, f"{name}.places", uniform),
+        "quick": made.stream(made.source, f"{name}.quick", absorbing, interval=40),
+        "silent": made.stream(f"{name}.silent", f"{name}.silent.counts", uniform),
+    }
+    made.write()
+    made.create()
+    # The verifier wants to see every decision.
+    made.alter(f"{name}-ledger-changelog", {"min.compaction.lag.ms": str(_HOUR)})
+    return made
+
+
+@contextmanager
+def stage(folder: Path, seed: int) -> Iterator[Stage]:
+    """A stage with traffic and two workers running."""
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(Proxy()) for _ in range(WORKERS)]
+        broker = LocalBroker(folder / "broker", proxies=[proxy.port for proxy in proxies])
+        stack.callback(broker.release)
+        broker.start()
+        for proxy, port in zip(proxies, broker.proxied_ports, strict=True):
+            proxy.target = port
+        made = Stage(broker, proxies, folder, seed)
+        stack.callback(made.end)
+        made.tend(0)
+        with made.traffic:
+            yield made

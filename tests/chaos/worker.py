@@ -1,0 +1,137 @@
+"""A worker that can be made to fail: ``python -m tests.chaos.worker TOPOLOGY SESSION_SECONDS [MUTANT]``.
+
+It takes commands from standard input, a line each, and answers on standard output:
+
+* ``arm kill POINT N`` (or ``freeze``): SIGKILL (SIGSTOP) itself when it comes to a fault point for the Nth
+  time from now; it answers ``fired POINT`` first;
+* ``disarm``; ``clock MILLISECONDS``: set its clock apart from the machine's; ``go``: begin to work;
+* ``reached POINT`` is said the first time that it comes to each point.
+
+Its noise adds random multiples of a million: two draws always differ, and the true count can be read from
+every fresh release. It runs as on a full disk: it can neither write a byte to a file nor make a directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from operators.cli.run import configure_logging, run_worker
+from operators.faults import FAULT_POINTS
+from operators.topology import load
+from operators.topology.model import Topology
+from operators.worker.app import Worker
+from tests.chaos.verifier import NOISE
+
+_SIGNALS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}
+
+
+class RevealingNoise:
+    """Multiples of NOISE, never the same twice within a run of any length that matters."""
+
+    def __init__(self) -> None:
+        self._random = np.random.default_rng()
+
+    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        return self._random.integers(-(2**19), 2**19, size) * NOISE
+
+
+class Faults:
+    """The fault hook, armed by commands."""
+
+    def __init__(self) -> None:
+        self.clock_step = 0
+        self._go = threading.Event()
+        self._reached: set[str] = set()
+        self._armed: tuple[str, str, int] | None = None
+        self._lock = threading.Lock()
+
+    def clock(self) -> int:
+        """Epoch milliseconds, as this worker has them."""
+        return time.time_ns() // 1_000_000 + self.clock_step
+
+    def hook(self, point: str) -> None:
+        """Called by the worker, from several threads."""
+        assert point in FAULT_POINTS, point
+        with self._lock:
+            if point not in self._reached:
+                self._reached.add(point)
+                _say(f"reached {point}")
+            if self._armed is None or self._armed[1] != point:
+                return
+            action, _, left = self._armed
+            self._armed = (action, point, left - 1) if left > 1 else None
+            if left > 1:
+                return
+            _say(f"fired {point}")
+            os.kill(os.getpid(), _SIGNALS[action])
+            # The signal may reach another thread first; nothing must happen here before it does.
+            time.sleep(0.05)
+
+    def listen(self) -> None:
+        """Obey standard input until its end, then end the process: the driver is gone."""
+        for line in sys.stdin:
+            command, *arguments = line.split()
+            if command == "arm":
+                self._armed = (arguments[0], arguments[1], int(arguments[2]))
+            elif command == "disarm":
+                self._armed = None
+            elif command == "clock":
+                self.clock_step = int(arguments[0])
+            elif command == "go":
+                self._go.set()
+        os._exit(2)
+
+    def wait_for_go(self) -> None:
+        """Return once the driver has said so, which is after its first commands."""
+        self._go.wait()
+
+
+def fill_the_disk() -> None:
+    """Let this process write no byte to any file and make no directory, without ending it."""
+
+    def refuse(path: object, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    os.mkdir = refuse
+
+
+def _say(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+def main(path: str, session_timeout: str, mutant: str = "") -> None:
+    faults = Faults()
+    threading.Thread(target=faults.listen, daemon=True).start()
+    faults.wait_for_go()
+    if mutant:
+        from tests.chaos.mutants import MUTANTS
+
+        MUTANTS[mutant].patch()
+
+    def make(topology: Topology) -> Worker:
+        return Worker(
+            topology,
+            noise=RevealingNoise,
+            clock=faults.clock,
+            fault=faults.hook,
+            session_timeout=float(session_timeout),
+        )
+
+    configure_logging("info")
+    fill_the_disk()
+    run_worker(load(path, os.environ), make)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
