@@ -3,8 +3,9 @@
 It takes commands from standard input, a line each, and answers on standard output:
 
 * ``arm kill POINT N`` (or ``freeze``): SIGKILL (SIGSTOP) itself when it comes to a fault point for the Nth
-  time from now; it answers ``fired POINT`` first;
-* ``disarm``; ``clock MILLISECONDS``: set its clock apart from the machine's; ``go``: begin to work;
+  time from now, or from the moment when what was armed before has happened; it says ``fired POINT`` first;
+* ``disarm``: forget all of that; ``clock MILLISECONDS``: set its clock apart from the machine's;
+* ``go``: begin to work;
 * ``reached POINT`` is said the first time that it comes to each point.
 
 Its noise adds random multiples of a million: two draws always differ, and the true count can be read from
@@ -20,6 +21,7 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from fractions import Fraction
 
 import numpy as np
@@ -52,7 +54,7 @@ class Faults:
         self.clock_step = 0
         self._go = threading.Event()
         self._reached: set[str] = set()
-        self._armed: tuple[str, str, int] | None = None
+        self._armed: deque[tuple[str, str, int]] = deque()
         self._lock = threading.Lock()
 
     def clock(self) -> int:
@@ -66,11 +68,11 @@ class Faults:
             if point not in self._reached:
                 self._reached.add(point)
                 _say(f"reached {point}")
-            if self._armed is None or self._armed[1] != point:
+            if not self._armed or self._armed[0][1] != point:
                 return
-            action, _, left = self._armed
-            self._armed = (action, point, left - 1) if left > 1 else None
+            action, _, left = self._armed.popleft()
             if left > 1:
+                self._armed.appendleft((action, point, left - 1))
                 return
             _say(f"fired {point}")
             os.kill(os.getpid(), _SIGNALS[action])
@@ -82,9 +84,9 @@ class Faults:
         for line in sys.stdin:
             command, *arguments = line.split()
             if command == "arm":
-                self._armed = (arguments[0], arguments[1], int(arguments[2]))
+                self._armed.append((arguments[0], arguments[1], int(arguments[2])))
             elif command == "disarm":
-                self._armed = None
+                self._armed.clear()
             elif command == "clock":
                 self.clock_step = int(arguments[0])
             elif command == "go":
@@ -117,7 +119,7 @@ def main(path: str, session_timeout: str, mutant: str = "") -> None:
     if mutant:
         from tests.chaos.mutants import MUTANTS
 
-        MUTANTS[mutant].patch()
+        MUTANTS[mutant]()
 
     def make(topology: Topology) -> Worker:
         return Worker(

@@ -12,7 +12,7 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from click.testing import CliRunner
 from confluent_kafka import Producer, TopicPartition
@@ -60,7 +60,7 @@ class Application:
         self.name = unique("app")
         self.source, self.sink, self.dead = f"{self.name}.raw", f"{self.name}.counts", f"{self.name}.dead"
         self.path = folder / f"{self.name}.yaml"
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self.document: dict[str, Any] = {
             "version": 1,
             "name": self.name,
@@ -226,7 +226,7 @@ def records(bootstrap: str, topic: str, partition: int) -> list[Record]:
             time=message.timestamp()[1],
             key=message.key(),
             value=message.value(),
-            headers={name: value for name, value in message.headers() or () if isinstance(value, bytes)},
+            headers=dict(cast(list[tuple[str, bytes]], message.headers() or [])),
             committed=message.offset() in committed,
         )
         for message in read(bootstrap, topic, "read_uncommitted", partition)

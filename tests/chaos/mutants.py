@@ -1,0 +1,171 @@
+"""Deliberately broken workers: each breaks one rule of the protocol, and the verifier must see it.
+
+A patch is applied by ``tests.chaos.worker`` in the process of the worker.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from operators import timeline
+from operators.counting import StreamCounter, _Placed
+from operators.decode import Reason, Rejection
+from operators.kafka.fenced import FencedTable, OwnerClosed, TransactionFailed
+from operators.kafka.reading import read_table
+from operators.records import Outgoing
+from operators.sanitizing import PartitionSanitizer, ReleaseState
+from operators.worker import app
+from operators.worker.aggregate import AggregateOwner
+from operators.worker.chunks import ChunkConsumerThread
+from operators.worker.sanitize import SanitizeOwner
+from tests.chaos.verifier import NOISE
+
+
+def one_transaction() -> None:
+    """Charge and publish in one transaction instead of A, then B."""
+
+    async def settle(self: Any) -> None:
+        while decided := await self._blocking(self._sanitizer.decide):
+            records = [*decided, *self._sanitizer.publish()]
+            await self._blocking(self.table.transact, "publish", records)
+            self._sanitizer.published()
+
+    _patch(SanitizeOwner, "settle", settle)
+
+
+def fresh_noise_on_retry() -> None:
+    """Draw again for what was decided and not published, instead of repeating its bytes."""
+    decode = ReleaseState.decode
+
+    def redrawn(value: bytes, place: str) -> ReleaseState:
+        state = decode(value, place)
+        pending = []
+        for text in state.pending:
+            release = json.loads(text)
+            for column in release["counts"]:
+                release["counts"][column] += NOISE * (1 + secrets.randbelow(1000))
+            pending.append(json.dumps(release))
+        object.__setattr__(state, "pending", tuple(pending))
+        return state
+
+    _patch(ReleaseState, "decode", staticmethod(redrawn))
+
+
+def read_before_fence() -> None:
+    """Read the state first and shut the former owner out afterwards; a little later, as under load."""
+
+    def take_over(self: Any) -> dict[bytes, bytes]:
+        table = read_table(self._kafka, self.topic, self.partition)
+        self._fault("restore:read")
+        time.sleep(3)
+        self.fence()
+        return table
+
+    _patch(FencedTable, "take_over", take_over)
+
+
+def retry_in_place() -> None:
+    """After a failed transaction, write the same records again with a new producer, and read nothing."""
+    transact = FencedTable.transact
+
+    def retrying(self: Any, name: str, records: Any) -> None:
+        records = list(records)
+        try:
+            transact(self, name, records)
+        except (TransactionFailed, OwnerClosed):
+            again = FencedTable(self._kafka, self.owner, self.topic, self.partition)
+            again.fence()
+            transact(again, name, records)
+
+    _patch(FencedTable, "transact", retrying)
+
+
+def trusting_the_group() -> None:
+    """Resume from the offset that the consumer group has committed."""
+    take_over = AggregateOwner.take_over
+
+    def trusting(self: Any) -> int:
+        resume = take_over(self)
+        bootstrap = self.table._kafka.bootstrap
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": self.table.owner.rsplit("-", 2)[0]})
+        committed = consumer.committed([TopicPartition(*self._source)], timeout=10)[0].offset
+        consumer.close()
+        self._aggregator.position = max(resume, committed)
+        return int(self._aggregator.position)
+
+    _patch(AggregateOwner, "take_over", trusting)
+    app._PROGRESS_SECONDS = 0.2
+
+
+def reading_uncommitted() -> None:
+    """Merge partial counts of transactions that are open or aborted."""
+    create = ChunkConsumerThread._create_worker_consumer
+
+    def uncommitted(self: Any, transport: Any) -> Any:
+        consumer = create(self, transport)
+        consumer._isolation_level = "read_uncommitted"
+        return consumer
+
+    _patch(ChunkConsumerThread, "_create_worker_consumer", uncommitted)
+
+
+def skipping_empty() -> None:
+    """Publish nothing for a timestamp without an event."""
+    publish = PartitionSanitizer.publish
+
+    def skipping(self: Any) -> list[Outgoing]:
+        empty = set()
+        for sanitizer in self.sanitizers.values():
+            for text in sanitizer.state.pending:
+                release = json.loads(text)
+                if not any(count % NOISE for count in release["counts"].values()):
+                    empty.add(release["timestamp"])
+        return [
+            record
+            for record in publish(self)
+            if record.topic == self._topics.changelog
+            or json.loads(record.value or b"")["timestamp"] not in empty
+        ]
+
+    _patch(PartitionSanitizer, "publish", skipping)
+
+
+def reopening_for_late_events() -> None:
+    """Count a late event and close its timestamp once more."""
+    place = StreamCounter._place
+
+    def reopening(self: Any, event: Any, append_time: int) -> Any:
+        verdict = place(self, event, append_time)
+        if not isinstance(verdict, Rejection) or verdict.reason is not Reason.LATE:
+            return verdict
+        timestamp = timeline.timestamp_of(self.stream.timeline, event.time)
+        self.next = min(self.next, timestamp)
+        return _Placed(event, timestamp)
+
+    _patch(StreamCounter, "_place", reopening)
+
+
+def _patch(owner: type, name: str, replacement: Any) -> None:
+    assert hasattr(owner, name), f"{owner.__name__} has no {name} any more: mend the mutant"
+    setattr(owner, name, replacement)
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    mutant.__name__.replace("_", "-"): mutant
+    for mutant in (
+        one_transaction,
+        fresh_noise_on_retry,
+        read_before_fence,
+        retry_in_place,
+        trusting_the_group,
+        reading_uncommitted,
+        skipping_empty,
+        reopening_for_late_events,
+    )
+}

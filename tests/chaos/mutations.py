@@ -1,0 +1,223 @@
+"""``python -m tests.chaos.mutations``: does the verifier see that a worker is broken?
+
+Every mutant goes through a scenario made for it, and so does the worker as it is: the verifier must find
+fault with the one and none with the other. All of them run on a real Kafka, also those whose defect the pure
+core could show (skipping-empty, reopening-for-late-events): what is tried is the verifier, on logs as brokers
+keep them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from tests.chaos.mutants import MUTANTS
+from tests.chaos.process import ChaosWorker
+from tests.chaos.stage import forge_partials
+from tests.kafka.broker import local_broker
+from tests.worker.application import Application, Traffic
+from tests.worker.waiting import last_release, settle
+
+#: Scenarios wait more than they work.
+_AT_ONCE = 4
+_PATIENCE = 15.0
+#: The commands of this process share standard output.
+_creating = threading.Lock()
+
+
+class Play:
+    """One worker and perhaps a second one on an application of their own, with traffic."""
+
+    def __init__(self, kafka: str, folder: Path, mutant: str, stack: ExitStack) -> None:
+        self.application = Application(kafka, folder, partitions=2)
+        with _creating:
+            self.application.create()
+        name = mutant or "control"
+        self.one, self.two = (
+            ChaosWorker(self.application.path, folder / f"{name}-{number}.log", mutant=mutant)
+            for number in ("one", "two")
+        )
+        for worker in (self.one, self.two):
+            stack.callback(worker.end)
+        self.traffic = stack.enter_context(Traffic(self.application, seed=1, per_second=200))
+
+    def run_one(self) -> None:
+        """Start the first worker and let it release something."""
+        self.one.start()
+        self.release(4)
+
+    def release(self, timestamps: int) -> None:
+        """Wait for so many more releases. Raises TimeoutError."""
+        wanted = last_release(self.application, self.application.sink) + timestamps
+        if timestamps == wanted:
+            wanted = 1
+        deadline = time.monotonic() + _PATIENCE
+        while last_release(self.application, self.application.sink) < wanted:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"timestamp {wanted} was not released")
+            time.sleep(0.1)
+
+    def fire(self, worker: ChaosWorker, action: str, point: str) -> None:
+        """Let a worker come to a fault point. Raises TimeoutError."""
+        worker.arm(action, point)
+        if not worker.wait_until_fired(_PATIENCE):
+            raise TimeoutError(f"{point} was not reached")
+
+
+def killed_while_publishing(play: Play) -> None:
+    """kill -9 when the records of B are with the broker; then a successor."""
+    play.run_one()
+    play.fire(play.one, "kill", "publish:before-commit")
+    play.one.start()
+    play.release(4)
+
+
+def zombie_decides(play: Play) -> None:
+    """An owner frozen before it commits A goes on when its successor has read the state, and dies after A.
+
+    Had it come to B, the successor would have refused its state: the ledger would have been ahead of it.
+    """
+    play.run_one()
+    play.fire(play.one, "freeze", "decide:before-commit")
+    play.one.arm("kill", "decide:committed")
+    play.two.start()
+    play.two.wait_for_log("reached restore:read", _PATIENCE)
+    time.sleep(0.5)
+    play.one.thaw()
+    play.release(4)
+
+
+def zombie_publishes(play: Play) -> None:
+    """An owner frozen before it commits B goes on when its successor is well ahead."""
+    play.run_one()
+    play.fire(play.one, "freeze", "publish:before-commit")
+    play.two.start()
+    play.release(3)
+    play.one.thaw()
+    play.release(4)
+
+
+def killed_between(play: Play) -> None:
+    """kill -9 while timestamps are open; then a successor."""
+    play.run_one()
+    time.sleep(1)
+    play.one.kill()
+    play.one.start()
+    play.release(4)
+
+
+def false_partials(play: Play) -> None:
+    """Somebody's partial counts of the coming timestamps, in a transaction that is aborted."""
+    play.run_one()
+    forge_partials(play.application, "places")
+    play.release(8)
+
+
+def silence(play: Play) -> None:
+    """Timestamps without a single event."""
+    play.run_one()
+    play.traffic.stop()
+    play.release(8)
+
+
+def ordinary(play: Play) -> None:
+    """Nothing but the events, some of which are late."""
+    play.run_one()
+    play.release(8)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A mutant, what it goes through, and the words by which the verifier must accuse it."""
+
+    mutant: str
+    scenario: Callable[[Play], None]
+    accusation: str
+
+
+TRIALS = (
+    Trial("one-transaction", killed_while_publishing, "shows 2 draws"),
+    Trial("fresh-noise-on-retry", killed_while_publishing, "shows 2 draws"),
+    Trial("read-before-fence", zombie_decides, "was decided twice"),
+    Trial("retry-in-place", zombie_publishes, "is published again"),
+    Trial("trusting-the-group", killed_between, "counts "),
+    Trial("reading-uncommitted", false_partials, "counts "),
+    Trial("skipping-empty", silence, "are missing"),
+    Trial("reopening-for-late-events", ordinary, "should be a dead letter, late"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the verifier said of one play, and how long that took."""
+
+    violations: list[str]
+    seconds: float
+
+
+def play(kafka: str, folder: Path, scenario: Callable[[Play], None], mutant: str = "") -> Outcome:
+    """Put a scenario on, with a mutant or with the worker as it is."""
+    begin = time.monotonic()
+    stuck = []
+    with ExitStack() as stack:
+        made = Play(kafka, folder, mutant, stack)
+        try:
+            scenario(made)
+            made.traffic.stop()
+            settle(made.application, _PATIENCE)
+        except TimeoutError as error:
+            stuck = [f"stuck: {error}"]
+        for worker in (made.two, made.one):
+            worker.end()
+    return Outcome([*made.application.verify().violations, *stuck], time.monotonic() - begin)
+
+
+def run(kafka: str, folder: Path, trials: Sequence[Trial] = TRIALS) -> dict[Trial, tuple[Outcome, Outcome]]:
+    """What the verifier says of every mutant, and of the worker as it is in the same scenario."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        plays = {
+            trial: [pool.submit(play, kafka, folder, trial.scenario, mutant) for mutant in (trial.mutant, "")]
+            for trial in trials
+        }
+        return {trial: (mutated.result(), intact.result()) for trial, (mutated, intact) in plays.items()}
+
+
+def mistakes(trial: Trial, mutated: Outcome, intact: Outcome) -> list[str]:
+    """In what the verifier was wrong: a mutant not accused, or the worker as it is accused."""
+    found = [f"as it is, in the scenario of {trial.mutant}: {one}" for one in intact.violations]
+    if not any(trial.accusation in violation for violation in mutated.violations):
+        found.append(f"{trial.mutant} was not caught ({trial.accusation!r}): {mutated.violations[:5]}")
+    return found
+
+
+@click.command()
+@click.argument("mutants", nargs=-1, type=click.Choice(sorted(MUTANTS)))
+def main(mutants: tuple[str, ...]) -> None:
+    """Try MUTANTS (default: all), print the table; exit 1 if one escapes."""
+    trials = [trial for trial in TRIALS if not mutants or trial.mutant in mutants]
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder, local_broker() as broker:
+        for trial, (mutated, intact) in run(broker.bootstrap, Path(folder), trials).items():
+            told = next((one for one in mutated.violations if trial.accusation in one), "")
+            verdict = "caught" if told else "ESCAPED"
+            print(
+                f"{trial.mutant:26} {verdict}  {mutated.seconds:4.1f} s  {len(mutated.violations):3}  {told}"
+            )
+            print(f"{'as it is':26} {len(intact.violations)} violations  {intact.seconds:4.1f} s")
+            wrong += mistakes(trial, mutated, intact)
+    for mistake in wrong:
+        print(mistake, file=sys.stderr)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""A run: faults for some time, recovery, clocks that go an hour ahead, and the verdict."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from operators.faults import FAULT_POINTS
+from tests.chaos.schedule import faults
+from tests.chaos.stage import WORKERS, Stage, stage
+from tests.worker.waiting import settle
+
+_RECOVERY_SECONDS = 90
+#: The reasons for which a worker may stop under these faults; any other is a violation.
+_GOOD_REASONS = ("transaction failed", "no broker of", "KafkaError")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What happened in a run; ``missed`` faults waited for a point that nobody came to."""
+
+    seed: int
+    seconds: float
+    faults: Counter[str]
+    missed: int
+    reached: frozenset[str]
+    timestamps: int
+    events: int
+    violations: list[str]
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(self.faults.items()))
+        return (
+            f"seed {self.seed}, {self.seconds:.0f} s: {self.faults.total()} faults ({kinds}; "
+            f"{self.missed} more came to nothing), "
+            f"{len(self.reached)} of {len(FAULT_POINTS)} points reached, "
+            f"{self.timestamps} timestamps and {self.events} events verified, "
+            f"{len(self.violations)} violations"
+        )
+
+
+def run(folder: Path, seed: int, seconds: float) -> Result:
+    """Let it happen in ``folder``, which keeps the logs of workers and broker."""
+    with stage(folder, seed) as made:
+        made.tend(5)
+        _suffer(made, seed, seconds)
+        violations = _recover(made)
+        early = made.clock_forward()
+        made.tend(2)
+        made.traffic.stop()
+        violations += _recover(made)
+        made.end()
+        return _verdict(made, violations, early, seed, seconds)
+
+
+def _suffer(made: Stage, seed: int, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    for fault in faults(seed, WORKERS):
+        if time.monotonic() >= end:
+            return
+        made.perform(fault)
+        made.tend(fault.pause)
+
+
+def _recover(made: Stage) -> list[str]:
+    """End all faults and wait until every event has had its verdict; the violation if that never comes."""
+    made.calm_down()
+    try:
+        settle(made.application, _RECOVERY_SECONDS, meanwhile=lambda: made.tend(0.3))
+    except TimeoutError as error:
+        return [f"the workers do not recover: {error}"]
+    return []
+
+
+def _verdict(made: Stage, violations: list[str], early: int, seed: int, seconds: float) -> Result:
+    timestamps = 0
+    for stream in made.application.document["streams"]:
+        report = made.application.verify(stream, early=early)
+        violations += report.violations
+        timestamps += report.timestamps
+        if stream != "silent" and report.produced != made.traffic.produced:
+            violations.append(f"{report.produced} records in the log, {made.traffic.produced} produced")
+    violations += [
+        f"a worker stopped: {reason}"
+        for worker in made.workers
+        for reason in worker.stops
+        if not any(good in reason for good in _GOOD_REASONS)
+    ]
+    try:
+        made.application.command("ledger", str(made.application.path))
+    except AssertionError as error:
+        violations.append(f"eventveil ledger: {error}")
+    return Result(
+        seed=seed,
+        seconds=seconds,
+        faults=made.faults,
+        missed=made.missed.total(),
+        reached=frozenset[str]().union(*(worker.reached for worker in made.workers)),
+        timestamps=timestamps,
+        events=made.traffic.produced,
+        violations=violations,
+    )

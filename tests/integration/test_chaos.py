@@ -1,0 +1,45 @@
+"""Under every fault that we can make no promise breaks; and if one did, the verifier would see it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from operators.faults import FAULT_POINTS
+from tests.chaos import mutations
+from tests.chaos.mutants import MUTANTS
+from tests.chaos.mutations import TRIALS, Outcome, Trial
+from tests.chaos.run import run
+from tests.kafka.jars import missing_tools
+
+SEED = 1
+SECONDS = 60
+
+
+@pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_tools()))
+def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
+    # It kills brokers, so it has one of its own whatever KAFKA says.
+    result = run(tmp_path, SEED, SECONDS)
+    print(result)
+    assert result.violations == []
+    assert result.reached == set(FAULT_POINTS)
+    assert result.faults.total() >= 10
+    assert result.events > 5_000
+    assert result.timestamps > 1_000
+
+
+@pytest.fixture(scope="module")
+def outcomes(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> dict[Trial, tuple[Outcome, Outcome]]:
+    return mutations.run(kafka, tmp_path_factory.mktemp("mutations"))
+
+
+def test_every_mutant_has_a_trial() -> None:
+    assert sorted(trial.mutant for trial in TRIALS) == sorted(MUTANTS)
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.mutant)
+def test_the_verifier_catches_the_mutant_and_lets_the_worker_as_it_is_pass(
+    outcomes: dict[Trial, tuple[Outcome, Outcome]], trial: Trial
+) -> None:
+    assert mutations.mistakes(trial, *outcomes[trial]) == []
