@@ -55,6 +55,7 @@ class ChaosWorker:
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
+        said = len(self.stops)
         with self.log.open("a") as log:
             for line in process.stdout:
                 log.write(line)
@@ -65,6 +66,8 @@ class ChaosWorker:
                     self._fired.set()
                 elif " stopped: " in line:
                     self.stops.append(line.split(" stopped: ")[1].strip())
+        if process.wait() not in (0, -signal.SIGKILL) and len(self.stops) == said:
+            self.stops.append(f"status {process.returncode} and not a word")
 
     def tell(self, command: str) -> None:
         """Give a command; a worker that is gone does not hear it."""

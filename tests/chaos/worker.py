@@ -75,9 +75,8 @@ class Faults:
                 self._armed.appendleft((action, point, left - 1))
                 return
             _say(f"fired {point}")
-            os.kill(os.getpid(), _SIGNALS[action])
-            # The signal may reach another thread first; nothing must happen here before it does.
-            time.sleep(0.05)
+            # To this very thread, so that it is here that the process stands still, and not a little later.
+            signal.pthread_kill(threading.get_ident(), _SIGNALS[action])
 
     def listen(self) -> None:
         """Obey standard input until its end, then end the process: the driver is gone."""
