@@ -26,7 +26,7 @@ def main(seed: int | None, seconds: int) -> None:
         print(f"VIOLATION {violation}", file=sys.stderr)
     print(result)
     if result.violations:
-        print(f"The logs of the workers and of the broker are in {folder}.", file=sys.stderr)
+        print(f"The faults, and the logs of workers and broker, are in {folder}.", file=sys.stderr)
         sys.exit(1)
     shutil.rmtree(folder)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 import json
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -49,14 +49,17 @@ class Stage:
             for number, proxy in enumerate(proxies)
         ]
         self._broker, self._proxies = broker, proxies
-        self._chance = random.Random(seed)
+        self._diary = folder / "faults.log"
         self._wanted = [True, True, False]
         self._frozen: set[int] = set()
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
+        self._calm = False
 
     def perform(self, fault: Fault) -> None:
         """Let a fault happen. What ends it, if something does, happens in ``tend``."""
+        with self._diary.open("a") as diary:
+            print(datetime.now().isoformat(), fault, file=diary)
         getattr(self, "_" + fault.kind.replace("-", "_"))(fault)
 
     def tend(self, seconds: float) -> None:
@@ -75,6 +78,7 @@ class Stage:
 
     def calm_down(self) -> None:
         """End every fault: all that is left is to recover."""
+        self._calm = True
         while self._later:
             self.tend(0.2)
         self.tend(0)
@@ -158,6 +162,8 @@ class Stage:
         joiner = self.workers[-1]
 
         def turn(left: int) -> None:
+            if self._calm:
+                return
             self._wanted[-1] = not self._wanted[-1]
             if not self._wanted[-1]:
                 if left % 4:
