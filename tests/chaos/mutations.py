@@ -30,6 +30,7 @@ from tests.worker.waiting import last_release, settle
 #: Scenarios wait more than they work.
 _AT_ONCE = 4
 _PATIENCE = 15.0
+_ATTEMPTS = 3
 #: The commands of this process share standard output.
 _creating = threading.Lock()
 
@@ -136,12 +137,24 @@ def ordinary(play: Play) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the verifier said of one play, and how long that took."""
+
+    violations: list[str]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """A mutant, what it goes through, and the words by which the verifier must accuse it."""
 
     mutant: str
     scenario: Callable[[Play], None]
     accusation: str
+
+    def accuses(self, outcome: Outcome) -> list[str]:
+        """The violations in these words."""
+        return [violation for violation in outcome.violations if self.accusation in violation]
 
 
 TRIALS = (
@@ -154,14 +167,6 @@ TRIALS = (
     Trial("skipping-empty", silence, "are missing"),
     Trial("reopening-for-late-events", ordinary, "should be a dead letter, late"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the verifier said of one play, and how long that took."""
-
-    violations: list[str]
-    seconds: float
 
 
 def play(kafka: str, folder: Path, scenario: Callable[[Play], None], mutant: str = "") -> Outcome:
@@ -185,16 +190,28 @@ def run(kafka: str, folder: Path, trials: Sequence[Trial] = TRIALS) -> dict[Tria
     """What the verifier says of every mutant, and of the worker as it is in the same scenario."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         plays = {
-            trial: [pool.submit(play, kafka, folder, trial.scenario, mutant) for mutant in (trial.mutant, "")]
+            trial: (
+                pool.submit(_mutated, kafka, folder, trial),
+                pool.submit(play, kafka, folder, trial.scenario),
+            )
             for trial in trials
         }
         return {trial: (mutated.result(), intact.result()) for trial, (mutated, intact) in plays.items()}
 
 
+def _mutated(kafka: str, folder: Path, trial: Trial) -> Outcome:
+    """The play of a mutant; a second and a third one where a race kept its defect from mattering."""
+    for _ in range(_ATTEMPTS):
+        outcome = play(kafka, folder, trial.scenario, trial.mutant)
+        if trial.accuses(outcome):
+            break
+    return outcome
+
+
 def mistakes(trial: Trial, mutated: Outcome, intact: Outcome) -> list[str]:
     """In what the verifier was wrong: a mutant not accused, or the worker as it is accused."""
     found = [f"as it is, in the scenario of {trial.mutant}: {one}" for one in intact.violations]
-    if not any(trial.accusation in violation for violation in mutated.violations):
+    if not trial.accuses(mutated):
         found.append(f"{trial.mutant} was not caught ({trial.accusation!r}): {mutated.violations[:5]}")
     return found
 
@@ -207,7 +224,7 @@ def main(mutants: tuple[str, ...]) -> None:
     wrong = []
     with tempfile.TemporaryDirectory() as folder, local_broker() as broker:
         for trial, (mutated, intact) in run(broker.bootstrap, Path(folder), trials).items():
-            told = next((one for one in mutated.violations if trial.accusation in one), "")
+            told = next(iter(trial.accuses(mutated)), "")
             verdict = "caught" if told else "ESCAPED"
             print(
                 f"{trial.mutant:26} {verdict}  {mutated.seconds:4.1f} s  {len(mutated.violations):3}  {told}"

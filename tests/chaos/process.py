@@ -66,7 +66,7 @@ class ChaosWorker:
                     self._fired.set()
                 elif " stopped: " in line:
                     self.stops.append(line.split(" stopped: ")[1].strip())
-        if process.wait() not in (0, -signal.SIGKILL) and len(self.stops) == said:
+        if process.wait() not in (0, -signal.SIGKILL, -signal.SIGTERM) and len(self.stops) == said:
             self.stops.append(f"status {process.returncode} and not a word")
 
     def tell(self, command: str) -> None:
@@ -107,11 +107,14 @@ class ChaosWorker:
         self.end()
 
     def stop(self, seconds: float = 15) -> None:
-        """SIGTERM, and wait."""
+        """SIGTERM, and wait; a worker that takes longer than it may has stopped for no good reason."""
         self._signal(signal.SIGCONT)
         self._signal(signal.SIGTERM)
         if self._process is not None:
-            self._process.wait(seconds)
+            try:
+                self._process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.stops.append(f"SIGTERM had no effect for {seconds} s")
 
     def end(self) -> None:
         """Make sure that no process is left."""
