@@ -42,7 +42,7 @@ class Play:
         self.application = Application(kafka, folder, partitions=2)
         with _creating:
             self.application.create()
-        name = mutant or "control"
+        name = f"{self.application.name}-{mutant or 'intact'}"
         self.one, self.two = (
             ChaosWorker(self.application.path, folder / f"{name}-{number}.log", mutant=mutant)
             for number in ("one", "two")
@@ -91,7 +91,7 @@ def zombie_decides(play: Play) -> None:
     play.fire(play.one, "freeze", "decide:before-commit")
     play.one.arm("kill", "decide:committed")
     play.two.start()
-    play.two.wait_for_log("reached restore:read", _PATIENCE)
+    play.two.wait_until_reached("restore:read", _PATIENCE)
     time.sleep(0.5)
     play.one.thaw()
     play.release(4)

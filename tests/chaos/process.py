@@ -130,13 +130,13 @@ class ChaosWorker:
                     pipe.close()
         self._process = None
 
-    def wait_for_log(self, text: str, seconds: float = 30) -> None:
-        """Wait until any worker in this place has said ``text``."""
+    def wait_until_reached(self, point: str, seconds: float) -> None:
+        """Wait until a worker in this place has come to a fault point. Raises TimeoutError."""
         deadline = time.monotonic() + seconds
-        while not (self.log.exists() and text in self.log.read_text()):
+        while point not in self.reached:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{text!r} did not appear in {self.log}")
-            time.sleep(0.05)
+                raise TimeoutError(f"{point} was not reached")
+            time.sleep(0.02)
 
     def _signal(self, number: signal.Signals) -> None:
         if self.running and self._process is not None:
