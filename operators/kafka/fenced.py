@@ -128,6 +128,11 @@ class FencedTable:
             producer.commit_transaction(_TIMEOUT_SECONDS)
         except KafkaException as error:
             raise self._failed(error) from error
+        except SystemError as error:
+            # So Python calls a fatal error that confluent-kafka raises in the midst of delivery reports.
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            raise self._failed(error.__cause__) from error
         self._fault(f"{name}:committed")
 
     def _produce(
