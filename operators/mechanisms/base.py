@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Literal
@@ -10,6 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from operators.privacy.ledger import Bridge
 from operators.privacy.noise import NoiseSource
 from operators.topology.model import MechanismSettings
 
@@ -98,3 +100,11 @@ class Mechanism(ABC):
     @abstractmethod
     def restore(self, state: bytes) -> None:
         """Continue from ``snapshot()``. Raises ValueError if the bytes are not such a state."""
+
+    @abstractmethod
+    def inherit(self, predecessor: bytes, bridges: Iterable[Bridge]) -> None:
+        """Begin where a mechanism with other settings stopped, whose snapshot is ``predecessor``.
+
+        Its last release is repeated until there is a new one, and what ``bridges`` do not allow is not spent.
+        Raises ValueError if the snapshot cannot be continued, or once a step was made.
+        """

@@ -68,7 +68,8 @@ class DissimilarityMechanism(WEventMechanism):
 
     def _allot(self, counts: Counts) -> int:
         offer = self._offer()
-        if offer is None:
+        # The kinds stay within the budget by themselves; only bridges can leave less than they count on.
+        if offer is None or not self._ledger.bridges_allow(SHARE + offer):
             return 0
         return offer if self._moved_away(counts, offer) else 0
 

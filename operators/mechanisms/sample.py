@@ -19,14 +19,18 @@ from operators.mechanisms.w_event import WEventMechanism
 
 
 class Sample(WEventMechanism):
-    """Publishes c + DLap(k / epsilon) when (i - 1) mod w = 0, else repeats."""
+    """Publishes c + DLap(k / epsilon) when (i - 1) mod w = 0, else repeats.
+
+    Those are the timestamps at which the whole budget is there. After a change of terms it can come later.
+    """
 
     kind: ClassVar[str] = "sample"
     summary: ClassVar[str] = "publishes the first timestamp of every window with the whole budget"
     options: ClassVar[frozenset[str]] = frozenset()
 
     def _allot(self, counts: Counts) -> int:
-        return self.units if (self._timestamp - 1) % self._window == 0 else 0
+        due = self._ledger.window_spent == 0 and self._ledger.bridges_allow(self.units)
+        return self.units if due else 0
 
     def _scales(self) -> tuple[Fraction, Fraction]:
         scale = self._scale(self.units)

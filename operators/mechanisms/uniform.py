@@ -25,7 +25,8 @@ class Uniform(WEventMechanism):
     options: ClassVar[frozenset[str]] = frozenset()
 
     def _allot(self, counts: Counts) -> int:
-        return self.units // self._window
+        share = self.units // self._window
+        return share if self._ledger.bridges_allow(share) else 0
 
     def _scales(self) -> tuple[Fraction, Fraction]:
         scale = self._scale(self.units // self._window)

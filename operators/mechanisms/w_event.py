@@ -18,6 +18,10 @@ sensitivity, N the ledger units of epsilon, and b = k N / (u epsilon) the scale 
   column together.
 * *Repetition* tells nothing, beyond the decision that led to it; that is the test's (``dissimilarity``).
 
+A mechanism that inherits from one with other settings begins with the other's last release, which is public
+by then, instead of zeros. Its ledger may refuse what windows across the change cannot pay: then it repeats
+without a test. What remains is a function of earlier outputs, so that this decision costs nothing.
+
 Changed from the paper: discrete instead of continuous noise, budgets in integer units that round down,
 sensitivity k instead of 1, and the clamping of releases to +-RELEASE_LIMIT, which is post-processing.
 Noise beyond +-2^62 arrives as +-2^62: with counts of at most 2^40 the clamped release is the same.
@@ -26,7 +30,7 @@ Noise beyond +-2^62 arrives as +-2^62: with counts of at most 2^40 the clamped r
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -34,7 +38,7 @@ import numpy as np
 import orjson
 
 from operators.mechanisms.base import COLUMN_LIMIT, RELEASE_LIMIT, Counts, Guarantee, Mechanism, Release
-from operators.privacy.ledger import BudgetLedger
+from operators.privacy.ledger import Bridge, BudgetLedger
 from operators.privacy.noise import SATURATION, NoiseSource
 from operators.topology.model import MechanismSettings
 
@@ -59,7 +63,7 @@ class WEventMechanism(Mechanism):
         _check_settings(settings, columns, sensitivity, self.options)
         self._epsilon, self._window = settings.epsilon, settings.window
         self._columns, self._sensitivity, self._noise = columns, sensitivity, noise
-        self.units = 2 * settings.window * SHARE
+        self.units = units_of(settings.window)
         self._ledger = BudgetLedger(settings.window, self.units)
         self._timestamp = 0
         self._last = _read_only(np.zeros(columns, np.int64))
@@ -117,6 +121,18 @@ class WEventMechanism(Mechanism):
             raise ValueError(f"the ledger holds {ledger.timestamps} timestamps at timestamp {timestamp}")
         self._restore_extra(values, timestamp, ledger)
         self._timestamp, self._last, self._ledger, self._usable = timestamp, last, ledger, True
+
+    def inherit(self, predecessor: bytes, bridges: Iterable[Bridge]) -> None:
+        """See ``Mechanism.inherit``."""
+        if self._timestamp:
+            raise ValueError("only a mechanism at its first timestamp can inherit")
+        try:
+            last = self._restored_release(orjson.loads(predecessor)["last"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no last release can be read: {error!r}") from None
+        for bridge in bridges:
+            self._ledger.bridge(bridge)
+        self._last = last
 
     @abstractmethod
     def _allot(self, counts: Counts) -> int:
@@ -179,6 +195,11 @@ class WEventMechanism(Mechanism):
         if set(map(type, values)) != {int} or max(map(abs, values)) > RELEASE_LIMIT:
             raise ValueError(f"a released count should be an integer within +-{RELEASE_LIMIT}")
         return _read_only(np.array(values, np.int64))
+
+
+def units_of(window: int) -> int:
+    """How many ledger units make up epsilon."""
+    return 2 * window * SHARE
 
 
 def integer_between(value: object, low: int, high: int, name: str) -> int:

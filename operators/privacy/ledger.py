@@ -8,12 +8,17 @@ most epsilon.
 
 Only the window that ends at the open timestamp is kept. That is enough: a spend is recorded at the open
 timestamp and nowhere else, so each window was checked in full when its last spend was asked for.
+
+A ledger that takes over from one with other terms begins empty, and *bridges* limit the windows that hold
+timestamps of both (``operators.migration`` has the proof).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from operators.errors import BudgetExceeded
@@ -24,6 +29,21 @@ class Spend(NamedTuple):
 
     test: int
     publish: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """A limit on the windows that straddle a change of terms: no spend may lift one above ``units``.
+
+    ``window`` is their width. ``past`` are the units spent at the last ``window`` - 1 timestamps before the
+    ledger began, the oldest first; fewer if the stream is younger. The bridge holds for the first ``left``
+    timestamps of the ledger, those which share a window with a timestamp from before the change.
+    """
+
+    window: int
+    units: int
+    past: Sequence[int]
+    left: int
 
 
 @dataclass(slots=True)
@@ -48,6 +68,18 @@ class BudgetLedger:
         self.window, self.units = window, units
         self._runs: deque[_Run] = deque()
         self._test = self._publish = self._timestamps = 0
+        self._bridges: list[_Span] = []
+
+    def bridge(self, bridge: Bridge) -> None:
+        """Keep to ``bridge`` too. ValueError once a timestamp has been opened, or if it makes no sense."""
+        if self._runs:
+            raise ValueError("a bridge belongs in front of the first timestamp")
+        if not 0 <= len(bridge.past) < bridge.window or not 0 < bridge.left < bridge.window:
+            raise ValueError("a bridge should be wider than its past, and than what is left of it")
+        ledger = BudgetLedger(bridge.window, bridge.units)
+        runs = [[length, 0, units] for units, length in _lengths(bridge.past)]
+        ledger._take({"window": bridge.window, "units": bridge.units, "runs": runs}, overdrawn=True)
+        self._bridges.append(_Span(bridge.left, ledger))
 
     @property
     def timestamps(self) -> int:
@@ -66,8 +98,17 @@ class BudgetLedger:
 
     @property
     def remaining(self) -> int:
-        """Units that the open timestamp may still spend."""
-        return self.units - self.window_spent
+        """Units that the open timestamp may still spend; below 0 while a bridge is overdrawn."""
+        own = self.units - self.window_spent
+        return min((own, *(span.ledger.remaining for span in self._bridges)))
+
+    def bridges_allow(self, units: int) -> bool:
+        """Whether no bridge stands against such a spend; a function of earlier outputs alone.
+
+        It does not ask for the ledger's own window: a mechanism that overspends that is a mistake, and should
+        be refused.
+        """
+        return all(units <= span.ledger.remaining for span in self._bridges)
 
     @property
     def current(self) -> Spend:
@@ -81,6 +122,9 @@ class BudgetLedger:
             self._forget_oldest()
         self._runs.append(_Run(1, 0, 0))
         self._timestamps += 1
+        self._bridges = [_Span(span.left - 1, span.ledger) for span in self._bridges if span.left > 0]
+        for span in self._bridges:
+            span.ledger.open_timestamp()
 
     def charge_test(self, units: int) -> None:
         """Spend on the dissimilarity test of the open timestamp.
@@ -89,24 +133,27 @@ class BudgetLedger:
         unless ``units`` is a positive integer and a timestamp is open.
         """
         self._ask(units)
-        self._runs[-1].test += units
-        self._test += units
+        self._record(units, 0)
 
     def charge_publish(self, units: int) -> None:
         """Spend on the publication of the open timestamp; raises as ``charge_test`` does."""
         self._ask(units)
-        self._runs[-1].publish += units
-        self._publish += units
+        self._record(0, units)
 
     def snapshot(self) -> dict[str, Any]:
-        """The whole state as JSON-able data: runs of [length, test, publish], the open timestamp last."""
+        """The whole state as JSON-able data: runs of [length, test, publish], the open timestamp last.
+
+        The bridges that still stand are there too, if there are any.
+        """
         runs: list[list[int]] = []
         for run in self._runs:
             if runs and runs[-1][1:] == [run.test, run.publish]:
                 runs[-1][0] += run.length
             else:
                 runs.append([run.length, run.test, run.publish])
-        return {"window": self.window, "units": self.units, "runs": runs}
+        bridges = [{"left": span.left, **span.ledger.snapshot()} for span in self._bridges]
+        state = {"window": self.window, "units": self.units, "runs": runs}
+        return {**state, "bridges": bridges} if bridges else state
 
     def restore(self, state: object) -> None:
         """Continue from ``snapshot()``.
@@ -114,7 +161,11 @@ class BudgetLedger:
         Raises ValueError, and changes nothing, if this is not the state of a ledger with the same window and
         units that kept to its budget.
         """
-        runs = self._validated(state)
+        self._take(state, overdrawn=False)
+
+    def _take(self, state: object, *, overdrawn: bool) -> None:
+        runs = self._validated(state, overdrawn)
+        self._bridges = self._restored_bridges(state)
         self._timestamps = sum(run.length for run in runs)
         self._test = sum(run.length * run.test for run in runs)
         self._publish = sum(run.length * run.publish for run in runs)
@@ -134,6 +185,14 @@ class BudgetLedger:
                 f"{units} units were asked for, {self.remaining} of {self.units} remain in this window"
             )
 
+    def _record(self, test: int, publish: int) -> None:
+        self._runs[-1].test += test
+        self._runs[-1].publish += publish
+        self._test += test
+        self._publish += publish
+        for span in self._bridges:
+            span.ledger._record(test, publish)
+
     def _join_last(self) -> None:
         """Make one run of the open timestamp and the run before it, if their spends are equal."""
         if len(self._runs) < 2:
@@ -152,8 +211,8 @@ class BudgetLedger:
         if oldest.length == 0:
             self._runs.popleft()
 
-    def _validated(self, state: object) -> list[_Run]:
-        if not isinstance(state, dict) or set(state) != {"window", "units", "runs"}:
+    def _validated(self, state: object, overdrawn: bool) -> list[_Run]:
+        if not isinstance(state, dict) or set(state) - {"bridges"} != {"window", "units", "runs"}:
             raise ValueError("the state of a ledger should be an object with window, units and runs")
         for name, own in (("window", self.window), ("units", self.units)):
             if type(state[name]) is not int or state[name] != own:
@@ -163,9 +222,41 @@ class BudgetLedger:
         runs = [_run(item) for item in state["runs"]]
         if sum(run.length for run in runs) > self.window:
             raise ValueError(f"the ledger holds more than {self.window} timestamps")
-        if sum(run.length * (run.test + run.publish) for run in runs) > self.units:
+        if not overdrawn and sum(run.length * (run.test + run.publish) for run in runs) > self.units:
             raise ValueError(f"the ledger has spent more than {self.units} units in one window")
         return runs
+
+    def _restored_bridges(self, state: Any) -> list[_Span]:
+        bridges = state.get("bridges", [])
+        if not isinstance(bridges, list):
+            raise ValueError("the bridges of a ledger should be an array")
+        return [_span(item) for item in bridges]
+
+
+@dataclass(slots=True)
+class _Span:
+    """A bridge that stands for ``left`` more timestamps: a ledger that may begin overdrawn."""
+
+    left: int
+    ledger: BudgetLedger
+
+
+def _span(item: object) -> _Span:
+    if not isinstance(item, dict) or any(
+        type(item.get(name)) is not int for name in ("left", "window", "units")
+    ):
+        raise ValueError("a bridge should be an object with the integers left, window and units")
+    left, state = item["left"], {name: value for name, value in item.items() if name != "left"}
+    ledger = BudgetLedger(state["window"], state["units"])
+    if not 0 <= left < ledger.window:
+        raise ValueError(f"what is left of a bridge should be in 0..{ledger.window - 1}, not {left}")
+    ledger._take(state, overdrawn=True)
+    return _Span(left, ledger)
+
+
+def _lengths(values: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Equal neighbours as (value, how many)."""
+    return ((value, sum(1 for _ in group)) for value, group in groupby(values))
 
 
 def _run(item: object) -> _Run:
