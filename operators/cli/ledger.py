@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from fractions import Fraction
 from math import ceil
@@ -30,7 +30,8 @@ from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
 from operators.kafka.reading import committed_ends, offset_of, read_partition
 from operators.mechanisms import build
-from operators.privacy.audit import Finding, Found, Kept, Report, StreamAudit, stranger
+from operators.privacy.audit import Finding, Found, GenerationsAudit, Kept, Report, stranger
+from operators.privacy.changes import Change, crossings
 from operators.privacy.guarantee import number
 from operators.privacy.noise import SystemNoise
 from operators.streams import StreamPlan, plan_streams
@@ -71,14 +72,15 @@ def _audit(topology: Topology) -> bool:
     ledger_ends = _settled_ends(cluster, topology.kafka, ledger_places)
     sink_ends = _settled_ends(cluster, topology.kafka, all_sinks)
 
-    audits = {plan.name: _stream_audit(plan) for plan in plans}
+    changes = _changes(topology.kafka, ledger_ends)
+    audits = {plan.name: _stream_audit(plan, changes.get(plan.name, ())) for plan in plans}
     strangers, others = _read_ledger(cluster, topology.kafka, ledger_ends, audits)
     clean = not strangers
     for plan in plans:
         ends = {place: sink_ends[place] for place in sink_places[plan.name]}
-        report = _read_sink(cluster, topology.kafka, plan, ends, decided, audits[plan.name])
-        _show(describe(report, plan.stream.sink.topic), report.findings)
-        clean = clean and not report.violations
+        for report in _read_sink(cluster, topology.kafka, plan, ends, decided, audits[plan.name]):
+            _show(describe(report, plan.stream.sink.topic), report.findings)
+            clean = clean and not report.violations
     if others:
         click.echo(f"not in this file, so not checked: {', '.join(sorted(others))}")
     _show((), strangers)
@@ -122,14 +124,29 @@ def _settled_ends(cluster: Cluster, kafka: Kafka, places: list[Place]) -> dict[P
         time.sleep(0.1)
 
 
-def _stream_audit(plan: StreamPlan) -> StreamAudit:
+def _changes(kafka: Kafka, ends: Offsets) -> dict[str, list[Change]]:
+    """The changes in the ledger, by stream: an audit has to know the terms before the first of them."""
+    found: dict[str, list[Change]] = {}
+    for place, end in ends.items():
+        with closing(read_partition(kafka, *place)) as messages:
+            for message in messages:
+                if offset_of(message) >= end:
+                    break
+                record = Found.read(place, offset_of(message), message.key(), message.value())
+                if change := Change.read(record.fields):
+                    found.setdefault(change.stream, []).append(change)
+    return found
+
+
+def _stream_audit(plan: StreamPlan, changes: Sequence[Change]) -> GenerationsAudit:
     stream = plan.stream
     mechanism = build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, SystemNoise())
-    return StreamAudit(plan.name, stream.mechanism, mechanism.units, plan.partials_partition)
+    partition = plan.partials_partition
+    return GenerationsAudit(plan.name, stream.mechanism, mechanism.units, partition, changes)
 
 
 def _read_ledger(
-    cluster: Cluster, kafka: Kafka, ends: Offsets, audits: Mapping[str, StreamAudit]
+    cluster: Cluster, kafka: Kafka, ends: Offsets, audits: Mapping[str, GenerationsAudit]
 ) -> tuple[list[Finding], set[str]]:
     """Hand the ledger to the audits; the answer is what is nobody's entry, and the names of other streams."""
     starts = cluster.first_offsets(ends)
@@ -150,8 +167,8 @@ def _read_ledger(
 
 
 def _read_sink(
-    cluster: Cluster, kafka: Kafka, plan: StreamPlan, ends: Offsets, decided: Offsets, audit: StreamAudit
-) -> Report:
+    cluster: Cluster, kafka: Kafka, plan: StreamPlan, ends: Offsets, decided: Offsets, audit: GenerationsAudit
+) -> list[Report]:
     topic = plan.stream.sink.topic
     compacted = "compact" in cluster.settings([topic])[topic]["cleanup.policy"]
     starts = cluster.first_offsets(ends)
@@ -159,7 +176,7 @@ def _read_sink(
         for found in _read(kafka, place, starts[place], end):
             audit.record(found, newer=found.offset >= decided[place])
     kept: Kept = "last" if compacted else "newest" if any(starts.values()) else "everything"
-    return audit.report(kept)
+    return audit.reports(kept)
 
 
 def _read(kafka: Kafka, place: Place, start: int, end: int) -> Iterator[Found]:
@@ -204,6 +221,14 @@ def describe(report: Report, sink: str) -> Iterator[str]:
 
 
 def _notes(report: Report, sink: str) -> Iterator[str]:
+    for change in report.changes:
+        fields = ", ".join(f"{name} {one.old} to {one.new}" for name, one in change.fields.items())
+        yield f"migrated at timestamp {change.start}: {fields}"
+    for crossing in crossings(report.changes):
+        yield (
+            f"what was spent from timestamp {crossing.start} on kept windows of {crossing.window} "
+            f"across it within epsilon {number(crossing.epsilon)}"
+        )
     if report.releases and report.matched_from is None:
         yield f"none of them could be matched: nothing of this stream is left in {sink}"
     elif report.releases and report.matched_from != report.first:

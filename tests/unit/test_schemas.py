@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import orjson
@@ -16,6 +17,7 @@ from jsonschema import Draft202012Validator
 from operators.decode import Reason
 from operators.mechanisms import KINDS, build
 from operators.mechanisms.base import RELEASE_LIMIT, Release
+from operators.privacy.changes import Change, Difference, Kind, Terms
 from operators.privacy.noise import SystemNoise
 from operators.release import ledger_entry, release_record
 from operators.topology.layout import NAME
@@ -34,6 +36,7 @@ def schema(name: str) -> dict[str, Any]:
 
 RELEASE = Draft202012Validator(schema("release"))
 ENTRY = Draft202012Validator(schema("ledger-entry"))
+CHANGE = Draft202012Validator(schema("ledger-change"))
 HEADERS = Draft202012Validator(schema("dead-letter-headers"))
 
 
@@ -211,3 +214,43 @@ def test_the_headers_of_a_dead_letter_fit(reason: Reason) -> None:
 
 def test_the_reasons_of_dead_letters_are_those_of_the_decoder() -> None:
     assert schema("dead-letter-headers")["properties"]["eventveil.reason"]["enum"] == list(Reason)
+
+
+def test_changes_in_the_ledger_fit_their_schema_and_are_read_back() -> None:
+    before = Terms("uniform", Fraction(1, 3), 3, 6)
+    after = Terms("sample", Fraction(2), 5, 10)
+    fields = {"mechanism.window": Difference(3, 5), "mechanism.factor": Difference("1", None)}
+    for kind in get_args(Kind):
+        change = Change("visits", kind, 7, fields, before, after, "1" * 32, "0" * 32)
+        encoded = orjson.loads(change.encode())
+        CHANGE.validate(encoded)
+        assert Change.read(encoded) == change
+        for name in encoded:
+            short = {key: value for key, value in encoded.items() if key != name}
+            assert not CHANGE.is_valid(short)
+            assert Change.read(short) is None
+        assert not CHANGE.is_valid({**encoded, "more": 1})
+        assert Change.read({**encoded, "more": 1}) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"change": "whim"},
+        {"from": 0},
+        {"from": "7"},
+        {"instance": 1},
+        {"before": {"mechanism": "uniform", "epsilon": "1", "window": 3}},
+        {"before": {"mechanism": "uniform", "epsilon": "0", "window": 3, "units": 6}},
+        {"before": {"mechanism": "uniform", "epsilon": "1/0", "window": 3, "units": 6}},
+        {"before": {"mechanism": "uniform", "epsilon": 1.0, "window": 3, "units": 6}},
+        {"after": {"mechanism": "uniform", "epsilon": "1", "window": 0, "units": 6}},
+        {"fields": {"a": {"old": 1}}},
+        {"fields": [1]},
+    ],
+    ids=str,
+)
+def test_what_is_no_change_is_not_read_as_one(damage: dict[str, Any]) -> None:
+    terms = Terms("uniform", Fraction(1), 3, 6)
+    good = Change("visits", "migration", 7, {}, terms, terms, "1" * 32, "0" * 32)
+    assert Change.read({**orjson.loads(good.encode()), **damage}) is None

@@ -8,19 +8,24 @@ spend above epsilon, nor with ``operators.release``, which wrote the records.
 - **I2, charge first.** Every record has a ledger entry with its digest. An entry becomes public in the same
   transaction as its record; that both were decided and charged in a transaction before that one is not to be
   seen from outside.
+- **Changes.** A migration says in the ledger which terms hold from which timestamp on. Windows are summed up
+  anew from there; those across it are summed up apart, in terms of epsilon, and must stay within the larger
+  one whenever something is spent in them (``operators.migration``). Only records of the sink that was named
+  last are matched. A stream that was reset has generations, each audited by itself (``generations``).
 - **I7, auditable.** Every entry has its record. Entries follow each other without gaps from the first one
   on, under the terms of the topology and one instance. Every window's sum, recomputed from the spends of the
   entries, is what the entry says and at most epsilon. What a release says of itself is what its entry says,
   and a release that was not charged repeats the one before it.
 
 Feed all of the ledger, in the order of its log, then the sink, then ask for the report. Memory: the spends of
-one window and 49 bytes per release; counts are never kept and never part of a finding.
+one window and 57 bytes per release; counts are never kept and never part of a finding.
 """
 
 from __future__ import annotations
 
 from operators.privacy.audit.findings import Finding, Invariant, Kept, Report
+from operators.privacy.audit.generations import GenerationsAudit
 from operators.privacy.audit.records import Found
 from operators.privacy.audit.stream import StreamAudit, stranger
 
-__all__ = ["Finding", "Found", "Invariant", "Kept", "Report", "StreamAudit", "stranger"]
+__all__ = ["Finding", "Found", "GenerationsAudit", "Invariant", "Kept", "Report", "StreamAudit", "stranger"]

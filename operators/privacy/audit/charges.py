@@ -37,10 +37,10 @@ class WindowSums:
 
 
 class Charges:
-    """Per timestamp of the ledger: digest, hash of what the entry states, and whether its record was seen."""
+    """Per timestamp of the ledger: spend, digest, hash of what the entry states, and was its record seen."""
 
     def __init__(self) -> None:
-        self.timestamps = array("q")
+        self.timestamps, self.spends = array("q"), array("q")
         self.seen = bytearray()
         self._digests, self._statements = bytearray(), bytearray()
 
@@ -54,6 +54,7 @@ class Charges:
         """Remember the first entry of a timestamp."""
         index = bisect_left(self.timestamps, entry.timestamp)
         self.timestamps.insert(index, entry.timestamp)
+        self.spends.insert(index, entry.test + entry.publish)
         self.seen.insert(index, Seen.NOT)
         for hashes, one in ((self._digests, entry.digest), (self._statements, statement)):
             hashes[index * len(one) : index * len(one)] = one

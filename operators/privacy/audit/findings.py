@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from operators.privacy.changes import Change
+
 Invariant = Literal["I1", "I2", "I7"]
-#: What the sink still has: all of it, only what its retention has left, or what compaction has.
-Kept = Literal["everything", "newest", "last"]
+#: What the sink still has: all of it, only what its retention has left, what compaction has, or nothing.
+Kept = Literal["everything", "newest", "last", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class Report:
     all. ``matched_from`` is the first timestamp whose record had to be in the sink, None if there is none.
     ``repeated`` counts committed records, of ledger and sink, that repeat an earlier one; ``aborted`` those
     of aborted transactions that show nothing new; ``undecided`` those newer than the ledger that was read;
-    ``foreign`` records in the sink of somebody else.
+    ``foreign`` records in the sink of somebody else. ``changes`` are the migrations; ``windows``,
+    ``largest``, ``units`` and ``epsilon`` are those since the last one.
     """
 
     stream: str
@@ -53,3 +56,4 @@ class Report:
     aborted: int
     undecided: int
     foreign: int
+    changes: tuple[Change, ...] = ()

@@ -12,7 +12,8 @@ import orjson
 from operators.privacy.audit.charges import Charges, Seen, WindowSums
 from operators.privacy.audit.findings import Finding, Invariant, Kept, Report
 from operators.privacy.audit.records import Entry, Found
-from operators.topology.model import MechanismSettings
+from operators.privacy.audit.straddling import Straddling
+from operators.privacy.changes import Change, Terms, crossings
 
 _NO_ENTRY = "no ledger entry has the digest of this record: it was published without a charge"
 _TWO_DRAWS = "records that differ were to be seen for this timestamp"
@@ -27,12 +28,19 @@ _EPSILON = re.compile(
 class StreamAudit:
     """The audit of one stream: ``entry`` for the whole ledger, ``record`` for the whole sink, ``report``."""
 
-    def __init__(self, stream: str, settings: MechanismSettings, units: int, partition: int) -> None:
-        """``units`` make up epsilon; ``partition`` is the stream's partition of the ledger."""
+    def __init__(self, stream: str, first: Terms, last: Terms, partition: int) -> None:
+        """``first`` are the terms that the ledger begins with, ``last`` those that it should end with.
+
+        ``partition`` is the stream's partition of the ledger.
+        """
         self.stream = stream
-        self._settings, self._units, self._partition = settings, units, partition
+        self._terms, self._last_terms, self._partition = first, last, partition
         self._charges = Charges()
-        self._sums = WindowSums(settings.window)
+        self._sums = WindowSums(first.window)
+        self._changes: list[Change] = []
+        self._straddling: list[Straddling] = []
+        #: Where the terms began that hold now; releases before ``_sink_since`` are in another sink.
+        self._since = self._sink_since = 0
         self._instance: str | None = None
         self._aborted_entries: dict[tuple[int, bytes], Found] = {}
         #: Digests that the ledger does not have, by timestamp: of violations, and of what is newer than it.
@@ -53,6 +61,12 @@ class StreamAudit:
 
     def entry(self, found: Found) -> None:
         """Check a record of the ledger."""
+        change = Change.read(found.fields)
+        if change is not None:
+            if found.committed:
+                self._check_partition(change.start, found)
+                self._change(change, found)
+            return
         entry = Entry.read(found)
         if entry is None:
             if found.committed:
@@ -62,9 +76,7 @@ class StreamAudit:
             # The entry that was committed in its place may come later.
             self._aborted_entries.setdefault((entry.timestamp, entry.digest), found)
             return
-        if found.partition != self._partition:
-            what = f"the ledger of this stream is in partition {self._partition}"
-            self._blame("I7", entry.timestamp, found, what)
+        self._check_partition(entry.timestamp, found)
         known = self._charges.find(entry.timestamp)
         if known is None:
             self._check_order(entry, found)
@@ -113,16 +125,19 @@ class StreamAudit:
         for index in range(len(timestamps)):
             if matched_from is not None and timestamps[index] >= matched_from:
                 self._check_published(index)
+        if self._terms != self._last_terms:
+            what = "the terms that it ends with are not those of the topology"
+            self._blame("I7", None, "the ledger", what)
         releases = len(timestamps)
-        span = timestamps[-1] - timestamps[0] + 1 if releases else 0
+        span = max(0, self._last - max(self._since, timestamps[0]) + 1) if releases else 0
         return Report(
             stream=self.stream,
             releases=releases,
             first=timestamps[0] if releases else None,
-            windows=max(1, span - self._settings.window + 1) if releases else 0,
+            windows=max(1, span - self._terms.window + 1) if span else 0,
             largest=self._sums.largest,
-            units=self._units,
-            epsilon=self._settings.epsilon,
+            units=self._terms.units,
+            epsilon=self._terms.epsilon,
             findings=tuple(self._findings),
             violations=self._sorts.total(),
             matched_from=matched_from,
@@ -130,12 +145,53 @@ class StreamAudit:
             aborted=self._aborted,
             undecided=self._undecided,
             foreign=self._foreign,
+            changes=tuple(self._changes),
         )
+
+    def begins(self, change: Change, found: Found) -> None:
+        """Take note that a reset, which was found in the ledger, begins this generation."""
+        self._instance = change.instance
+        if change.after != self._terms:
+            self._blame("I7", change.start, found, "the generation begins under other terms than it says")
+
+    def ends(self, change: Change, found: Found) -> None:
+        """Take note that a reset, which was found in the ledger, ends this generation."""
+        self._check_instance(change, found)
+
+    def _change(self, change: Change, found: Found) -> None:
+        """Go on under other terms: sum windows up anew, and those across the change beside them."""
+        self._check_instance(change, found)
+        if self._last and change.start != self._last + 1:
+            self._blame("I7", change.start, found, "the change does not follow the entry before it")
+        if change.before != self._terms:
+            self._blame("I7", change.start, found, "the change is one of terms that did not hold")
+        self._changes.append(change)
+        self._instance, self._terms = change.instance, change.after
+        if change.moves_sink:
+            self._sink_since = change.start
+        if not change.restarts:
+            return
+        self._since = change.start
+        self._sums = WindowSums(change.after.window)
+        self._straddling = [
+            Straddling(one, self._changes, self._charges)
+            for one in crossings(self._changes)
+            if one.until > change.start
+        ]
+
+    def _check_instance(self, change: Change, found: Found) -> None:
+        if self._instance is not None and change.previous != self._instance:
+            self._blame("I7", change.start, found, "the change is of another instance of the stream")
 
     @property
     def _last(self) -> int:
         timestamps = self._charges.timestamps
         return timestamps[-1] if timestamps else 0
+
+    def _check_partition(self, timestamp: int, found: Found) -> None:
+        if found.partition != self._partition:
+            what = f"the ledger of this stream is in partition {self._partition}"
+            self._blame("I7", timestamp, found, what)
 
     def _check_order(self, entry: Entry, found: Found) -> None:
         if self._last and entry.timestamp != self._last + 1:
@@ -143,16 +199,16 @@ class StreamAudit:
             self._blame("I7", entry.timestamp, found, what, f": the last one before it is {self._last}")
 
     def _check_terms(self, entry: Entry, found: Found) -> None:
-        fields, settings = found.fields or {}, self._settings
-        terms = {"mechanism": settings.kind, "window": settings.window, "units": self._units}
-        for name, own in terms.items():
+        fields, terms = found.fields or {}, self._terms
+        for name in ("mechanism", "window", "units"):
+            own = getattr(terms, name)
             value = fields.get(name)
             if type(value) is not type(own) or value != own:
                 what = f"{name} is not that of the topology"
                 self._blame("I7", entry.timestamp, found, what, f": {value!r:.50}, not {own!r}")
-        if _rational(text := fields.get("epsilon")) != settings.epsilon:
+        if _rational(text := fields.get("epsilon")) != terms.epsilon:
             what = "epsilon is not that of the topology"
-            self._blame("I7", entry.timestamp, found, what, f": {text!r:.50}, not {settings.epsilon_text!r}")
+            self._blame("I7", entry.timestamp, found, what, f": {text!r:.50}, not '{terms.epsilon}'")
         if self._instance is None:
             self._instance = entry.instance
         elif entry.instance != self._instance:
@@ -164,10 +220,16 @@ class StreamAudit:
             self._blame("I7", entry.timestamp, found, "a fresh release was not charged")
         if entry.timestamp < self._last:
             return  # out of order, which is a violation already; its windows are gone
-        spent = self._sums.add(entry.timestamp, entry.test + entry.publish)
-        if spent > self._units:
+        spend = entry.test + entry.publish
+        spent = self._sums.add(entry.timestamp, spend)
+        if spent > self._terms.units:
             what = "the window that ends here spent more than epsilon"
-            self._blame("I7", entry.timestamp, found, what, f": {spent} of {self._units} units")
+            self._blame("I7", entry.timestamp, found, what, f": {spent} of {self._terms.units} units")
+        self._straddling = [one for one in self._straddling if entry.timestamp < one.until]
+        for one in self._straddling:
+            if not one.add(entry.timestamp, spend, self._terms):
+                what = "a window across a change of terms spent more than the larger epsilon"
+                self._blame("I7", entry.timestamp, found, what)
         if spent != entry.window_spent:
             what = "window_spent is not the sum of the window's spends"
             self._blame("I7", entry.timestamp, found, what, f": {entry.window_spent}, not {spent}")
@@ -230,8 +292,10 @@ class StreamAudit:
         timestamps = self._charges.timestamps
         if not timestamps:
             return None
+        if kept == "nothing" or self._last < self._sink_since:
+            return None
         if kept == "everything":
-            return timestamps[0]
+            return max(timestamps[0], self._sink_since)
         if kept == "last":
             return timestamps[-1]
         return min(self._first_records.values(), default=None)
@@ -250,8 +314,8 @@ class StreamAudit:
 
 
 def stranger(found: Found) -> Finding | None:
-    """What is wrong with a ledger record of no known stream; None if it is an entry of another stream."""
-    if not found.committed or Entry.read(found) is not None:
+    """What is wrong with a ledger record of no known stream; None if it is of another stream."""
+    if not found.committed or Entry.read(found) is not None or Change.read(found.fields) is not None:
         return None
     what = "this is no ledger entry, nor of a stream of the topology"
     return Finding("I7", f"{found.stream!r:.50}", None, str(found), what)

@@ -13,6 +13,7 @@ import orjson
 
 from operators.mechanisms import build
 from operators.privacy.audit import Found, Kept, Report, StreamAudit
+from operators.privacy.changes import Terms
 from operators.release import ledger_entry, release_record
 from operators.topology.model import Counts, MechanismSettings, Sink, Source, Stream, Timeline
 from tests.contract.noises import ForcedNoise
@@ -22,6 +23,11 @@ LAST = FIRST + RELEASES - 1
 INSTANCE = "9f8e"
 SETTINGS = MechanismSettings("budget-distribution", Fraction(1), "1.0", WINDOW)
 UNITS = 2 * WINDOW * 2**20
+
+
+def terms_of(settings: MechanismSettings) -> Terms:
+    return Terms(settings.kind, settings.epsilon, settings.window, UNITS)
+
 
 Names = set[tuple[str, int | None]]
 
@@ -91,7 +97,7 @@ class Story:
         self.ledger[index].value = ledger_entry(value, INSTANCE)
 
     def audit(self, settings: MechanismSettings = SETTINGS, kept: Kept = "everything") -> Report:
-        audit = StreamAudit(NAME, settings, UNITS, PARTITION)
+        audit = StreamAudit(NAME, terms_of(settings), terms_of(settings), PARTITION)
         audit.ledger_begins("ledger", PARTITION, self.ledger_start)
         for found, _ in _found("ledger", self.ledger):
             audit.entry(found)

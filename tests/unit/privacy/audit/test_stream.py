@@ -26,6 +26,7 @@ from tests.unit.privacy.audit.story import (
     named,
     other_draw,
     stream_of,
+    terms_of,
 )
 from tests.unit.privacy.audit.violations import AT, VIOLATIONS, second_draw_aborted
 
@@ -172,7 +173,7 @@ def test_an_aborted_record_of_the_ledger_that_is_no_entry_is_passed_over() -> No
 
 
 def test_where_other_partitions_of_the_ledger_begin_does_not_matter() -> None:
-    audit = StreamAudit(NAME, SETTINGS, UNITS, PARTITION)
+    audit = StreamAudit(NAME, terms_of(SETTINGS), terms_of(SETTINGS), PARTITION)
     audit.ledger_begins("ledger", PARTITION + 1, 40)
     assert audit.report().violations == 0
 

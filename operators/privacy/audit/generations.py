@@ -1,0 +1,66 @@
+"""The generations of a stream: each reset begins one, with a ledger and a sink of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from operators.privacy.audit.findings import Kept, Report
+from operators.privacy.audit.records import Found
+from operators.privacy.audit.stream import StreamAudit
+from operators.privacy.changes import Change, Terms
+from operators.topology.model import MechanismSettings
+
+
+class GenerationsAudit:
+    """The audits of a stream, one per generation; used as ``StreamAudit`` is.
+
+    ``changes`` are all that the ledger holds, in order, of this stream: they say which terms came first.
+    Records of the sink belong to the newest generation.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        settings: MechanismSettings,
+        units: int,
+        partition: int,
+        changes: Sequence[Change] = (),
+    ) -> None:
+        now = Terms(settings.kind, settings.epsilon, settings.window, units)
+        begins = [0, *(index + 1 for index, change in enumerate(changes) if change.kind == "reset")]
+        self._audits: list[StreamAudit] = []
+        for begin, after in zip(begins, [*begins[1:], len(changes) + 1], strict=True):
+            own = changes[begin : after - 1]
+            last = changes[after - 1].before if after <= len(changes) else now
+            first = own[0].before if own else last
+            self._audits.append(StreamAudit(stream, first, last, partition))
+        self._at = 0
+
+    def ledger_begins(self, topic: str, partition: int, offset: int) -> None:
+        """See ``StreamAudit``."""
+        self._audits[0].ledger_begins(topic, partition, offset)
+
+    def entry(self, found: Found) -> None:
+        """See ``StreamAudit``."""
+        change = Change.read(found.fields) if found.committed else None
+        if change is None or change.kind != "reset":
+            self._audits[self._at].entry(found)
+        elif self._at + 1 < len(self._audits):
+            self._audits[self._at].ends(change, found)
+            self._at += 1
+            self._audits[self._at].begins(change, found)
+
+    def record(self, found: Found, *, newer: bool = False) -> None:
+        """See ``StreamAudit``."""
+        self._audits[-1].record(found, newer=newer)
+
+    def reports(self, kept: Kept) -> list[Report]:
+        """The reports of all generations, the newest last; ``kept`` says what its sink still has."""
+        reports = [*(audit.report("nothing") for audit in self._audits[:-1]), self._audits[-1].report(kept)]
+        if len(reports) == 1:
+            return reports
+        return [
+            replace(report, stream=f"{report.stream}, generation {number}")
+            for number, report in enumerate(reports, 1)
+        ]
