@@ -15,16 +15,17 @@ import orjson
 from operators.counting import CounterState, read_state, unreadable
 from operators.errors import StateRefused
 from operators.sanitizing import ReleaseState
+from operators.topology.changes import remedy
 
 
 @dataclass(frozen=True, slots=True)
 class Genesis:
     """What a changelog partition knows of a stream before any state.
 
-    ``instance`` is drawn at random once per stream and stands in every state and partial. ``fields`` are the
-    facts behind the fingerprint (``operators.topology.fingerprint_fields``). ``topic`` and ``topic_id`` name
-    the topic whose ``partition`` is read, and ``resume`` the offset to begin at. ``first`` is the stream's
-    first timestamp.
+    ``instance`` is drawn at random once per life of the stream and stands in every state and partial.
+    ``fields`` are the facts behind the fingerprint (``operators.topology.fingerprint_fields``), and beside
+    the budget those of the sink. ``topic`` and ``topic_id`` name the topic whose ``partition`` is read, and
+    ``resume`` the offset to begin at. ``first`` is the stream's first timestamp.
     """
 
     stream: str
@@ -73,7 +74,7 @@ class Genesis:
                 raise StateRefused(
                     f"{place}, stream {self.stream}",
                     f"{name} was {self.fields.get(name)!r} and is {fields.get(name)!r} now",
-                    "Put it back, or give the stream a new name (whose epsilon adds up)",
+                    remedy(name),
                 )
         if (self.topic, self.partition) != (topic, partition):
             raise StateRefused(
@@ -115,3 +116,22 @@ class Genesis:
                 f"the state of stream {self.stream} does not belong to its genesis",
                 "Restore the topic from a backup, or give the stream a new name",
             )
+
+
+def check_neighbours(table: Mapping[bytes, bytes], topic: str, partition: int, place: str) -> None:
+    """Raise StateRefused if a changelog partition has state of another topic or partition than this one.
+
+    Streams come and go, but what a partition of the changelog is of never changes: whoever reads something
+    else there is another application.
+    """
+    for key in table:
+        if key.startswith(Genesis.key("")):
+            known = Genesis.find(table, key.removeprefix(Genesis.key("")).decode(), place)
+            if (known.topic, known.partition) != (topic, partition):
+                raise StateRefused(
+                    place,
+                    f"it holds state of {known.topic}, partition {known.partition} (stream {known.stream}), "
+                    f"not of {topic}, partition {partition}",
+                    "If another application has this name, give it one of its own; "
+                    "if not, put the sources back in the order that they had",
+                )

@@ -142,7 +142,8 @@ class PartitionSanitizer:
             place = f"{chunk.topic}, partition {chunk.partition}, offset {offset}"
             partial = Partial.decode(value or b"", place)
             sanitizer = self.sanitizers.get(partial.stream)
-            if sanitizer is not None:
+            # Below its own offset may be partials of an earlier life of the stream.
+            if sanitizer is not None and offset >= sanitizer.state.resume:
                 sanitizer.merger.add(partial, value or b"", offset)
         self.position = max(self.position, chunk.next_offset)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,37 @@ class StreamPlan:
         """The facts behind the fingerprint, for a source topic of ``partitions`` partitions."""
         return fingerprint_fields(self.stream, partitions, self.partials)
 
+    def budget_fields(self, partitions: int, sink_id: str) -> dict[str, Any]:
+        """The same, and the topic of the releases: what the genesis of the budget state records.
+
+        Moving the sink changes neither counts nor noise, but the audit has to know of it.
+        """
+        sink = {"sink.topic": self.stream.sink.topic, "sink.topic_id": sink_id}
+        return {**self.fields(partitions), **sink}
+
 
 def plan_streams(topology: Topology) -> list[StreamPlan]:
     """The plans of all streams, in the order of the file."""
     return [StreamPlan(stream, topology.topics.partials) for stream in topology.streams]
+
+
+def counting_places(
+    topology: Topology, source: str, partitions: Mapping[str, int]
+) -> dict[tuple[str, int], int]:
+    """Where the counting state of a source is kept, and which of its partitions it is of.
+
+    ``partitions`` are the numbers of partitions of all sources, which lie one after the other.
+    """
+    first = sum(partitions[name] for name in topology.sources[: topology.sources.index(source)])
+    return {
+        (topology.counting_changelog, first + partition): partition for partition in range(partitions[source])
+    }
+
+
+def writer_of(topology: Topology, topic: str, partition: int) -> str:
+    """The transactional.id of the one writer of a changelog partition.
+
+    Named after what it writes, so that a partition has one writer whatever the sources are called.
+    """
+    role = "sanitize" if topic == topology.ledger_changelog else "aggregate"
+    return f"{topology.name}-{role}-{partition}"

@@ -46,6 +46,8 @@ def transactional_producer(kafka: Kafka, transactional_id: str) -> Producer:
             "message.timeout.ms": int(_TRANSACTION_SECONDS * 1000) - 1000,
             "partitioner": "murmur2_random",
             "compression.type": "lz4",
+            # A sink that was deleted must be missed, not made anew behind everybody's back.
+            "allow.auto.create.topics": False,
             "linger.ms": 2,
             "message.max.bytes": MAX_MESSAGE_BYTES,
             "queue.buffering.max.kbytes": 65_536,

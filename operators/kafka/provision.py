@@ -11,13 +11,13 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from operators.errors import EventveilError, StateRefused
-from operators.genesis import Genesis
+from operators.genesis import Genesis, check_neighbours
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import write_once
 from operators.kafka.reading import read_partition, read_table
 from operators.provisioning import TopicPlan, plan_topics
 from operators.records import Outgoing
-from operators.streams import StreamPlan, plan_streams
+from operators.streams import StreamPlan, counting_places, plan_streams
 from operators.timeline import first_whole_timestamp, start_of
 from operators.topology.model import Topology
 
@@ -93,12 +93,15 @@ class _Genesis:
 
     def __init__(self, topology: Topology, cluster: Cluster, now: int) -> None:
         self._topology, self._cluster, self._now = topology, cluster, now
-        self._topics = cluster.topics({*topology.sources, topology.partials})
+        sinks = {stream.sink.topic for stream in topology.streams}
+        self._topics = cluster.topics({*topology.sources, *sinks, topology.partials})
         self._tables: dict[tuple[str, int], dict[bytes, bytes]] = {}
 
     def missing(self, plan: StreamPlan) -> list[tuple[Genesis, Outgoing]]:
         """The genesis records that the changelogs lack for a stream, and how to write them."""
         places = self._places(plan)
+        for place, (topic, partition) in places.items():
+            check_neighbours(self._table(*place), topic.name, partition, f"{place[0]}, partition {place[1]}")
         existing = {
             place: Genesis.find(table, plan.name, f"{place[0]}, partition {place[1]}")
             for place in places
@@ -113,11 +116,14 @@ class _Genesis:
             self._check_unpublished(plan)
             instance = uuid.uuid4().hex
             first = first_whole_timestamp(plan.stream.timeline, self._now)
-        fields = plan.fields(self._topics[plan.stream.source.topic].partitions)
+        partitions = self._topics[plan.stream.source.topic].partitions
         resume = self._resume(plan, first)
         records = []
         for place, (topic, partition) in places.items():
             if place not in existing:
+                fields = plan.fields(partitions)
+                if place[0] == self._topology.ledger_changelog:
+                    fields = plan.budget_fields(partitions, self._topics[plan.stream.sink.topic].id)
                 record = Genesis(
                     stream=plan.name,
                     instance=instance,
@@ -136,12 +142,10 @@ class _Genesis:
     def _places(self, plan: StreamPlan) -> dict[tuple[str, int], tuple[Topic, int]]:
         """Where state of a stream is kept, and what each place reads."""
         topology, source = self._topology, plan.stream.source.topic
-        first = 0
-        for name in topology.sources[: topology.sources.index(source)]:
-            first += self._topics[name].partitions
+        partitions = {name: self._topics[name].partitions for name in topology.sources}
         counting = {
-            (topology.counting_changelog, first + partition): (self._topics[source], partition)
-            for partition in range(self._topics[source].partitions)
+            place: (self._topics[source], partition)
+            for place, partition in counting_places(topology, source, partitions).items()
         }
         ledger = (topology.ledger_changelog, plan.partials_partition)
         return {**counting, ledger: (self._topics[topology.partials], plan.partials_partition)}
@@ -153,20 +157,11 @@ class _Genesis:
         return self._tables[place]
 
     def _resume(self, plan: StreamPlan, first: int) -> Mapping[tuple[str, int], int]:
-        """Where to begin: no event of timestamp ``first`` is appended before its start less max_ahead."""
-        rules, source = plan.stream.timeline, plan.stream.source.topic
-        places = [(source, partition) for partition in range(self._topics[source].partitions)]
-        earliest = start_of(rules, first) - rules.max_ahead - rules.clock_skew
-        offsets = self._cluster.offsets_at(places, earliest)
-        log_starts = self._cluster.first_offsets(places)
-        for place in places:
-            if 0 < log_starts[place] == offsets[place] and earliest < self._now:
-                raise StateRefused(
-                    f"{place[0]}, partition {place[1]}",
-                    f"retention has removed records that the first timestamps of {plan.name} may need",
-                    "Choose a later timeline.start",
-                )
         partials = (self._topology.partials, plan.partials_partition)
+        source = self._topics[plan.stream.source.topic]
+        offsets = first_events(
+            self._cluster, plan, source.partitions, first, self._now, later="timeline.start"
+        )
         return {**offsets, **self._cluster.end_offsets([partials])}
 
     def _check_unpublished(self, plan: StreamPlan) -> None:
@@ -178,7 +173,7 @@ class _Genesis:
         for place in places:
             tail = starts[place] if place[0] == topology.ledger else max(starts[place], ends[place] - _TAIL)
             for message in read_partition(topology.kafka, *place, start=tail):
-                if message.key() == plan.name.encode() and _is_of(message.value(), plan.name):
+                if message.key() == plan.name.encode() and is_of(message.value(), plan.name):
                     raise StateRefused(
                         f"{place[0]}, partition {place[1]}",
                         f"stream {plan.name} has published before, but its budget state is gone",
@@ -187,9 +182,33 @@ class _Genesis:
                     )
 
 
-def _is_of(value: bytes | None, stream: str) -> bool:
+def is_of(value: bytes | None, stream: str) -> bool:
+    """Whether a record of a ledger or sink says that it is of a stream."""
     try:
         fields = orjson.loads(value or b"null")
     except orjson.JSONDecodeError:
         return False
     return isinstance(fields, dict) and fields.get("stream") == stream
+
+
+def first_events(
+    cluster: Cluster, plan: StreamPlan, partitions: int, first: int, now: int, later: str
+) -> dict[tuple[str, int], int]:
+    """The offsets of a stream's source from which events of timestamp ``first`` can be found.
+
+    None is appended before its start less max_ahead. Raises StateRefused if retention has removed some;
+    ``later`` says where a later timestamp can be chosen.
+    """
+    rules, source = plan.stream.timeline, plan.stream.source.topic
+    places = [(source, partition) for partition in range(partitions)]
+    earliest = start_of(rules, first) - rules.max_ahead - rules.clock_skew
+    offsets = cluster.offsets_at(places, earliest)
+    log_starts = cluster.first_offsets(places)
+    for place in places:
+        if 0 < log_starts[place] == offsets[place] and earliest < now:
+            raise StateRefused(
+                f"{place[0]}, partition {place[1]}",
+                f"retention has removed records that the first timestamps of {plan.name} may need",
+                f"Choose a later {later}",
+            )
+    return offsets

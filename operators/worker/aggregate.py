@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from operators.aggregation import Batch, PartitionAggregator
 from operators.errors import StateRefused
-from operators.genesis import Genesis
+from operators.genesis import Genesis, check_neighbours
 from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import FencedTable
 from operators.records import Chunk, Outgoing
@@ -49,6 +49,7 @@ class AggregateOwner(Owner):
             genesis = Genesis.find(states, plan.name, place)
             genesis.check(plan.fields(live.partitions), topic, live.id, partition, place)
             streams[plan.name] = (plan.stream, genesis.counter_state(states, place))
+        check_neighbours(states, topic, partition, place)
         self._aggregator = PartitionAggregator(live.partitions, streams)
         check_resume(self._cluster, self._source, self._aggregator.resume)
         return self._aggregator.resume

@@ -24,7 +24,7 @@ from operators.kafka.fenced import FencedTable
 from operators.kafka.settings import faust_credentials
 from operators.privacy.noise import NoiseSource, SystemNoise
 from operators.records import Chunk
-from operators.streams import plan_streams
+from operators.streams import plan_streams, writer_of
 from operators.topology.model import Topology
 from operators.worker.aggregate import AggregateOwner
 from operators.worker.assignment import Assignment
@@ -138,14 +138,14 @@ class Worker:
     def _make_owner(self, tp: TP) -> Owner:
         topology = self._topology
         if tp.topic == topology.partials:
-            table = self._table("sanitize", topology.ledger_changelog, tp.partition)
+            table = self._table(topology.ledger_changelog, tp.partition)
             plans = [plan for plan in self._plans if plan.partials_partition == tp.partition]
             return SanitizeOwner(
                 table, self._blocking, plans, topology.partials, topology.ledger,
                 topology.kafka, self._cluster, self._noise, self.observation,
             )  # fmt: skip
         changelog_partition = self._first_partition[tp.topic] + tp.partition
-        table = self._table("aggregate", topology.counting_changelog, changelog_partition)
+        table = self._table(topology.counting_changelog, changelog_partition)
         plans = [plan for plan in self._plans if plan.stream.source.topic == tp.topic]
         return AggregateOwner(
             table,
@@ -158,9 +158,8 @@ class Worker:
             self.observation,
         )
 
-    def _table(self, role: str, topic: str, partition: int) -> FencedTable:
-        # Named after what it writes, so that a partition has one writer whatever the sources are called.
-        owner = f"{self._topology.name}-{role}-{partition}"
+    def _table(self, topic: str, partition: int) -> FencedTable:
+        owner = writer_of(self._topology, topic, partition)
         return FencedTable(self._topology.kafka, owner, topic, partition, self._fault)
 
     async def _blocking(self, call: Callable[..., Any], *arguments: Any) -> Any:

@@ -13,10 +13,12 @@ from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable
 from operators.kafka.reading import offset_of, read_backwards, settled_end
 from operators.mechanisms import build
+from operators.privacy.changes import Change
 from operators.privacy.noise import NoiseSource
 from operators.records import Chunk, Outgoing
 from operators.sanitizing import PartitionSanitizer, StreamSanitizer, Topics
 from operators.streams import StreamPlan
+from operators.topology.changes import MIGRATE_SINK
 from operators.topology.model import Kafka
 from operators.worker.aggregate import check_resume
 from operators.worker.observation import Observation, StreamView
@@ -46,12 +48,16 @@ class SanitizeOwner(Owner):
         self._cluster = cluster
         self._noise = noise
         self._observation = observation
+        self._sinks: dict[str, str] = {}
         self._sanitizer: PartitionSanitizer
 
     def take_over(self) -> int:
         """See ``Owner.take_over``; publishes what was decided and charged but not published."""
         place = (self._partials, self.table.partition)
-        live = self._cluster.topics({self._partials, *(plan.stream.source.topic for plan in self._plans)})
+        sources = {plan.stream.source.topic for plan in self._plans}
+        sinks = {plan.stream.sink.topic for plan in self._plans}
+        live = self._cluster.topics({self._partials, *sources, *sinks})
+        self._sinks = {name: topic.id for name, topic in live.items() if name in sinks}
         states = self.table.take_over()
         topics = Topics(self._ledger, self.table.topic, self.table.partition)
         sanitizers = {plan.name: self._restore(plan, states, live) for plan in self._plans}
@@ -60,6 +66,7 @@ class SanitizeOwner(Owner):
         check_resume(self._cluster, place, self._sanitizer.resume)
         pending = self._sanitizer.publish()
         if pending:
+            self._check_sinks()
             self.table.transact("publish", pending)
             self._published(pending)
         return self._sanitizer.resume
@@ -68,13 +75,14 @@ class SanitizeOwner(Owner):
         self, plan: StreamPlan, states: Mapping[bytes, bytes], live: Mapping[str, Topic]
     ) -> StreamSanitizer:
         place = f"{self.table.topic}, partition {self.table.partition}"
-        source, partials = plan.stream.source.topic, self._partials
-        for topic in (source, partials):
+        source, partials, sink = plan.stream.source.topic, self._partials, plan.stream.sink.topic
+        for topic in (source, partials, sink):
             if topic not in live:
                 raise StateRefused(f"topic {topic}", "it does not exist", "Run `eventveil topics`")
         partitions = live[source].partitions
         genesis = Genesis.find(states, plan.name, place)
-        genesis.check(plan.fields(partitions), partials, live[partials].id, self.table.partition, place)
+        fields = plan.budget_fields(partitions, live[sink].id)
+        genesis.check(fields, partials, live[partials].id, self.table.partition, place)
         settings, stream = plan.stream.mechanism, plan.stream
         mechanism = build(settings, len(stream.counts.labels), stream.sensitivity, self._noise())
         return StreamSanitizer(stream, partitions, mechanism, genesis.release_state(states, place))
@@ -87,17 +95,31 @@ class SanitizeOwner(Owner):
         found = self._last_entries()
         for name, sanitizer in self._sanitizer.sanitizers.items():
             state = sanitizer.state
-            last = found.get(name, state.first - 1)
-            if last != state.published:
+            instance, last = found.get(name, (state.instance, state.first - 1))
+            if (instance, last) != (state.instance, state.published):
                 raise StateRefused(
                     f"{self._ledger} and {self.table.topic}, partition {self.table.partition}",
-                    f"stream {name} was published up to {last} according to the ledger, "
-                    f"up to {state.published} according to the state: one of them was rewound or lost",
+                    f"stream {name} was published up to {last} according to the ledger (of {instance}), "
+                    f"up to {state.published} according to the state (of {state.instance}): "
+                    "one of them was rewound or lost",
                     "Restore the newest state, or give the stream a new name (whose epsilon adds up)",
                 )
 
-    def _last_entries(self) -> dict[str, int]:
-        """The last timestamp in the ledger of each stream; one without releases is looked for in its tail."""
+    def _check_sinks(self) -> None:
+        """Raise StateRefused if a sink is not the topic that it was when this owner took over."""
+        live = self._cluster.topics(self._sinks)
+        for name, known in self._sinks.items():
+            if name not in live:
+                raise StateRefused(f"topic {name} (sink)", "it was deleted", MIGRATE_SINK)
+            if live[name].id != known:
+                what = f"sink.topic_id was {known!r} and is {live[name].id!r} now: it was created again"
+                raise StateRefused(f"topic {name} (sink)", what, MIGRATE_SINK)
+
+    def _last_entries(self) -> dict[str, tuple[str, int]]:
+        """Instance and timestamp that the ledger ends with for each stream.
+
+        A stream without releases is looked for in its tail only.
+        """
         states = {name: one.state for name, one in self._sanitizer.sanitizers.items()}
         wanted = {name for name, state in states.items() if state.published >= state.first}
         place = (self._ledger, self.table.partition)
@@ -105,12 +127,12 @@ class SanitizeOwner(Owner):
             self._cluster.first_offsets([place])[place],
             settled_end(self._kafka, self._cluster, *place),
         )
-        found: dict[str, int] = {}
+        found: dict[str, tuple[str, int]] = {}
         for block in read_backwards(self._kafka, *place, first, end):
             for message in reversed(block):
                 name, instance, timestamp = self._read_entry(message)
-                if name in states and instance == states[name].instance:
-                    found.setdefault(name, timestamp)
+                if name in states:
+                    found.setdefault(name, (instance, timestamp))
             if wanted <= found.keys():
                 break
         return found
@@ -118,6 +140,9 @@ class SanitizeOwner(Owner):
     def _read_entry(self, message: Message) -> tuple[str, str, int]:
         try:
             entry = orjson.loads(message.value() or b"")
+            change = Change.read(entry)
+            if change is not None:
+                return change.stream, change.instance, change.start - 1
             return entry["stream"], entry["instance"], entry["timestamp"]
         except (orjson.JSONDecodeError, KeyError, TypeError):
             raise StateRefused(
@@ -154,6 +179,7 @@ class SanitizeOwner(Owner):
             await self._blocking(self.table.transact, "decide", decided)
             self.check_open()
             releases = self._sanitizer.publish()
+            await self._blocking(self._check_sinks)
             await self._blocking(self.table.transact, "publish", releases)
             self._published(releases)
 

@@ -11,9 +11,10 @@ import orjson
 import pytest
 
 from operators.errors import StateRefused
-from operators.genesis import Genesis
+from operators.genesis import Genesis, check_neighbours
 from operators.sanitizing import ReleaseState
 from operators.streams import StreamPlan
+from operators.topology.changes import SOUND
 from operators.topology.model import Stream
 from tests.unit.support import INSTANCE, counter_state, stream
 
@@ -90,7 +91,9 @@ def test_a_changed_fact_names_itself_with_both_values_and_the_remedy(name: str) 
         check(CHANGED[name])
     assert refusal.value.what == f"{name} was {before!r} and is {now!r} now"
     assert "stream visits" in refusal.value.place
-    assert "new name" in refusal.value.remedy
+    assert refusal.value.remedy.startswith("Put it back, or ")
+    assert ("eventveil migrate" in refusal.value.remedy) == (name in SOUND)
+    assert ("new name" in refusal.value.remedy) == (name not in SOUND)
 
 
 def test_a_fact_that_appears_or_disappears_names_itself() -> None:
@@ -196,3 +199,14 @@ def test_unreadable_state_is_refused_and_never_taken_for_a_fresh_start(value: by
         GENESIS.counter_state(table((b"visits", value)), PLACE)
     with pytest.raises(StateRefused):
         GENESIS.release_state(table((b"visits", value)), PLACE)
+
+
+def test_state_of_another_topic_or_partition_beside_a_stream_is_refused() -> None:
+    found = table((b"visits", b"state"), (b"other", b"state"))
+    check_neighbours(found, "raw", 2, PLACE)
+    for topic, partition in (("clicks", 2), ("raw", 1)):
+        with pytest.raises(
+            StateRefused, match=r"it holds state of raw, partition 2 \(stream visits\), not"
+        ) as refusal:
+            check_neighbours(found, topic, partition, PLACE)
+        assert "If another application has this name" in refusal.value.remedy

@@ -246,7 +246,7 @@ def test_after_a_crash_between_a_and_b_the_same_bytes_are_published() -> None:
     after = worker({"visits": state})
     assert after.publish() == expected
     after.published()
-    feed(after, complete(3), start=after.position)
+    feed(after, [*complete(1), *complete(2), *complete(3)], start=after.position)
     (release,) = sink_of([*after.decide(), *after.publish()])
     assert orjson.loads(release or b"")["timestamp"] == 3
 

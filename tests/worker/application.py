@@ -138,9 +138,13 @@ class Application:
 
     def recreate(self, topic: str) -> None:
         """Delete a topic and create it as ``topics --create`` would, empty."""
+        self.delete(topic)
+        self.create_again(topic)
+
+    def create_again(self, topic: str) -> None:
+        """Create a topic as ``topics --create`` would."""
         plans = plan_topics(load(str(self.path), {}), {self.source: self.partitions})
         plan = next(plan for plan in plans if plan.name == topic)
-        self.delete(topic)
         create_topic(self.bootstrap, topic, plan.partitions, plan.settings)
 
     def create(self) -> None:

@@ -1,0 +1,66 @@
+"""Which settings of a stream that has begun may change, and why the others may not.
+
+The names are those of ``fingerprint_fields`` and of a stream's sink. docs/migrations.md shows this table.
+"""
+
+from __future__ import annotations
+
+_ONCE = "each event still counts once, in the same timestamp"
+_SINK = "the releases stay the same; the audit matches those from the change on with the new topic"
+
+#: A migration can change these: why that is sound.
+SOUND = {
+    "mechanism.kind": "every kind counts in the same way what it spends: the budget carries over",
+    "mechanism.epsilon": "what was spent carries over, in absolute terms",
+    "mechanism.window": "what was spent carries over, for windows of the larger width",
+    "mechanism.factor": "a public constant, which says when a release is worth its price",
+    "counts.contributions": "the bound and the noise that goes with it change between two timestamps",
+    "counts.unknown": f"it says which events count from the change on; {_ONCE}",
+    "source.column": f"it says where an event names its column; {_ONCE}",
+    "source.max_bytes": f"it says which events count from the change on; {_ONCE}",
+    "timeline.lateness": f"it says which events are late from the change on; {_ONCE}",
+    "timeline.max_ahead": f"it says which events are early from the change on; {_ONCE}",
+    "sink.topic": _SINK,
+    "sink.topic_id": _SINK,
+}
+
+_OTHER_STREAM = "it makes another stream, charged in full beside the old one"
+_OTHER_USER = "somebody else would be protected, and windows across the change would protect neither"
+_TWICE = "an event that was counted could count again, in another timestamp"
+_PLACES = "a user's events would be bounded in another partition, where they could count twice"
+_COLUMNS = "the last release, which may have to be repeated, does not fit other columns"
+
+#: No migration can change these: why not.
+REFUSED = {
+    "timeline.interval": f"releases of timestamps of another length cannot be followed; {_OTHER_STREAM}",
+    "timeline.origin": f"releases of timestamps that begin elsewhere cannot be followed; {_OTHER_STREAM}",
+    "mechanism.adjacency": "what was spent under one adjacency says nothing under the other",
+    "source.user": _OTHER_USER,
+    "source.user_type": _OTHER_USER,
+    "source.time": _TWICE,
+    "source.format": _TWICE,
+    "counts.columns": _COLUMNS,
+    "counts.columns.digest": _COLUMNS,
+    "counts.columns.type": _COLUMNS,
+    "source.topic": f"offsets of one topic mean nothing in another; {_OTHER_STREAM}",
+    "source.partitions": _PLACES,
+    "source.partitioner": _PLACES,
+    "topics.partials": "it says where the state is kept, and the state does not move",
+    "fingerprint.version": "another version of Eventveil wrote the state",
+}
+
+MIGRATE = "Put it back, or stop the workers and run `eventveil migrate`"
+MIGRATE_SINK = "Create it if it is gone (`eventveil topics --create`), stop the workers, `eventveil migrate`"
+RENAME = "Put it back, or give the stream a new name (whose epsilon adds up)"
+
+
+def remedy(field: str) -> str:
+    """What to do about a field that changed."""
+    if field == "sink.topic_id":
+        return f"The topic was deleted and created again. {MIGRATE_SINK}"
+    return MIGRATE if field in SOUND else RENAME
+
+
+def reason(field: str) -> str:
+    """Why a field cannot be migrated. A setting that this table does not know cannot."""
+    return REFUSED.get(field, "it is not known what it would change")
