@@ -9,7 +9,9 @@ from operators.cli.check import check
 from operators.cli.ledger import ledger
 from operators.cli.mechanisms import mechanisms
 from operators.cli.metrics import metrics
+from operators.cli.migrate import migrate
 from operators.cli.replay import replay
+from operators.cli.reset import reset
 from operators.cli.run import run
 from operators.cli.schema import schema
 from operators.cli.topics import topics
@@ -24,5 +26,5 @@ def main() -> None:
     """
 
 
-for command in (check, ledger, mechanisms, metrics, replay, run, schema, topics):
+for command in (check, ledger, mechanisms, metrics, migrate, replay, reset, run, schema, topics):
     main.add_command(command)

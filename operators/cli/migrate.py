@@ -1,0 +1,71 @@
+"""``eventveil migrate``: goes on with streams whose topology changed, where that is sound."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from confluent_kafka import KafkaException
+
+from operators.cli.loading import EXIT_FAILED, load_or_exit
+from operators.errors import EventveilError
+from operators.kafka.cluster import Cluster
+from operators.kafka.lives import Keeper, Step
+from operators.privacy.changes import Crossing, Terms
+from operators.privacy.guarantee import number
+from operators.streams import plan_streams
+from operators.topology.model import Topology
+
+
+@click.command()
+@click.argument("topology")
+@click.option("--apply", is_flag=True, help="Write the changes; without it nothing is written or fenced.")
+def migrate(topology: str, apply: bool) -> None:
+    """Let the streams of TOPOLOGY go on under the settings that it has now.
+
+    What was spent is kept: a window across the change, of the larger width, stays within the larger epsilon,
+    and what cannot be paid is repeated. A change that cannot be sound is refused by name. The workers must be
+    stopped. Exit status 1 if anything was refused; a stream is changed entirely or not at all.
+    """
+    loaded = load_or_exit(topology)
+    try:
+        changed = _migrate(loaded, apply=apply)
+    except (EventveilError, KafkaException) as error:
+        click.echo(f"eventveil migrate: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+    if changed and not apply:
+        click.echo("nothing was written; stop the workers and add --apply")
+
+
+def _migrate(topology: Topology, *, apply: bool) -> bool:
+    cluster = Cluster(topology.kafka)
+    keepers = [Keeper(topology, cluster, plan) for plan in plan_streams(topology)]
+    # Refuse before the first stream is changed, not after.
+    steps = [keeper.migrate(apply=False) for keeper in keepers]
+    for keeper, plan, step in zip(keepers, plan_streams(topology), steps, strict=True):
+        written = keeper.migrate(apply=True) if apply and step else step
+        if written is None:
+            click.echo(f"{plan.name}: unchanged")
+        else:
+            _show(written, apply=apply)
+    return any(steps)
+
+
+def _show(step: Step, *, apply: bool) -> None:
+    click.echo(f"{step.stream}: {'goes' if apply else 'would go'} on from timestamp {step.start} with")
+    for name, one in step.differences.items():
+        click.echo(f"  {name} {one.new}, was {one.old}")
+    if all(name.startswith("sink.") for name in step.differences):
+        return
+    limit = Crossing.between(step.start, step.before, step.after)
+    click.echo(
+        f"  windows of {limit.window} timestamps across the change stay within epsilon "
+        f"{number(limit.epsilon)}: what they cannot pay is repeated"
+    )
+    if step.after.window > step.before.window:
+        click.echo("  but what was spent before in such a window may be more already: nothing is added then")
+
+
+def words(terms: Terms) -> str:
+    """Terms in words."""
+    return f"epsilon {number(terms.epsilon)} for any {terms.window} timestamps"

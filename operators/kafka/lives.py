@@ -1,0 +1,180 @@
+"""Changing the life of a stream on the cluster: ``eventveil migrate`` and ``eventveil reset``.
+
+With ``apply``, every writer of the stream's state is fenced before that state is read, and everything is
+written in one transaction of the writer that owns the stream's budget: all of it, or nothing. A worker that
+takes over meanwhile fences this writer, or finds the new genesis.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from operators.errors import StateRefused
+from operators.genesis import Genesis
+from operators.kafka.cluster import Cluster, Topic
+from operators.kafka.fenced import FaultHook, FencedTable, no_fault
+from operators.kafka.provision import first_events, is_of
+from operators.kafka.reading import read_partition, read_table
+from operators.mechanisms import build
+from operators.mechanisms.base import Mechanism
+from operators.migration import Following, History, Life, Place, check_reset, check_sound, migration, reset
+from operators.privacy.changes import Difference, Terms
+from operators.privacy.noise import SystemNoise
+from operators.records import Outgoing
+from operators.streams import StreamPlan, counting_places, writer_of
+from operators.topology.model import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What was done, or would be: the fields that change, the first timestamp after it, and the terms."""
+
+    stream: str
+    start: int
+    differences: dict[str, Difference]
+    before: Terms
+    after: Terms
+
+
+class Keeper:
+    """Reads and changes the life of one stream. Its methods block.
+
+    They raise StateRefused, TransactionFailed or KafkaException, and then nothing has changed; if the outcome
+    of the transaction is unknown, running the command again finds out.
+    """
+
+    def __init__(
+        self, topology: Topology, cluster: Cluster, plan: StreamPlan, fault: FaultHook = no_fault
+    ) -> None:
+        self._topology, self._cluster, self._plan, self._fault = topology, cluster, plan, fault
+        stream = plan.stream
+        self._topics = self._existing({*topology.sources, topology.partials, stream.sink.topic})
+        self._source, self._sink = self._topics[stream.source.topic], self._topics[stream.sink.topic]
+        self._ledger: Place = (topology.ledger, plan.partials_partition)
+        self._budget: Place = (topology.ledger_changelog, plan.partials_partition)
+        self._writers: dict[Place, FencedTable] = {}
+
+    def migrate(self, *, apply: bool) -> Step | None:
+        """Bring the stream to the topology; None if it is there already. Without ``apply``, say how."""
+        life, following = self._read(fence=apply)
+        differences = life.differences(following.fields, following.budget_fields)
+        if not differences:
+            return None
+        check_sound(life.stream, differences)
+        if apply:
+            history = self.history()
+            for number, entry in enumerate(life.pending_entries):
+                history.add(entry, f"pending release {number} of stream {life.stream}")
+            self._write(migration(life, following, history, self._mechanism()))
+        return Step(life.stream, life.state.next, differences, life.terms, following.terms)
+
+    def reset(self, start: int | None, now: int, *, apply: bool) -> Step:
+        """Begin a new generation at timestamp ``start``, by default the stream's first."""
+        life, following = self._read(fence=apply)
+        start = life.genesis.first if start is None else start
+        differences = life.differences(following.fields, following.budget_fields)
+        check_reset(life, differences, start)
+        self._check_sink_unused()
+        events = first_events(
+            self._cluster, self._plan, self._source.partitions, start, now, later="timestamp"
+        )
+        if apply:
+            resume = {
+                place: events[self._source.name, genesis.partition]
+                for place, (genesis, _) in life.counting.items()
+            }
+            self._write(reset(life, following, start, resume))
+        return Step(life.stream, start, differences, life.terms, following.terms)
+
+    def history(self) -> History:
+        """What the ledger says of the stream."""
+        history = History(self._plan.name)
+        topic, partition = self._ledger
+        for message in read_partition(self._topology.kafka, topic, partition):
+            if message.key() == self._plan.name.encode():
+                history.add(message.value(), f"{topic}, partition {partition}, offset {message.offset()}")
+        return history
+
+    def _existing(self, names: set[str]) -> dict[str, Topic]:
+        found = self._cluster.topics(names)
+        for name in sorted(names - set(found)):
+            raise StateRefused(f"topic {name}", "it does not exist", "Run `eventveil topics`")
+        return found
+
+    def _read(self, *, fence: bool) -> tuple[Life, Following]:
+        """The life of the stream, and the one that the topology asks for."""
+        partitions = {name: self._topics[name].partitions for name in self._topology.sources}
+        places = counting_places(self._topology, self._source.name, partitions)
+        if fence:
+            self._check_stopped()
+            self._writers = {place: self._writer(place) for place in (*places, self._budget)}
+            tables = {place: writer.take_over() for place, writer in self._writers.items()}
+        else:
+            tables = {place: read_table(self._topology.kafka, *place) for place in (*places, self._budget)}
+        genesis = self._genesis(tables, self._budget, self._topics[self._topology.partials], self._budget[1])
+        counting = {}
+        for place, partition in places.items():
+            counted = self._genesis(tables, place, self._source, partition)
+            counting[place] = (counted, counted.counter_state(tables[place], _name(place)))
+        state = genesis.release_state(tables[self._budget], _name(self._budget))
+        return Life(self._plan.name, counting, self._budget, genesis, state), self._following()
+
+    def _genesis(
+        self, tables: Mapping[Place, Mapping[bytes, bytes]], place: Place, topic: Topic, partition: int
+    ) -> Genesis:
+        genesis = Genesis.find(tables[place], self._plan.name, _name(place))
+        # Of the fields, the topology may differ; the topics themselves may not.
+        genesis.check(genesis.fields, topic.name, topic.id, partition, _name(place))
+        return genesis
+
+    def _following(self) -> Following:
+        plan, settings = self._plan, self._plan.stream.mechanism
+        partials = (self._topology.partials, plan.partials_partition)
+        return Following(
+            instance=uuid.uuid4().hex,
+            terms=Terms(settings.kind, settings.epsilon, settings.window, self._mechanism().units),
+            fields=plan.fields(self._source.partitions),
+            budget_fields=plan.budget_fields(self._source.partitions, self._sink.id),
+            ledger=self._ledger,
+            sink=self._sink.name,
+            partials_end=self._cluster.end_offsets([partials])[partials],
+        )
+
+    def _mechanism(self) -> Mechanism:
+        stream = self._plan.stream
+        return build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, SystemNoise())
+
+    def _writer(self, place: Place) -> FencedTable:
+        owner = writer_of(self._topology, *place)
+        return FencedTable(self._topology.kafka, owner, *place, self._fault)
+
+    def _check_stopped(self) -> None:
+        members = self._cluster.group_members(self._topology.name)
+        if members:
+            raise StateRefused(
+                f"consumer group {self._topology.name}",
+                f"it has {members} member{'s' * (members > 1)}, so a worker is running",
+                "Stop the workers; one that was killed is a member until its session times out",
+            )
+
+    def _check_sink_unused(self) -> None:
+        for partition in range(self._sink.partitions):
+            place = (self._sink.name, partition)
+            for message in read_partition(self._topology.kafka, *place, isolation="read_uncommitted"):
+                if is_of(message.value(), self._plan.name):
+                    raise StateRefused(
+                        f"{_name(place)}, offset {message.offset()}",
+                        f"it has a release of {self._plan.name}, and a timestamp must have one release only",
+                        "Give the stream another sink.topic for the new generation",
+                    )
+
+    def _write(self, records: Sequence[Outgoing]) -> None:
+        # Once more: a worker that joined meanwhile may have read the state that is about to be replaced.
+        self._check_stopped()
+        self._writers[self._budget].transact("change", records)
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}, partition {place[1]}"

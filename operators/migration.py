@@ -1,0 +1,399 @@
+"""From one life of a stream to the next: a migration to other terms, or a reset to run again. Pure.
+
+A stream is changed between two timestamps. All that was counted must have been released, so that no count
+was made under two sets of rules; then the change, the new genesis records and the new states are written in
+one transaction. The stream gets a new instance: what a forgotten worker might still write for the old one is
+refused wherever it is read. Only a change of the sink, which touches neither counts nor budget, goes on with
+the same life.
+
+**What is spent across a migration.** Let the terms change from (epsilon e1, window w1) to (e2, w2), let
+w = max(w1, w2) and e = max(e1, e2). The new mechanism begins with an empty ledger and a *bridge*: the spends
+of the last w - 1 timestamps, and the limit e for windows of w timestamps that hold one of these.
+
+*Claim.* (a) A window of w1 timestamps before the change spends at most e1, one of w2 after it at most e2.
+(b) A window of w timestamps that straddles the change spends at most e, unless nothing was spent in it after
+the change: what cannot be paid is repeated. (c) If w2 <= w1, it spends at most e in any case, unless it
+straddles an earlier change too.
+
+*Proof.* (a) is the doing of each ledger by itself. (b) Let s be the last timestamp of the window W, after the
+change, at which something was spent. When it was, the bridge held the w timestamps that end at s, for s is
+one of the w - 1 after the change; their sum, the spend included, was at most e, or it would have been
+refused. They contain all that W spent: W begins no earlier than they do, as it ends no earlier than s, and
+spent nothing after s. (c) If nothing was spent after the change, W spent what its timestamps before the
+change did; these are fewer than w = w1 and under the terms of (e1, w1), so it is at most e1 by (a).
+
+The bridge is in the units of the new ledger. Past spends, exact rationals, are rounded up, the limit is
+rounded down, so the sum in exact terms stays within e as well. A stream may change again while a bridge
+stands: the spends are taken from the public ledger, which has all of them, and every bridge that still has
+timestamps to go is built anew with its own w and e, so that (b) holds for each change. Two changes without a
+release between them count as one, from the first terms to the last: a larger epsilon that was in force for
+no timestamp buys nothing.
+
+**What a reset costs.** It begins a new generation with a fresh budget, over events that were released
+before. Its releases are additional: over the same users and timestamps the epsilons of all generations add
+up. Nothing of that can be taken back.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import islice
+from math import ceil, floor
+from typing import Any
+
+import orjson
+
+from operators.counting import CounterState
+from operators.errors import StateRefused
+from operators.genesis import Genesis
+from operators.mechanisms.base import Mechanism
+from operators.mechanisms.w_event import units_of
+from operators.privacy.changes import Change, Difference, Kind, Terms, crossings
+from operators.privacy.guarantee import cost, number, totals
+from operators.privacy.ledger import Bridge
+from operators.records import Outgoing
+from operators.release import ledger_entry
+from operators.sanitizing import ReleaseState
+from operators.topology.changes import RENAME, SOUND, reason
+from operators.topology.model import Stream, Topology
+
+Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class History:
+    """What the ledger says of a stream, record by record: spends and changes of the newest generation.
+
+    ``generations`` are the terms that each generation has had, the newest last.
+    """
+
+    stream: str
+    generations: list[list[Terms]] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    first: int = 0
+    _spends: array[int] = field(default_factory=lambda: array("q"))
+    #: What a unit is worth from which index on.
+    _prices: list[tuple[int, Fraction]] = field(default_factory=list)
+
+    @property
+    def next(self) -> int:
+        """The timestamp after the last one; 0 if there is none."""
+        return self.first + len(self._spends)
+
+    def add(self, value: bytes | None, place: str) -> None:
+        """Take in the next committed record. Raises StateRefused if it does not follow from those before."""
+        try:
+            fields = orjson.loads(value or b"null")
+            change = Change.read(fields)
+            if change is not None:
+                self._change(change)
+            else:
+                self._entry(fields)
+        except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
+            raise StateRefused(
+                place,
+                f"the ledger of stream {self.stream} cannot be continued: {error!r}",
+                "`eventveil ledger` says more; restore the topic from a backup",
+            ) from None
+
+    def _change(self, change: Change) -> None:
+        if change.kind == "reset":
+            self.generations.append([change.after])
+            self.changes.clear()
+            self._prices.clear()
+            del self._spends[:]
+            self.first = change.start
+        elif not self.generations:
+            self.generations.append([change.before])
+            self.first = change.start
+        if change.start != self.next:
+            raise ValueError(f"a change at {change.start}, where {self.next} was due")
+        if change.kind == "migration":
+            self.changes.append(change)
+            self.generations[-1].append(change.after)
+
+    def _entry(self, fields: Mapping[str, Any]) -> None:
+        terms = Terms(fields["mechanism"], Fraction(fields["epsilon"]), fields["window"], fields["units"])
+        if not self.generations:
+            self.generations.append([terms])
+            self.first = fields["timestamp"]
+        if fields["timestamp"] != self.next:
+            raise ValueError(f"timestamp {fields['timestamp']}, where {self.next} was due")
+        if not self._prices or self._prices[-1][1] != terms.unit:
+            self._prices.append((len(self._spends), terms.unit))
+        self._spends.append(fields["spent"]["test"] + fields["spent"]["publish"])
+
+    def bridges(self, change: Change) -> list[Bridge]:
+        """The limits that a ledger begins under after ``change``, which comes next.
+
+        One for the change itself, and one for each earlier change whose windows still reach beyond it.
+        """
+        at, unit = change.start, change.after.unit
+        return [
+            Bridge(
+                window=one.window,
+                units=floor(one.epsilon / unit),
+                past=[ceil(spend / unit) for spend in self._last(one.window - 1)],
+                left=one.until - at,
+            )
+            for one in crossings([*self.changes, change])
+            if one.until > at
+        ]
+
+    def _last(self, count: int) -> Iterable[Fraction]:
+        """What the last ``count`` timestamps spent in terms of epsilon, the oldest first."""
+        begin = max(0, len(self._spends) - count)
+        ends = [index for index, _ in self._prices[1:]] + [len(self._spends)]
+        for (_, price), end in zip(self._prices, ends, strict=True):
+            for spend in islice(self._spends, begin, end):
+                yield spend * price
+            begin = max(begin, end)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What the changelogs hold of a stream: genesis and state by place; ``place`` is that of the budget."""
+
+    stream: str
+    counting: Mapping[Place, tuple[Genesis, CounterState]]
+    place: Place
+    genesis: Genesis
+    state: ReleaseState
+
+    @property
+    def terms(self) -> Terms:
+        """The terms of the life so far."""
+        fields = self.genesis.fields
+        window = fields["mechanism.window"]
+        return Terms(
+            fields["mechanism.kind"], Fraction(fields["mechanism.epsilon"]), window, units_of(window)
+        )
+
+    @property
+    def pending_entries(self) -> list[bytes]:
+        """The ledger entries of releases that are decided and charged but not published yet."""
+        return [ledger_entry(record.encode(), self.state.instance) for record in self.state.pending]
+
+    def check_between_timestamps(self) -> None:
+        """Raise StateRefused unless all that was counted has been released, or is decided."""
+        counted = {state.next for _, state in self.counting.values()}
+        if counted == {self.state.next}:
+            return
+        raise StateRefused(
+            f"stream {self.stream}",
+            f"it is released up to timestamp {self.state.next - 1}, but counted up to {min(counted) - 1} in "
+            f"one partition and up to {max(counted) - 1} in another",
+            "Run the worker with the former topology until it has caught up, stop it between two timestamps, "
+            "and try again",
+        )
+
+    def differences(
+        self, fields: Mapping[str, Any], budget_fields: Mapping[str, Any]
+    ) -> dict[str, Difference]:
+        """Which fields of the topology are not those that the state was made for.
+
+        ``fields`` are those of the genesis of a counting place, ``budget_fields`` those of the budget's.
+        Raises StateRefused if the places do not agree, for then they are not of one life.
+        """
+        old = self.genesis.fields
+        for (topic, partition), (genesis, _) in self.counting.items():
+            life = (genesis.instance, genesis.first) == (self.genesis.instance, self.genesis.first)
+            names = {*genesis.fields, *fields}
+            if not life or any(genesis.fields.get(name) != old.get(name) for name in names):
+                raise StateRefused(
+                    f"{topic}, partition {partition}",
+                    f"its genesis record of stream {self.stream} is not that of {self.place[0]}",
+                    "Restore the changelogs from one backup, or give the stream a new name",
+                )
+        return {
+            name: Difference(old.get(name), budget_fields.get(name))
+            for name in sorted({*old, *budget_fields})
+            if old.get(name) != budget_fields.get(name)
+        }
+
+
+def check_sound(stream: str, differences: Mapping[str, Difference]) -> None:
+    """Raise StateRefused, naming every field that no migration can change, and why."""
+    refused = [
+        f"{name} was {one.old!r} and is {one.new!r} now, which cannot be migrated: {reason(name)}"
+        for name, one in differences.items()
+        if name not in SOUND
+    ]
+    if refused:
+        raise StateRefused(f"stream {stream}", "; ".join(refused), RENAME)
+
+
+def check_reset(life: Life, differences: Mapping[str, Difference], start: int) -> None:
+    """Raise StateRefused unless the stream can begin again at timestamp ``start``, with another sink only."""
+    place = f"stream {life.stream}"
+    changed = [name for name in differences if not name.startswith("sink.")]
+    if changed:
+        what = f"{', '.join(changed)} changed, and a reset changes nothing but the sink"
+        raise StateRefused(place, what, "Migrate first, or afterwards")
+    if "sink.topic_id" not in differences:
+        what = "its sink holds the releases of this generation, and a timestamp must have one release only"
+        raise StateRefused(place, what, "Give the stream another sink.topic for the new generation")
+    if not 1 <= start < life.state.next:
+        what = f"timestamp {start} was not released yet: it is at {life.state.next}"
+        raise StateRefused(place, what, f"Choose a timestamp in 1..{life.state.next - 1}, or run the worker")
+
+
+def check_cap(topology: Topology, stream: Stream, history: History) -> None:
+    """Raise StateRefused if another generation of a stream exceeds the cap of the topology.
+
+    Each generation counts with the dearest terms that it has had; the topology's are those of the next one.
+    """
+    for total in totals(topology.streams, topology.budget):
+        if total.population != stream.source.population or total.cap is None:
+            continue
+        interval = stream.timeline.interval
+        dearest = (
+            max(cost(one.epsilon, one.window, interval, total.span) for one in terms)
+            for terms in history.generations
+        )
+        earlier = sum(dearest, Fraction(0))
+        if total.epsilon + earlier > total.cap:
+            raise StateRefused(
+                f"stream {stream.name}",
+                f"its generations so far cost epsilon {number(earlier)}, with all streams as they are now "
+                f"{number(total.epsilon + earlier)}, above the cap of {number(total.cap)}",
+                "Raise budget.epsilon, if it is yours to raise, or give up the reset",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """The life that follows: ``fields`` and ``budget_fields`` as in ``Life.differences``.
+
+    ``ledger`` is the stream's partition of the ledger, ``sink`` the topic of its releases. ``partials_end``
+    is the end of its partition of partial counts: what lies before it is of the old life.
+    """
+
+    instance: str
+    terms: Terms
+    fields: Mapping[str, Any]
+    budget_fields: Mapping[str, Any]
+    ledger: Place
+    sink: str
+    partials_end: int
+
+
+def migration(life: Life, following: Following, history: History, mechanism: Mechanism) -> list[Outgoing]:
+    """The transaction of a migration: all of it, or nothing.
+
+    ``history`` holds all releases of the life, pending ones included; ``mechanism`` is fresh. Raises
+    StateRefused if something was counted and not released, or if ledger and state contradict each other.
+    """
+    state = life.state
+    if not _change(life, following, "migration", state.next).restarts:
+        return _sink_migration(life, following)
+    life.check_between_timestamps()
+    change, snapshot = _change(life, following, "migration", state.next), None
+    if state.mechanism is not None:
+        if (history.first, history.next) != (state.first, state.next):
+            raise StateRefused(
+                f"stream {life.stream}",
+                f"the ledger has timestamps {history.first} to {history.next - 1}, "
+                f"the state {state.first} to {state.next - 1}",
+                "`eventveil ledger` says more; restore the topics from one backup",
+            )
+        mechanism.inherit(state.mechanism.encode(), history.bridges(change))
+        snapshot = mechanism.snapshot().decode()
+    successor = replace(
+        state,
+        instance=following.instance,
+        resume=following.partials_end,
+        mechanism=snapshot,
+        pending=(),
+    )
+    return [
+        *_ledger_records(life, following, change),
+        *_released(life, following),
+        *_genesis_records(life, following, life.genesis.first, {}),
+        _record(life.place, life.stream.encode(), successor.encode()),
+        *(
+            _record(place, life.stream.encode(), replace(counter, instance=following.instance).encode())
+            for place, (_, counter) in life.counting.items()
+        ),
+    ]
+
+
+def _sink_migration(life: Life, following: Following) -> list[Outgoing]:
+    """Only the sink is another one: the same life goes on, in the middle of a timestamp if need be.
+
+    It must, for with a sink that is gone no worker could bring a timestamp to its end.
+    """
+    following = replace(following, instance=life.genesis.instance)
+    genesis = replace(life.genesis, fields=following.budget_fields)
+    return [
+        *_ledger_records(life, following, _change(life, following, "migration", life.state.next)),
+        *_released(life, following),
+        _record(life.place, Genesis.key(life.stream), genesis.encode()),
+        _record(life.place, life.stream.encode(), replace(life.state, pending=()).encode()),
+    ]
+
+
+def _released(life: Life, following: Following) -> list[Outgoing]:
+    return [Outgoing(following.sink, one.encode(), life.stream.encode()) for one in life.state.pending]
+
+
+def reset(life: Life, following: Following, first: int, resume: Mapping[Place, int]) -> list[Outgoing]:
+    """The transaction of a reset to timestamp ``first``: all of it, or nothing.
+
+    ``resume`` says for each counting place where the events of ``first`` begin. The states are deleted; the
+    new genesis records say where to begin. What was decided but not published is charged in the ledger, for
+    somebody may have seen it; the sink is that of the new generation and does not get it.
+    """
+    return [
+        *_ledger_records(life, following, _change(life, following, "reset", first)),
+        *_genesis_records(life, following, first, resume),
+        *(_record(place, life.stream.encode(), None) for place in (*life.counting, life.place)),
+    ]
+
+
+def _change(life: Life, following: Following, kind: Kind, start: int) -> Change:
+    return Change(
+        stream=life.stream,
+        kind=kind,
+        start=start,
+        fields=life.differences(following.fields, following.budget_fields),
+        before=life.terms,
+        after=following.terms,
+        instance=following.instance,
+        previous=life.genesis.instance,
+    )
+
+
+def _ledger_records(life: Life, following: Following, change: Change) -> list[Outgoing]:
+    values = [*life.pending_entries, change.encode()]
+    return [_record(following.ledger, life.stream.encode(), value) for value in values]
+
+
+def _genesis_records(
+    life: Life, following: Following, first: int, resume: Mapping[Place, int]
+) -> list[Outgoing]:
+    genesis = {
+        place: replace(
+            genesis,
+            instance=following.instance,
+            fields=following.fields,
+            first=first,
+            resume=resume.get(place, genesis.resume),
+        )
+        for place, (genesis, _) in life.counting.items()
+    }
+    genesis[life.place] = replace(
+        life.genesis,
+        instance=following.instance,
+        fields=following.budget_fields,
+        first=first,
+        resume=following.partials_end,
+    )
+    return [_record(place, Genesis.key(life.stream), one.encode()) for place, one in genesis.items()]
+
+
+def _record(place: Place, key: bytes, value: bytes | None) -> Outgoing:
+    return Outgoing(place[0], value, key, place[1])

@@ -1,0 +1,175 @@
+"""A stream that lives through changes, without Kafka: its states, its ledger and its sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+
+from operators.counting import CounterState
+from operators.genesis import Genesis
+from operators.mechanisms import build
+from operators.mechanisms.base import Mechanism
+from operators.migration import Following, History, Life, Place, migration, reset
+from operators.privacy.audit import Found, GenerationsAudit, Report
+from operators.privacy.changes import Change, Terms
+from operators.privacy.noise import NoiseSource
+from operators.records import Outgoing
+from operators.release import ledger_entry, release_record
+from operators.sanitizing import ReleaseState
+from operators.streams import StreamPlan
+from operators.topology.model import Stream
+from tests.contract.noises import ForcedNoise
+from tests.unit.support import stream
+
+FIRST, PARTITIONS = 5, 2
+COUNTING, BUDGET, LEDGER = "app-counting-changelog", "app-ledger-changelog", ("app-ledger", 0)
+
+
+class Lifetime:
+    """Releases timestamp after timestamp; ``change`` moves on to other settings in between."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+        self.sink_id, self.instance, self.generation = "sink-0", "instance-0", 0
+        self.ledger: list[bytes] = []
+        self.sink: list[bytes] = []
+        self.tables: dict[Place, dict[bytes, bytes]] = {place: {} for place in self.places}
+        self.decisions: Iterator[bool] = cycle([True, False])
+        for place in self.places:
+            genesis = Genesis("visits", "instance-0", self._fields(place), "t", "id", place[1], FIRST, 0)
+            self.tables[place][Genesis.key("visits")] = genesis.encode()
+
+    @property
+    def places(self) -> list[Place]:
+        return [*((COUNTING, partition) for partition in range(PARTITIONS)), (BUDGET, 0)]
+
+    @property
+    def stream(self) -> Stream:
+        return stream(**self.settings)
+
+    @property
+    def plan(self) -> StreamPlan:
+        return StreamPlan(self.stream, 1)
+
+    def _fields(self, place: Place) -> dict[str, Any]:
+        if place[0] == BUDGET:
+            return self.plan.budget_fields(PARTITIONS, self.sink_id)
+        return self.plan.fields(PARTITIONS)
+
+    def mechanism(self, noise: NoiseSource | None = None) -> Mechanism:
+        settings = self.stream
+        return build(settings.mechanism, 2, settings.sensitivity, noise or ForcedNoise(self.decisions))
+
+    @property
+    def life(self) -> Life:
+        """As the program would read it back."""
+        counting = {}
+        for place in self.places[:-1]:
+            genesis = Genesis.find(self.tables[place], "visits", "here")
+            counting[place] = (genesis, genesis.counter_state(self.tables[place], "here"))
+        budget = self.tables[BUDGET, 0]
+        genesis = Genesis.find(budget, "visits", "here")
+        return Life("visits", counting, (BUDGET, 0), genesis, genesis.release_state(budget, "here"))
+
+    @property
+    def history(self) -> History:
+        history = History("visits")
+        for value in self.ledger:
+            history.add(value, "there")
+        return history
+
+    def release(self, timestamps: int, *, publish: bool = True) -> None:
+        """Release more timestamps; without ``publish`` the last ones stay decided."""
+        for _ in range(timestamps):
+            state = self.life.state
+            mechanism = self.mechanism()
+            if state.mechanism is not None:
+                mechanism.restore(state.mechanism.encode())
+            release = mechanism.step(np.array([state.next, 2 * state.next]))
+            record = release_record(self.stream, state.next, release, mechanism.units)
+            if publish:
+                self.ledger.append(ledger_entry(record, state.instance))
+                self.sink.append(record)
+            after = replace(
+                state,
+                next=state.next + 1,
+                mechanism=mechanism.snapshot().decode(),
+                pending=() if publish else (*state.pending, record.decode()),
+            )
+            self.tables[BUDGET, 0][b"visits"] = after.encode()
+            for place in self.places[:-1]:
+                self.count(place, after.next)
+
+    def count(self, place: Place, next_timestamp: int) -> None:
+        """Say that a partition has counted up to a timestamp."""
+        _, state = self.life.counting[place]
+        counted = replace(state, next=next_timestamp, resume=7, judged=9)
+        self.tables[place][b"visits"] = counted.encode()
+
+    def following(self) -> Following:
+        self.generation += 1
+        mechanism = self.stream.mechanism
+        return Following(
+            instance=f"instance-{self.generation}",
+            terms=Terms(mechanism.kind, mechanism.epsilon, mechanism.window, self.mechanism().units),
+            fields=self._fields(self.places[0]),
+            budget_fields=self._fields((BUDGET, 0)),
+            ledger=LEDGER,
+            sink="sink",
+            partials_end=100 * self.generation,
+        )
+
+    def change(self, *, sink_id: str | None = None, **settings: Any) -> None:
+        """Migrate to other settings."""
+        life = self.life
+        self.settings = {**self.settings, **settings}
+        self.sink_id = sink_id or self.sink_id
+        history = self.history
+        for entry in life.pending_entries:
+            history.add(entry, "pending")
+        if sink_id:
+            self.sink.clear()
+        self.apply(migration(life, self.following(), history, self.mechanism()))
+
+    def reset(self, start: int = FIRST) -> None:
+        """Begin a new generation in a new sink."""
+        life = self.life
+        self.sink_id = f"sink-{self.generation + 1}"
+        self.sink.clear()
+        resume = dict.fromkeys(self.places[:-1], 1)
+        self.apply(reset(life, self.following(), start, resume))
+
+    def apply(self, records: list[Outgoing]) -> None:
+        """What the brokers would hold after the transaction."""
+        for record in records:
+            place = (record.topic, record.partition)
+            if record.topic == LEDGER[0]:
+                assert record.value is not None
+                self.ledger.append(record.value)
+            elif record.topic == "sink":
+                assert record.value is not None
+                self.sink.append(record.value)
+            elif record.value is None:
+                self.tables[place].pop(record.key, None)  # type: ignore[index, arg-type]  # ours have both
+            else:
+                self.tables[place][record.key] = record.value  # type: ignore[index]  # ours have both
+
+    def audit(self) -> list[Report]:
+        """The audit of ledger and sink."""
+        entries = [Found.read(LEDGER, number, b"visits", value) for number, value in enumerate(self.ledger)]
+        changes = [change for found in entries if (change := Change.read(found.fields))]
+        audit = GenerationsAudit("visits", self.stream.mechanism, self.mechanism().units, 0, changes)
+        for found in entries:
+            audit.entry(found)
+        for number, value in enumerate(self.sink):
+            audit.record(Found.read(("sink", 0), number, b"visits", value))
+        return audit.reports("everything")
+
+
+def states(life: Life) -> list[CounterState | ReleaseState]:
+    """All states of a life."""
+    return [*(state for _, state in life.counting.values()), life.state]

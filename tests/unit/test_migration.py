@@ -1,0 +1,431 @@
+"""Migrations and resets without Kafka: the promise, the audit, and what is refused."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise, product
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from operators.errors import StateRefused
+from operators.genesis import Genesis
+from operators.mechanisms import KINDS
+from operators.mechanisms.base import Mechanism
+from operators.migration import check_cap, check_reset, check_sound
+from operators.privacy.changes import Change, Difference
+from operators.topology.changes import REFUSED, SOUND
+from operators.topology.model import Budget
+from tests.unit.migrating import BUDGET, COUNTING, FIRST, PARTITIONS, Lifetime, states
+from tests.unit.support import topology
+
+ONE, TWO, THIRD = Fraction(1), Fraction(2), Fraction(1, 3)
+EPSILONS = st.sampled_from([ONE, TWO, THIRD, Fraction(5, 7)])
+
+
+def terms(kind: str = "uniform", epsilon: Fraction = ONE, window: int = 3) -> dict[str, Any]:
+    return {"kind": kind, "epsilon": epsilon, "epsilon_text": str(epsilon), "window": window}
+
+
+def check_promise(ledger: list[bytes]) -> None:
+    """(a) to (c) of ``operators.migration`` in exact rationals, from the public ledger alone."""
+    spends: list[Fraction] = []
+    #: Index of the first timestamp, epsilon and window; terms that no timestamp had are not there.
+    regimes: list[tuple[int, Fraction, int]] = []
+    for value in ledger:
+        fields = orjson.loads(value)
+        if "change" in fields:
+            continue
+        one = (Fraction(fields["epsilon"]), fields["window"])
+        if not regimes or regimes[-1][1:] != one:
+            regimes.append((len(spends), *one))
+        spends.append(sum(fields["spent"].values()) * one[0] / fields["units"])
+    ends = [*(start for start, *_ in regimes[1:]), len(spends)]
+    for (start, epsilon, window), end in zip(regimes, ends, strict=False):
+        own = spends[start:end]
+        assert all(sum(own[i : i + window]) <= epsilon for i in range(len(own)))
+    for (earlier, old, before), (change, new, after) in pairwise(regimes):
+        width, limit = max(before, after), max(old, new)
+        for begin in range(max(0, change - width + 1), change):
+            whole = spends[begin : begin + width]
+            in_past = change - begin
+            if any(whole[in_past:]) or (after <= before and begin >= earlier):
+                assert sum(whole) <= limit
+
+
+@pytest.mark.parametrize(("old", "new"), list(product(KINDS, KINDS)))
+@pytest.mark.parametrize("windows", [(3, 3), (2, 5), (5, 2), (1, 4), (4, 1)], ids=str)
+@pytest.mark.parametrize("epsilons", [(ONE, ONE), (TWO, ONE), (THIRD, TWO)], ids=str)
+def test_every_kind_goes_on_as_every_other_and_the_audit_finds_nothing(
+    old: str, new: str, windows: tuple[int, int], epsilons: tuple[Fraction, Fraction]
+) -> None:
+    life = Lifetime(**terms(old, epsilons[0], windows[0]))
+    life.release(7)
+    life.change(**terms(new, epsilons[1], windows[1]))
+    life.release(12)
+    check_promise(life.ledger)
+    (report,) = life.audit()
+    assert report.findings == ()
+    assert len(life.sink) == report.releases == 19
+    assert any(orjson.loads(record)["fresh"] for record in life.sink[7:])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    changes=st.lists(
+        st.tuples(st.sampled_from(sorted(KINDS)), EPSILONS, st.integers(1, 6), st.integers(0, 5)),
+        min_size=2,
+        max_size=6,
+    ),
+    seed=st.integers(0, 2**32),
+)
+def test_any_sequence_of_changes_keeps_the_promise_of_each(
+    changes: list[tuple[str, Fraction, int, int]], seed: int
+) -> None:
+    generator = random.Random(seed)
+    (kind, epsilon, window, length), *rest = changes
+    life = Lifetime(**terms(kind, epsilon, window))
+    life.decisions = iter(lambda: generator.random() < 0.5, None)
+    life.release(length)
+    for kind, epsilon, window, length in rest:
+        life.change(**terms(kind, epsilon, window))
+        life.release(length)
+    check_promise(life.ledger)
+    assert [report.findings for report in life.audit()] == [()]
+
+
+def test_an_epsilon_that_was_in_force_for_no_timestamp_buys_nothing() -> None:
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(1)
+    life.change(**terms("sample", TWO, 3))
+    life.change(**terms("sample", ONE, 3))
+    life.release(4)
+    assert [orjson.loads(record)["fresh"] for record in life.sink] == [True, False, False, True, False]
+    assert [report.findings for report in life.audit()] == [()]
+
+
+def test_what_cannot_be_paid_is_repeated_until_it_can() -> None:
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(1)
+    life.change(**terms("sample", ONE, 6))
+    life.release(12)
+    fresh = [orjson.loads(record)["fresh"] for record in life.sink]
+    assert fresh == [True] + [False] * 5 + [True] + [False] * 5 + [True]
+    counts = [orjson.loads(record)["counts"] for record in life.sink]
+    assert counts[:6] == [counts[0]] * 6
+
+
+def test_uniform_goes_on_without_a_gap_if_nothing_but_the_counting_changes() -> None:
+    life = Lifetime(**terms())
+    life.release(5)
+    life.change(lateness=9, max_ahead=3)
+    life.release(5)
+    assert all(orjson.loads(record)["fresh"] for record in life.sink)
+
+
+def test_a_mechanism_that_forgets_what_was_spent_is_found_by_the_audit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inherit = KINDS["uniform"].inherit
+
+    def forget(self: Mechanism, predecessor: bytes, bridges: object) -> None:
+        inherit(self, predecessor, [])
+
+    monkeypatch.setattr(KINDS["uniform"], "inherit", forget)
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(1)
+    life.change(**terms("uniform", ONE, 3))
+    life.release(4)
+    with pytest.raises(AssertionError):
+        check_promise(life.ledger)
+    (report,) = life.audit()
+    what = "a window across a change of terms spent more than the larger epsilon"
+    assert {(one.invariant, one.timestamp) for one in report.findings} == {("I7", 6), ("I7", 7)}
+    assert all(one.what == what for one in report.findings)
+
+
+def test_all_places_get_the_new_instance_and_nothing_else_of_the_counting_state_changes() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    before = life.life
+    life.change(epsilon=TWO, epsilon_text="2")
+    after = life.life
+    assert {state.instance for state in states(after)} == {"instance-1"}
+    for place, (genesis, state) in after.counting.items():
+        assert (genesis.instance, genesis.fields["mechanism.epsilon"]) == ("instance-1", "2")
+        known = before.counting[place][1]
+        assert (state.next, state.resume, state.judged) == (known.next, known.resume, known.judged)
+    assert (after.state.next, after.state.resume) == (before.state.next, 100)
+    assert after.genesis.fields == life.plan.budget_fields(PARTITIONS, "sink-0")
+
+
+def test_the_ledger_says_what_changed() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    life.change(window=5, lateness=6)
+    change = Change.read(orjson.loads(life.ledger[-1]))
+    assert change is not None
+    assert change.fields == {
+        "mechanism.window": Difference(3, 5),
+        "timeline.lateness": Difference(5, 6),
+    }
+    assert (change.start, change.previous, change.instance) == (FIRST + 4, "instance-0", "instance-1")
+    assert change.encode() == life.ledger[-1]
+
+
+def test_a_stream_that_has_released_nothing_can_change_too() -> None:
+    life = Lifetime(**terms())
+    life.change(epsilon=TWO, epsilon_text="2")
+    life.release(5)
+    assert [report.findings for report in life.audit()] == [()]
+
+
+def test_what_was_decided_and_not_published_goes_out_with_the_change_and_is_paid_for() -> None:
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(2)
+    life.release(2, publish=False)
+    pending = [one.encode() for one in life.life.state.pending]
+    life.change(**terms("uniform", ONE, 3))
+    assert life.sink[-2:] == pending
+    life.release(4)
+    check_promise(life.ledger)
+    assert [report.findings for report in life.audit()] == [()]
+
+
+def test_releases_before_the_sink_was_replaced_are_not_missed_and_later_ones_are() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    life.change(sink_id="another")
+    life.release(3)
+    (report,) = life.audit()
+    assert (report.findings, report.matched_from) == ((), FIRST + 4)
+    del life.sink[1]
+    (report,) = life.audit()
+    assert [one.timestamp for one in report.findings] == [FIRST + 5]
+
+
+def test_a_sink_can_be_replaced_in_the_middle_of_a_timestamp_and_the_same_life_goes_on() -> None:
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(1)
+    life.release(1, publish=False)
+    life.count((COUNTING, 1), FIRST + 3)
+    before = life.life
+    life.change(sink_id="another")
+    after = life.life
+    assert after.state == replace(before.state, pending=())
+    assert after.counting == before.counting
+    assert after.genesis == replace(before.genesis, fields=life.plan.budget_fields(PARTITIONS, "another"))
+    assert [orjson.loads(record)["timestamp"] for record in life.sink] == [FIRST + 1]
+    life.change(sink_id="a third")
+    life.release(5)
+    life.change(epsilon=TWO, epsilon_text="2")
+    life.release(5)
+    check_promise(life.ledger)
+    (report,) = life.audit()
+    assert (report.findings, report.matched_from, report.windows) == ((), FIRST + 2, 3)
+
+
+@pytest.mark.parametrize("counted", [FIRST + 3, FIRST + 5])
+def test_counts_of_a_timestamp_that_was_not_released_are_refused(counted: int) -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    life.count((COUNTING, 1), counted)
+    with pytest.raises(StateRefused, match="it is released up to timestamp 8, but counted up to") as refusal:
+        life.change(lateness=9)
+    assert "stop it between two timestamps" in refusal.value.remedy
+
+
+def test_a_ledger_that_does_not_fit_the_state_is_refused() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    life.ledger.pop()
+    with pytest.raises(StateRefused, match="the ledger has timestamps 5 to 7, the state 5 to 8"):
+        life.change(epsilon=TWO)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"[]", b'{"timestamp": 9}', None])
+def test_a_ledger_that_cannot_be_read_is_refused(damage: bytes | None) -> None:
+    life = Lifetime(**terms())
+    life.release(2)
+    history = life.history
+    with pytest.raises(StateRefused, match="cannot be continued"):
+        history.add(damage, "there")
+
+
+def test_a_gap_in_the_ledger_is_refused() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    del life.ledger[1]
+    with pytest.raises(StateRefused, match="timestamp 7, where 6 was due"):
+        _ = life.history
+
+
+def test_changelogs_of_different_lives_are_refused() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    genesis = life.life.genesis
+    life.change(epsilon=TWO, epsilon_text="2")
+    life.tables[BUDGET, 0][Genesis.key("visits")] = genesis.encode()
+    with pytest.raises(StateRefused, match="does not belong to its genesis"):
+        _ = life.life
+    del life.tables[BUDGET, 0][b"visits"]
+    following = life.following()
+    with pytest.raises(StateRefused, match="is not that of app-ledger-changelog"):
+        life.life.differences(following.fields, following.budget_fields)
+
+
+@pytest.mark.parametrize(
+    ("edit", "what"),
+    [
+        ({"previous": "somebody"}, "the change is of another instance of the stream"),
+        ({"instance": "somebody"}, "the entry is of another instance of the stream than the first one"),
+        ({"from": FIRST + 5}, "the change does not follow the entry before it"),
+        (
+            {"after": {"mechanism": "uniform", "epsilon": "3", "window": 3, "units": 1}},
+            "the terms that it ends",
+        ),
+        (
+            {"before": {"mechanism": "uniform", "epsilon": "3", "window": 3, "units": 1}},
+            "epsilon is not that",
+        ),
+    ],
+)
+def test_a_change_that_does_not_fit_the_ledger_is_a_violation(edit: dict[str, Any], what: str) -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    life.change(epsilon=TWO, epsilon_text="2")
+    life.release(4)
+    life.ledger[4] = orjson.dumps({**orjson.loads(life.ledger[4]), **edit})
+    (report,) = life.audit()
+    assert any(one.what.startswith(what) for one in report.findings), report.findings
+    assert {one.invariant for one in report.findings} == {"I7"}
+
+
+def test_a_change_that_is_missing_in_the_ledger_is_a_violation() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    life.change(epsilon=TWO, epsilon_text="2")
+    life.release(4)
+    del life.ledger[4]
+    assert {one.invariant for one in life.audit()[0].findings} == {"I7"}
+
+
+# Which fields may change
+
+
+def test_every_field_is_either_sound_or_refused_with_a_reason() -> None:
+    fields = Lifetime(**terms("budget-absorption"), options={"factor": ONE}).life.genesis.fields
+    assert set(fields) == {*SOUND, *REFUSED}
+    assert not SOUND.keys() & REFUSED.keys()
+
+
+@pytest.mark.parametrize("field", [*REFUSED, "mechanism.unheard-of"])
+def test_a_field_that_cannot_change_is_refused_by_name_with_reason_and_remedy(field: str) -> None:
+    with pytest.raises(StateRefused) as refusal:
+        check_sound("visits", {"mechanism.epsilon": Difference("1", "2"), field: Difference(1, 2)})
+    why = REFUSED.get(field, "it is not known what it would change")
+    assert refusal.value.what == f"{field} was 1 and is 2 now, which cannot be migrated: {why}"
+    assert "new name" in refusal.value.remedy
+
+
+def test_sound_changes_pass() -> None:
+    check_sound("visits", {field: Difference("a", "b") for field in SOUND})
+
+
+# Resets
+
+
+def test_a_reset_begins_a_generation_with_a_fresh_budget_which_is_audited_apart() -> None:
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(4)
+    life.reset(FIRST + 1)
+    assert {state.next for state in states(life.life)} == {FIRST + 1}
+    assert [state.resume for state in states(life.life)] == [1, 1, 100]
+    life.release(5)
+    first, second = life.audit()
+    assert (first.findings, second.findings) == ((), ())
+    assert (first.releases, first.matched_from) == (4, None)
+    assert (second.first, second.releases, second.matched_from) == (FIRST + 1, 5, FIRST + 1)
+    assert (first.stream, second.stream) == ("visits, generation 1", "visits, generation 2")
+    assert len(life.history.generations) == 2
+
+
+def test_a_generation_can_be_migrated_and_reset_again() -> None:
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(4)
+    life.change(**terms("uniform", TWO, 2))
+    life.release(4)
+    life.reset()
+    life.release(3)
+    life.change(**terms("uniform", ONE, 5))
+    life.release(6)
+    life.reset(FIRST + 2)
+    life.release(4)
+    assert [report.findings for report in life.audit()] == [(), (), ()]
+    assert [[one.epsilon for one in terms] for terms in life.history.generations] == [
+        [ONE, TWO],
+        [TWO, ONE],
+        [ONE],
+    ]
+
+
+def test_a_release_that_was_decided_before_a_reset_is_charged_but_not_in_the_new_sink() -> None:
+    life = Lifetime(**terms())
+    life.release(3)
+    life.release(1, publish=False)
+    life.reset()
+    life.release(2)
+    first, second = life.audit()
+    assert (first.releases, first.findings, second.findings) == (4, (), ())
+    assert len(life.sink) == 2
+
+
+def test_a_record_of_an_old_generation_in_the_new_sink_is_a_violation() -> None:
+    life = Lifetime(**terms())
+    life.release(3)
+    old = orjson.loads(life.sink[0])
+    life.reset()
+    life.release(3)
+    life.sink.append(orjson.dumps({**old, "counts": {"a": -1, "b": -1}}))
+    assert {one.invariant for one in life.audit()[-1].findings} == {"I1", "I2"}
+
+
+def test_a_budget_that_begins_anew_without_a_reset_is_a_violation() -> None:
+    life = Lifetime(**terms())
+    life.release(3)
+    life.reset(FIRST + 1)
+    life.release(3)
+    del life.ledger[3]
+    assert any("began anew" in one.what for one in life.audit()[-1].findings)
+
+
+@pytest.mark.parametrize(
+    ("fields", "start", "what"),
+    [
+        (["sink.topic_id", "mechanism.epsilon"], FIRST, "mechanism.epsilon changed"),
+        ([], FIRST, "its sink holds the releases"),
+        (["sink.topic_id"], FIRST + 3, "was not released yet"),
+        (["sink.topic_id"], 0, "was not released yet"),
+    ],
+)
+def test_a_reset_that_is_more_or_less_than_that_is_refused(fields: list[str], start: int, what: str) -> None:
+    life = Lifetime(**terms())
+    life.release(3)
+    with pytest.raises(StateRefused, match=what):
+        check_reset(life.life, {name: Difference("a", "b") for name in fields}, start)
+
+
+def test_another_generation_is_charged_to_the_cap() -> None:
+    life = Lifetime(**terms("uniform", ONE, 3))
+    life.release(3)
+    # Any 20 ms meet at most three timestamps of 10 ms: one window, epsilon 1; 1 for what was released before.
+    enough = replace(topology(life.stream), budget=Budget(TWO, 20))
+    check_cap(enough, life.stream, life.history)
+    short = replace(enough, budget=Budget(Fraction(19, 10), 20))
+    with pytest.raises(StateRefused, match=r"cost epsilon 1, with all streams .* 2, above the cap of 1\.9"):
+        check_cap(short, life.stream, life.history)
