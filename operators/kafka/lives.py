@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from operators.errors import StateRefused
+from operators.faults import FaultHook, no_fault
 from operators.genesis import Genesis
 from operators.kafka.cluster import Cluster, Topic
-from operators.kafka.fenced import FaultHook, FencedTable, no_fault
+from operators.kafka.fenced import FencedTable
 from operators.kafka.provision import first_events, is_of
 from operators.kafka.reading import read_partition, read_table
 from operators.mechanisms import build
