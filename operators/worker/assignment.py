@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from confluent_kafka import KafkaError, KafkaException
 from faust.types import TP
 
-from operators.errors import EventveilError
+from operators.errors import EventveilError, StateRefused
 from operators.kafka.cluster import is_denied
 from operators.kafka.fenced import OwnerClosed, TransactionFailed
 from operators.records import Chunk
@@ -153,7 +153,7 @@ class Assignment:
                     fenced += 1
                     await asyncio.sleep(self._patience)
                 if fenced == _FENCED_LIMIT:
-                    self._failed(error)
+                    self._failed(_fenced_for_good(tp, error))
                     return
             except Exception as error:
                 self._failed(error)
@@ -192,6 +192,14 @@ class Assignment:
             owner.end()
             taking.add_done_callback(lambda task: task.cancelled() or task.exception())
             raise
+
+
+def _fenced_for_good(tp: TP, error: Exception) -> StateRefused:
+    return StateRefused(
+        _name(tp),
+        f"somebody else writes its state, and no rebalance says who ({error})",
+        "Find the second application with this name, or the pause of more than 20 s, and end it",
+    )
 
 
 def _is_denied(error: Exception) -> bool:
