@@ -215,7 +215,8 @@ class Application:
 
     def truth(self, interval: int | None = None, first: int = 1) -> dict[int, Counter[str]]:
         """The counts per timestamp that the rules give, for a stream over the source with this interval."""
-        rules = replace(self.rules(), interval=interval or self.interval, first=first)
+        stream = next(iter(self.document["streams"]))
+        rules = replace(self.rules(stream), interval=interval or self.interval, first=first)
         verdicts = (judge(record, rules) for record in self._records(self.source) if record.committed)
         return true_counts(verdict for verdict in verdicts if isinstance(verdict, Event))
 
