@@ -154,7 +154,8 @@ class Stage:
         for worker in self.workers:
             worker.end()
         self._frozen.clear()
-        time.sleep(6 + 6 * fault.share)
+        # At least 500 timestamps of the quick stream.
+        time.sleep(20 + 2 * fault.share)
         self.faults["downtime"] += 1
 
     def _rebalance_storm(self, fault: Fault) -> None:
