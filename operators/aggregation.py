@@ -77,6 +77,7 @@ class PartitionAggregator:
 
     def wants_end(self, now: int) -> bool:
         """Whether a timestamp is due that only the end offset of the partition can show to be complete."""
+        self._forget_future(now)
         if self._captured_end is not None and self.position < self._captured_end:
             return False
         return any(
@@ -90,10 +91,17 @@ class PartitionAggregator:
         """Take note that the log ended at offset ``end`` no earlier than wall clock time ``asked_at``."""
         self._captured_at, self._captured_end = asked_at, end
 
+    def _forget_future(self, now: int) -> None:
+        """A clock that has been put back since made this capture; the log may have grown."""
+        if self._captured_at > now:
+            self._captured_at, self._captured_end = 0, None
+
     def _closable(self, counter: StreamCounter, now: int) -> int:
         """The last timestamp of a stream that may close: due, and no record on time can still come."""
         rules = counter.stream.timeline
-        complete = timeline.last_overdue(rules, self._append_clock)
+        # Past the deadline by the clock skew: so much may the clocks of two brokers differ that lead the
+        # partition one after the other, and then records on time can follow one that is late.
+        complete = timeline.last_due(rules, self._append_clock)
         if self._captured_end is not None and self.position >= self._captured_end:
             complete = max(complete, timeline.last_due(rules, self._captured_at))
         return min(timeline.last_due(rules, now), complete)
@@ -108,6 +116,7 @@ class PartitionAggregator:
 
         Dead letters of the streams in the batch go along with it.
         """
+        self._forget_future(now)
         partials: list[Partial] = []
         closed: set[str] = set()
         size = 0

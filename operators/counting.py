@@ -84,7 +84,11 @@ def read_state(value: bytes, place: str) -> dict[str, Any]:
 
 def unreadable(place: str, detail: str) -> StateRefused:
     """The refusal of a state record that cannot be what this program wrote."""
-    return StateRefused(place, f"the state cannot be read: {detail}", "Restore the topic from a backup")
+    return StateRefused(
+        place,
+        f"the state cannot be read: {detail}",
+        "Find out what damaged it; a backup will do only if it has the last release",
+    )
 
 
 @dataclass(frozen=True, slots=True)

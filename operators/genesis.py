@@ -25,7 +25,8 @@ class Genesis:
     ``instance`` is drawn at random once per life of the stream and stands in every state and partial.
     ``fields`` are the facts behind the fingerprint (``operators.topology.fingerprint_fields``), and beside
     the budget those of the sink. ``topic`` and ``topic_id`` name the topic whose ``partition`` is read, and
-    ``resume`` the offset to begin at. ``first`` is the stream's first timestamp.
+    ``resume`` the offset to begin at. ``first`` is the stream's first timestamp; what the ledger says of it
+    is found from offset ``ledger`` on.
     """
 
     stream: str
@@ -36,6 +37,7 @@ class Genesis:
     partition: int
     first: int
     resume: int
+    ledger: int
 
     @staticmethod
     def key(stream: str) -> bytes:
@@ -55,13 +57,13 @@ class Genesis:
                 place,
                 f"there is no genesis record of stream {stream}",
                 "Run `eventveil topics --create`; if the stream has run before, its state is lost: "
-                "restore the topic, or give the stream a new name",
+                "give the stream a new name and a new sink",
             )
         try:
             genesis = cls(**read_state(value, place))
         except TypeError as error:
             raise unreadable(place, str(error)) from None
-        numbers = (genesis.partition, genesis.first, genesis.resume)
+        numbers = (genesis.partition, genesis.first, genesis.resume, genesis.ledger)
         whole = all(type(number) is int and number >= 0 for number in numbers) and genesis.first >= 1
         if not whole or not isinstance(genesis.fields, dict) or genesis.stream != stream:
             raise unreadable(place, f"the genesis record of stream {stream} is malformed")
@@ -114,7 +116,8 @@ class Genesis:
             raise StateRefused(
                 place,
                 f"the state of stream {self.stream} does not belong to its genesis",
-                "Restore the topic from a backup, or give the stream a new name",
+                "Restore all changelogs from one backup that has the last release, or give the stream "
+                "a new name",
             )
 
 

@@ -139,7 +139,7 @@ class History:
                 past=[ceil(spend / unit) for spend in self._last(one.window - 1)],
                 left=one.until - at,
             )
-            for one in crossings([*self.changes, change])
+            for one in crossings([*self.changes, change], self.first)
             if one.until > at
         ]
 

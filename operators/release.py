@@ -38,6 +38,16 @@ def release_record(
     return orjson.dumps(record)
 
 
+def release_timestamp(record: bytes, stream: str) -> int:
+    """The timestamp of a sink record of ``stream``; 0 if it is none."""
+    try:
+        fields = orjson.loads(record)
+    except orjson.JSONDecodeError:
+        return 0
+    ours = isinstance(fields, dict) and fields.get("stream") == stream
+    return fields["timestamp"] if ours and type(fields.get("timestamp")) is int else 0
+
+
 def ledger_entry(record: bytes, instance: str) -> bytes:
     """The immutable ledger entry (schemas/ledger-entry.schema.json) of a release published as ``record``.
 

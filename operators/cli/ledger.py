@@ -224,7 +224,7 @@ def _notes(report: Report, sink: str) -> Iterator[str]:
     for change in report.changes:
         fields = ", ".join(f"{name} {one.old} to {one.new}" for name, one in change.fields.items())
         yield f"migrated at timestamp {change.start}: {fields}"
-    for crossing in crossings(report.changes):
+    for crossing in crossings(report.changes, report.first) if report.first else ():
         yield (
             f"what was spent from timestamp {crossing.start} on kept windows of {crossing.window} "
             f"across it within epsilon {number(crossing.epsilon)}"

@@ -14,7 +14,7 @@ from operators.errors import EventveilError, StateRefused
 from operators.genesis import Genesis, check_neighbours
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import write_once
-from operators.kafka.reading import read_partition, read_table
+from operators.kafka.reading import read_partition, read_table, settled_end
 from operators.provisioning import TopicPlan, plan_topics
 from operators.records import Outgoing
 from operators.streams import StreamPlan, counting_places, plan_streams
@@ -109,15 +109,17 @@ class _Genesis:
         }
         if len(existing) == len(places):
             return []
+        if (self._topology.ledger_changelog, plan.partials_partition) not in existing:
+            self._check_unpublished(plan)
         if existing:
             known = next(iter(existing.values()))
             instance, first = known.instance, known.first
         else:
-            self._check_unpublished(plan)
             instance = uuid.uuid4().hex
             first = first_whole_timestamp(plan.stream.timeline, self._now)
         partitions = self._topics[plan.stream.source.topic].partitions
         resume = self._resume(plan, first)
+        ledger = self._ledger_end(plan) if not existing else known.ledger
         records = []
         for place, (topic, partition) in places.items():
             if place not in existing:
@@ -133,6 +135,7 @@ class _Genesis:
                     partition=partition,
                     first=first,
                     resume=resume[topic.name, partition],
+                    ledger=ledger,
                 )
                 records.append(
                     (record, Outgoing(place[0], record.encode(), Genesis.key(plan.name), place[1]))
@@ -153,6 +156,7 @@ class _Genesis:
     def _table(self, topic: str, partition: int) -> dict[bytes, bytes]:
         place = (topic, partition)
         if place not in self._tables:
+            settled_end(self._topology.kafka, self._cluster, topic, partition)
             self._tables[place] = read_table(self._topology.kafka, topic, partition)
         return self._tables[place]
 
@@ -163,6 +167,10 @@ class _Genesis:
             self._cluster, plan, source.partitions, first, self._now, later="timeline.start"
         )
         return {**offsets, **self._cluster.end_offsets([partials])}
+
+    def _ledger_end(self, plan: StreamPlan) -> int:
+        place = (self._topology.ledger, plan.partials_partition)
+        return self._cluster.end_offsets([place])[place]
 
     def _check_unpublished(self, plan: StreamPlan) -> None:
         topology = self._topology
@@ -177,8 +185,8 @@ class _Genesis:
                     raise StateRefused(
                         f"{place[0]}, partition {place[1]}",
                         f"stream {plan.name} has published before, but its budget state is gone",
-                        "Restore the changelogs from a backup, or give the stream a new name "
-                        "(whose epsilon adds up)",
+                        "Give the stream a new name and a new sink (whose epsilon adds up); a backup of the "
+                        "changelogs would do only if nothing was published after it was made",
                     )
 
 

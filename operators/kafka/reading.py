@@ -126,16 +126,25 @@ def settled_end(kafka: Kafka, cluster: Cluster, topic: str, partition: int) -> i
     return end
 
 
-def read_backwards(kafka: Kafka, topic: str, partition: int, first: int, end: int) -> Iterator[list[Message]]:
-    """The committed records of [first, end), as blocks of ever more offsets, the newest block first.
+def read_backwards(
+    kafka: Kafka,
+    topic: str,
+    partition: int,
+    first: int,
+    end: int,
+    *,
+    isolation: Isolation = "read_committed",
+    size: int = _CHUNK_RECORDS,
+) -> Iterator[tuple[int, list[Message]]]:
+    """The records of [first, end) in blocks, the newest first: where each block begins, and its records.
 
-    Within a block the records are in order. Raises as ``read_partition`` does.
+    The first block has ``size`` offsets, each further one twice as many. Within a block the records are in
+    order. Raises as ``read_partition`` does.
     """
-    size = _CHUNK_RECORDS
     while end > first:
         start = max(first, end - size)
-        with closing(read_partition(kafka, topic, partition, start=start)) as messages:
-            yield list(takewhile(partial(_before, end), messages))
+        with closing(read_partition(kafka, topic, partition, start=start, isolation=isolation)) as messages:
+            yield start, list(takewhile(partial(_before, end), messages))
         end, size = start, 2 * size
 
 

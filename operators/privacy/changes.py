@@ -111,12 +111,13 @@ class Crossing(NamedTuple):
         return self.start + self.window - 1
 
 
-def crossings(changes: Iterable[Change]) -> list[Crossing]:
-    """The limits across changes of terms, which are given in order.
+def crossings(changes: Iterable[Change], first: int) -> list[Crossing]:
+    """The limits across changes of terms, which are given in order, of a life that begins at ``first``.
 
     Changes without a release between them are one: terms that were in force for no timestamp allow nothing.
+    Those before the first release are none: no window straddles them.
     """
-    restarts = (change for change in changes if change.restarts)
+    restarts = (change for change in changes if change.restarts and change.start > first)
     at = [list(together) for _, together in groupby(restarts, key=lambda change: change.start)]
     return [Crossing.between(one[0].start, one[0].before, one[-1].after) for one in at]
 

@@ -67,7 +67,7 @@ class Observation:
         #: (stream, whether fresh): published releases.
         self.releases: Counter[tuple[str, bool]] = Counter()
         #: When this process last published a release of a stream, Unix seconds.
-        self.released_at: dict[str, float] = {}
+        self.released_at: dict[str, int] = {}
         #: By role.
         self.take_overs: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
@@ -93,7 +93,8 @@ class Observation:
     def released(self, stream: str, fresh: bool) -> None:
         """A release was published."""
         self.releases[stream, fresh] += 1
-        self.released_at[stream] = time.time()
+        # Whole seconds: the delay of a release grows with the load.
+        self.released_at[stream] = int(time.time())
 
     def taken_over(self, partition: TP) -> None:
         """A partition is owned."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 import orjson
-from confluent_kafka import Message
 
 from operators.errors import StateRefused
 from operators.genesis import Genesis
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable
-from operators.kafka.reading import offset_of, read_backwards, settled_end
 from operators.mechanisms import build
-from operators.privacy.changes import Change
 from operators.privacy.noise import NoiseSource
 from operators.records import Chunk, Outgoing
 from operators.sanitizing import PartitionSanitizer, StreamSanitizer, Topics
@@ -23,6 +20,7 @@ from operators.topology.model import Kafka
 from operators.worker.aggregate import check_resume
 from operators.worker.observation import Observation, StreamView
 from operators.worker.owner import Blocking, Owner
+from operators.worker.published import Public
 
 
 class SanitizeOwner(Owner):
@@ -49,6 +47,7 @@ class SanitizeOwner(Owner):
         self._noise = noise
         self._observation = observation
         self._sinks: dict[str, str] = {}
+        self._ledger_starts: dict[str, int] = {}
         self._sanitizer: PartitionSanitizer
 
     def take_over(self) -> int:
@@ -62,7 +61,7 @@ class SanitizeOwner(Owner):
         topics = Topics(self._ledger, self.table.topic, self.table.partition)
         sanitizers = {plan.name: self._restore(plan, states, live) for plan in self._plans}
         self._sanitizer = PartitionSanitizer(topics, sanitizers)
-        self._check_ledger()
+        self._check_published()
         check_resume(self._cluster, place, self._sanitizer.resume)
         pending = self._sanitizer.publish()
         if pending:
@@ -81,29 +80,20 @@ class SanitizeOwner(Owner):
                 raise StateRefused(f"topic {topic}", "it does not exist", "Run `eventveil topics`")
         partitions = live[source].partitions
         genesis = Genesis.find(states, plan.name, place)
+        self._ledger_starts[plan.name] = genesis.ledger
         fields = plan.budget_fields(partitions, live[sink].id)
         genesis.check(fields, partials, live[partials].id, self.table.partition, place)
         settings, stream = plan.stream.mechanism, plan.stream
         mechanism = build(settings, len(stream.counts.labels), stream.sensitivity, self._noise())
         return StreamSanitizer(stream, partitions, mechanism, genesis.release_state(states, place))
 
-    def _check_ledger(self) -> None:
-        """Raise StateRefused unless the ledger ends, for every stream, where the state says.
-
-        Both are written in the same transactions: a difference means that one of them was rewound or lost.
-        """
-        found = self._last_entries()
-        for name, sanitizer in self._sanitizer.sanitizers.items():
-            state = sanitizer.state
-            instance, last = found.get(name, (state.instance, state.first - 1))
-            if (instance, last) != (state.instance, state.published):
-                raise StateRefused(
-                    f"{self._ledger} and {self.table.topic}, partition {self.table.partition}",
-                    f"stream {name} was published up to {last} according to the ledger (of {instance}), "
-                    f"up to {state.published} according to the state (of {state.instance}): "
-                    "one of them was rewound or lost",
-                    "Restore the newest state, or give the stream a new name (whose epsilon adds up)",
-                )
+    def _check_published(self) -> None:
+        public = Public(self._kafka, self._cluster, (self._ledger, self.table.partition))
+        streams = self._sanitizer.sanitizers
+        states = {name: sanitizer.state for name, sanitizer in streams.items()}
+        public.check_ledger(states, self._ledger_starts, self.table.topic)
+        for name, sanitizer in streams.items():
+            public.check_sink(name, sanitizer.state, sanitizer.stream.sink.topic)
 
     def _check_sinks(self) -> None:
         """Raise StateRefused if a sink is not the topic that it was when this owner took over."""
@@ -114,42 +104,6 @@ class SanitizeOwner(Owner):
             if live[name].id != known:
                 what = f"sink.topic_id was {known!r} and is {live[name].id!r} now: it was created again"
                 raise StateRefused(f"topic {name} (sink)", what, MIGRATE_SINK)
-
-    def _last_entries(self) -> dict[str, tuple[str, int]]:
-        """Instance and timestamp that the ledger ends with for each stream.
-
-        A stream without releases is looked for in its tail only.
-        """
-        states = {name: one.state for name, one in self._sanitizer.sanitizers.items()}
-        wanted = {name for name, state in states.items() if state.published >= state.first}
-        place = (self._ledger, self.table.partition)
-        first, end = (
-            self._cluster.first_offsets([place])[place],
-            settled_end(self._kafka, self._cluster, *place),
-        )
-        found: dict[str, tuple[str, int]] = {}
-        for block in read_backwards(self._kafka, *place, first, end):
-            for message in reversed(block):
-                name, instance, timestamp = self._read_entry(message)
-                if name in states:
-                    found.setdefault(name, (instance, timestamp))
-            if wanted <= found.keys():
-                break
-        return found
-
-    def _read_entry(self, message: Message) -> tuple[str, str, int]:
-        try:
-            entry = orjson.loads(message.value() or b"")
-            change = Change.read(entry)
-            if change is not None:
-                return change.stream, change.instance, change.start - 1
-            return entry["stream"], entry["instance"], entry["timestamp"]
-        except (orjson.JSONDecodeError, KeyError, TypeError):
-            raise StateRefused(
-                f"{self._ledger}, partition {self.table.partition}, offset {offset_of(message)}",
-                "the record is no ledger entry",
-                "Find out who else writes to this topic and revoke the right",
-            ) from None
 
     @property
     def position(self) -> int:

@@ -40,7 +40,7 @@ class Lifetime:
         self.tables: dict[Place, dict[bytes, bytes]] = {place: {} for place in self.places}
         self.decisions: Iterator[bool] = cycle([True, False])
         for place in self.places:
-            genesis = Genesis("visits", "instance-0", self._fields(place), "t", "id", place[1], FIRST, 0)
+            genesis = Genesis("visits", "instance-0", self._fields(place), "t", "id", place[1], FIRST, 0, 0)
             self.tables[place][Genesis.key("visits")] = genesis.encode()
 
     @property

@@ -66,13 +66,13 @@ def test_nothing_closes_when_due_while_events_on_time_may_still_come() -> None:
     one = aggregator()
     one.observe(chunk([(1014, event())]))
     assert one.close(FAR) is None
-    one.observe(chunk([(1015, event(time=1010))], start=1))
+    one.observe(chunk([(1018, event(time=1010))], start=1))
     assert closed(one.close(FAR)) == [("visits", 1, {0: 1})]
 
 
 def test_a_rejected_record_proves_the_passage_of_time_as_well_as_any() -> None:
     one = aggregator()
-    one.observe(chunk([(1015, b"nonsense")]))
+    one.observe(chunk([(1018, b"nonsense")]))
     assert closed(one.close(1018)) == [("visits", 1, {})]
 
 
@@ -127,7 +127,7 @@ def test_the_end_is_not_wanted_before_a_timestamp_is_due() -> None:
 
 def test_the_end_is_not_wanted_where_append_times_are_proof_enough() -> None:
     one = aggregator()
-    one.observe(chunk([(1015, event(time=1010))]))
+    one.observe(chunk([(1018, event(time=1010))]))
     assert not one.wants_end(1018)
     one.close(1018)
     assert not one.wants_end(1027)
@@ -153,9 +153,44 @@ def test_after_the_close_the_same_end_is_not_asked_for_again_until_the_next_is_d
     assert one.wants_end(1028)
 
 
+def caught_up(*, early_clock: bool, cut: int) -> dict[int, int]:
+    """Timestamp 1 after downtime: its log, read in two chunks, from two leaders 1 ms apart (skew is 3 ms)."""
+    log = [(1013, event("first", time=1001))]
+    if early_clock:
+        log.append((1015, event("one user more", time=1014)))
+    log += [(1014, event(f"user {number}", time=1002)) for number in range(50)]
+    one, now, position = aggregator(), 2000, 0
+    for part in (log[:cut], log[cut:]):
+        one.observe(chunk(part, start=position))
+        position += len(part)
+        if one.wants_end(now):
+            one.capture_end(now, len(log))
+        if (batch := one.close(now)) is not None and batch.partials[0].timestamp == 1:
+            return sparse(batch.partials[0])
+    raise AssertionError("timestamp 1 was not closed")
+
+
+def test_where_a_chunk_ends_does_not_decide_which_events_on_time_count() -> None:
+    assert caught_up(early_clock=True, cut=2) == caught_up(early_clock=True, cut=3)
+
+
+def test_one_user_changes_a_timestamp_by_no_more_than_one_whatever_clocks_within_the_skew_say() -> None:
+    without, with_one = caught_up(early_clock=False, cut=2), caught_up(early_clock=True, cut=2)
+    assert abs(with_one[0] - without[0]) <= 1
+
+
+def test_an_end_that_was_captured_while_the_clock_was_ahead_proves_nothing_later() -> None:
+    one = aggregator()
+    one.observe(chunk([(1000, event())]))
+    one.capture_end(5000, 1)
+    # The clock is right again, and the log has grown.
+    assert one.wants_end(1018)
+    assert one.close(1018) is None
+
+
 def test_catching_up_closes_every_missed_timestamp_in_order() -> None:
     one = aggregator()
-    one.observe(chunk([(1005, event()), (1036, event(time=1030))]))
+    one.observe(chunk([(1005, event()), (1038, event(time=1030))]))
     assert closed(one.close(FAR)) == [("visits", 1, {0: 1}), ("visits", 2, {}), ("visits", 3, {})]
     assert one.close(FAR) is None
 
@@ -164,7 +199,7 @@ def test_streams_with_different_timelines_over_one_source_close_each_by_its_own(
     slow = stream("slow", interval=40, lateness=0)
     shifted = stream("shifted", origin=1020)
     one = aggregator(stream(), slow, shifted)
-    one.observe(chunk([(1021, event(time=1021)), (1039, event("v", time=1038)), (1045, b"x")]))
+    one.observe(chunk([(1021, event(time=1021)), (1039, event("v", time=1038)), (1048, b"x")]))
     assert closed(one.close(1037)) == [("visits", 1, {}), ("visits", 2, {})]
     assert closed(one.close(FAR)) == [
         ("visits", 3, {0: 1}),
@@ -177,7 +212,7 @@ def test_streams_with_different_timelines_over_one_source_close_each_by_its_own(
 
 def test_a_batch_carries_the_states_of_the_streams_that_closed_and_of_no_other() -> None:
     one = aggregator(stream(), stream("slow", interval=1000))
-    one.observe(chunk([(1016, event(time=1011))]))
+    one.observe(chunk([(1018, event(time=1011))]))
     batch = one.close(FAR)
     assert batch is not None
     assert batch.states == {"visits": counter_state(next=2, judged=1)}
@@ -235,7 +270,7 @@ def test_the_worker_resumes_where_the_neediest_stream_does() -> None:
 
 def test_the_resume_offset_moves_with_a_commit_and_not_before() -> None:
     one = aggregator()
-    one.observe(chunk([(1000, event()), (1016, event(time=1012))]))
+    one.observe(chunk([(1000, event()), (1018, event(time=1012))]))
     batch = one.close(FAR)
     assert batch is not None
     assert one.resume == 0
@@ -287,7 +322,7 @@ def test_dead_letters_are_buried_once() -> None:
 
 def test_dead_letters_go_along_with_the_close_of_their_stream() -> None:
     one = aggregator()
-    one.observe(chunk([(1000, b"x"), (1015, event(time=1010))]))
+    one.observe(chunk([(1000, b"x"), (1018, event(time=1010))]))
     batch = one.close(FAR)
     assert batch is not None
     assert reasons(batch.dead_letters) == [("visits", 0, "not-json")]
@@ -706,7 +741,7 @@ def test_counts_add_up_over_users() -> None:
 
 def test_the_partial_of_a_successor_is_byte_for_byte_that_of_its_predecessor() -> None:
     """A transaction that was lost is computed again from the log alone (protocol, step 4)."""
-    records = [(1000, event()), (1001, event(HERE, "b")), (1016, event(time=1012))]
+    records = [(1000, event()), (1001, event(HERE, "b")), (1018, event(time=1012))]
     attempts: list[bytes] = []
     for sizes in ((3,), (1, 2), (1, 1, 1), (2, 0, 1)):
         one = aggregator()

@@ -25,7 +25,7 @@ def fields(one: Stream | None = None, partitions: int = 12, partials: int = 4) -
     return StreamPlan(one or stream(options={"factor": Fraction(1)}), partials).fields(partitions)
 
 
-GENESIS = Genesis("visits", INSTANCE, fields(), "raw", "topic-id", 2, 7, 100)
+GENESIS = Genesis("visits", INSTANCE, fields(), "raw", "topic-id", 2, 7, 100, 0)
 
 
 def table(*pairs: tuple[bytes, bytes]) -> dict[bytes, bytes]:

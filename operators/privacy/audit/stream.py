@@ -175,13 +175,19 @@ class StreamAudit:
         self._sums = WindowSums(change.after.window)
         self._straddling = [
             Straddling(one, self._changes, self._charges)
-            for one in crossings(self._changes)
+            for one in crossings(self._changes, self._first)
             if one.until > change.start
         ]
 
     def _check_instance(self, change: Change, found: Found) -> None:
         if self._instance is not None and change.previous != self._instance:
             self._blame("I7", change.start, found, "the change is of another instance of the stream")
+
+    @property
+    def _first(self) -> int:
+        """The first timestamp that was charged; that of the last change if there is none yet."""
+        timestamps = self._charges.timestamps
+        return timestamps[0] if timestamps else self._since
 
     @property
     def _last(self) -> int:

@@ -1,0 +1,118 @@
+"""Does a state that is taken over agree with what is public already, in the ledger and in the sinks?
+
+A state that was rewound, by a backup older than the last release or by a lost replica, would draw again for
+timestamps that somebody has seen. So nothing is released from a state that knows less than the public does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import itemgetter
+
+import orjson
+from confluent_kafka import Message
+
+from operators.errors import StateRefused
+from operators.kafka.cluster import Cluster
+from operators.kafka.reading import offset_of, read_backwards, settled_end
+from operators.privacy.changes import Change
+from operators.release import release_timestamp
+from operators.sanitizing import ReleaseState
+from operators.topology.model import Kafka
+
+#: Releases may be large, and the newest one is nearly always among the last few.
+_SINK_RECORDS = 8
+_REMEDY = (
+    "Restore the newest state; a backup older than the last release will not do. Without it, give the "
+    "stream a new name and a new sink (whose epsilon adds up)"
+)
+
+
+class Public:
+    """What everybody can read of the streams whose ledger entries are in one partition, ``ledger``."""
+
+    def __init__(self, kafka: Kafka, cluster: Cluster, ledger: tuple[str, int]) -> None:
+        self._kafka, self._cluster, self._ledger = kafka, cluster, ledger
+
+    def check_ledger(
+        self, states: Mapping[str, ReleaseState], starts: Mapping[str, int], changelog: str
+    ) -> None:
+        """Raise StateRefused unless the ledger ends, for every stream, where its state says.
+
+        Both are written in the same transactions. ``starts`` are the offsets from which on the ledger can
+        have entries of each stream, ``changelog`` where the states come from.
+        """
+        topic, partition = self._ledger
+        found = self._last_entries(states, starts)
+        for name, state in states.items():
+            instance, last = found.get(name, (state.instance, state.first - 1))
+            if (instance, last) != (state.instance, state.published):
+                raise StateRefused(
+                    f"{topic} and {changelog}, partition {partition}",
+                    f"stream {name} was published up to {last} according to the ledger (of {instance}), "
+                    f"up to {state.published} according to the state (of {state.instance}): "
+                    "one of them was rewound or lost",
+                    _REMEDY,
+                )
+
+    def _last_entries(
+        self, states: Mapping[str, ReleaseState], starts: Mapping[str, int]
+    ) -> dict[str, tuple[str, int]]:
+        """Instance and timestamp that the ledger ends with for each stream that is in it."""
+        released = {name for name, state in states.items() if state.published >= state.first}
+        first = self._cluster.first_offsets([self._ledger])[self._ledger]
+        end = settled_end(self._kafka, self._cluster, *self._ledger)
+        found: dict[str, tuple[str, int]] = {}
+        for start, block in read_backwards(self._kafka, *self._ledger, first, end):
+            for message in reversed(block):
+                name, instance, timestamp = self._read_entry(message)
+                if name in states:
+                    found.setdefault(name, (instance, timestamp))
+            missing = states.keys() - found.keys()
+            if not missing & released and all(start <= starts[name] for name in missing):
+                break
+        return found
+
+    def _read_entry(self, message: Message) -> tuple[str, str, int]:
+        try:
+            entry = orjson.loads(message.value() or b"")
+            change = Change.read(entry)
+            if change is not None:
+                return change.stream, change.instance, change.start - 1
+            return entry["stream"], entry["instance"], entry["timestamp"]
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            topic, partition = self._ledger
+            raise StateRefused(
+                f"{topic}, partition {partition}, offset {offset_of(message)}",
+                "the record is no ledger entry",
+                "Find out who else writes to this topic and revoke the right",
+            ) from None
+
+    def check_sink(self, name: str, state: ReleaseState, sink: str) -> None:
+        """Raise StateRefused if the sink shows a release that the state has not decided.
+
+        Then state and ledger were rewound together, or somebody else writes the stream. Aborted records count
+        too: whoever reads uncommitted has seen them.
+        """
+        places = [(sink, partition) for partition in range(self._cluster.topic(sink).partitions)]
+        firsts, ends = self._cluster.first_offsets(places), self._cluster.end_offsets(places)
+        for place in places:
+            newest, record = self._newest_release(name, place, firsts[place], ends[place])
+            if newest > state.published and record not in {one.encode() for one in state.pending}:
+                raise StateRefused(
+                    f"{sink} (sink), partition {place[1]}",
+                    f"it shows a release of {name} at {newest}, but the state is only at {state.next}: "
+                    "it was rewound, or somebody else writes this stream",
+                    _REMEDY,
+                )
+
+    def _newest_release(self, name: str, place: tuple[str, int], first: int, end: int) -> tuple[int, bytes]:
+        """The newest timestamp of a stream in a partition of its sink, with its record; (0, b"") if none."""
+        for _, block in read_backwards(
+            self._kafka, *place, first, end, isolation="read_uncommitted", size=_SINK_RECORDS
+        ):
+            values = [message.value() or b"" for message in block]
+            found = [(release_timestamp(value, name), value) for value in values]
+            if newest := max((one for one in found if one[0]), key=itemgetter(0), default=None):
+                return newest
+        return 0, b""
