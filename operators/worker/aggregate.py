@@ -90,7 +90,7 @@ class AggregateOwner(Owner):
         ends = await self._blocking(self._cluster.end_offsets, [self._source])
         end = ends[self._source]
         if end < position:
-            raise truncated(self._source, f"it ends at {end}, but records up to {position} were read")
+            raise truncated(self._source, "it ends before the last record that was read")
         self._aggregator.capture_end(now, end)
 
     async def _commit(self, name: str, batch: Batch) -> None:
@@ -115,12 +115,15 @@ class AggregateOwner(Owner):
 
 
 def check_resume(cluster: Cluster, place: tuple[str, int], resume: int) -> None:
-    """Raise StateRefused if a partition no longer, or not yet, holds the offset to resume from."""
+    """Raise StateRefused if a partition no longer, or not yet, holds the offset to resume from.
+
+    No offset is named: differences between two are exact counts.
+    """
     first, end = cluster.first_offsets([place])[place], cluster.end_offsets([place])[place]
     if resume < first:
-        raise truncated(place, f"it begins at {first}, but the state needs the records from {resume} on")
+        raise truncated(place, "it begins after the first record that the state needs")
     if resume > end:
-        raise truncated(place, f"it ends at {end}, but the state has read up to {resume}")
+        raise truncated(place, "it ends before the last record that the state has read")
 
 
 def truncated(place: tuple[str, int], what: str) -> StateRefused:

@@ -171,7 +171,8 @@ class Assignment:
                 raise _NotAssigned(tp)
             self._ready[tp] = owner
             self._observation.taken_over(tp)
-            log.info("%s owns %s from offset %d", owner.table.owner, _name(tp), resume)
+            # No offset of a raw topic in the log: differences between two are exact counts.
+            log.info("%s owns %s", owner.table.owner, _name(tp))
             await owner.ended
         finally:
             owner.end()

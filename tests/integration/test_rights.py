@@ -83,7 +83,8 @@ class Secured:
         worker: list[Right] = [
             (TOPIC, source, LITERAL, (READ, CONFIGS)),
             (TOPIC, f"{name}-", PREFIX, (READ, WRITE, CONFIGS)),
-            *((TOPIC, topic, LITERAL, (WRITE, CONFIGS)) for topic in outputs),
+            (TOPIC, self.application.sink, LITERAL, (READ, WRITE, CONFIGS)),
+            (TOPIC, self.application.dead, LITERAL, (WRITE, CONFIGS)),
             (GROUP, name, LITERAL, (READ,)),
             (TRANSACTION, f"{name}-", PREFIX, (WRITE, DESCRIBE)),
             (GROUP, "eventveil-reader-", PREFIX, (DESCRIBE,)),
@@ -91,7 +92,6 @@ class Secured:
         creations: list[Right] = [
             (TOPIC, f"{name}-", PREFIX, (CREATE,)),
             *((TOPIC, topic, LITERAL, (CREATE,)) for topic in [source, *outputs]),
-            (TOPIC, self.application.sink, LITERAL, (READ,)),
         ]
         auditor: list[Right] = [
             (TOPIC, f"{name}-ledger", LITERAL, (READ, CONFIGS)),

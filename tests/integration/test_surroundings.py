@@ -119,6 +119,46 @@ def test_a_budget_state_that_was_rewound_is_refused(application: Application, tm
     assert "one of them was rewound or lost" in log
 
 
+def test_state_and_ledger_that_were_rewound_together_are_refused(
+    application: Application, tmp_path: Path
+) -> None:
+    with worker(application, tmp_path, "before"):
+        wait_for_releases(application, 4)
+    ledger, changelog = f"{application.name}-ledger", f"{application.name}-ledger-changelog"
+    partition = state_of(application)[0]
+    backup = {topic: backed_up(application, topic, partition) for topic in (ledger, changelog)}
+    with worker(application, tmp_path, "later"):
+        wait_for_releases(application, len(application.releases()) + 4)
+    for topic, records in backup.items():
+        application.recreate(topic)
+        for key, value in records:
+            produce(application.bootstrap, topic, [value], key=key, partition=partition)
+    assert "it shows a release of places" in refusal(application, tmp_path)
+
+
+def backed_up(
+    application: Application, topic: str, partition: int
+) -> list[tuple[bytes | None, bytes | None]]:
+    messages = read(application.bootstrap, topic, partition=partition)
+    return [(message.key(), message.value()) for message in messages]
+
+
+def test_a_rewound_stream_that_shares_its_ledger_is_refused_however_far_back(
+    application: Application, tmp_path: Path
+) -> None:
+    with worker(application, tmp_path, "before"):
+        wait_for_releases(application, 4)
+    partition = state_of(application)[0]
+    ledger, changelog = f"{application.name}-ledger", f"{application.name}-ledger-changelog"
+    # Only the state is lost; the genesis stays. Many entries of another stream follow, and the sink is empty.
+    produce(application.bootstrap, changelog, [None], key=b"places", partition=partition)
+    entry = json.loads(read(application.bootstrap, ledger, partition=partition)[-1].value() or b"")
+    other = json.dumps({**entry, "stream": "other"})
+    produce(application.bootstrap, ledger, [other] * 12_000, key=b"other", partition=partition)
+    application.delete_records(application.sink, -1)
+    assert "one of them was rewound or lost" in refusal(application, tmp_path)
+
+
 def test_a_ledger_that_was_emptied_is_refused(application: Application, tmp_path: Path) -> None:
     with worker(application, tmp_path, "before"):
         wait_for_releases(application, 4)

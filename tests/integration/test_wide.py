@@ -25,15 +25,9 @@ def test_100_000_columns_are_released_with_every_event_counted(kafka: str, tmp_p
     stream["sink"]["counts"] = form
     application.write()
     application.create()
-    soon = int(time.time() * 1000) + 3000
-    by_partition: dict[int, list[str]] = {0: [], 1: []}
-    for number in range(5000):
-        user = f"user {number}"
-        event = {"user": user, "place": number * 20, "time": soon}
-        by_partition[java_partition(user, 2)].append(json.dumps(event))
     with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "3") as worker:
         worker.wait_for_log("owns")
-        for partition, events in by_partition.items():
+        for partition, events in events_by_partition().items():
             produce(kafka, application.source, events, partition=partition)
         wait_for_releases(application, 5)
         worker.kill()
@@ -46,3 +40,14 @@ def test_100_000_columns_are_released_with_every_event_counted(kafka: str, tmp_p
     assert all(len(record["counts"]) == COLUMNS for record in records)
     assert max(sums) == 5000
     assert min(sums) == 0
+
+
+def events_by_partition() -> dict[int, list[str]]:
+    """5,000 users with a column each, in a few seconds, so that none is late however slow the machine."""
+    soon = int(time.time() * 1000) + 5000
+    events: dict[int, list[str]] = {0: [], 1: []}
+    for number in range(5000):
+        user = f"user {number}"
+        event = {"user": user, "place": number * 20, "time": soon}
+        events[java_partition(user, 2)].append(json.dumps(event))
+    return events
