@@ -25,6 +25,7 @@ from operators.records import NO_APPEND_TIME
 from operators.topology.model import Stream
 
 STATE_VERSION = 1
+_NONE = np.zeros(0, dtype=np.int64)
 #: What can become of a record: it counts, is left out by a declared rule, or is a dead letter.
 OUTCOMES = ("counted", "bounded", "ignored", *(reason.value for reason in Reason))
 
@@ -251,15 +252,14 @@ class StreamCounter:
         """Close the next timestamp and return its partial count, an empty one included."""
         timestamp, self.next = self.next, self.next + 1
         opened = self._open.pop(timestamp, None)
-        counts = np.zeros(0, dtype=np.int64) if opened is None else opened.counts
-        columns = np.flatnonzero(counts)
+        columns = _NONE if opened is None else np.flatnonzero(opened.counts)
         return Partial(
             stream=self.stream.name,
             timestamp=timestamp,
             partition=self._state.partition,
             instance=self._state.instance,
             columns=columns,
-            counts=counts[columns],
+            counts=_NONE if opened is None else opened.counts[columns],
         )
 
     def state_at(self, position: int) -> CounterState:

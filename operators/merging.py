@@ -2,11 +2,83 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from operators.counting import Partial
 from operators.errors import StateRefused
+
+#: A run of empty partials spans at most so many offsets: what a successor may have to read again.
+_RUN_OFFSETS = 10_000
+
+
+@dataclass(slots=True)
+class _Run:
+    """Empty partials of the timestamps ``first`` to ``last``; none was read from below ``offset``."""
+
+    first: int
+    last: int
+    offset: int
+
+
+class _Reports:
+    """What one source partition has reported of the timestamps that are not taken yet.
+
+    After downtime, or in a replay, one partition may be millions of timestamps ahead of another, most of
+    them empty: consecutive empty ones cost nothing.
+    """
+
+    __slots__ = ("_counts", "_empty")
+
+    def __init__(self) -> None:
+        self._counts: dict[int, tuple[bytes, int]] = {}
+        self._empty: deque[_Run] = deque()  # in order of time
+
+    def find(self, timestamp: int) -> bytes | None:
+        """The record of a timestamp, empty bytes for an empty partial, None if there is none."""
+        if timestamp in self._counts:
+            return self._counts[timestamp][0]
+        if not self._empty or timestamp > self._empty[-1].last:
+            return None
+        return b"" if any(run.first <= timestamp <= run.last for run in self._empty) else None
+
+    def add(self, timestamp: int, value: bytes, offset: int) -> None:
+        """Keep the record of a timestamp that has none, empty bytes for an empty partial."""
+        if value:
+            self._counts[timestamp] = value, offset
+            return
+        last = self._empty[-1] if self._empty else None
+        if last is not None and timestamp == last.last + 1 and offset - last.offset < _RUN_OFFSETS:
+            last.last = timestamp
+            return
+        self._empty.append(_Run(timestamp, timestamp, offset))
+        if last is not None and timestamp < last.first:
+            self._empty = deque(sorted(self._empty, key=lambda run: run.first))
+
+    def has(self, first: int) -> bool:
+        """Whether there is a record of ``first``, before which there is none."""
+        return first in self._counts or bool(self._empty and self._empty[0].first == first)
+
+    def take(self, first: int) -> bytes:
+        """Remove and return the record of ``first``, before which there is none."""
+        if first in self._counts:
+            return self._counts.pop(first)[0]
+        run = self._empty[0]
+        run.first += 1
+        if run.first > run.last:
+            self._empty.popleft()
+        return b""
+
+    @property
+    def first_offset(self) -> int | None:
+        """An offset below which nothing here was read, the lowest up to a run; None if nothing is here."""
+        offsets = [run.offset for run in self._empty]
+        # Records come in order of their offsets, so the oldest has the lowest.
+        offsets += [offset for _, offset in list(self._counts.values())[:1]]
+        return min(offsets, default=None)
 
 
 class Merger:
@@ -17,66 +89,83 @@ class Merger:
     ) -> None:
         self._stream = stream
         self._columns = columns
-        self._partitions = partitions
         self._instance = instance
         self._next = next_timestamp
-        self._partials: dict[int, dict[int, bytes]] = {}
-        self._offsets: dict[int, int] = {}
+        self._reports = [_Reports() for _ in range(partitions)]
 
     def add(self, partial: Partial, value: bytes, offset: int) -> None:
         """Keep a partial (``value`` is its record, at ``offset`` of the partials topic).
 
-        A timestamp that was released is passed over, and so is the same partial a second time. Raises
-        StateRefused if the partial is foreign, malformed or contradicts one that was committed before.
+        Offsets must not fall from call to call. A timestamp that was released is passed over, and so is the
+        same partial a second time. Raises StateRefused if the partial is foreign, malformed or contradicts
+        one that was committed before.
         """
-        place = (
-            f"partials of stream {self._stream}, timestamp {partial.timestamp}, partition {partial.partition}"
-        )
-        self._check(partial, place)
+        self._check(partial)
         if partial.timestamp < self._next:
             return
-        held = self._partials.setdefault(partial.timestamp, {})
-        known = held.setdefault(partial.partition, value)
-        if known != value:
+        reports, value = self._reports[partial.partition], value if partial.columns.size else b""
+        known = reports.find(partial.timestamp)
+        if known is None:
+            reports.add(partial.timestamp, value, offset)
+        elif known != value:
             raise StateRefused(
-                place,
+                self._place(partial),
                 "two different partial counts were committed",
                 "A second application with this name may be running; find it before you start again",
             )
-        self._offsets.setdefault(partial.timestamp, offset)
 
-    def _check(self, partial: Partial, place: str) -> None:
+    def _check(self, partial: Partial) -> None:
         remedy = "Restore the topology that the state was created with, or give the stream a new name"
         if partial.instance != self._instance:
-            raise StateRefused(place, "it was counted for another instance of the stream", remedy)
-        if not 0 <= partial.partition < self._partitions:
-            raise StateRefused(place, f"the source is recorded with {self._partitions} partitions", remedy)
+            raise StateRefused(
+                self._place(partial), "it was counted for another instance of the stream", remedy
+            )
+        partitions = len(self._reports)
+        if not 0 <= partial.partition < partitions:
+            raise StateRefused(
+                self._place(partial), f"the source is recorded with {partitions} partitions", remedy
+            )
         columns, counts = partial.columns, partial.counts
         well_formed = (
             columns.ndim == 1
             and columns.shape == counts.shape
-            and (counts > 0).all()
-            and (np.diff(columns) > 0).all()
-            and (columns.size == 0 or (columns[0] >= 0 and columns[-1] < self._columns))
+            and (
+                columns.size == 0
+                or bool(
+                    (counts > 0).all()
+                    and (np.diff(columns) > 0).all()
+                    and columns[0] >= 0
+                    and columns[-1] < self._columns
+                )
+            )
         )
         if not well_formed:
-            raise StateRefused(place, "its columns or counts are malformed", remedy)
+            raise StateRefused(self._place(partial), "its columns or counts are malformed", remedy)
+
+    def _place(self, partial: Partial) -> str:
+        return (
+            f"partials of stream {self._stream}, timestamp {partial.timestamp}, partition {partial.partition}"
+        )
 
     def complete(self) -> bool:
         """Whether every partition has reported on the next timestamp."""
-        return len(self._partials.get(self._next, ())) == self._partitions
+        return all(reports.has(self._next) for reports in self._reports)
 
     def take(self) -> NDArray[np.int64]:
         """The merged counts of the next timestamp, int64 of shape (columns,); then the following is next."""
         counts = np.zeros(self._columns, dtype=np.int64)
-        for value in self._partials.pop(self._next).values():
-            partial = Partial.decode(value, self._stream)
-            counts[partial.columns] += partial.counts
-        del self._offsets[self._next]
+        for reports in self._reports:
+            if value := reports.take(self._next):
+                partial = Partial.decode(value, self._stream)
+                counts[partial.columns] += partial.counts
         self._next += 1
         return counts
 
     @property
     def first_offset(self) -> int | None:
-        """The lowest offset of the partials topic that is still needed, None if none is held."""
-        return min(self._offsets.values(), default=None)
+        """An offset of the partials topic below which nothing is needed, None if nothing is held.
+
+        It may lie _RUN_OFFSETS below the first one that is needed.
+        """
+        offsets = [reports.first_offset for reports in self._reports]
+        return min((offset for offset in offsets if offset is not None), default=None)

@@ -74,6 +74,7 @@ class StreamSanitizer:
         self.state = state
         self.merger = Merger(stream.name, len(stream.counts.labels), partitions, state.instance, state.next)
         self._mechanism = mechanism
+        self._decided: list[str] = []
         if state.mechanism is not None:
             try:
                 mechanism.restore(state.mechanism.encode())
@@ -83,23 +84,33 @@ class StreamSanitizer:
         #: decided is not in it: its transaction may be aborted and its noise drawn again.
         self.spent = self._spent()
 
-    def decide(self) -> None:
-        """Release the next timestamp, which must be complete: from now on it is pending."""
-        timestamp = self.state.next
+    def decide(self) -> int:
+        """Release the next timestamp, which must be complete; the size of the record in bytes.
+
+        Only ``charge`` brings it into the state.
+        """
+        timestamp = self.state.next + len(self._decided)
         release = self._mechanism.step(self.merger.take())
-        units = self._mechanism.units
-        record = release_record(self.stream, timestamp, release, units)
+        record = release_record(self.stream, timestamp, release, self._mechanism.units)
+        self._decided.append(record.decode())
+        return len(record)
+
+    def charge(self, position: int) -> None:
+        """Everything decided is pending from now on, given that all below ``position`` has been merged.
+
+        Once a transaction and not once a release: a snapshot grows with the window.
+        """
+        if not self._decided:
+            return
+        held = self.merger.first_offset
         self.state = replace(
             self.state,
-            next=timestamp + 1,
+            next=self.state.next + len(self._decided),
+            resume=position if held is None else held,
             mechanism=self._mechanism.snapshot().decode(),
-            pending=(*self.state.pending, record.decode()),
+            pending=(*self.state.pending, *self._decided),
         )
-
-    def resume_from(self, position: int) -> None:
-        """Record where a successor resumes, given that everything below ``position`` has been merged."""
-        held = self.merger.first_offset
-        self.state = replace(self.state, resume=position if held is None else held)
+        self._decided = []
 
     def published(self) -> None:
         """Take note that the pending releases are durable in the sink."""
@@ -155,10 +166,9 @@ class PartitionSanitizer:
         size = 0
         for sanitizer in self.sanitizers.values():
             while sanitizer.merger.complete() and size < BATCH_BYTES:
-                sanitizer.decide()
-                size += len(sanitizer.state.pending[-1].encode())
-        for _, sanitizer in self._pending():
-            sanitizer.resume_from(self.position)
+                size += sanitizer.decide()
+        for sanitizer in self.sanitizers.values():
+            sanitizer.charge(self.position)
         return [self._state(name, sanitizer.state) for name, sanitizer in self._pending()]
 
     def publish(self) -> list[Outgoing]:

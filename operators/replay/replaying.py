@@ -118,7 +118,7 @@ class _StreamReplay:
         """Keep a partial of the range."""
         if self.last is not None and partial.timestamp > self.last:
             return
-        self.merger.add(partial, partial.encode(), 0)
+        self.merger.add(partial, partial.encode() if partial.columns.size else b"", 0)
         if partial.columns.size:
             self.last_counted = max(self.last_counted, partial.timestamp)
 

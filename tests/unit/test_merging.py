@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -102,9 +103,38 @@ def test_the_lowest_offset_still_needed_is_known() -> None:
 def test_the_lowest_offset_rises_with_what_was_taken() -> None:
     one = merger(1)
     for offset, timestamp in ((7, 1), (8, 2)):
-        add(one, partial(timestamp), offset)
+        add(one, partial(timestamp, {0: 1}), offset)
     one.take()
     assert one.first_offset == 8
+
+
+def test_a_partition_that_is_far_ahead_with_empty_partials_costs_no_memory() -> None:
+    """One partition reports a million timestamps before the other reports the first."""
+    one = merger()
+    tracemalloc.start()
+    try:
+        for timestamp in range(1, 1_000_001):
+            add(one, partial(timestamp), offset=timestamp)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 100_000
+    for timestamp in range(1, 25_001):
+        add(one, partial(timestamp, {0: 7}, partition=1), offset=1_000_000 + timestamp)
+        assert one.take().tolist() == [7, 0, 0]
+    # What a successor reads again stays bounded too.
+    assert one.first_offset is not None
+    assert 15_000 < one.first_offset <= 25_001
+
+
+def test_an_empty_partial_contradicts_one_that_is_not() -> None:
+    for before, after in ((partial(2), partial(2, {0: 1})), (partial(2, {0: 1}), partial(2))):
+        one = merger()
+        for timestamp in (1, 3):
+            add(one, partial(timestamp))
+        add(one, before)
+        with pytest.raises(StateRefused, match="two different partial counts"):
+            add(one, after)
 
 
 @pytest.mark.parametrize(
@@ -140,16 +170,20 @@ def test_a_foreign_partial_is_refused_even_for_a_timestamp_that_was_released() -
         add(merger(next_timestamp=9), partial(1, instance="other"))
 
 
-@given(st.permutations([(t, p) for t in (1, 2, 3) for p in (0, 1, 2)]), st.lists(st.integers(0, 8)))
+PLACES = [(t, p) for t in (1, 2, 3, 4) for p in (0, 1, 2)]
+
+
+@given(st.permutations(PLACES), st.lists(st.integers(0, 11)), st.sets(st.sampled_from(PLACES)))
 def test_the_order_of_partials_and_their_duplicates_do_not_matter(
-    order: list[tuple[int, int]], repeated: list[int]
+    order: list[tuple[int, int]], repeated: list[int], empty: set[tuple[int, int]]
 ) -> None:
     one = merger(3)
     released = []
     log = order + [order[index] for index in repeated]
     for offset, (timestamp, partition) in enumerate(log):
-        add(one, partial(timestamp, {partition: 10 * timestamp + partition}, partition=partition), offset)
+        counts = {} if (timestamp, partition) in empty else {partition: 10 * timestamp + partition}
+        add(one, partial(timestamp, counts, partition=partition), offset)
         while one.complete():
             released.append(one.take().tolist())
-    assert released == [[10 * t, 10 * t + 1, 10 * t + 2] for t in (1, 2, 3)]
+    assert released == [[0 if (t, p) in empty else 10 * t + p for p in (0, 1, 2)] for t in (1, 2, 3, 4)]
     assert one.first_offset is None

@@ -134,7 +134,7 @@ def test_publishing_can_be_repeated_until_it_is_durable_and_then_nothing_is_left
 
 def test_the_resume_offset_moves_once_the_release_is_published() -> None:
     one = worker(streams=STREAMS[:1])
-    feed(one, [*complete(1), partial(2)])
+    feed(one, [*complete(1), partial(2, {0: 1})])
     one.decide()
     one.publish()
     assert one.resume == 0
