@@ -15,7 +15,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: help install test lint chaos broker demo check-docker clean
+.PHONY: help install test lint chaos longrun broker demo check-docker clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -45,6 +45,9 @@ broker: install ## Run Apache Kafka in the foreground: make broker PORT=19092 DI
 
 demo: install ## See it work on two weeks of real flights, in three minutes (KAFKA as for test)
 	@exec $(BIN)/python -m benchmarks.demo $(ARGS)
+
+longrun: install ## A million timestamps through a worker, a quarter of an hour (ARGS="--timestamps 20000")
+	@exec $(BIN)/python -m benchmarks.longrun $(ARGS)
 
 check-docker: ## Validate the compose file (needs Docker's compose plugin, no engine)
 	docker compose --file docker/compose.yaml config --quiet

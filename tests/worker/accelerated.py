@@ -1,0 +1,31 @@
+"""A worker whose clock runs fast: ``python -m tests.worker.accelerated ANCHOR SPEED TOPOLOGY``.
+
+Its clock shows ANCHOR (epoch milliseconds) when it is, and runs SPEED times as fast. Noise is real.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from operators.cli.run import configure_logging, run_worker
+from operators.topology import load
+from operators.topology.model import Topology
+from operators.worker.app import Worker, wall_clock
+
+
+def accelerated(anchor: int, speed: float) -> int:
+    """What the fast clock shows now, in epoch milliseconds."""
+    return anchor + int((wall_clock() - anchor) * speed)
+
+
+def main(anchor: str, speed: str, path: str) -> None:
+    def make(topology: Topology) -> Worker:
+        return Worker(topology, clock=lambda: accelerated(int(anchor), float(speed)))
+
+    configure_logging("info")
+    run_worker(load(path, os.environ), make)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
