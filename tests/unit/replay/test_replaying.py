@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -36,6 +37,8 @@ from tests.unit.replay.history import (
 
 DAY = 24 * HOUR
 END = ORIGIN + 10 * HOUR
+#: Of two partitions, murmur2 puts this one and "u" into different ones.
+USER_ELSEWHERE = "x"
 
 
 def records(path: Path, values: list[bytes], *streams: Stream, **options: Any) -> list[bytes]:
@@ -171,6 +174,28 @@ def test_a_partition_without_records_holds_nothing_up() -> None:
     releases = iter(replay(topology(), source, end=END, noise=zero_noise))
     next(releases)
     assert source.delivered < 100
+
+
+@pytest.mark.parametrize("other_is_empty", [True, False])
+def test_memory_does_not_grow_with_the_timestamps_that_one_partition_is_ahead(other_is_empty: bool) -> None:
+    """The first record of a partition closes everything since the origin, long before the others begin."""
+
+    def peak(timestamps: int) -> int:
+        end = ORIGIN + 250 * timestamps
+        ahead = in_partitions([event(user, "ATL", end) for user in ("u", USER_ELSEWHERE)], 2)
+        if other_is_empty:
+            ahead[murmur2_partition(USER_ELSEWHERE.encode(), 2)] = []
+        running = replay(topology(stream(interval=250)), Recorded(ahead, 1), end=end, noise=zero_noise)
+        tracemalloc.start()
+        try:
+            releases = iter(running)
+            assert [next(releases).timestamp for _ in range(100)] == list(range(1, 101))
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    # More than two transactions would hold, both.
+    assert peak(150_000) < 1.2 * peak(50_000)
 
 
 # Range and order
