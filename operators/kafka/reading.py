@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Literal
 
 from confluent_kafka import (
@@ -27,6 +27,9 @@ from operators.topology.model import Kafka
 Isolation = Literal["read_committed", "read_uncommitted"]
 _CHUNK_RECORDS = 5000
 _SILENCE_SECONDS = 30.0
+#: What the consumers of one topic hold between them, at least 1 MiB each; a larger record still arrives.
+_SHARED_QUEUE_KILOBYTES = 65_536
+_SHARED_FETCH_BYTES = 1_048_576
 
 
 def read_partition(
@@ -52,7 +55,7 @@ def read_partition(
         consumer.close()
 
 
-def _consumer(kafka: Kafka, isolation: Isolation) -> Consumer:
+def _consumer(kafka: Kafka, isolation: Isolation, settings: Mapping[str, int] | None = None) -> Consumer:
     return Consumer(
         {
             **librdkafka(kafka),
@@ -66,6 +69,7 @@ def _consumer(kafka: Kafka, isolation: Isolation) -> Consumer:
             "fetch.queue.backoff.ms": 10,
             "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
             "receive.message.max.bytes": 10 * MAX_MESSAGE_BYTES,
+            **(settings or {}),
         }
     )
 
@@ -157,31 +161,45 @@ def read_topic(
 ) -> Iterator[Chunk]:
     """The committed records of several partitions at once; ``starts`` and ``ends`` are offsets by partition.
 
-    The chunks of a partition are in order and end at the same offsets every time; the last one reaches its
-    end, past control markers and aborted records. Raises as ``read_partition`` does.
+    The partition that is furthest behind by append time is always next, so that none is more than a chunk
+    ahead of what the others have to say. The chunks of a partition are in order and end at the same offsets
+    every time; the last one reaches its end, past control markers and aborted records. Raises as
+    ``read_partition`` does.
     """
-    positions = dict(starts)
-    held: dict[int, list[Message]] = {one: [] for one in starts if starts[one] < ends[one]}
-    consumer = _consumer(kafka, "read_committed")
+    settings = {
+        "fetch.message.max.bytes": _SHARED_FETCH_BYTES,
+        "queued.max.messages.kbytes": max(1024, _SHARED_QUEUE_KILOBYTES // max(1, len(starts))),
+    }
+    with ExitStack() as stack:
+        readers = {
+            one: stack.enter_context(closing(_read_chunks(kafka, topic, one, start, ends[one], settings)))
+            for one, start in starts.items()
+            if start < ends[one]
+        }
+        reached = dict.fromkeys(readers, NO_APPEND_TIME)
+        while reached:
+            behind = min(reached, key=lambda one: (reached[one], one))
+            chunk = next(readers[behind], None)
+            if chunk is None:
+                del reached[behind]
+            else:
+                reached[behind] = max(reached[behind], *chunk.append_times, NO_APPEND_TIME)
+                yield chunk
+
+
+def _read_chunks(
+    kafka: Kafka, topic: str, partition: int, start: int, end: int, settings: Mapping[str, int]
+) -> Generator[Chunk, None, None]:
+    consumer = _consumer(kafka, "read_committed", settings)
     try:
-        consumer.assign([TopicPartition(topic, one, starts[one]) for one in held])
-        messages = _messages(consumer)
-        while held:
-            message = next(messages)
-            partition = message.partition()
-            if partition not in held:
-                continue
-            records, offset, end = held[partition], offset_of(message), ends[partition]
-            if message.error() is None and offset < end:
-                records.append(message)
-                offset += 1
-            if offset >= end or len(records) == _CHUNK_RECORDS:
-                reached = min(offset, end)
-                yield _chunk(topic, partition, positions[partition], records, reached)
-                positions[partition], held[partition] = reached, []
-            if offset >= end:
-                del held[partition]
-                consumer.incremental_unassign([TopicPartition(topic, partition)])
+        consumer.assign([TopicPartition(topic, partition, start)])
+        messages = _until(consumer, end)
+        while start < end:
+            records = list(islice(messages, _CHUNK_RECORDS))
+            full = len(records) == _CHUNK_RECORDS
+            after = offset_of(records[-1]) + 1 if full else end
+            yield _chunk(topic, partition, start, records, after)
+            start = after
     finally:
         consumer.close()
 

@@ -17,14 +17,17 @@ from confluent_kafka.admin import AdminClient
 from numpy.typing import NDArray
 
 from operators.cli.main import main
+from operators.kafka.reading import read_topic
 from operators.replay import Replay, TopicInput, replay
 from operators.timeline import format_rfc3339
 from operators.topology import load
-from operators.topology.model import Stream
+from operators.topology.model import Kafka, Stream
+from tests.integration.conftest import NewTopic
 from tests.kafka.topics import (
     LOG_APPEND_TIME,
     abandon,
     create_topic,
+    end_offset,
     produce,
     transact,
     transactional_producer,
@@ -270,3 +273,18 @@ def test_a_broker_that_does_not_answer_is_exit_1(application: Application, tmp_p
     result = run(application, tmp_path / "out", "--to", "last")
     assert result.exit_code == 1
     assert "127.0.0.1:1" in result.stderr
+
+
+def test_the_partition_that_is_furthest_behind_is_read_next(kafka: str, new_topic: NewTopic) -> None:
+    topic = new_topic("raw", partitions=2, settings=LOG_APPEND_TIME)
+    for partition in (0, 1):
+        produce(kafka, topic, [b"value"] * 25_000, partition=partition)
+        time.sleep(0.01)
+    ends = {partition: end_offset(kafka, topic, partition=partition) for partition in (0, 1)}
+    chunks = list(read_topic(Kafka(kafka), topic, {0: 0, 1: 0}, ends))
+    # All of partition 0 is older; one chunk of partition 1 is needed to know it.
+    assert [chunk.partition for chunk in chunks] == [0, 1, *[0] * 4, *[1] * 4]
+    for partition in (0, 1):
+        mine = [chunk for chunk in chunks if chunk.partition == partition]
+        assert [chunk.start for chunk in mine] == list(range(0, 25_000, 5_000))
+        assert [chunk.next_offset for chunk in mine] == list(range(5_000, 25_001, 5_000))
