@@ -106,7 +106,7 @@ class LongRun(AbstractContextManager["LongRun"]):
         self._done = threading.Event()
         self._threads: list[threading.Thread] = []
         self._starts = 0
-        self._worker = self._make_worker()
+        self._worker: WorkerProcess
         self._sink = _Tail(broker.bootstrap, application.sink)
 
     @property
@@ -123,7 +123,7 @@ class LongRun(AbstractContextManager["LongRun"]):
         self._begun = time.monotonic()
         works = [self._sample, self._produce] if self._traffic else [self._sample]
         self._threads = [threading.Thread(target=work, daemon=True) for work in works]
-        self._start()
+        self.start()
         for thread in self._threads:
             thread.start()
         return self
@@ -134,9 +134,10 @@ class LongRun(AbstractContextManager["LongRun"]):
             thread.join()
         self._worker.__exit__(*error)
 
-    def _start(self) -> tuple[float, float]:
-        """Start the worker; seconds until it owns everything, and how many of them took over."""
+    def start(self) -> tuple[float, float]:
+        """Start a worker; seconds until it owns everything, and how many of them the take-over took."""
         begun = time.monotonic()
+        self._worker = self._make_worker()
         self._worker.start()
         log = ""
         while log.count(" owns ") < PARTITIONS + 1:  # the one stream is in one partition of the partials
@@ -166,18 +167,21 @@ class LongRun(AbstractContextManager["LongRun"]):
             time.sleep(0.1)
         return time.monotonic() - self._begun
 
-    def restart(self) -> Restart:
-        """Stop the worker gracefully and start another one."""
+    def stop(self) -> None:
+        """Stop the worker gracefully."""
         self._worker.signal(signal.SIGTERM)
         self._worker.wait()
+
+    def restart(self) -> Restart:
+        """Stop the worker gracefully and start another one."""
+        self.stop()
         released = self.released
         records = sum(
             len(read(self.application.bootstrap, topic, partition=partition))
             for topic, partitions in zip(self._changelogs, (PARTITIONS, PARTIALS), strict=True)
             for partition in range(partitions)
         )
-        self._worker = self._make_worker()
-        seconds, take_over = self._start()
+        seconds, take_over = self.start()
         self.restarts.append(Restart(released, records, seconds, take_over))
         return self.restarts[-1]
 

@@ -1,0 +1,85 @@
+"""A long run in short: memory, changelogs and what a take-over reads do not grow with the timestamps.
+
+``make longrun`` shows the same for a million timestamps, with times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faust.types import TP
+
+from benchmarks.longrun.run import LongRun, halves, hasten_cleaner, median_memory
+from operators.kafka import reading
+from operators.topology import load
+from operators.worker.app import Worker
+from tests.kafka.broker import local_broker
+from tests.kafka.jars import missing_tools
+
+EARLY, LATE = 8_000, 40_000
+#: So many timestamps pass until the restarted worker has caught up and grown to its size.
+WARM_UP = 12_000
+
+
+@pytest.fixture
+def long_run(tmp_path: Path) -> Iterator[LongRun]:
+    if missing := missing_tools():
+        pytest.skip("; ".join(missing))
+    with local_broker() as broker:
+        hasten_cleaner(broker.bootstrap)
+        mechanism = {"kind": "budget-absorption", "epsilon": 1, "window": 100}
+        with LongRun(broker, tmp_path, mechanism=mechanism, rate=1500) as run:
+            yield run
+
+
+def test_memory_changelogs_and_take_overs_stay_flat(
+    long_run: LongRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_run.run_until(EARLY, 120)
+    long_run.stop()
+    stopped = long_run.released
+    read_early = records_read_by_take_overs(long_run, monkeypatch)
+    long_run.start()
+    long_run.run_until(LATE, 240)
+    long_run.stop()
+    read_late = records_read_by_take_overs(long_run, monkeypatch)
+
+    assert long_run.is_gapless()
+    assert long_run.released >= LATE
+    # The ledger's tail dominates; the last few seconds of the changelogs are not compacted.
+    assert 0 < read_late < 1.3 * read_early
+    first, second = halves(long_run.samples, stopped + WARM_UP, long_run.released)
+    assert median_memory(second) < 1.25 * median_memory(first)
+    assert max(one.changelogs for one in second) < 2 * max(one.changelogs for one in first)
+
+
+def records_read_by_take_overs(run: LongRun, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many records the owners of all partitions read to take them over, in this process."""
+    topology = load(str(run.application.path), os.environ)
+    found = 0
+    original = reading._until
+
+    def counting(*arguments: Any) -> Iterator[Any]:
+        nonlocal found
+        for message in original(*arguments):
+            found += 1
+            yield message
+
+    async def take_all_over() -> None:
+        worker = Worker(topology)
+        places = [TP(run.application.source, one) for one in range(run.application.partitions)]
+        places += [TP(topology.partials, one) for one in range(topology.topics.partials)]
+        for place in filter(worker._has_streams, places):
+            owner = worker._make_owner(place)
+            owner.take_over()
+            owner.end()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reading, "_until", counting)
+        asyncio.run(take_all_over())
+    return found
