@@ -111,6 +111,10 @@ class PartitionAggregator:
         """The number of dead letters that wait for a transaction."""
         return sum(len(letters) for letters in self._dead_letters.values())
 
+    def can_close(self, now: int) -> bool:
+        """Whether ``close`` has something to close."""
+        return any(counter.next <= self._closable(counter, now) for counter in self.counters.values())
+
     def close(self, now: int) -> Batch | None:
         """Close what may be closed, up to the size of one transaction; None if that is nothing.
 

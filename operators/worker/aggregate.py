@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from operators.aggregation import Batch, PartitionAggregator
 from operators.errors import StateRefused
@@ -78,8 +78,9 @@ class AggregateOwner(Owner):
     async def settle(self) -> None:
         """Close what is due and complete; bury the dead letters."""
         await self._ask_for_end()
-        while batch := self._aggregator.close(self._clock()):
-            await self._commit("close", batch)
+        # In a thread: catching up closes tens of thousands of timestamps at a time.
+        while self._aggregator.can_close(now := self._clock()):
+            await self._commit("close", await self._blocking(self._aggregator.close, now))
         if batch := self._aggregator.bury():
             await self._commit("judge", batch)
 
@@ -95,23 +96,21 @@ class AggregateOwner(Owner):
 
     async def _commit(self, name: str, batch: Batch) -> None:
         self.check_open()
-        await self._blocking(self.table.transact, name, self._records(batch))
+        await self._blocking(self._write, name, batch)
         self._aggregator.committed(batch)
         self._observation.judged(batch.outcomes)
 
-    def _records(self, batch: Batch) -> list[Outgoing]:
+    def _write(self, name: str, batch: Batch) -> None:
+        self.table.transact(name, self._records(batch))
+
+    def _records(self, batch: Batch) -> Iterator[Outgoing]:
         partition = {plan.name: plan.partials_partition for plan in self._plans}
-        return [
-            *batch.dead_letters,
-            *(
-                Outgoing(self._partials, partial.encode(), partial.stream.encode(), partition[partial.stream])
-                for partial in batch.partials
-            ),
-            *(
-                Outgoing(self.table.topic, state.encode(), name.encode(), self.table.partition)
-                for name, state in batch.states.items()
-            ),
-        ]
+        yield from batch.dead_letters
+        for partial in batch.partials:
+            name = partial.stream
+            yield Outgoing(self._partials, partial.encode(), name.encode(), partition[name])
+        for name, state in batch.states.items():
+            yield Outgoing(self.table.topic, state.encode(), name.encode(), self.table.partition)
 
 
 def check_resume(cluster: Cluster, place: tuple[str, int], resume: int) -> None:

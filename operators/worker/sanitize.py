@@ -132,7 +132,7 @@ class SanitizeOwner(Owner):
             self.check_open()
             await self._blocking(self.table.transact, "decide", decided)
             self.check_open()
-            releases = self._sanitizer.publish()
+            releases = await self._blocking(self._sanitizer.publish)
             await self._blocking(self._check_sinks)
             await self._blocking(self.table.transact, "publish", releases)
             self._published(releases)
