@@ -113,6 +113,7 @@ class PartitionAggregator:
 
     def can_close(self, now: int) -> bool:
         """Whether ``close`` has something to close."""
+        self._forget_future(now)
         return any(counter.next <= self._closable(counter, now) for counter in self.counters.values())
 
     def close(self, now: int) -> Batch | None:

@@ -184,6 +184,7 @@ def test_an_end_that_was_captured_while_the_clock_was_ahead_proves_nothing_later
     one.observe(chunk([(1000, event())]))
     one.capture_end(5000, 1)
     # The clock is right again, and the log has grown.
+    assert not one.can_close(1018)
     assert one.wants_end(1018)
     assert one.close(1018) is None
 
