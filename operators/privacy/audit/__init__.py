@@ -15,10 +15,11 @@ spend above epsilon, nor with ``operators.release``, which wrote the records.
 - **I7, auditable.** Every entry has its record. Entries follow each other without gaps from the first one
   on, under the terms of the topology and one instance. Every window's sum, recomputed from the spends of the
   entries, is what the entry says and at most epsilon. What a release says of itself is what its entry says,
-  and a release that was not charged repeats the one before it.
+  and a release that was not charged repeats the one before it, wherever in the sink the two records stand.
+  The first copies of releases follow each other in the sink.
 
 Feed all of the ledger, in the order of its log, then the sink, then ask for the report. Memory: the spends of
-one window and 57 bytes per release; counts are never kept and never part of a finding.
+one window and 74 bytes per release; counts are never kept and never part of a finding.
 """
 
 from __future__ import annotations

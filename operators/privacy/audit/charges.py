@@ -1,14 +1,17 @@
-"""What the audit of a stream remembers of its ledger: window sums, and what each timestamp charged."""
+"""What the audit of a stream remembers: window sums, and what each timestamp charged and showed."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from operators.privacy.audit.records import DIGEST_BYTES, STATEMENT_BYTES, Entry
+from operators.privacy.audit.records import DIGEST_BYTES, SHOWN_BYTES, STATEMENT_BYTES, Entry
+
+_ZEROS = bytes(SHOWN_BYTES)
 
 
 class Seen(IntEnum):
@@ -37,12 +40,15 @@ class WindowSums:
 
 
 class Charges:
-    """Per timestamp of the ledger: spend, digest, hash of what the entry states, and was its record seen."""
+    """Per timestamp of the ledger: spend, digest, hash of what the entry states, fresh or not.
+
+    Then of its record: was it seen, and the hash of the counts that it showed.
+    """
 
     def __init__(self) -> None:
         self.timestamps, self.spends = array("q"), array("q")
-        self.seen = bytearray()
-        self._digests, self._statements = bytearray(), bytearray()
+        self.seen, self._fresh = bytearray(), bytearray()
+        self._digests, self._statements, self._shown = bytearray(), bytearray(), bytearray()
 
     def find(self, timestamp: int) -> int | None:
         """The index of a timestamp."""
@@ -56,13 +62,44 @@ class Charges:
         self.timestamps.insert(index, entry.timestamp)
         self.spends.insert(index, entry.test + entry.publish)
         self.seen.insert(index, Seen.NOT)
-        for hashes, one in ((self._digests, entry.digest), (self._statements, statement)):
+        self._fresh.insert(index, entry.fresh)
+        for hashes, one in (
+            (self._digests, entry.digest),
+            (self._statements, statement),
+            (self._shown, _ZEROS),
+        ):
             hashes[index * len(one) : index * len(one)] = one
 
     def digest(self, index: int) -> bytes:
         """The digest of the record that was charged."""
-        return bytes(self._digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES])
+        return _slice(self._digests, index, DIGEST_BYTES)
 
     def statement(self, index: int) -> bytes:
         """The hash of what the entry states."""
-        return bytes(self._statements[index * STATEMENT_BYTES : (index + 1) * STATEMENT_BYTES])
+        return _slice(self._statements, index, STATEMENT_BYTES)
+
+    def see(self, index: int, seen: Seen, shown: bytes) -> None:
+        """Remember that the charged record was seen, and the hash of its counts."""
+        self.seen[index] = max(self.seen[index], seen)
+        self._shown[index * SHOWN_BYTES : (index + 1) * SHOWN_BYTES] = shown
+
+    def unpaid(self) -> Iterator[int]:
+        """The timestamps whose release is not fresh, yet shows other counts than the release before it.
+
+        The first one has to show zeros. A fresh record that was not seen (removed, or in a former sink) may
+        have shown anything; the next one that was seen tells what has to be repeated from then on.
+        """
+        due: bytes | None = _ZEROS
+        for index, timestamp in enumerate(self.timestamps):
+            if self._fresh[index] or (index and self.timestamps[index - 1] != timestamp - 1):
+                due = None
+            if self.seen[index] == Seen.NOT:
+                continue
+            shown = _slice(self._shown, index, SHOWN_BYTES)
+            if due not in (None, shown):
+                yield timestamp
+            due = shown
+
+
+def _slice(hashes: bytearray, index: int, size: int) -> bytes:
+    return bytes(hashes[index * size : (index + 1) * size])

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-DIGEST_BYTES, STATEMENT_BYTES = 32, 8
+DIGEST_BYTES, STATEMENT_BYTES, SHOWN_BYTES = 32, 8, 16
 _STATEMENTS = ("fresh", "mechanism", "epsilon", "window", "units", "spent", "window_spent")
 
 
@@ -65,6 +65,14 @@ class Found:
         if isinstance(counts, dict):
             return list(counts.values())
         return counts if isinstance(counts, list) else None
+
+    @property
+    def shown(self) -> bytes:
+        """A hash of the counts that a release shows, whichever form they have; all zero for zeros alone."""
+        counts = self.counts or []
+        if not any(counts):
+            return bytes(SHOWN_BYTES)
+        return hashlib.blake2b(orjson.dumps(counts), digest_size=SHOWN_BYTES).digest()
 
     @property
     def statement(self) -> bytes:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from fractions import Fraction
 
-import orjson
-
 from operators.privacy.audit.charges import Charges, Seen, WindowSums
 from operators.privacy.audit.findings import Finding, Invariant, Kept, Report
+from operators.privacy.audit.order import SinkOrder
 from operators.privacy.audit.records import Entry, Found
 from operators.privacy.audit.straddling import Straddling
 from operators.privacy.changes import Change, Terms, crossings
@@ -48,7 +46,7 @@ class StreamAudit:
         self._two_draws: set[int] = set()
         #: The timestamp of the first charged record, by partition of the sink.
         self._first_records: dict[int, int] = {}
-        self._previous: tuple[int, bytes] | None = None
+        self._order = SinkOrder()
         self._findings: list[Finding] = []
         self._sorts: Counter[tuple[str, str]] = Counter()
         self._repeated = self._aborted = self._undecided = self._foreign = 0
@@ -125,6 +123,11 @@ class StreamAudit:
         for index in range(len(timestamps)):
             if matched_from is not None and timestamps[index] >= matched_from:
                 self._check_published(index)
+        for timestamp in self._charges.unpaid():
+            what = "the release is not fresh, yet it does not repeat the one before it: it was not charged"
+            self._blame("I7", timestamp, "the sink", what)
+        for timestamp, place in self._order.fallen(complete=kept == "everything"):
+            self._blame("I7", timestamp, place, "the release comes after a later one in its partition")
         if self._terms != self._last_terms:
             what = "the terms that it ends with are not those of the topology"
             self._blame("I7", None, "the ledger", what)
@@ -245,31 +248,14 @@ class StreamAudit:
             what = "the record states another charge than its ledger entry"
             self._blame("I7", timestamp, found, what)
         self._first_records.setdefault(found.partition, timestamp)
-        seen = self._charges.seen
+        before = self._charges.seen[known]
+        self._charges.see(known, Seen.PUBLISHED if found.committed else Seen.ABORTED, found.shown)
         if not found.committed:
             self._aborted += 1
-            seen[known] = max(seen[known], Seen.ABORTED)
-        elif seen[known] == Seen.PUBLISHED:
+        elif before == Seen.PUBLISHED:
             self._repeated += 1
         else:
-            seen[known] = Seen.PUBLISHED
-            self._check_repetition(found, timestamp, known)
-
-    def _check_repetition(self, found: Found, timestamp: int, known: int) -> None:
-        """A release that is not fresh shows the counts of the one before it, the first one zeros."""
-        counts = found.counts or []
-        shown = hashlib.sha256(orjson.dumps(counts)).digest()
-        before = self._previous
-        self._previous = (timestamp, shown)
-        if (found.fields or {}).get("fresh") is not False:
-            return
-        if before is not None and before[0] == timestamp - 1:
-            same = before[1] == shown
-        else:
-            same = known > 0 or not any(counts)
-        if not same:
-            what = "the release is not fresh, yet it does not repeat the one before it: it was not charged"
-            self._blame("I7", timestamp, found, what)
+            self._order.add(timestamp, found)
 
     def _aborted_entry(self, timestamp: int, digest: bytes, found: Found) -> None:
         known = self._charges.find(timestamp)

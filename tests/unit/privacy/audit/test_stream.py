@@ -77,6 +77,28 @@ def test_each_violation_is_found_and_named(mutate: Callable[[Story], None], expe
     assert report.violations == len(report.findings)
 
 
+def test_a_sink_in_reverse_order_is_found_for_every_release_but_the_last() -> None:
+    story = Story.clean()
+    story.sink.reverse()
+    report = story.audit()
+    assert report.violations == RELEASES - 1
+    assert {finding.what for finding in report.findings} == {
+        "the release comes after a later one in its partition"
+    }
+
+
+def test_counts_that_nothing_paid_for_are_found_beyond_a_record_that_retention_removed() -> None:
+    story = Story.clean()
+    fresh = [item.fields["fresh"] for item in story.sink]
+    index = next(at for at in range(2, RELEASES) if not fresh[at] and not fresh[at - 1])
+    story.charge(index, counts={"a": 123, "b": 456})
+    del story.sink[: index - 1]
+    assert ("I7", FIRST + index) in named(story.audit(kept="newest"))
+    # Without the record before it nobody can tell what had to be repeated.
+    del story.sink[0]
+    assert ("I7", FIRST + index) not in named(story.audit(kept="newest"))
+
+
 def test_a_finding_names_invariant_stream_timestamp_place_and_fault() -> None:
     story = Story.clean()
     second_draw_aborted(story)
@@ -203,6 +225,22 @@ def test_what_retention_left_begins_with_the_first_charged_record_in_the_log() -
     story.sink[0].edit(timestamp=FIRST - 1)
     report = story.audit(kept="newest")
     assert (named(report), report.matched_from) == ({("I2", FIRST - 1)}, AT + 1)
+
+
+def test_a_release_out_of_order_is_found_in_what_retention_left() -> None:
+    story = Story.clean()
+    del story.sink[:6]
+    story.sink[2], story.sink[3] = story.sink[3], story.sink[2]
+    for kept in ("newest", "last"):
+        assert named(story.audit(kept=kept)) == {("I7", AT + 3)}
+
+
+def test_repetitions_and_aborted_copies_may_stand_anywhere() -> None:
+    story = Story.clean()
+    story.sink += [story.sink[5], replace(story.sink[3], committed=False)]
+    story.sink.insert(2, replace(story.sink[9], committed=False))
+    report = story.audit()
+    assert (report.violations, report.repeated, report.aborted) == (0, 1, 2)
 
 
 def test_without_retention_the_same_records_are_missed() -> None:

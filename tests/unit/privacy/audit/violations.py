@@ -195,6 +195,25 @@ def not_fresh_but_changed(story: Story) -> None:
     story.charge(6, counts={"a": 1, "b": 2})
 
 
+def not_fresh_but_changed_in_front_of_its_predecessor(story: Story) -> None:
+    not_fresh_but_changed(story)
+    story.sink[4], story.sink[5] = story.sink[5], story.sink[4]
+
+
+def not_fresh_but_changed_in_another_partition(story: Story) -> None:
+    not_fresh_but_changed(story)
+    story.sink[5].partition = 1
+
+
+def not_fresh_but_changed_after_one_that_was_only_aborted(story: Story) -> None:
+    not_fresh_but_changed(story)
+    story.sink[4].committed = False
+
+
+def records_swapped(story: Story) -> None:
+    story.sink[4], story.sink[5] = story.sink[5], story.sink[4]
+
+
 def first_release_not_fresh_but_not_zero(story: Story) -> None:
     assert not story.sink[0].fields["fresh"]
     story.charge(0, counts={"a": 0, "b": 1})
@@ -256,6 +275,10 @@ VIOLATIONS: list[tuple[Callable[[Story], None], Names]] = [
     (entry_repeated_with_another_charge, {("I7", AT)}),
     (fresh_but_not_charged, {("I7", AT)}),
     (not_fresh_but_changed, {("I7", AT)}),
+    (not_fresh_but_changed_in_front_of_its_predecessor, {("I7", AT), ("I7", AT - 1)}),
+    (not_fresh_but_changed_in_another_partition, {("I7", AT)}),
+    (not_fresh_but_changed_after_one_that_was_only_aborted, {("I7", AT), ("I7", AT - 1)}),
+    (records_swapped, {("I7", AT - 1)}),
     (first_release_not_fresh_but_not_zero, {("I7", FIRST)}),
     (entry_in_another_partition, {("I7", AT)}),
     (garbage_in_the_ledger, {("I7", None)}),
