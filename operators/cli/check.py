@@ -71,6 +71,3 @@ def _sums(topology: Topology) -> Iterator[str]:
         yield ""
         yield "No budget: nothing caps what the streams of this file cost together."
         yield "Other topologies over the same people add to it."
-    elif all(stream.source.population != budget.population for stream in topology.streams):
-        yield ""
-        yield f"The budget caps {budget.population}, but no stream of this file counts them."

@@ -108,9 +108,16 @@ def _check_timeline(timeline: Section, mechanism: Section | None, problems: Prob
 
 def _check_unknown(counts: Section, problems: Problems) -> None:
     unknown, columns = counts.get("unknown"), counts.get("columns")
-    if unknown is None or columns is None or unknown in ("dead-letter", "ignore"):
+    if unknown is None or columns is None:
         return
-    if unknown not in set(columns.labels):
+    if unknown in ("dead-letter", "ignore"):
+        if "unknown" in counts.positions and unknown in columns.labels:
+            problems.add(
+                counts.at("unknown"),
+                f"{counts.name('unknown')}: {unknown} is also the name of a column, and could mean either;"
+                " give the column another name",
+            )
+    elif unknown not in set(columns.labels):
         words = (
             ["dead-letter", "ignore", *columns.labels]
             if len(columns.labels) <= 1000
@@ -227,6 +234,7 @@ def _check_budget(file: Section, problems: Problems) -> None:
         cost = _cost(stream, span)
         if source.get("users") == budget.get("users") and cost is not None:
             spent.append((name, cost))
+    _check_population(file, budget, problems)
     total = sum((cost for _, cost in spent), Fraction(0))
     if total > cap.value:
         parts = ", ".join(f"{name} {guarantee.number(cost)}" for name, cost in spent)
@@ -236,6 +244,21 @@ def _check_budget(file: Section, problems: Problems) -> None:
             f" {guarantee.number(total)} together ({parts}), expected at most {cap.text};"
             " lower their epsilon, widen their windows, or raise the cap",
         )
+
+
+def _check_population(file: Section, budget: Section, problems: Problems) -> None:
+    """A cap on people whom no stream counts is a slip of the pen, and caps nothing."""
+    sources = [stream.get("source") for stream in streams_of(file).values()]
+    populations = [source.get("users") for source in sources if source is not None]
+    capped = budget.get("users")
+    if capped in populations or None in populations or len(populations) < len(sources) or not sources:
+        return
+    near = suggestion(capped, set(populations))
+    problems.add(
+        budget.at("users"),
+        f"budget.users: found {shorten(capped)}, expected the users of a source, for the cap would limit"
+        f" nothing; {near}",
+    )
 
 
 def _cost(stream: Section, span: int) -> Fraction | None:

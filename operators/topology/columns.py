@@ -25,6 +25,7 @@ from operators.topology.shapes import INVALID, Field, Invalid, One, Reading, Rec
 COLUMN_LIMIT = 1_000_000
 FILE_LIMIT = 64 * 1024 * 1024
 _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_COMMENT = re.compile(r"#(\s|$)")
 _EXTREME = 2**53 - 1
 _EXPECTED = "a list such as [ATL, BOS], {file: columns.txt} or {range: [0, 99]}"
 _FILE = Record(
@@ -32,7 +33,7 @@ _FILE = Record(
         Field(
             "file",
             One(Text("the path of a file with one column a line")),
-            "file with one column a line",
+            "file with one column a line; lines that begin with # and a space are comments",
             True,
         ),
         Field(
@@ -194,7 +195,7 @@ def _from_file(node: Table, name: str, reading: Reading) -> ColumnNames | Invali
 
 
 def _labels_of_file(data: bytes, path: str, kind: str, reading: Reading) -> dict[str, int] | None:
-    """Labels with their line numbers; blank lines and lines that start with # are passed over."""
+    """Labels with their line numbers; blank lines and comments, # and a space, are passed over."""
     labels: dict[str, int] = {}
     valid = True
     for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
@@ -205,10 +206,12 @@ def _labels_of_file(data: bytes, path: str, kind: str, reading: Reading) -> dict
             text, mistake = "?", "is not UTF-8; save the file as UTF-8"
         else:
             mistake = _mistake(text, kind, labels)
-        if mistake and not text.startswith("#"):
+        if _COMMENT.match(text):
+            continue
+        if mistake:
             reading.problems.add(Position(number, 1), f"column {text[:60]!r} {mistake}", path)
             valid = False
-        elif text and not text.startswith("#"):
+        elif text:
             labels[text] = number
     return labels if valid else None
 
@@ -216,6 +219,8 @@ def _labels_of_file(data: bytes, path: str, kind: str, reading: Reading) -> dict
 def _mistake(text: str, kind: str, labels: dict[str, int]) -> str | None:
     if text in labels:
         return f"is listed a second time, first on line {labels[text]}; remove one"
+    if text.startswith("#"):
+        return "may be a comment or a name; put a space after # for a comment, or list the columns in quotes"
     if len(text) > LONGEST_LABEL:
         return f"has {len(text)} characters; at most {LONGEST_LABEL} are accepted"
     if kind == "integer" and text and not _CANONICAL.fullmatch(text):

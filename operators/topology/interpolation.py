@@ -15,6 +15,8 @@ from operators.topology.problems import Problems
 SECRETS = ("kafka", "security")
 SHOWN_SETTINGS = ("protocol", "mechanism")
 _PART = re.compile(r"\$\$|\$\{([^}]*)(\}?)")
+# What shells put between a name and a default: taken literally, it would become part of the value.
+_SHELL = re.compile(r"[-=?+]")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::(.*))?", re.DOTALL)
 
 
@@ -80,6 +82,11 @@ def _replace(
             "${...} does not hold a variable name; write ${VARIABLE} or ${VARIABLE:default}"
         )
     name, default = variable.groups()
+    if default and _SHELL.match(default):
+        raise _CannotExpandError(
+            f"${{...:{default[0]}...}} is the way of shells; write ${{{name}:default}},"
+            f" and give a default that begins with {default[0]} from outside, by setting {name}"
+        )
     value = environ.get(name, default)
     if value is None:
         raise _CannotExpandError(

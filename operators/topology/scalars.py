@@ -27,6 +27,9 @@ _TIME = re.compile(
 )
 _WHOLE = re.compile(r"[-+]?[0-9]{1,18}")
 _RATIONAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?|[0-9]+/[0-9]*[1-9][0-9]*")
+# Other readers of YAML take 010 for eight.
+_LEADING_ZERO = re.compile(r"(?:[-+]?|[0-9]+/)0[0-9]")
+_NO_LEADING_ZERO = "without leading zeros, which YAML 1.1 takes for octal"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INTERPOLATED: Schema = {"type": "string", "pattern": r"\$\{"}
 
@@ -124,6 +127,8 @@ class Whole(Kind[int]):
             raise UnavailableError(self.later[scalar.text])
         if not is_number(scalar) or not _WHOLE.fullmatch(scalar.text):
             raise UnfitError(f"a whole number from {self.lowest} to {self.highest}")
+        if _LEADING_ZERO.match(scalar.text):
+            raise UnfitError(f"a whole number {_NO_LEADING_ZERO}")
         value = int(scalar.text)
         if not self.lowest <= value <= self.highest:
             raise UnfitError(f"a whole number from {self.lowest} to {self.highest}")
@@ -132,6 +137,15 @@ class Whole(Kind[int]):
     def strict_schema(self) -> Schema:
         """An integer with the bounds."""
         return {"type": "integer", "minimum": self.lowest, "maximum": self.highest}
+
+
+def exact_number(text: object) -> Fraction | None:
+    """The exact value of ``1``, ``0.05``, ``1e-3`` or ``1/3``; None for everything else.
+
+    Also for ledgers, which may hold anything: no text takes long to read.
+    """
+    known = isinstance(text, str) and len(text) <= 40 and _RATIONAL.fullmatch(text)
+    return Fraction(text) if known and isinstance(text, str) else None
 
 
 @dataclass(frozen=True)
@@ -156,11 +170,11 @@ class Rational(Kind[Exact]):
     def parse(self, scalar: Scalar) -> Exact:
         """The number and its text."""
         expected = f"an exact number above 0 and at most {self.highest}, such as 1, 0.5 or 1/3"
-        if len(scalar.text) > 40 or not _RATIONAL.fullmatch(scalar.text):
+        value = exact_number(scalar.text)
+        if value is None or not 0 < value <= self.highest:
             raise UnfitError(expected)
-        value = Fraction(scalar.text)
-        if not 0 < value <= self.highest:
-            raise UnfitError(expected)
+        if _LEADING_ZERO.match(scalar.text):
+            raise UnfitError(f"an exact number {_NO_LEADING_ZERO}")
         if value < self.smallest:
             raise UnfitError(f"at least {self.smallest}")
         if max(value.numerator, value.denominator) >= 10**self.digits:
@@ -174,7 +188,7 @@ class Rational(Kind[Exact]):
         return {
             "anyOf": [
                 {"type": "number", "exclusiveMinimum": 0, "maximum": self.highest},
-                {"type": "string", "pattern": f"^({_RATIONAL.pattern})$"},
+                {"type": "string", "pattern": f"^(?!([0-9]+/)?0[0-9])({_RATIONAL.pattern})$"},
             ]
         }
 

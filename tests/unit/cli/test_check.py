@@ -82,11 +82,6 @@ def test_a_population_outside_the_budget_is_told_so(tmp_path: Path) -> None:
     assert "the budget caps users; this population is outside it" in result.stdout
 
 
-def test_a_budget_for_nobody_is_told_so(tmp_path: Path) -> None:
-    result = run(tmp_path, changed(("/time\n", "/time\n      users: staff\n")))
-    assert "The budget caps users, but no stream of this file counts them." in result.stdout
-
-
 def test_a_password_is_never_printed(tmp_path: Path) -> None:
     security = "9092\n  security: {protocol: SASL_SSL, mechanism: PLAIN, username: u, password: hunter2}\n"
     result = run(tmp_path, changed(("9092\n", security)))

@@ -50,7 +50,7 @@ IRRELEVANT = [
     ("00:00:00Z", "01:00:00+01:00"),
     ("window: 120", "window: 120\n      factor: 1.0"),
     ("budget: {epsilon: 5, span: 5d}", ""),
-    ("/time\n", "/time\n      users: others\n"),
+    ("span: 5d", "span: 5d, users: others"),
     ("name: flights", "name: other"),
 ]
 

@@ -122,7 +122,7 @@ streams:
     mechanism: {kind: budget-distribution, epsilon: 1/3, window: 7, factor: 2.5, adjacency: substitute}
     sink: {topic: out, counts: array}
     dead_letter: dead
-budget: {epsilon: 0.5, span: 1s, users: guests}
+budget: {epsilon: 0.5, span: 1s, users: staff}
 """
     topology = load_text(tmp_path, text)
     stream = topology.streams[0]
@@ -131,7 +131,7 @@ budget: {epsilon: 0.5, span: 1s, users: guests}
         Security("SASL_SSL", "SCRAM-SHA-512", "u", "p", "/ca", f"{tmp_path}/c", f"{tmp_path}/k"),
     )
     assert topology.topics == TopicSettings(1, 1, 5, 2)
-    assert topology.budget == Budget(Fraction(1, 2), 1000, "guests")
+    assert topology.budget == Budget(Fraction(1, 2), 1000, "staff")
     assert stream.source == Source("raw", "/a~1b/~0", "/c", "/t", "json", "integer", "crc32", 1000, "staff")
     assert stream.timeline == Timeline(250, ORIGIN + 500, 14 * 24 * HOUR, 0, 3000, ORIGIN + 1000)
     assert stream.counts == Counts(("-1", "0", "1", "2"), "integer", 4, "column", 1)
@@ -198,6 +198,20 @@ def test_the_internal_topics_that_names_are_checked_against_are_those_of_the_mod
 def test_the_longest_name_gives_topics_that_kafka_accepts(tmp_path: Path) -> None:
     topology = load_text(tmp_path, changed(("name: flights", f"name: {'a' * 100}")))
     assert max(len(topology.counting_changelog), len(topology.ledger_changelog)) <= 249
+
+
+def test_a_line_of_a_column_file_that_may_be_a_comment_or_a_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "columns.txt").write_text("#\n# hashtags\n#yaml\nATL\n")
+    problems = problems_of(tmp_path, changed(("[ATL, BOS]", "{file: columns.txt}")))
+    assert [str(p).removeprefix(f"{tmp_path}/") for p in problems] == [
+        "columns.txt:3:1: column '#yaml' may be a comment or a name;"
+        " put a space after # for a comment, or list the columns in quotes"
+    ]
+
+
+def test_a_column_may_be_named_as_what_happens_to_others_if_nothing_else_is_said(tmp_path: Path) -> None:
+    counts = load_text(tmp_path, changed(("[ATL, BOS]", "[ATL, dead-letter]"))).streams[0].counts
+    assert (counts.unknown, counts.unknown_column) == ("dead-letter", None)
 
 
 def test_columns_come_from_a_file_beside_the_topology(tmp_path: Path) -> None:

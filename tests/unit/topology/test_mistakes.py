@@ -47,6 +47,13 @@ def test_a_file_that_is_no_topology_gives_one_message(
     assert message in problems[0].message
 
 
+def test_a_mistyped_population_of_a_budget_is_reported_at_its_place(tmp_path: Path) -> None:
+    changes = (("/time\n", "/time\n      users: staff\n"), ("span: 5d", "span: 5d, users: stafff"))
+    (problem,) = problems_of(tmp_path, changed(*changes))
+    assert (problem.line, problem.column) == (25, 39)
+    assert problem.message.endswith("did you mean staff?")
+
+
 def test_all_mistakes_of_a_file_are_reported_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     text = changed(
         ("epsilon: 1.0", "epsilon: 0"),
