@@ -47,7 +47,7 @@ _UNDECIDED_SECONDS = 60.0
 @click.command()
 @click.argument("topology")
 def ledger(topology: str) -> None:
-    """Audit what TOPOLOGY has released: each release charged, published once, every window within epsilon.
+    """Audit what TOPOLOGY has released: each release charged, in one version, every window within epsilon.
 
     Reads the ledger and the sinks; a worker may run meanwhile. Exit status 1 if anything is violated, each
     violation on a line of standard error: the invariant (I1 one draw, I2 charge first, I7 auditable), the
@@ -142,7 +142,8 @@ def _stream_audit(plan: StreamPlan, changes: Sequence[Change]) -> GenerationsAud
     stream = plan.stream
     mechanism = build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, SystemNoise())
     partition = plan.partials_partition
-    return GenerationsAudit(plan.name, stream.mechanism, mechanism.units, partition, changes)
+    timeline, units = stream.timeline, mechanism.units
+    return GenerationsAudit(plan.name, timeline, stream.mechanism, units, partition, changes)
 
 
 def _read_ledger(
@@ -231,10 +232,15 @@ def _notes(report: Report, sink: str) -> Iterator[str]:
         )
     if report.releases and report.matched_from is None:
         yield f"none of them could be matched: nothing of this stream is left in {sink}"
-    elif report.releases and report.matched_from != report.first:
+    elif report.releases and report.matched_from != max(report.first or 0, report.sink_since):
         yield (
             f"matched with {sink} from timestamp {report.matched_from} on: "
             "retention or compaction has removed older records there"
+        )
+    if report.releases and report.sink_since > (report.first or 0):
+        yield (
+            f"charges before timestamp {report.sink_since} are not matched with records: "
+            "these went to the sink of that time, which is not read"
         )
     if report.repeated:
         yield f"{_count(report.repeated, 'record')} repeated byte for byte"

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.privacy.ledger import Bridge
+from operators.privacy.ledger import Bridge, Spend
 from operators.privacy.noise import NoiseSource
 from operators.topology.model import MechanismSettings
 
@@ -78,6 +78,11 @@ class Mechanism(ABC):
 
         Raises ValueError for settings that this mechanism cannot honour.
         """
+
+    @classmethod
+    @abstractmethod
+    def can_spend(cls, spend: Spend, window: int, units: int) -> bool:
+        """Whether a timestamp can have cost this, ``units`` being epsilon; for the audit, with no state."""
 
     @abstractmethod
     def step(self, counts: Counts) -> Release:

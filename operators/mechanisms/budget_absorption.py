@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from operators.mechanisms.base import Counts
 from operators.mechanisms.dissimilarity import DissimilarityMechanism
 from operators.mechanisms.w_event import SHARE, integer_between
-from operators.privacy.ledger import BudgetLedger
+from operators.privacy.ledger import BudgetLedger, Spend
 
 
 class BudgetAbsorption(DissimilarityMechanism):
@@ -34,6 +34,12 @@ class BudgetAbsorption(DissimilarityMechanism):
 
     _published = 0  # timestamp of the last publication
     _shares = 1  # what it spent, in shares
+
+    @classmethod
+    def can_spend(cls, spend: Spend, window: int, units: int) -> bool:
+        """See ``Mechanism.can_spend``: whole shares, at most those of a window."""
+        whole = spend.publish % SHARE == 0 and spend.publish <= window * SHARE
+        return super().can_spend(spend, window, units) and whole
 
     def _offer(self) -> int | None:
         nullified_until = self._published + self._shares - 1

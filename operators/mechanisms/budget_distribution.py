@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from operators.mechanisms.dissimilarity import DissimilarityMechanism
+from operators.privacy.ledger import Spend
 
 
 class BudgetDistribution(DissimilarityMechanism):
@@ -25,6 +26,11 @@ class BudgetDistribution(DissimilarityMechanism):
 
     kind: ClassVar[str] = "budget-distribution"
     summary: ClassVar[str] = "publishes when counts have changed, with half of what the window has left"
+
+    @classmethod
+    def can_spend(cls, spend: Spend, window: int, units: int) -> bool:
+        """See ``Mechanism.can_spend``: at most half of the publication budget."""
+        return super().can_spend(spend, window, units) and spend.publish <= units // 4
 
     def _offer(self) -> int:
         return (self.units // 2 - self._ledger.window_published) // 2

@@ -30,6 +30,7 @@ import numpy as np
 
 from operators.mechanisms.base import Counts
 from operators.mechanisms.w_event import SHARE, WEventMechanism
+from operators.privacy.ledger import Spend
 
 LEAST_OFFER = 64
 _LARGEST_THRESHOLD = 2**61
@@ -54,6 +55,12 @@ class DissimilarityMechanism(WEventMechanism):
 
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), "factor": str(self._factor)}
+
+    @classmethod
+    def can_spend(cls, spend: Spend, window: int, units: int) -> bool:
+        """See ``Mechanism.can_spend``: nothing, or a test with or without a publication."""
+        tested = spend.test == SHARE and (not spend.publish or spend.publish >= LEAST_OFFER)
+        return tested or spend == Spend(0, 0)
 
     @abstractmethod
     def _offer(self) -> int | None:

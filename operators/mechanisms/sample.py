@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from operators.mechanisms.base import Counts
 from operators.mechanisms.w_event import WEventMechanism
+from operators.privacy.ledger import Spend
 
 
 class Sample(WEventMechanism):
@@ -27,6 +28,11 @@ class Sample(WEventMechanism):
     kind: ClassVar[str] = "sample"
     summary: ClassVar[str] = "publishes the first timestamp of every window with the whole budget"
     options: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def can_spend(cls, spend: Spend, window: int, units: int) -> bool:
+        """See ``Mechanism.can_spend``: all or nothing."""
+        return spend in (Spend(0, units), Spend(0, 0))
 
     def _allot(self, counts: Counts) -> int:
         due = self._ledger.window_spent == 0 and self._ledger.bridges_allow(self.units)

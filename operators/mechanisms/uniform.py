@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from operators.mechanisms.base import Counts
 from operators.mechanisms.w_event import WEventMechanism
+from operators.privacy.ledger import Spend
 
 
 class Uniform(WEventMechanism):
@@ -23,6 +24,11 @@ class Uniform(WEventMechanism):
     kind: ClassVar[str] = "uniform"
     summary: ClassVar[str] = "publishes every timestamp with an equal part of the budget"
     options: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def can_spend(cls, spend: Spend, window: int, units: int) -> bool:
+        """See ``Mechanism.can_spend``: its part, or nothing after a change of terms."""
+        return spend in (Spend(0, units // window), Spend(0, 0))
 
     def _allot(self, counts: Counts) -> int:
         share = self.units // self._window

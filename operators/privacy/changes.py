@@ -15,6 +15,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import orjson
 
+from operators.topology.scalars import exact_number
+
 Kind = Literal["migration", "reset"]
 
 
@@ -128,11 +130,11 @@ def _terms_as_json(terms: Terms) -> dict[str, Any]:
 
 def _terms(values: Mapping[str, Any]) -> Terms:
     mechanism, epsilon, window, units = (values[name] for name in Terms._fields)
-    if type(mechanism) is not str or type(epsilon) is not str or len(epsilon) > 200:
+    if type(mechanism) is not str or type(epsilon) is not str:
         raise ValueError("terms should name the mechanism and epsilon")
     if any(type(number) is not int or number < 1 for number in (window, units)):
         raise ValueError("window and units should be whole numbers")
-    exact = Fraction(epsilon)
-    if exact <= 0:
+    exact = exact_number(epsilon)
+    if exact is None or exact <= 0:
         raise ValueError("epsilon should be above 0")
     return Terms(mechanism, exact, window, units)

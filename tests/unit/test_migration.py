@@ -205,7 +205,7 @@ def test_releases_before_the_sink_was_replaced_are_not_missed_and_later_ones_are
     life.change(sink_id="another")
     life.release(3)
     (report,) = life.audit()
-    assert (report.findings, report.matched_from) == ((), FIRST + 4)
+    assert (report.findings, report.matched_from, report.sink_since) == ((), FIRST + 4, FIRST + 4)
     del life.sink[1]
     (report,) = life.audit()
     assert [one.timestamp for one in report.findings] == [FIRST + 5]

@@ -1,7 +1,8 @@
 """The audit of a stream: do its ledger and its sink show that I1, I2 and I7 were kept?
 
 Pure, and apart from what it audits: it shares no code with ``operators.privacy.ledger``, which refused every
-spend above epsilon, nor with ``operators.release``, which wrote the records.
+spend above epsilon, nor with ``operators.release``, which wrote the records. What a timestamp can cost it
+asks the kind of mechanism (``Mechanism.can_spend``), which knows no state.
 
 - **I1, one draw.** No two records of one timestamp differ, records of aborted transactions included, which
   read_uncommitted readers have seen. Identical ones are counted, not blamed.
@@ -16,7 +17,8 @@ spend above epsilon, nor with ``operators.release``, which wrote the records.
   on, under the terms of the topology and one instance. Every window's sum, recomputed from the spends of the
   entries, is what the entry says and at most epsilon. What a release says of itself is what its entry says,
   and a release that was not charged repeats the one before it, wherever in the sink the two records stand.
-  The first copies of releases follow each other in the sink.
+  The first copies of releases follow each other in the sink, under the stream's name as key, with the times
+  that the topology gives to their timestamps. Each charge is one that its kind can have made.
 
 Feed all of the ledger, in the order of its log, then the sink, then ask for the report. Memory: the spends of
 one window and 74 bytes per release; counts are never kept and never part of a finding.

@@ -39,7 +39,8 @@ class Report:
     ``repeated`` counts committed records, of ledger and sink, that repeat an earlier one; ``aborted`` those
     of aborted transactions that show nothing new; ``undecided`` those newer than the ledger that was read;
     ``foreign`` records in the sink of somebody else. ``changes`` are the migrations; ``windows``,
-    ``largest``, ``units`` and ``epsilon`` are those since the last one.
+    ``largest``, ``units`` and ``epsilon`` are those since the last one. Releases before ``sink_since`` are
+    in a former sink; 0 if there is none.
     """
 
     stream: str
@@ -57,3 +58,4 @@ class Report:
     undecided: int
     foreign: int
     changes: tuple[Change, ...] = ()
+    sink_since: int = 0

@@ -9,7 +9,7 @@ from operators.privacy.audit.findings import Kept, Report
 from operators.privacy.audit.records import Found
 from operators.privacy.audit.stream import StreamAudit
 from operators.privacy.changes import Change, Terms
-from operators.topology.model import MechanismSettings
+from operators.topology.model import MechanismSettings, Timeline
 
 
 class GenerationsAudit:
@@ -22,6 +22,7 @@ class GenerationsAudit:
     def __init__(
         self,
         stream: str,
+        timeline: Timeline,
         settings: MechanismSettings,
         units: int,
         partition: int,
@@ -34,7 +35,7 @@ class GenerationsAudit:
             own = changes[begin : after - 1]
             last = changes[after - 1].before if after <= len(changes) else now
             first = own[0].before if own else last
-            self._audits.append(StreamAudit(stream, first, last, partition))
+            self._audits.append(StreamAudit(stream, timeline, first, last, partition))
         self._at = 0
 
     def ledger_begins(self, topic: str, partition: int, offset: int) -> None:

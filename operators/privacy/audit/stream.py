@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from fractions import Fraction
 
+from operators.mechanisms import KINDS
 from operators.privacy.audit.charges import Charges, Seen, WindowSums
 from operators.privacy.audit.findings import Finding, Invariant, Kept, Report
 from operators.privacy.audit.order import SinkOrder
 from operators.privacy.audit.records import Entry, Found
 from operators.privacy.audit.straddling import Straddling
 from operators.privacy.changes import Change, Terms, crossings
+from operators.privacy.ledger import Spend
+from operators.timeline import format_rfc3339, start_of
+from operators.topology.model import Timeline
+from operators.topology.scalars import exact_number
 
 _NO_ENTRY = "no ledger entry has the digest of this record: it was published without a charge"
 _TWO_DRAWS = "records that differ were to be seen for this timestamp"
 #: So many findings of one sort are listed; the others are counted.
 _LISTED = 10
-#: A number as topologies write it; a longer exponent would take for ever to read.
-_EPSILON = re.compile(
-    r"([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,2})?|[0-9]{1,40}/[1-9][0-9]{0,40}"
-)
 
 
 class StreamAudit:
     """The audit of one stream: ``entry`` for the whole ledger, ``record`` for the whole sink, ``report``."""
 
-    def __init__(self, stream: str, first: Terms, last: Terms, partition: int) -> None:
+    def __init__(self, stream: str, timeline: Timeline, first: Terms, last: Terms, partition: int) -> None:
         """``first`` are the terms that the ledger begins with, ``last`` those that it should end with.
 
         ``partition`` is the stream's partition of the ledger.
         """
-        self.stream = stream
+        self.stream, self._timeline = stream, timeline
         self._terms, self._last_terms, self._partition = first, last, partition
         self._charges = Charges()
         self._sums = WindowSums(first.window)
@@ -59,6 +58,7 @@ class StreamAudit:
 
     def entry(self, found: Found) -> None:
         """Check a record of the ledger."""
+        self._check_key(found)
         change = Change.read(found.fields)
         if change is not None:
             if found.committed:
@@ -98,6 +98,7 @@ class StreamAudit:
         if found.stream != self.stream:
             self._foreign += 1
             return
+        self._check_key(found)
         timestamp = found.timestamp
         if timestamp is None or found.counts is None:
             self._blame("I2", timestamp, found, "this is no release record, yet it is of this stream")
@@ -149,6 +150,7 @@ class StreamAudit:
             undecided=self._undecided,
             foreign=self._foreign,
             changes=tuple(self._changes),
+            sink_since=self._sink_since,
         )
 
     def begins(self, change: Change, found: Found) -> None:
@@ -197,6 +199,10 @@ class StreamAudit:
         timestamps = self._charges.timestamps
         return timestamps[-1] if timestamps else 0
 
+    def _check_key(self, found: Found) -> None:
+        if found.committed and found.key != self.stream.encode():
+            self._blame("I7", found.timestamp, found, "its key is not the name of the stream")
+
     def _check_partition(self, timestamp: int, found: Found) -> None:
         if found.partition != self._partition:
             what = f"the ledger of this stream is in partition {self._partition}"
@@ -215,7 +221,7 @@ class StreamAudit:
             if type(value) is not type(own) or value != own:
                 what = f"{name} is not that of the topology"
                 self._blame("I7", entry.timestamp, found, what, f": {value!r:.50}, not {own!r}")
-        if _rational(text := fields.get("epsilon")) != terms.epsilon:
+        if exact_number(text := fields.get("epsilon")) != terms.epsilon:
             what = "epsilon is not that of the topology"
             self._blame("I7", entry.timestamp, found, what, f": {text!r:.50}, not '{terms.epsilon}'")
         if self._instance is None:
@@ -227,6 +233,12 @@ class StreamAudit:
     def _check_spends(self, entry: Entry, found: Found) -> None:
         if entry.fresh and not entry.publish:
             self._blame("I7", entry.timestamp, found, "a fresh release was not charged")
+        if entry.publish and not entry.fresh:
+            self._blame("I7", entry.timestamp, found, "a repeated release was charged as a fresh one")
+        kind, charge = KINDS.get(self._terms.mechanism), Spend(entry.test, entry.publish)
+        if kind and not kind.can_spend(charge, self._terms.window, self._terms.units):
+            what = f"{kind.kind} cannot have spent this"
+            self._blame("I7", entry.timestamp, found, what, f": {entry.test} and {entry.publish} units")
         if entry.timestamp < self._last:
             return  # out of order, which is a violation already; its windows are gone
         spend = entry.test + entry.publish
@@ -247,6 +259,7 @@ class StreamAudit:
         if self._charges.statement(known) != found.statement:
             what = "the record states another charge than its ledger entry"
             self._blame("I7", timestamp, found, what)
+        self._check_times(timestamp, found)
         self._first_records.setdefault(found.partition, timestamp)
         before = self._charges.seen[known]
         self._charges.see(known, Seen.PUBLISHED if found.committed else Seen.ABORTED, found.shown)
@@ -256,6 +269,16 @@ class StreamAudit:
             self._repeated += 1
         else:
             self._order.add(timestamp, found)
+
+    def _check_times(self, timestamp: int, found: Found) -> None:
+        for name, bound in (("start", timestamp), ("end", timestamp + 1)):
+            try:
+                right = format_rfc3339(start_of(self._timeline, bound))
+            except OverflowError:  # beyond the year 9999
+                right = None
+            if (found.fields or {}).get(name) != right:
+                what = f"{name} is not that of the timestamp in the topology"
+                self._blame("I7", timestamp, found, what, f", {right}")
 
     def _aborted_entry(self, timestamp: int, digest: bytes, found: Found) -> None:
         known = self._charges.find(timestamp)
@@ -311,7 +334,3 @@ def stranger(found: Found) -> Finding | None:
         return None
     what = "this is no ledger entry, nor of a stream of the topology"
     return Finding("I7", f"{found.stream!r:.50}", None, str(found), what)
-
-
-def _rational(text: object) -> Fraction | None:
-    return Fraction(text) if isinstance(text, str) and _EPSILON.fullmatch(text) else None

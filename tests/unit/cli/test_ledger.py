@@ -70,6 +70,7 @@ def finding() -> Finding:
     [
         ({"matched_from": 9}, "matched with sink from timestamp 9 on: retention or compaction has removed"),
         ({"matched_from": None}, "none of them could be matched: nothing of this stream is left in sink"),
+        ({"matched_from": 9, "sink_since": 9}, "charges before timestamp 9 are not matched with records"),
         ({"repeated": 1}, "1 record repeated byte for byte"),
         ({"aborted": 2}, "2 records of aborted transactions, the same as the committed ones"),
         ({"undecided": 3}, "3 records newer than the ledger that was read"),
@@ -79,6 +80,12 @@ def finding() -> Finding:
 def test_what_else_there_is_to_know_is_a_note(changes: dict[str, Any], note: str) -> None:
     _, found = lines(**changes)
     assert found.startswith(f"  {note}")
+
+
+def test_what_the_former_sink_held_is_not_put_down_to_retention() -> None:
+    moved, removed = lines(sink_since=9, matched_from=9), lines(sink_since=9, matched_from=12)
+    assert len(moved) == 2
+    assert [line.split(" ")[2] for line in removed[1:]] == ["matched", "charges"]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def terms_of(settings: MechanismSettings) -> Terms:
 Names = set[tuple[str, int | None]]
 
 
+TIMELINE = Timeline(interval=1000, origin=0)
 OBJECT = Sink("sink", "object")
 
 
@@ -39,7 +40,7 @@ def stream_of(settings: MechanismSettings = SETTINGS, sink: Sink = OBJECT) -> St
     return Stream(
         name=NAME,
         source=Source("raw", "/u", "/c", "/t"),
-        timeline=Timeline(interval=1000, origin=0),
+        timeline=TIMELINE,
         counts=Counts(("a", "b")),
         mechanism=settings,
         sink=sink,
@@ -97,7 +98,7 @@ class Story:
         self.ledger[index].value = ledger_entry(value, INSTANCE)
 
     def audit(self, settings: MechanismSettings = SETTINGS, kept: Kept = "everything") -> Report:
-        audit = StreamAudit(NAME, terms_of(settings), terms_of(settings), PARTITION)
+        audit = StreamAudit(NAME, TIMELINE, terms_of(settings), terms_of(settings), PARTITION)
         audit.ledger_begins("ledger", PARTITION, self.ledger_start)
         for found, _ in _found("ledger", self.ledger):
             audit.entry(found)

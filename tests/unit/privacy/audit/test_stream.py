@@ -18,6 +18,7 @@ from tests.unit.privacy.audit.story import (
     PARTITION,
     RELEASES,
     SETTINGS,
+    TIMELINE,
     UNITS,
     WINDOW,
     Item,
@@ -75,6 +76,40 @@ def test_each_violation_is_found_and_named(mutate: Callable[[Story], None], expe
     }
     assert all(what.startswith("window_spent is not the sum") for what in others), report.findings
     assert report.violations == len(report.findings)
+
+
+SHARE = UNITS // WINDOW // 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "test", "publish"),
+    [
+        ("uniform", 0, UNITS // WINDOW - 1),
+        ("uniform", 1, UNITS // WINDOW),
+        ("sample", 0, UNITS // 2),
+        ("budget-distribution", SHARE - 1, 0),
+        ("budget-distribution", SHARE, UNITS // 4 + 1),
+        ("budget-distribution", 0, 64),
+        ("budget-distribution", SHARE, 63),
+        ("budget-absorption", SHARE, SHARE + 1),
+        ("budget-absorption", SHARE, (WINDOW + 1) * SHARE),
+        ("budget-absorption", 0, SHARE),
+    ],
+)
+def test_a_spend_that_the_kind_cannot_have_made_is_found(kind: str, test: int, publish: int) -> None:
+    settings = replace(SETTINGS, kind=kind)
+    story = Story.clean(stream_of(settings), timestamps=1)
+    story.charge(0, spent={"test": test, "publish": publish}, fresh=publish > 0, window_spent=test + publish)
+    story.sink[0].edit(counts={"a": 0, "b": 0})
+    story.charge(0)
+    whats = [finding.what for finding in story.audit(settings).findings]
+    assert whats == [f"{kind} cannot have spent this: {test} and {publish} units"]
+
+
+def test_a_timestamp_beyond_the_year_9999_is_no_reason_to_stop() -> None:
+    story = Story.clean()
+    story.charge(5, timestamp=2**62)
+    assert ("I7", 2**62) in named(story.audit())
 
 
 def test_a_sink_in_reverse_order_is_found_for_every_release_but_the_last() -> None:
@@ -152,6 +187,12 @@ def test_epsilon_may_be_written_differently() -> None:
     assert Story.clean().audit(replace(SETTINGS, epsilon_text="1")).violations == 0
 
 
+@pytest.mark.parametrize("text", ["1/02", "0.5", ".5", "5e-1", "2/4"])
+def test_every_spelling_that_a_topology_could_have_is_read(text: str) -> None:
+    settings = replace(SETTINGS, epsilon=Fraction(1, 2), epsilon_text=text)
+    assert Story.clean(stream_of(settings)).audit(settings).violations == 0
+
+
 # What is no violation
 
 
@@ -195,7 +236,7 @@ def test_an_aborted_record_of_the_ledger_that_is_no_entry_is_passed_over() -> No
 
 
 def test_where_other_partitions_of_the_ledger_begin_does_not_matter() -> None:
-    audit = StreamAudit(NAME, terms_of(SETTINGS), terms_of(SETTINGS), PARTITION)
+    audit = StreamAudit(NAME, TIMELINE, terms_of(SETTINGS), terms_of(SETTINGS), PARTITION)
     audit.ledger_begins("ledger", PARTITION + 1, 40)
     assert audit.report().violations == 0
 

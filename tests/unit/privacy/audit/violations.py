@@ -219,6 +219,27 @@ def first_release_not_fresh_but_not_zero(story: Story) -> None:
     story.charge(0, counts={"a": 0, "b": 1})
 
 
+def repeated_but_charged_as_fresh(story: Story) -> None:
+    index = next(at for at, item in enumerate(story.sink) if item.fields["fresh"])
+    story.charge(index, fresh=False)
+
+
+def record_of_another_hour(story: Story) -> None:
+    story.charge(5, start="1970-01-01T00:00:00Z")
+
+
+def record_that_ends_at_another_time(story: Story) -> None:
+    story.charge(5, end=None)
+
+
+def entry_with_another_key(story: Story) -> None:
+    story.ledger[5].key = b"other"
+
+
+def record_without_a_key(story: Story) -> None:
+    story.sink[5].key = None
+
+
 def entry_in_another_partition(story: Story) -> None:
     story.ledger[5].partition = PARTITION + 1
 
@@ -280,6 +301,11 @@ VIOLATIONS: list[tuple[Callable[[Story], None], Names]] = [
     (not_fresh_but_changed_after_one_that_was_only_aborted, {("I7", AT), ("I7", AT - 1)}),
     (records_swapped, {("I7", AT - 1)}),
     (first_release_not_fresh_but_not_zero, {("I7", FIRST)}),
+    (repeated_but_charged_as_fresh, {("I7", FIRST + 1)}),
+    (record_of_another_hour, {("I7", AT)}),
+    (record_that_ends_at_another_time, {("I7", AT)}),
+    (entry_with_another_key, {("I7", AT)}),
+    (record_without_a_key, {("I7", AT)}),
     (entry_in_another_partition, {("I7", AT)}),
     (garbage_in_the_ledger, {("I7", None)}),
     (beginning_of_the_ledger_removed, {("I7", None)}),
