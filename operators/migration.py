@@ -59,6 +59,7 @@ from operators.release import ledger_entry
 from operators.sanitizing import ReleaseState
 from operators.topology.changes import RENAME, SOUND, reason
 from operators.topology.model import Stream, Topology
+from operators.topology.scalars import exact_number
 
 Place = tuple[str, int]
 
@@ -116,7 +117,10 @@ class History:
             self.generations[-1].append(change.after)
 
     def _entry(self, fields: Mapping[str, Any]) -> None:
-        terms = Terms(fields["mechanism"], Fraction(fields["epsilon"]), fields["window"], fields["units"])
+        epsilon = exact_number(fields["epsilon"])
+        if epsilon is None:
+            raise ValueError(f"epsilon {fields['epsilon']!r:.40}")
+        terms = Terms(fields["mechanism"], epsilon, fields["window"], fields["units"])
         if not self.generations:
             self.generations.append([terms])
             self.first = fields["timestamp"]
