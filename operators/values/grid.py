@@ -1,0 +1,23 @@
+"""Values on a public grid: real numbers become integers once, at the edge, and stay integers.
+
+A value v becomes the nearest multiple of the public ``step``, clipped on both sides to 0..maximum steps. An
+invalid value becomes 0 *in its place*: were it dropped, every later value would move by a position, and one
+replaced value would change the whole stream.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import isfinite
+
+
+def on_grid(value: object, step: Fraction, maximum: int) -> int:
+    """A JSON value as a number of steps in 0..maximum; 0 if it is not a finite number.
+
+    Exact: halves are rounded up. Raises ValueError unless ``step`` > 0 and ``maximum`` >= 1.
+    """
+    if step <= 0 or maximum < 1:
+        raise ValueError(f"step should be above 0 and maximum at least 1, not {step} and {maximum}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return 0
+    return min(max((2 * Fraction(value) + step) // (2 * step), 0), maximum)
