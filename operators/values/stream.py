@@ -6,6 +6,9 @@ existence, order, number and timing of values. A person with k values is protect
 *Assumptions*: settings are public, values lie in 0..maximum (clipped on both sides), the noise is independent
 of everything else and nobody else knows it.
 
+**Source.** T. Wang et al., "Continuous Release of Data Streams under both Centralized and Local Differential
+Privacy" (CCS 2021), Section 3 and Algorithm 1.
+
 **Proof.** The positions of the stream fall into spans: the ``held`` values that a threshold is estimated
 from, and the ``chunk`` values of a hierarchy. Where spans begin is public or decided by earlier releases
 alone (``drift``), and each position belongs to one span: the ledger refuses a second charge. Given all
