@@ -15,6 +15,7 @@ epsilon, and the correction at the end of a node. Everything is in integers on a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -79,6 +80,7 @@ class Tops(ValueStream):
         )  # fmt: skip
         super().__init__(shape, noise)
         self._thresholds = list(settings.thresholds or candidates(settings.maximum))
+        self._digest = hashlib.sha256(repr(self._thresholds).encode()).hexdigest()
         self._maximum_by, self._excess = settings.maximum_by, settings.excess
         if self._excess <= 0:
             raise ValueError(f"excess should be above 0, not {self._excess}")
@@ -96,8 +98,7 @@ class Tops(ValueStream):
         return self._thresholds[noisy_maximum(queries, shape.epsilon, self._maximum_by, self._noise)]
 
     def _settings(self) -> dict[str, Any]:
-        thresholds = [len(self._thresholds), sum(i * theta for i, theta in enumerate(self._thresholds, 1))]
-        own = {"maximum_by": self._maximum_by, "excess": str(self._excess), "thresholds": thresholds}
+        own = {"maximum_by": self._maximum_by, "excess": str(self._excess), "thresholds": self._digest}
         return {**super()._settings(), **own}
 
 

@@ -19,7 +19,7 @@ estimates.
 
 **Changed.** The printed tree has h = ceil(log_b r) levels and b^h leaves but also one root, which would be
 level h + 1; there are exactly h levels here, so the top level has b nodes and no node above. Each of them and
-what is below is a tree of its own, drawn when its first value comes: "a new tree for every chunk" holds, and
+what is below is a tree of its own, drawn when its first leaf ends: "a new tree for every chunk" holds, and
 no more than one tree of b^(L-1) leaves is ever kept. Equations 10 and 11 are computed exactly: with
 g_l = (b^l - 1)/(b - 1), the numbers y_l = g_l H_l are integers, y_l = b^(l-1) N + (sum of the children's y).
 """
