@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from benchmarks.utility.values import _Seeded
+from benchmarks.utility.values import SeededRandomness
 from operators.local import Hybrid, SquareWave
 from operators.local.server import distribution, pruned, threshold, total, worst_variance
 
@@ -37,10 +37,7 @@ def test_expectation_maximisation_finds_the_distribution_behind_the_reports() ->
 
 def test_each_round_makes_the_reports_more_likely() -> None:
     mechanism = SquareWave(EPSILON, 63, cells=64)
-    counts = np.bincount(
-        [mechanism.report(20, _Seeded(1)) for _ in range(1)], minlength=mechanism.wave.outputs
-    )
-    source = _Seeded(2)
+    source = SeededRandomness(2)
     counts = np.bincount(
         [mechanism.report(20, source) for _ in range(3000)], minlength=mechanism.wave.outputs
     )
@@ -87,7 +84,7 @@ def test_wide_cells_offer_their_largest_value() -> None:
 
 
 def test_sums_of_reports_are_unbiased() -> None:
-    mechanism, source = Hybrid(EPSILON, 50), _Seeded(4)
+    mechanism, source = Hybrid(EPSILON, 50), SeededRandomness(4)
     values = [value % 71 for value in range(20_000)]
     exact = sum(min(value, 50) for value in values)
     estimate = float(total(mechanism, (mechanism.report(value, source) for value in values)))
