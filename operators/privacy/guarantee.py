@@ -110,7 +110,7 @@ def describe(stream: Stream, guarantee: Guarantee) -> tuple[str, ...]:
     return (
         _what_is_protected(stream, guarantee),
         _neighbours(stream),
-        f"Sensitivity: {guarantee.sensitivity}, the most that one user changes in the counts of a timestamp.",
+        _sensitivity(stream, guarantee),
         _noise(guarantee),
         "A user is whoever shares one value of "
         f"{stream.source.user} ({stream.source.user_type}); several values for one person are several users.",
@@ -178,6 +178,18 @@ def _neighbours(stream: Stream) -> str:
     return (
         "Neighbours (add-remove): two streams that differ in one user within such a window; at each differing"
         " timestamp all of the user's events are present in one and none in the other."
+    )
+
+
+def _sensitivity(stream: Stream, guarantee: Guarantee) -> str:
+    bound = stream.counts.contributions
+    counted = (
+        "the first event of a user counts" if bound == 1 else f"the first {bound} events of a user count"
+    )
+    moved = ", and may be in another column instead" if stream.mechanism.adjacency == "substitute" else ""
+    return (
+        f"Sensitivity: {guarantee.sensitivity}, the most that one user changes in the counts of a timestamp:"
+        f" {counted}{moved}."
     )
 
 

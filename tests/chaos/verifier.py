@@ -147,13 +147,13 @@ def _place(document: dict[str, Any], appended: int, rules: Rules) -> Event | str
     return Event(timestamp, document["user"], document["place"])
 
 
-def true_counts(events: Iterable[Event]) -> dict[int, Counter[str]]:
-    """The counts per timestamp: each user once, and the first event of a user wins."""
+def true_counts(events: Iterable[Event], contributions: int = 1) -> dict[int, Counter[str]]:
+    """The counts per timestamp: of each user the first ``contributions`` events."""
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    seen = set()
+    seen: Counter[tuple[int, str]] = Counter()
     for event in events:
-        if (event.timestamp, event.user) not in seen:
-            seen.add((event.timestamp, event.user))
+        seen[event.timestamp, event.user] += 1
+        if seen[event.timestamp, event.user] <= contributions:
             counts[event.timestamp][event.column] += 1
     return dict(counts)
 

@@ -103,12 +103,19 @@ def _log_at_least(threshold: int, scale: Fraction) -> float:
 
 
 def largest_loss(
-    kind: str, window: int, visits: Visits, sensitivity: int = 1, defect: Fraction | None = None
+    kind: str,
+    window: int,
+    visits: Visits,
+    sensitivity: int = 1,
+    defect: Fraction | None = None,
+    instead: Visits | None = None,
 ) -> float:
-    """The largest |log ratio| of a transcript's likelihood with and without one user's visits."""
+    """The largest |log ratio| of a likelihood with one user's visits, and with those ``instead``."""
     box = BlackBox(kind, window, sensitivity, defect)
-    without = [np.array(others) for others in OTHERS]
-    present = [others + np.array(visits.get(i, (0,) * COLUMNS)) for i, others in enumerate(without)]
+    without, present = (
+        [others + np.array(own.get(i, (0,) * COLUMNS)) for i, others in enumerate(OTHERS)]
+        for own in (instead or {}, visits)
+    )
     largest = 0.0
     pending = [(0, box.mechanism.snapshot(), 0.0)]
     while pending:
@@ -168,3 +175,12 @@ def test_a_user_with_two_contributions_is_protected_by_a_sensitivity_of_two(kind
     visits = {1: (1, 1), 2: (2, 0)}
     assert largest_loss(kind, 2, visits, sensitivity=2) <= EPSILON + FLOAT_ERROR
     assert largest_loss(kind, 2, visits, sensitivity=1) > EPSILON + FLOAT_ERROR
+
+
+@EVERY_KIND
+def test_a_user_who_was_elsewhere_is_protected_by_twice_the_contributions(kind: str) -> None:
+    visits: Visits = {1: (2, 0), 2: (0, 2)}
+    instead: Visits = {1: (0, 2), 2: (2, 0)}
+    assert largest_loss(kind, 2, visits, sensitivity=4, instead=instead) <= EPSILON + FLOAT_ERROR
+    # Without adjacency: substitute the sensitivity is the bound, and that is not enough.
+    assert largest_loss(kind, 2, visits, sensitivity=2, instead=instead) > EPSILON + FLOAT_ERROR

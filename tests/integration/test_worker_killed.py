@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 from tests.kafka.topics import read
 from tests.worker.application import Application, Traffic
 from tests.worker.process import WorkerProcess
-from tests.worker.waiting import settle
+from tests.worker.waiting import settle, wait_for_releases
 
 TIMESTAMPS = 300
 KILLS = 10
 SEED = 20130101
+SUBSTITUTE = {"kind": "uniform", "epsilon": 1, "window": 10, "adjacency": "substitute"}
 
 
 def test_ten_kills_in_300_timestamps_lose_nothing_double_nothing_and_draw_once(
@@ -47,3 +49,45 @@ def test_ten_kills_in_300_timestamps_lose_nothing_double_nothing_and_draw_once(
         "tombstone not-json missing-field unknown-column time-unreadable wrong-partition late too-large"
     )
     assert reasons >= {reason.encode() for reason in (*expected.split(), "too-far-ahead")}
+
+
+def test_several_contributions_and_substitute_survive_kills_with_their_sensitivity(
+    kafka: str, tmp_path: Path
+) -> None:
+    application = Application(kafka, tmp_path, mechanism=SUBSTITUTE)
+    application.document["streams"]["places"]["counts"]["contributions"] = 3
+    application.write()
+    application.create()
+    with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "2") as worker:
+        with Traffic(application, SEED):
+            for seconds in (5, 4, 3):
+                time.sleep(seconds)
+                worker.kill()
+                worker.start()
+            time.sleep(3)
+        last = wait_for_releases(application, 60)
+    draws = application.releases("read_uncommitted").values()
+    assert all(len(set(records)) == 1 for records in draws)
+    releases = application.releases()
+    assert sorted(releases) == list(range(min(releases), max(releases) + 1))
+    truth = application.truth(first=min(releases), contributions=3)
+    for timestamp in range(min(releases), last + 1):
+        counts = json.loads(releases[timestamp][0])["counts"]
+        assert {name: count for name, count in counts.items() if count} == truth.get(timestamp, {}), timestamp
+    assert truth != application.truth(first=min(releases))
+    assert settings_of_the_mechanism(application)["sensitivity"] == 6
+
+
+def settings_of_the_mechanism(application: Application) -> dict[str, object]:
+    """What the worker's budget state says that its noise was made for."""
+    states = [
+        json.loads(message.value() or b"")
+        for partition in range(2)
+        for message in read(
+            application.bootstrap, f"{application.name}-ledger-changelog", partition=partition
+        )
+        if message.key() == b"places"
+    ]
+    settings = json.loads(states[-1]["mechanism"])["settings"]
+    assert isinstance(settings, dict)
+    return settings

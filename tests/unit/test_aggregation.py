@@ -256,6 +256,18 @@ def test_records_that_were_seen_already_are_passed_over() -> None:
     assert one.dead_letters == 1
 
 
+def test_with_several_contributions_an_event_is_its_offset_and_not_its_bytes() -> None:
+    """Read again, an event counts once; written again by its producer, it is another event."""
+    one = aggregator(stream(contributions=3))
+    one.observe(chunk([(1000, event()), (1000, event())]))
+    one.observe(chunk([(1000, event()), (1000, event())]))
+    one.observe(chunk([(1000, event("v"))], start=2))
+    one.capture_end(1018, 3)
+    batch = one.close(1018)
+    assert batch is not None
+    assert sparse(batch.partials[0]) == {0: 3}
+
+
 def test_an_older_chunk_does_not_move_the_position_back() -> None:
     one = aggregator()
     one.observe(chunk(start=0, next_offset=9))

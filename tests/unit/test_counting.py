@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 from hypothesis import given, settings
@@ -117,6 +119,39 @@ def test_the_bound_holds_per_timestamp_and_per_user() -> None:
     assert one.contributions == 4
     one.close()
     assert one.contributions == 2
+
+
+_EVENTS = st.lists(st.tuples(st.sampled_from("uvw"), st.sampled_from("ab")), max_size=12)
+
+
+@given(
+    _EVENTS, st.lists(st.sampled_from("ab"), max_size=5), st.randoms(use_true_random=False), st.integers(1, 3)
+)
+def test_one_user_changes_a_timestamp_by_the_declared_sensitivity_at_most(
+    events: list[tuple[str, str]], instead: list[str], chance: Random, bound: int
+) -> None:
+    """Whatever the user x does, and wherever among the events of the others."""
+
+    def counts(own: list[str]) -> np.ndarray[Any, Any]:
+        mixed = list(events)
+        for column in own:
+            mixed.insert(chance.randrange(len(mixed) + 1), ("x", column))
+        one = counter(contributions=bound)
+        for offset, (user, column) in enumerate(mixed):
+            judge(one, offset, 1000, event(user, column))
+        found = sparse(one.close())
+        return np.array([found.get(column, 0) for column in (0, 1)])
+
+    def change(one: list[str], other: list[str]) -> int:
+        return int(np.abs(counts(one) - counts(other)).sum())
+
+    assert change([], instead) == min(len(instead), bound)
+    assert change([], instead) <= stream(contributions=bound).sensitivity
+    assert change(["a"] * bound, instead) <= stream(contributions=bound, adjacency="substitute").sensitivity
+    assert (
+        change(["a"] * bound, ["b"] * bound)
+        == stream(contributions=bound, adjacency="substitute").sensitivity
+    )
 
 
 def test_neither_rejected_nor_ignored_events_use_up_a_contribution() -> None:

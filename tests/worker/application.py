@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -213,12 +214,43 @@ class Application:
             record for partition in sorted(partitions) for record in records(self.bootstrap, topic, partition)
         ]
 
-    def truth(self, interval: int | None = None, first: int = 1) -> dict[int, Counter[str]]:
-        """The counts per timestamp that the rules give, for a stream over the source with this interval."""
+    def truth(
+        self,
+        interval: int | None = None,
+        first: int = 1,
+        contributions: int = 1,
+        without: Mapping[int, Collection[int]] | None = None,
+    ) -> dict[int, Counter[str]]:
+        """The counts per timestamp that the rules give, for a stream over the source with this interval.
+
+        ``without`` are partitions, by timestamp, that do not count.
+        """
         stream = next(iter(self.document["streams"]))
         rules = replace(self.rules(stream), interval=interval or self.interval, first=first)
-        verdicts = (judge(record, rules) for record in self._records(self.source) if record.committed)
-        return true_counts(verdict for verdict in verdicts if isinstance(verdict, Event))
+        judged = ((record.partition, judge(record, rules)) for record in self.raw())
+        events = (
+            event
+            for partition, event in judged
+            if isinstance(event, Event) and partition not in (without or {}).get(event.timestamp, ())
+        )
+        return true_counts(events, contributions)
+
+    def raw(self) -> list[Record]:
+        """Every committed record of the source."""
+        return [record for record in self._records(self.source) if record.committed]
+
+
+def valid_event(value: bytes | None) -> dict[str, Any] | None:
+    """The event in a record of ``Traffic``, None if it is one of the malformed ones."""
+    try:
+        event = json.loads(value or b"")
+    except ValueError:
+        return None
+    if not isinstance(event, dict) or set(event) != {"user", "place", "time"}:
+        return None
+    if not isinstance(event["user"], str) or not event["user"] or event["place"] not in COLUMNS:
+        return None
+    return event if isinstance(event["time"], int) else None
 
 
 def records(bootstrap: str, topic: str, partition: int) -> list[Record]:

@@ -202,7 +202,17 @@ def test_substitute_says_that_places_are_protected_too(tmp_path: Path) -> None:
     words = "\n".join(describe(stream, guarantee_of(stream)))
     assert "Neighbours (substitute)" in words
     assert "and where" in words
-    assert "Sensitivity: 2" in words
+    assert (
+        "Sensitivity: 2, the most that one user changes in the counts of a timestamp:"
+        " the first event of a user counts, and may be in another column instead." in words
+    )
+
+
+def test_the_bound_is_said_with_the_sensitivity(tmp_path: Path) -> None:
+    stream = load_text(tmp_path, changed(("[ATL, BOS]", "[ATL, BOS]\n      contributions: 3"))).streams[0]
+    words = "\n".join(describe(stream, guarantee_of(stream)))
+    assert "Sensitivity: 3, " in words
+    assert "of a timestamp: the first 3 events of a user count." in words
 
 
 def test_a_sum_in_words_has_its_parts_its_cap_and_its_adjacency(tmp_path: Path) -> None:
