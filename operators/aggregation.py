@@ -76,12 +76,19 @@ class PartitionAggregator:
         self.position = max(self.position, chunk.next_offset)
 
     def wants_end(self, now: int) -> bool:
-        """Whether a timestamp is due that only the end offset of the partition can show to be complete."""
+        """Whether a timestamp is due that only the end offset of the partition can show to be complete.
+
+        A boundary is wanted as soon as it is due, however much is still to be read: when it is captured must
+        not depend on what others sent.
+        """
         self._forget_future(now)
+        if any(one.boundaries is not None and one.boundaries.wanted(now) for one in self.counters.values()):
+            return True
         if self._captured_end is not None and self.position < self._captured_end:
             return False
         return any(
-            timeline.due_of(counter.stream.timeline, counter.next) <= now
+            counter.boundaries is None
+            and timeline.due_of(counter.stream.timeline, counter.next) <= now
             and self._closable(counter, now) < counter.next
             and timeline.due_of(counter.stream.timeline, counter.next) > self._captured_at
             for counter in self.counters.values()
@@ -90,6 +97,9 @@ class PartitionAggregator:
     def capture_end(self, asked_at: int, end: int) -> None:
         """Take note that the log ended at offset ``end`` no earlier than wall clock time ``asked_at``."""
         self._captured_at, self._captured_end = asked_at, end
+        for counter in self.counters.values():
+            if counter.boundaries is not None:
+                counter.boundaries = counter.boundaries.capture(asked_at, end)
 
     def _forget_future(self, now: int) -> None:
         """A clock that has been put back since made this capture; the log may have grown."""
@@ -99,6 +109,8 @@ class PartitionAggregator:
     def _closable(self, counter: StreamCounter, now: int) -> int:
         """The last timestamp of a stream that may close: due, and no record on time can still come."""
         rules = counter.stream.timeline
+        if counter.boundaries is not None:
+            return counter.boundaries.reached(self.position)
         # Past the deadline by the clock skew: so much may the clocks of two brokers differ that lead the
         # partition one after the other, and then records on time can follow one that is late.
         complete = timeline.last_due(rules, self._append_clock)
@@ -135,11 +147,15 @@ class PartitionAggregator:
         return self._batch(partials, closed) if partials else None
 
     def bury(self) -> Batch | None:
-        """The dead letters that wait, with states that record their verdicts; None if there are none."""
-        return self._batch([], set()) if self.dead_letters else None
+        """The dead letters that wait, with states that record their verdicts; None if there are none.
 
-    def _batch(self, partials: list[Partial], closed: set[str]) -> Batch:
-        names = closed | {name for name, letters in self._dead_letters.items() if letters}
+        Boundaries that were captured become durable too: before any verdict that rests on them.
+        """
+        captured = {name for name, counter in self.counters.items() if counter.undurable}
+        return self._batch([], captured) if self.dead_letters or captured else None
+
+    def _batch(self, partials: list[Partial], changed: set[str]) -> Batch:
+        names = changed | {name for name, letters in self._dead_letters.items() if letters}
         letters = tuple(letter for name in sorted(names) for letter in self._dead_letters[name])
         for name in names:
             self._dead_letters[name] = []

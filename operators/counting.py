@@ -1,15 +1,16 @@
 """Counting one stream in one source partition: place, bound, count, and close timestamp by timestamp.
 
 A pure state machine. Its durable state is small: the next timestamp to close, the resume offset (the first
-record that an open timestamp needs) and the judged offset (records below it have had their verdict). Counts
-of open timestamps live in memory and are rebuilt by reading again from the resume offset, silently below
-the judged offset.
+record that an open timestamp needs), the judged offset (records below it have had their verdict) and, in a
+source without append times, the boundaries that verdicts rest on. Counts of open timestamps live in memory
+and are rebuilt by reading again from the resume offset, silently below the judged offset.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import orjson
 from numpy.typing import NDArray
 
 from operators import timeline
+from operators.boundaries import Boundaries, Boundary
 from operators.contributions import Contributions
 from operators.decode import Decoder, Event, Reason, Rejection
 from operators.errors import StateRefused
@@ -36,6 +38,7 @@ class CounterState:
 
     ``instance`` is the identity that the stream got at its genesis. ``first`` is the first timestamp of the
     stream, ``next`` the next one to close. ``resume`` and ``judged`` are offsets of the source partition.
+    ``boundaries`` are those that a successor needs; there are none where the broker tells append times.
     """
 
     instance: str
@@ -44,23 +47,31 @@ class CounterState:
     next: int
     resume: int
     judged: int
+    boundaries: tuple[Boundary, ...] = ()
 
     def encode(self) -> bytes:
         """JSON bytes of this state."""
-        return orjson.dumps({"version": STATE_VERSION, **asdict(self)})
+        fields = asdict(self)
+        if boundaries := [list(one) for one in fields.pop("boundaries")]:
+            fields["boundaries"] = boundaries
+        return orjson.dumps({"version": STATE_VERSION, **fields})
 
     @classmethod
     def decode(cls, value: bytes, place: str) -> CounterState:
         """Read a state back; ``place`` names it in the StateRefused that anything unexpected raises."""
         fields = read_state(value, place)
         try:
-            state = cls(**fields)
+            boundaries = tuple(Boundary(*pair) for pair in fields.pop("boundaries", ()))
+            state = cls(**fields, boundaries=boundaries)
         except TypeError as error:
             raise unreadable(place, str(error)) from None
-        numbers = (state.partition, state.first, state.next, state.resume, state.judged)
+        numbers = (state.partition, state.first, state.next, state.resume, state.judged, *chain(*boundaries))
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise unreadable(place, "an offset or timestamp is not a whole number")
-        if not (1 <= state.first <= state.next and state.resume <= state.judged):
+        ascending = all(
+            one.last < other.last and one.offset <= other.offset for one, other in pairwise(boundaries)
+        )
+        if not (1 <= state.first <= state.next and state.resume <= state.judged and ascending):
             raise unreadable(place, "its timestamps or offsets contradict each other")
         return state
 
@@ -94,7 +105,10 @@ def unreadable(place: str, detail: str) -> StateRefused:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The counts of one timestamp in one source partition, sparse: ``columns`` ascending, ``counts`` > 0."""
+    """The counts of one timestamp in one source partition, sparse: ``columns`` ascending, ``counts`` > 0.
+
+    ``boundary`` is that of the timestamp, None where the broker tells append times.
+    """
 
     stream: str
     timestamp: int
@@ -102,9 +116,11 @@ class Partial:
     instance: str
     columns: NDArray[np.int64]
     counts: NDArray[np.int64]
+    boundary: int | None = None
 
     def encode(self) -> bytes:
         """JSON bytes, equal for equal partials."""
+        boundary = {} if self.boundary is None else {"boundary": self.boundary}
         return orjson.dumps(
             {
                 "stream": self.stream,
@@ -113,6 +129,7 @@ class Partial:
                 "instance": self.instance,
                 "columns": self.columns,
                 "counts": self.counts,
+                **boundary,
             },
             option=orjson.OPT_SERIALIZE_NUMPY,
         )
@@ -131,6 +148,7 @@ class Partial:
             or type(partial.stream) is not str
             or type(partial.timestamp) is not int
             or type(partial.partition) is not int
+            or type(partial.boundary) not in (int, type(None))
         ):
             # No detail: it could quote exact counts.
             remedy = "Find out who else writes to this topic and revoke the right"
@@ -170,6 +188,10 @@ class StreamCounter:
         self._partitions = partitions
         self._partition_of = PARTITIONERS[stream.source.partitioner]
         self._open: dict[int, _OpenTimestamp] = {}
+        #: None where the broker tells append times.
+        self.boundaries: Boundaries | None = None
+        if stream.source.append_time == "boundary":
+            self.boundaries = Boundaries(stream.timeline, state.first, state.boundaries)
 
     @property
     def resume(self) -> int:
@@ -184,17 +206,17 @@ class StreamCounter:
         """
         if offset < self._state.resume:
             return None
-        verdict = self._verdict(append_time, document)
+        verdict = self._verdict(offset, append_time, document)
         outcome = self._count(offset, verdict) if isinstance(verdict, _Placed) else verdict.reason.value
         if offset < self._state.judged:
             return None
         self.outcomes[outcome] += 1
         return verdict if isinstance(verdict, Rejection) else None
 
-    def _verdict(self, append_time: int, document: Any) -> _Placed | Rejection:
+    def _verdict(self, offset: int, append_time: int, document: Any) -> _Placed | Rejection:
         if isinstance(document, Rejection):
             return document
-        if append_time == NO_APPEND_TIME:
+        if append_time == NO_APPEND_TIME and self.boundaries is None:
             return Rejection(Reason.NO_APPEND_TIME, "the topic does not stamp records with LogAppendTime")
         event = self.decoder.decode(document)
         if isinstance(event, Rejection):
@@ -206,27 +228,52 @@ class StreamCounter:
                 f"{self.stream.source.partitioner} of the user field gives partition {owner}; "
                 "producers must key by the user, with the partitioner of the topology",
             )
-        return self._place(event, append_time)
+        if self.boundaries is None:
+            return self._place_by_append_time(event, append_time)
+        return self._place_by_boundary(event, offset, self.boundaries)
 
-    def _place(self, event: Event, append_time: int) -> _Placed | Rejection:
+    def _place_by_append_time(self, event: Event, append_time: int) -> _Placed | Rejection:
         rules = self.stream.timeline
         if event.time > append_time + rules.max_ahead:
             return Rejection(Reason.TOO_FAR_AHEAD, f"{event.time - append_time} ms ahead of the append time")
+        placed = self._place(event)
+        if isinstance(placed, Rejection):
+            return placed
+        deadline = timeline.deadline_of(rules, placed.timestamp)
+        if append_time >= deadline:
+            return Rejection(
+                Reason.LATE, f"appended {append_time - deadline} ms after the deadline of {placed.timestamp}"
+            )
+        if placed.timestamp < self.next:
+            # On time by its append time, yet it became readable after the close: brokers' clocks or replicas
+            # lag by more than the declared clock skew.
+            return Rejection(
+                Reason.AFTER_CLOSE, f"timestamp {placed.timestamp} was closed before this was readable"
+            )
+        return placed
+
+    def _place_by_boundary(self, event: Event, offset: int, boundaries: Boundaries) -> _Placed | Rejection:
+        latest = boundaries.latest_time(offset)
+        if event.time > latest:
+            return Rejection(
+                Reason.TOO_FAR_AHEAD, f"{event.time - latest} ms beyond max_ahead after the next boundary"
+            )
+        placed = self._place(event)
+        if isinstance(placed, Rejection):
+            return placed
+        boundary = boundaries.of(placed.timestamp)
+        if placed.timestamp < self.next or (boundary is not None and offset >= boundary):
+            return Rejection(Reason.LATE, f"appended behind the boundary of {placed.timestamp}")
+        return placed
+
+    def _place(self, event: Event) -> _Placed | Rejection:
+        rules = self.stream.timeline
         timestamp = timeline.timestamp_of(rules, event.time)
         if timestamp < 1:
             # In milliseconds: the time may lie before the year 1, where no calendar date can be written.
             return Rejection(Reason.BEFORE_ORIGIN, f"{rules.origin - event.time} ms before the origin")
         if timestamp < self._state.first:
             return Rejection(Reason.BEFORE_START, f"timestamp {timestamp} is before {self._state.first}")
-        deadline = timeline.deadline_of(rules, timestamp)
-        if append_time >= deadline:
-            return Rejection(
-                Reason.LATE, f"appended {append_time - deadline} ms after the deadline of {timestamp}"
-            )
-        if timestamp < self.next:
-            # On time by its append time, yet it became readable after the close: brokers' clocks or replicas
-            # lag by more than the declared clock skew.
-            return Rejection(Reason.AFTER_CLOSE, f"timestamp {timestamp} was closed before this was readable")
         return _Placed(event, timestamp)
 
     def _count(self, offset: int, placed: _Placed) -> str:
@@ -251,6 +298,7 @@ class StreamCounter:
     def close(self) -> Partial:
         """Close the next timestamp and return its partial count, an empty one included."""
         timestamp, self.next = self.next, self.next + 1
+        boundary = None if self.boundaries is None else self.boundaries.of(timestamp)
         opened = self._open.pop(timestamp, None)
         columns = _NONE if opened is None else np.flatnonzero(opened.counts)
         return Partial(
@@ -260,6 +308,7 @@ class StreamCounter:
             instance=self._state.instance,
             columns=columns,
             counts=_NONE if opened is None else opened.counts[columns],
+            boundary=boundary,
         )
 
     def state_at(self, position: int) -> CounterState:
@@ -270,11 +319,20 @@ class StreamCounter:
         """
         unread = max(position, self._state.resume)
         resume = min((opened.first_offset for opened in self._open.values()), default=unread)
-        return replace(self._state, next=self.next, resume=resume, judged=max(position, self._state.judged))
+        needed = () if self.boundaries is None else self.boundaries.needed(self.next, resume).captured
+        judged = max(position, self._state.judged)
+        return replace(self._state, next=self.next, resume=resume, judged=judged, boundaries=needed)
 
     def resume_from(self, state: CounterState) -> None:
         """Take ``state``, which is durable now, as the state that a successor would continue from."""
         self._state = state
+        if self.boundaries is not None:
+            self.boundaries = replace(self.boundaries, captured=state.boundaries)
+
+    @property
+    def undurable(self) -> bool:
+        """Whether a boundary was captured that the durable state does not hold."""
+        return self.boundaries is not None and self.boundaries.captured[-1:] != self._state.boundaries[-1:]
 
     @property
     def last_open(self) -> int | None:

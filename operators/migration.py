@@ -57,7 +57,7 @@ from operators.privacy.ledger import Bridge
 from operators.records import Outgoing
 from operators.release import ledger_entry
 from operators.sanitizing import ReleaseState
-from operators.topology.changes import RENAME, SOUND, reason
+from operators.topology.changes import REFUSED_BY_BOUNDARY, RENAME, SOUND, reason
 from operators.topology.model import Stream, Topology
 from operators.topology.scalars import exact_number
 
@@ -181,6 +181,11 @@ class Life:
         """The ledger entries of releases that are decided and charged but not published yet."""
         return [ledger_entry(record.encode(), self.state.instance) for record in self.state.pending]
 
+    @property
+    def by_boundary(self) -> bool:
+        """Whether boundaries tell what is late (``operators.boundaries``)."""
+        return self.genesis.fields.get("source.append_time") == "boundary"
+
     def check_between_timestamps(self) -> None:
         """Raise StateRefused unless all that was counted has been released, or is decided."""
         counted = {state.next for _, state in self.counting.values()}
@@ -219,20 +224,31 @@ class Life:
         }
 
 
-def check_sound(stream: str, differences: Mapping[str, Difference]) -> None:
+def check_sound(life: Life, differences: Mapping[str, Difference]) -> None:
     """Raise StateRefused, naming every field that no migration can change, and why."""
+    unsound = {name: reason(name) for name in differences if name not in SOUND}
+    if life.by_boundary:
+        unsound |= {name: why for name, why in REFUSED_BY_BOUNDARY.items() if name in differences}
     refused = [
-        f"{name} was {one.old!r} and is {one.new!r} now, which cannot be migrated: {reason(name)}"
-        for name, one in differences.items()
-        if name not in SOUND
+        f"{name} was {differences[name].old!r} and is {differences[name].new!r} now, which cannot be "
+        f"migrated: {why}"
+        for name, why in sorted(unsound.items())
     ]
     if refused:
-        raise StateRefused(f"stream {stream}", "; ".join(refused), RENAME)
+        raise StateRefused(f"stream {life.stream}", "; ".join(refused), RENAME)
 
 
 def check_reset(life: Life, differences: Mapping[str, Difference], start: int) -> None:
     """Raise StateRefused unless the stream can begin again at timestamp ``start``, with another sink only."""
     place = f"stream {life.stream}"
+    if life.by_boundary:
+        what = (
+            "with append_time: boundary the offset from which the events of a timestamp can be found is not "
+            "known, and which were late is only while their partial counts are kept"
+        )
+        raise StateRefused(
+            place, what, "`eventveil replay` the topic, or give the stream a new name (whose epsilon adds up)"
+        )
     changed = [name for name in differences if not name.startswith("sink.")]
     if changed:
         what = f"{', '.join(changed)} changed, and a reset changes nothing but the sink"

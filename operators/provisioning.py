@@ -173,10 +173,11 @@ def _kept_for_ever(topology: Topology) -> tuple[Setting, ...]:
 
 
 def _source(topology: Topology, source: str) -> TopicPlan:
-    timelines = [stream.timeline for stream in topology.streams if stream.source.topic == source]
+    streams = [stream for stream in topology.streams if stream.source.topic == source]
+    timelines = [stream.timeline for stream in streams]
     longest = max(line.interval + line.lateness + line.max_ahead + line.clock_skew for line in timelines)
     required = (
-        _APPEND_TIME,
+        *(() if streams[0].source.append_time == "boundary" else (_APPEND_TIME,)),
         Setting("cleanup.policy", "delete", "equal", "compaction would remove earlier events of a user"),
         Setting(
             "retention.ms",

@@ -68,7 +68,7 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
 
 
 def _write_genesis(topology: Topology, cluster: Cluster) -> None:
-    written = write_genesis(topology, cluster, time.time_ns() // 1_000_000)
+    written = write_genesis(topology, cluster, lambda: time.time_ns() // 1_000_000)
     for stream, first in sorted({(record.stream, record.first) for record in written}):
         click.echo(f"genesis of {stream}: it begins with timestamp {first}")
 

@@ -63,7 +63,7 @@ class Keeper:
         differences = life.differences(following.fields, following.budget_fields)
         if not differences:
             return None
-        check_sound(life.stream, differences)
+        check_sound(life, differences)
         if apply:
             history = self.history()
             for number, entry in enumerate(life.pending_entries):

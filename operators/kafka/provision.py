@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -18,7 +18,7 @@ from operators.kafka.reading import read_partition, read_table, settled_end
 from operators.provisioning import TopicPlan, plan_topics
 from operators.records import Outgoing
 from operators.streams import StreamPlan, counting_places, plan_streams
-from operators.timeline import first_whole_timestamp, start_of
+from operators.timeline import first_whole_timestamp, format_rfc3339, start_of
 from operators.topology.model import Topology
 
 _TAIL = 1000
@@ -69,17 +69,17 @@ def create_topics(topology: Topology, cluster: Cluster, plans: list[TopicPlan]) 
         ) from None
 
 
-def write_genesis(topology: Topology, cluster: Cluster, now: int) -> list[Genesis]:
+def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]) -> list[Genesis]:
     """Write the genesis records that are missing, all in one transaction; those written are returned.
 
     A stream that has some records already, because an earlier attempt was cut short or a source is new,
     keeps its instance and first timestamp. Raises StateRefused if a stream without genesis has published
-    before, for then its budget state is lost.
+    before, for then its budget state is lost. ``clock`` tells epoch milliseconds.
     """
     written: list[Genesis] = []
 
     def make() -> list[Outgoing]:
-        genesis = _Genesis(topology, cluster, now)
+        genesis = _Genesis(topology, cluster, clock)
         missing = [record for plan in plan_streams(topology) for record in genesis.missing(plan)]
         written.extend(one for one, _ in missing)
         return [record for _, record in missing]
@@ -91,10 +91,17 @@ def write_genesis(topology: Topology, cluster: Cluster, now: int) -> list[Genesi
 class _Genesis:
     """Finds out which genesis records a topology lacks."""
 
-    def __init__(self, topology: Topology, cluster: Cluster, now: int) -> None:
-        self._topology, self._cluster, self._now = topology, cluster, now
+    def __init__(self, topology: Topology, cluster: Cluster, clock: Callable[[], int]) -> None:
+        self._topology, self._cluster = topology, cluster
         sinks = {stream.sink.topic for stream in topology.streams}
         self._topics = cluster.topics({*topology.sources, *sinks, topology.partials})
+        # The ends before the clock: the events of a timestamp that begins later lie behind them.
+        self._ends = cluster.end_offsets(
+            (name, partition)
+            for name in (*topology.sources, topology.partials)
+            for partition in range(self._topics[name].partitions)
+        )
+        self._now = clock()
         self._tables: dict[tuple[str, int], dict[bytes, bytes]] = {}
 
     def missing(self, plan: StreamPlan) -> list[tuple[Genesis, Outgoing]]:
@@ -161,12 +168,23 @@ class _Genesis:
         return self._tables[place]
 
     def _resume(self, plan: StreamPlan, first: int) -> Mapping[tuple[str, int], int]:
-        partials = (self._topology.partials, plan.partials_partition)
-        source = self._topics[plan.stream.source.topic]
-        offsets = first_events(
-            self._cluster, plan, source.partitions, first, self._now, later="timeline.start"
-        )
-        return {**offsets, **self._cluster.end_offsets([partials])}
+        """Where to begin; without append times here and now, and the first timestamp is still to come."""
+        if plan.stream.source.append_time == "boundary":
+            self._check_future(plan, first)
+            return self._ends
+        partitions = self._topics[plan.stream.source.topic].partitions
+        offsets = first_events(self._cluster, plan, partitions, first, self._now, later="timeline.start")
+        return {**self._ends, **offsets}
+
+    def _check_future(self, plan: StreamPlan, first: int) -> None:
+        begins = start_of(plan.stream.timeline, first)
+        if begins < self._now:
+            raise StateRefused(
+                f"stream {plan.name}",
+                f"its first timestamp begins at {format_rfc3339(begins)}, in the past; with append_time: "
+                "boundary nobody can tell what was appended in time then",
+                "Choose a later timeline.start, or give the stream a new name",
+            )
 
     def _ledger_end(self, plan: StreamPlan) -> int:
         place = (self._topology.ledger, plan.partials_partition)

@@ -10,7 +10,7 @@ by ceil(n / w) windows, which cost epsilon each, and independent streams over th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -112,6 +112,7 @@ def describe(stream: Stream, guarantee: Guarantee) -> tuple[str, ...]:
         _neighbours(stream),
         _sensitivity(stream, guarantee),
         _noise(guarantee),
+        *_options(stream),
         "A user is whoever shares one value of "
         f"{stream.source.user} ({stream.source.user_type}); several values for one person are several users.",
     )
@@ -198,6 +199,18 @@ def _noise(guarantee: Guarantee) -> str:
         return f"Noise of a fresh count: {_spread(guarantee.best_scale)}."
     worst = "without bound" if guarantee.worst_scale is None else _spread(guarantee.worst_scale)
     return f"Noise of a fresh count: at best {_spread(guarantee.best_scale)}; at worst {worst}."
+
+
+def _options(stream: Stream) -> Iterator[str]:
+    """What the options that few streams need mean for them."""
+    rules = stream.timeline
+    if stream.source.append_time == "boundary":
+        yield (
+            "Late (append_time: boundary): what is appended to its partition after the worker first saw the"
+            f" clock {duration_words(rules.lateness + rules.clock_skew)} past the end of its timestamp. An"
+            " outage lets later events count, for the next worker sets the boundary; after one longer than"
+            f" {duration_words(rules.max_ahead)} (max_ahead), the newest events it delayed do not count."
+        )
 
 
 def _spread(scale: Fraction) -> str:

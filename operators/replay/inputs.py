@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import BinaryIO
 
+from operators.boundaries import Boundary
+from operators.counting import Partial
 from operators.kafka.cluster import Cluster
-from operators.kafka.reading import committed_ends, read_topic
+from operators.kafka.reading import committed_ends, read_partition, read_topic
 from operators.records import Chunk
 from operators.timeline import start_of, timestamp_of
 from operators.topology.checks import END_OF_TIME
@@ -36,6 +39,15 @@ class Input(ABC):
     @abstractmethod
     def rules(self, stream: Stream, last: int | None) -> Stream:
         """The stream with the rules that judge its events here, up to timestamp ``last`` if given."""
+
+    def boundaries(
+        self, stream: Stream, first: int, partials: tuple[str, int]
+    ) -> Mapping[int, tuple[Boundary, ...]]:
+        """By partition, for a stream that is judged by them from timestamp ``first`` on.
+
+        ``partials`` is the partition in which the worker left them. Raises EventveilError or KafkaException.
+        """
+        return {}
 
     @abstractmethod
     def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
@@ -77,7 +89,7 @@ class FileInput(Input):
             last = timestamp_of(stream.timeline, END_OF_TIME) - 1
         end = start_of(stream.timeline, last + 1)
         timeline = replace(stream.timeline, lateness=_ENDLESS, max_ahead=end - 1)
-        return replace(stream, timeline=timeline)
+        return replace(stream, timeline=timeline, source=replace(stream.source, append_time="broker"))
 
     def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
         """The one partition begins with the first line."""
@@ -123,7 +135,8 @@ class FileInput(Input):
 class TopicInput(Input):
     """A source topic, read committed, to the ends that its partitions have when the replay begins.
 
-    The rules are the live ones. Records below the log's first offset are gone.
+    The rules are the live ones. Records below the log's first offset are gone, and so are boundaries that the
+    retention of the partials has removed.
     """
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
@@ -137,6 +150,28 @@ class TopicInput(Input):
         """As they are."""
         return stream
 
+    def boundaries(
+        self, stream: Stream, first: int, partials: tuple[str, int]
+    ) -> Mapping[int, tuple[Boundary, ...]]:
+        """See ``Input.boundaries``: those of the worker's partial counts that are still there."""
+        found: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        for message in read_partition(self._kafka, *partials):
+            if message.key() == stream.name.encode():
+                one = Partial.decode(message.value() or b"", f"{partials[0]}, offset {message.offset()}")
+                if one.boundary is not None:
+                    found[one.partition][one.timestamp] = one.boundary
+        earliest = max((min(of) for of in found.values()), default=None)
+        if earliest is None or earliest > first:
+            known = "none" if earliest is None else f"those of timestamp {earliest} and later"
+            self.warnings.append(
+                f"{stream.name}: of its boundaries the worker's partial counts have {known}; "
+                "without its boundary nothing tells which events were late for a timestamp"
+            )
+        return {
+            partition: tuple(Boundary(timestamp, offset) for timestamp, offset in sorted(of.items()))
+            for partition, of in found.items()
+        }
+
     def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
         """See ``Input.begin``; captures the ends. Raises StateRefused if the topic does not exist."""
         cluster = Cluster(self._kafka)
@@ -144,7 +179,8 @@ class TopicInput(Input):
         places = [(self._name, partition) for partition in partitions]
         ends = committed_ends(self._kafka, self._name, partitions)
         log_starts = cluster.first_offsets(places)
-        found = cluster.offsets_at(places, earliest)
+        # With producers' times in the log, a search by time finds nothing that can be relied on.
+        found = log_starts if earliest <= 0 else cluster.offsets_at(places, earliest)
         starts = {partition: min(found[self._name, partition], ends[partition]) for partition in partitions}
         for partition, start in starts.items():
             if 0 < start == log_starts[self._name, partition]:

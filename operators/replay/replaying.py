@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from operators.aggregation import PartitionAggregator
+from operators.boundaries import Boundary
 from operators.counting import CounterState, Partial
 from operators.mechanisms import build
 from operators.mechanisms.base import Release
@@ -25,6 +26,7 @@ from operators.records import NO_APPEND_TIME, Chunk
 from operators.release import release_record
 from operators.replay.inputs import Input
 from operators.replay.span import Span, plan_span
+from operators.streams import plan_streams
 from operators.timeline import start_of
 from operators.topology.model import Stream, Topology
 
@@ -66,9 +68,16 @@ def replay(
     """
     streams = select_streams(topology, source.topic, only)
     span = plan_span(streams, start, end)
+    boundaries = {
+        plan.name: source.boundaries(
+            plan.stream, span.first[plan.name], (topology.partials, plan.partials_partition)
+        )
+        for plan in plan_streams(topology)
+        if plan.stream in streams and plan.stream.source.append_time == "boundary"
+    }
     if noise is None:
         noise = (lambda _: SystemNoise()) if seed is None else seeded_noise(seed)
-    return Replay(streams, source, span, noise, seeded=seed is not None)
+    return Replay(streams, source, span, noise, boundaries, seeded=seed is not None)
 
 
 def select_streams(topology: Topology, topic: str | None, only: Collection[str] = ()) -> list[Stream]:
@@ -136,7 +145,14 @@ class Replay:
     """Iterate over it, once, to get every release. ``streams`` in the order of the topology."""
 
     def __init__(
-        self, streams: Sequence[Stream], source: Input, span: Span, noise: Noise, *, seeded: bool
+        self,
+        streams: Sequence[Stream],
+        source: Input,
+        span: Span,
+        noise: Noise,
+        boundaries: Mapping[str, Mapping[int, tuple[Boundary, ...]]],
+        *,
+        seeded: bool,
     ) -> None:
         self.streams = list(streams)
         self.span = span
@@ -154,7 +170,18 @@ class Replay:
             partition: PartitionAggregator(
                 len(starts),
                 {
-                    name: (stream, _fresh_state(partition, span.first[name], offset))
+                    name: (
+                        stream,
+                        CounterState(
+                            _INSTANCE,
+                            partition,
+                            span.first[name],
+                            span.first[name],
+                            offset,
+                            offset,
+                            boundaries.get(name, {}).get(partition, ()),
+                        ),
+                    )
                     for name, stream in judged.items()
                 },
             )
@@ -246,8 +273,6 @@ class Replay:
 def _earliest(stream: Stream, first: int) -> int:
     """No record appended earlier can count: genesis looks for the first offset in the same way."""
     rules = stream.timeline
+    if stream.source.append_time == "boundary":
+        return 0
     return start_of(rules, first) - rules.max_ahead - rules.clock_skew
-
-
-def _fresh_state(partition: int, first: int, offset: int) -> CounterState:
-    return CounterState(_INSTANCE, partition, first, first, offset, offset)

@@ -25,6 +25,8 @@ from operators.topology.scalars import duration_text
 from operators.topology.shapes import Default, Section
 
 POPULATION = "users"
+#: Seven days: what max_ahead is, left out, where it bounds the outage that loses no event (ms).
+LONGEST_OUTAGE = 7 * 86_400_000
 
 
 def streams_of(file: Section) -> dict[str, Section]:
@@ -50,14 +52,20 @@ def fill(file: Section) -> Iterator[Default]:
             yield from _set(stream, "dead_letter", f"{name}.dead")
     for _, _, source in parts_of(file, "source"):
         yield from _set(source, "users", population)
-    for _, _, timeline in parts_of(file, "timeline"):
-        if timeline.get("interval") is not None:
-            interval = timeline.get("interval")
-            yield from _set(timeline, "max_ahead", interval, duration_text(interval))
+    for _, stream, timeline in parts_of(file, "timeline"):
+        ahead = _max_ahead(stream.get("source"), timeline.get("interval"))
+        if ahead is not None:
+            yield from _set(timeline, "max_ahead", ahead, duration_text(ahead))
     for _, _, mechanism in parts_of(file, "mechanism"):
         for option in sorted(options_of(mechanism.get("kind")) if mechanism.get("kind") else ()):
             if option not in mechanism.positions:
                 yield Default(mechanism.name(option), default_option(option)[1])
+
+
+def _max_ahead(source: Section | None, interval: int | None) -> int | None:
+    if source is not None and source.get("append_time") == "boundary":
+        return LONGEST_OUTAGE
+    return interval
 
 
 def _set(section: Section, key: str, value: Any, text: str | None = None) -> Iterator[Default]:
@@ -108,7 +116,17 @@ def _stream(name: str, stream: Section) -> Stream:
 
 
 def _source(section: Section) -> Source:
-    names = ("topic", "user", "column", "time", "format", "user_type", "partitioner", "max_bytes")
+    names = (
+        "topic",
+        "user",
+        "column",
+        "time",
+        "format",
+        "user_type",
+        "partitioner",
+        "max_bytes",
+        "append_time",
+    )
     return Source(**{name: section.get(name) for name in names}, population=section.get("users"))
 
 

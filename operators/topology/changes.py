@@ -45,9 +45,14 @@ REFUSED = {
     "source.topic": f"offsets of one topic mean nothing in another; {_OTHER_STREAM}",
     "source.partitions": _PLACES,
     "source.partitioner": _PLACES,
+    "source.append_time": "what is late would be told in another way, which the state knows nothing of",
     "topics.partials": "it says where the state is kept, and the state does not move",
     "fingerprint.version": "another version of Eventveil wrote the state",
 }
+
+_BOUNDARIES = "boundaries that were captured under the old rule would be read under the new one"
+#: With ``append_time: boundary`` these cannot change either.
+REFUSED_BY_BOUNDARY = {"timeline.lateness": _BOUNDARIES, "timeline.max_ahead": _BOUNDARIES}
 
 MIGRATE = "Put it back, or stop the workers and run `eventveil migrate`"
 MIGRATE_SINK = "Create it if it is gone (`eventveil topics --create`), stop the workers, `eventveil migrate`"

@@ -22,8 +22,8 @@ from operators.topology.shapes import Section, suggestion
 END_OF_TIME = 253_402_300_799_999
 # What follows the name of the topology in topics of Eventveil itself; operators.topology.model names them.
 INTERNAL_TOPICS = ("counting-changelog", "partials", "ledger-changelog", "ledger", "state-changelog")
-# Two streams that read one topic must see the same users in the same partitions.
-SHARED = ("user", "user_type", "partitioner", "users")
+# Two streams that read one topic must see the same users in the same partitions, by the same clock.
+SHARED = ("user", "user_type", "partitioner", "users", "append_time")
 
 
 def check(file: Section, problems: Problems) -> None:

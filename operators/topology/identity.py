@@ -29,6 +29,8 @@ def fingerprint_fields(stream: Stream, partitions: int, partials: int) -> dict[s
     Comparing two of these names the settings that changed.
     """
     source, timeline, counts, mechanism = stream.source, stream.timeline, stream.counts, stream.mechanism
+    # What older versions did not have is named only where it is used, so that their fingerprints stay.
+    newer = {} if source.append_time == "broker" else {"source.append_time": source.append_time}
     unknown = counts.unknown if counts.unknown_column is None else f"column {counts.unknown_column}"
     return {
         "fingerprint.version": VERSION,
@@ -41,6 +43,7 @@ def fingerprint_fields(stream: Stream, partitions: int, partials: int) -> dict[s
         "source.time": source.time,
         "source.partitioner": source.partitioner,
         "source.max_bytes": source.max_bytes,
+        **newer,
         "timeline.interval": timeline.interval,
         "timeline.origin": timeline.origin,
         "timeline.lateness": timeline.lateness,

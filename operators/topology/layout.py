@@ -185,10 +185,6 @@ def _stream() -> Record:
 
 def _source() -> Record:
     later_partitions = "repartition: true is not available in this version; have producers key events by user"
-    later_time = (
-        "append_time: boundary is not available in this version;"
-        " set message.timestamp.type=LogAppendTime on the topic and leave append_time out"
-    )
     return Record(
         (
             Field("topic", One(Topic()), "topic of raw events, keyed by user", True),
@@ -230,8 +226,8 @@ def _source() -> Record:
             ),
             Field(
                 "append_time",
-                One(Choice(("broker",), {"boundary": later_time})),
-                "Where append times come from.",
+                One(Choice(("broker", "boundary"))),
+                "What decides who is late: the broker's append times, or where the log ends when it is due.",
                 default="broker",
             ),
         )
@@ -250,8 +246,8 @@ def _timeline() -> Record:
             Field(
                 "max_ahead",
                 One(Duration()),
-                "How far an event's time may be ahead of the broker's.",
-                derived="the interval",
+                "How far an event's time may be ahead: of the broker's, or of the next boundary.",
+                derived="the interval, or 7d with append_time: boundary",
             ),
             Field(
                 "clock_skew",

@@ -55,6 +55,8 @@ class Source:
     """A raw topic and where its events hold user, column and time (JSON pointers, RFC 6901).
 
     ``population`` names the people whose events these are: the budget adds up over streams that share it.
+    ``append_time`` says what decides whether an event is late: the broker's time of its record, or boundaries
+    (``operators.boundaries``).
     """
 
     topic: str
@@ -66,6 +68,7 @@ class Source:
     partitioner: Partitioner = "murmur2"
     max_bytes: int = 1_048_576
     population: str = "users"
+    append_time: Literal["broker", "boundary"] = "broker"
 
 
 @dataclass(frozen=True, slots=True)

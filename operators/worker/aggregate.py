@@ -92,7 +92,10 @@ class AggregateOwner(Owner):
         end = ends[self._source]
         if end < position:
             raise truncated(self._source, "it ends before the last record that was read")
-        self._aggregator.capture_end(now, end)
+        try:
+            self._aggregator.capture_end(now, end)
+        except ValueError:
+            raise truncated(self._source, "it ends before a boundary that was captured in it") from None
 
     async def _commit(self, name: str, batch: Batch) -> None:
         self.check_open()

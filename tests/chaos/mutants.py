@@ -138,7 +138,7 @@ def skipping_empty() -> None:
 
 def reopening_for_late_events() -> None:
     """Count a late event and close its timestamp once more."""
-    place = StreamCounter._place
+    place = StreamCounter._place_by_append_time
 
     def reopening(self: Any, event: Any, append_time: int) -> Any:
         verdict = place(self, event, append_time)
@@ -148,7 +148,7 @@ def reopening_for_late_events() -> None:
         self.next = min(self.next, timestamp)
         return _Placed(event, timestamp)
 
-    _patch(StreamCounter, "_place", reopening)
+    _patch(StreamCounter, "_place_by_append_time", reopening)
 
 
 def _patch(owner: type, name: str, replacement: Any) -> None:

@@ -61,6 +61,7 @@ FIELDS: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("source.user_type", "source", {"user_type": "integer"}, "'string'", "'integer'"),
     ("source.column", "source", {"column": "/where"}, "'/place'", "'/where'"),
     ("source.time", "source", {"time": "/when"}, "'/time'", "'/when'"),
+    ("source.append_time", "source", {"append_time": "boundary"}, "None", "'boundary'"),
     ("source.partitioner", "source", {"partitioner": "crc32"}, "'murmur2'", "'crc32'"),
     ("source.max_bytes", "source", {"max_bytes": 1000}, "2000", "1000"),
     ("timeline.interval", "timeline", {"interval": "251ms"}, "250", "251"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from operators.boundaries import Boundary
 from operators.counting import CounterState, Partial, StreamCounter
 from operators.decode import Reason, Rejection, parse
 from operators.errors import StateRefused
@@ -285,6 +287,9 @@ def test_a_time_before_the_year_1_is_a_dead_letter_and_not_a_crash(time: int | s
 def test_a_state_survives_its_bytes() -> None:
     state = counter_state(partition=3, first=2, next=7, resume=100, judged=2**40)
     assert CounterState.decode(state.encode(), "here") == state
+    bounded = replace(state, boundaries=(Boundary(6, 90), Boundary(9, 90)))
+    assert CounterState.decode(bounded.encode(), "here") == bounded
+    assert b"boundaries" not in state.encode()
 
 
 def _with(**changes: Any) -> Callable[[dict[str, Any]], Any]:
@@ -304,6 +309,11 @@ BROKEN_STATES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "timestamp zero": _with(first=0, next=0),
     "next before first": _with(first=3, next=2),
     "resume beyond judged": _with(resume=9, judged=8),
+    "boundaries that are none": _with(boundaries=7),
+    "a boundary of one number": _with(boundaries=[[1]]),
+    "a boundary of texts": _with(boundaries=["ab"]),
+    "boundaries that step back": _with(boundaries=[[1, 5], [2, 4]]),
+    "two boundaries of one timestamp": _with(boundaries=[[1, 5], [1, 6]]),
 }
 
 
@@ -339,6 +349,13 @@ def test_a_partial_survives_its_bytes() -> None:
         2,
         {0: 3, 7: 2**40},
     )
+
+
+def test_a_partial_tells_its_boundary_where_there_is_one() -> None:
+    assert Partial.decode(partial(boundary=17).encode(), "here").boundary == 17
+    assert Partial.decode(partial().encode(), "here").boundary is None
+    with pytest.raises(StateRefused):
+        Partial.decode(partial(boundary="17").encode(), "here")
 
 
 def test_an_empty_partial_has_these_bytes() -> None:

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from operators.boundaries import Boundary
 from operators.errors import StateRefused
 from operators.genesis import Genesis
 from operators.mechanisms import KINDS
 from operators.mechanisms.base import Mechanism
 from operators.migration import check_cap, check_reset, check_sound
 from operators.privacy.changes import Change, Difference
-from operators.topology.changes import REFUSED, SOUND
+from operators.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, SOUND
 from operators.topology.model import Budget
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, PARTITIONS, Lifetime, states
 from tests.unit.support import topology
@@ -321,7 +322,8 @@ def test_a_change_that_is_missing_in_the_ledger_is_a_violation() -> None:
 
 
 def test_every_field_is_either_sound_or_refused_with_a_reason() -> None:
-    fields = Lifetime(**terms("budget-absorption"), options={"factor": ONE}).life.genesis.fields
+    everything: dict[str, Any] = {"options": {"factor": ONE}, "append_time": "boundary"}
+    fields = Lifetime(**terms("budget-absorption"), **everything).life.genesis.fields
     assert set(fields) == {*SOUND, *REFUSED}
     assert not SOUND.keys() & REFUSED.keys()
 
@@ -329,14 +331,40 @@ def test_every_field_is_either_sound_or_refused_with_a_reason() -> None:
 @pytest.mark.parametrize("field", [*REFUSED, "mechanism.unheard-of"])
 def test_a_field_that_cannot_change_is_refused_by_name_with_reason_and_remedy(field: str) -> None:
     with pytest.raises(StateRefused) as refusal:
-        check_sound("visits", {"mechanism.epsilon": Difference("1", "2"), field: Difference(1, 2)})
+        check_sound(
+            Lifetime(**terms()).life, {"mechanism.epsilon": Difference("1", "2"), field: Difference(1, 2)}
+        )
     why = REFUSED.get(field, "it is not known what it would change")
     assert refusal.value.what == f"{field} was 1 and is 2 now, which cannot be migrated: {why}"
     assert "new name" in refusal.value.remedy
 
 
 def test_sound_changes_pass() -> None:
-    check_sound("visits", {field: Difference("a", "b") for field in SOUND})
+    check_sound(Lifetime(**terms()).life, {field: Difference("a", "b") for field in SOUND})
+
+
+def test_with_boundaries_the_rules_that_they_rest_on_cannot_change() -> None:
+    life = Lifetime(**terms(), append_time="boundary").life
+    sound = SOUND.keys() - REFUSED_BY_BOUNDARY.keys()
+    check_sound(life, {field: Difference("a", "b") for field in sound})
+    for field, why in REFUSED_BY_BOUNDARY.items():
+        with pytest.raises(
+            StateRefused, match=f"{field} was 1 and is 2 now, which cannot be migrated: {why}"
+        ):
+            check_sound(life, {field: Difference(1, 2)})
+
+
+def test_a_migration_takes_boundaries_along() -> None:
+    life = Lifetime(**terms(), append_time="boundary")
+    life.release(4)
+    for place in life.places[:-1]:
+        _, state = life.life.counting[place]
+        counted = replace(state, boundaries=(Boundary(state.next - 1, 5), Boundary(state.next + 1, 8)))
+        life.tables[place][b"visits"] = counted.encode()
+    before = [state.boundaries for _, state in life.life.counting.values()]
+    life.change(epsilon=TWO, epsilon_text="2")
+    after = [state.boundaries for _, state in life.life.counting.values()]
+    assert before == after == [(Boundary(FIRST + 3, 5), Boundary(FIRST + 5, 8))] * PARTITIONS
 
 
 # Resets
@@ -420,6 +448,14 @@ def test_a_reset_that_is_more_or_less_than_that_is_refused(fields: list[str], st
     life.release(3)
     with pytest.raises(StateRefused, match=what):
         check_reset(life.life, {name: Difference("a", "b") for name in fields}, start)
+
+
+def test_a_reset_of_a_stream_with_boundaries_is_refused() -> None:
+    life = Lifetime(**terms(), append_time="boundary")
+    life.release(3)
+    with pytest.raises(StateRefused, match="append_time: boundary") as refusal:
+        check_reset(life.life, {"sink.topic_id": Difference("a", "b")}, FIRST)
+    assert "new name" in refusal.value.remedy
 
 
 def test_another_generation_is_charged_to_the_cap() -> None:

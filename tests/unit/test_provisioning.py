@@ -257,3 +257,10 @@ def test_the_bound_on_a_state_is_not_far_from_it(window: int, columns: int) -> N
     one = stream(labels=tuple(map(str, range(columns))))
     one = replace(one, mechanism=replace(one.mechanism, window=window))
     assert len(worst_state(one)) <= largest_state(one) < len(worst_state(one)) + 3 * BATCH_BYTES
+
+
+def test_a_source_that_is_judged_by_boundaries_needs_no_append_times() -> None:
+    plans = plan_topics(topology(stream(append_time="boundary")), {})
+    source = next(plan for plan in plans if plan.is_source)
+    assert "message.timestamp.type" not in source.settings
+    assert source.settings["cleanup.policy"] == "delete"

@@ -215,6 +215,16 @@ def test_the_bound_is_said_with_the_sensitivity(tmp_path: Path) -> None:
     assert "of a timestamp: the first 3 events of a user count." in words
 
 
+def test_boundaries_are_explained_to_those_who_use_them(tmp_path: Path) -> None:
+    text = changed(("/time\n", "/time\n      append_time: boundary\n"))
+    stream = load_text(tmp_path, text).streams[0]
+    words = "\n".join(describe(stream, guarantee_of(stream)))
+    assert "after the worker first saw the clock 1 second past the end of its timestamp" in words
+    assert "after one longer than 7 days (max_ahead)" in words
+    plain = load_text(tmp_path, BASE).streams[0]
+    assert "boundary" not in "\n".join(describe(plain, guarantee_of(plain)))
+
+
 def test_a_sum_in_words_has_its_parts_its_cap_and_its_adjacency(tmp_path: Path) -> None:
     topology = two(tmp_path)
     lines = describe_total(totals(topology.streams, topology.budget)[0])

@@ -34,7 +34,7 @@ IN_BASE = [
     ("format of another kind", "/time\n", "/time\n      format: avro\n", "13:15", "found 'avro', expected json"),
     ("partitioner misspelt", "/time\n", "/time\n      partitioner: murmur3\n", "13:20", "expected one of murmur2, crc32"),
     ("repartition is for later", "/time\n", "/time\n      repartition: true\n", "13:20", "repartition: true is not available in this version; have producers key events by user"),
-    ("append_time boundary is for later", "/time\n", "/time\n      append_time: boundary\n", "13:20", "set message.timestamp.type=LogAppendTime"),
+    ("append_time misspelt", "/time\n", "/time\n      append_time: boundaries\n", "13:20", "found 'boundaries', expected one of broker, boundary"),
     ("interval without unit", "interval: 1h", "interval: 3600", "14:17", "found the number 3600, expected a duration such as 250ms, 10s, 5m, 1h, 2d or 1w (a unit is missing)"),
     ("interval 0", "interval: 1h", "interval: 0s", "14:17", "expected a duration above 0"),
     ("interval negative", "interval: 1h", "interval: -1h", "14:17", "found '-1h', expected a duration"),

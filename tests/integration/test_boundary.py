@@ -1,0 +1,121 @@
+"""``append_time: boundary`` on real Kafka: producers' times in the log, kills, a replay of the same log."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME
+
+from operators.replay import TopicInput, replay
+from operators.timeline import start_of
+from operators.topology import load
+from tests.chaos.verifier import java_partition
+from tests.kafka.topics import read
+from tests.worker.application import ORIGIN, Application, Traffic, valid_event
+from tests.worker.process import WorkerProcess
+from tests.worker.silent import Silence
+from tests.worker.waiting import wait_for_releases
+
+
+def by_boundary(kafka: str, folder: Path) -> Application:
+    application = Application(kafka, folder)
+    application.document["streams"]["places"]["source"]["append_time"] = "boundary"
+    application.write()
+    return application
+
+
+def boundaries(application: Application) -> dict[int, dict[int, int]]:
+    """Boundary by timestamp, by partition, as the worker's partial counts have them."""
+    found: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    for partition in range(2):
+        for message in read(application.bootstrap, f"{application.name}-partials", partition=partition):
+            one = json.loads(message.value() or b"")
+            assert one["timestamp"] not in found[one["partition"]]
+            found[one["partition"]][one["timestamp"]] = one["boundary"]
+    return found
+
+
+def truth(application: Application, first: int) -> tuple[dict[int, Counter[str]], Counter[str]]:
+    """Counts by timestamp, and how many records were late and too far ahead."""
+    bounds = boundaries(application)
+    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    rejected: Counter[str] = Counter()
+    seen = set()
+    for record in application.raw():
+        event, partition, offset = valid_event(record.value), record.partition, record.offset
+        if event is None or partition != java_partition(event["user"], application.partitions):
+            continue
+        passed = max((at for at, bound in bounds[partition].items() if bound <= offset), default=first - 1)
+        due = ORIGIN + (passed + 1) * application.interval + application.lateness + 100
+        timestamp = (event["time"] - ORIGIN) // application.interval + 1
+        if event["time"] > due + application.max_ahead:
+            rejected["too-far-ahead"] += 1
+        elif timestamp >= first and offset >= bounds[partition].get(timestamp, offset + 1):
+            rejected["late"] += 1
+        elif timestamp >= first and (timestamp, event["user"]) not in seen:
+            seen.add((timestamp, event["user"]))
+            counts[timestamp][event["place"]] += 1
+    return dict(counts), rejected
+
+
+def test_boundaries_survive_kills_and_decide_alike_for_the_worker_and_a_replay(
+    kafka: str, tmp_path: Path
+) -> None:
+    application = by_boundary(kafka, tmp_path)
+    application.create()
+    with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "2") as worker:
+        with Traffic(application, seed=11):
+            for seconds in (5, 3, 2, 4):
+                time.sleep(seconds)
+                worker.kill()
+                if seconds == 2:
+                    time.sleep(2)  # an outage: one boundary for all timestamps that it left open
+                worker.start()
+            wait_for_releases(application, 80)
+        last = wait_for_releases(application, len(application.releases()) + 8)
+        worker.kill()
+    live = {timestamp: records for timestamp, records in application.releases().items() if timestamp <= last}
+    first = min(live)
+    assert sorted(live) == list(range(first, last + 1))
+    expected, rejected = truth(application, first)
+    kinds = {message.timestamp()[0] for message in read(application.bootstrap, application.source)}
+    assert kinds == {TIMESTAMP_CREATE_TIME}, "the source has LogAppendTime after all"
+    for timestamp, records in live.items():
+        counts = json.loads(records[0])["counts"]
+        found = {name: count for name, count in counts.items() if count}
+        assert found == expected.get(timestamp, {}), timestamp
+    assert sum(sum(counts.values()) for counts in expected.values()) > 500
+    letters = Counter(
+        dict(message.headers() or [])["eventveil.reason"].decode()
+        for message in read(application.bootstrap, application.dead)
+    )
+    assert {reason: letters[reason] for reason in rejected} == rejected
+    assert rejected["late"] > 50
+    assert rejected["too-far-ahead"] > 50
+
+    topology = load(str(application.path), os.environ)
+    rules = topology.streams[0].timeline
+    source = TopicInput(topology.kafka, application.source)
+    replayed = replay(
+        topology,
+        source,
+        start=start_of(rules, first),
+        end=start_of(rules, last + 1),
+        noise=lambda _: Silence(),
+    )
+    assert {one.timestamp: [one.record] for one in replayed} == live
+    assert source.warnings == []
+
+
+def test_a_first_timestamp_in_the_past_is_refused_for_nobody_saw_its_boundary(
+    kafka: str, tmp_path: Path
+) -> None:
+    application = by_boundary(kafka, tmp_path)
+    application.document["streams"]["places"]["timeline"]["start"] = "2026-01-01T00:00:00Z"
+    application.write()
+    output = application.failing_command("topics", str(application.path), "--create", "--sources")
+    assert "nobody can tell what was appended in time then" in output
