@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,26 +83,41 @@ class _Reports:
 
 
 class Merger:
-    """Collects the partials of one stream from ``partitions`` partitions, timestamp ``next`` onwards."""
+    """Collects the partials of one stream from ``partitions`` partitions, timestamp ``next`` onwards.
+
+    A partition reports its timestamps in order. ``missing`` has the first and the last of those that were
+    taken without it, by partition, as far as its partials have not come since.
+    """
 
     def __init__(
-        self, stream: str, columns: int, partitions: int, instance: str, next_timestamp: int
+        self,
+        stream: str,
+        columns: int,
+        partitions: int,
+        instance: str,
+        next_timestamp: int,
+        missing: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
         self._stream = stream
         self._columns = columns
         self._instance = instance
         self._next = next_timestamp
         self._reports = [_Reports() for _ in range(partitions)]
+        self._given_up: dict[int, int] = {}
+        self.missing = dict(missing or {})
+        #: How many partials came after their timestamp had been taken without them.
+        self.discarded = 0
 
     def add(self, partial: Partial, value: bytes, offset: int) -> None:
         """Keep a partial (``value`` is its record, at ``offset`` of the partials topic).
 
-        Offsets must not fall from call to call. A timestamp that was released is passed over, and so is the
-        same partial a second time. Raises StateRefused if the partial is foreign, malformed or contradicts
-        one that was committed before.
+        Offsets must not fall from call to call. One of a timestamp that was taken is passed over, and counted
+        if it was taken without this partition; the same partial a second time is passed over, too. Raises
+        StateRefused if the partial is foreign, malformed or contradicts one that was committed before.
         """
         self._check(partial)
         if partial.timestamp < self._next:
+            self._pass_over(partial)
             return
         reports, value = self._reports[partial.partition], value if partial.columns.size else b""
         known = reports.find(partial.timestamp)
@@ -113,6 +129,14 @@ class Merger:
                 "two different partial counts were committed",
                 "A second application with this name may be running; find it before you start again",
             )
+
+    def _pass_over(self, partial: Partial) -> None:
+        first, last = self.missing.get(partial.partition, (0, -1))
+        if first <= partial.timestamp <= last:
+            self.discarded += 1
+            self.missing[partial.partition] = (partial.timestamp + 1, last)
+            if partial.timestamp == last:
+                del self.missing[partial.partition]
 
     def _check(self, partial: Partial) -> None:
         remedy = "Restore the topology that the state was created with, or give the stream a new name"
@@ -147,15 +171,33 @@ class Merger:
             f"partials of stream {self._stream}, timestamp {partial.timestamp}, partition {partial.partition}"
         )
 
+    @property
+    def absent(self) -> list[int]:
+        """The partitions that have not reported on the next timestamp, ascending."""
+        return [one for one, reports in enumerate(self._reports) if not reports.has(self._next)]
+
+    def give_up(self, partitions: Iterable[int], last: int) -> None:
+        """Wait no longer for these partitions, up to timestamp ``last``."""
+        self._given_up.update(dict.fromkeys(partitions, last))
+
     def complete(self) -> bool:
-        """Whether every partition has reported on the next timestamp."""
-        return all(reports.has(self._next) for reports in self._reports)
+        """Whether every partition has reported on the next timestamp or was given up."""
+        return all(
+            reports.has(self._next) or self._given_up.get(partition, 0) >= self._next
+            for partition, reports in enumerate(self._reports)
+        )
 
     def take(self) -> NDArray[np.int64]:
-        """The merged counts of the next timestamp, int64 of shape (columns,); then the following is next."""
+        """The merged counts of the next timestamp, int64 of shape (columns,); then the following is next.
+
+        A partition that was given up contributes nothing, now or later.
+        """
+        for partition in self.absent:
+            first, _ = self.missing.get(partition, (self._next, 0))
+            self.missing[partition] = (first, self._next)
         counts = np.zeros(self._columns, dtype=np.int64)
         for reports in self._reports:
-            if value := reports.take(self._next):
+            if reports.has(self._next) and (value := reports.take(self._next)):
                 partial = Partial.decode(value, self._stream)
                 counts[partial.columns] += partial.counts
         self._next += 1

@@ -328,6 +328,8 @@ def migration(life: Life, following: Following, history: History, mechanism: Mec
         resume=following.partials_end,
         mechanism=snapshot,
         pending=(),
+        # Every partition has counted all that was released, so what came too late for it lies before the end.
+        missing=(),
     )
     return [
         *_ledger_records(life, following, change),

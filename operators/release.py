@@ -6,6 +6,7 @@ Both are encoded once, when the release is decided; every later emission copies 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -21,9 +22,18 @@ _LEDGER_FIELDS = (
 
 
 def release_record(
-    stream: Stream, timestamp: int, release: Release, units: int, *, seeded: bool = False
+    stream: Stream,
+    timestamp: int,
+    release: Release,
+    units: int,
+    *,
+    seeded: bool = False,
+    missing: Sequence[int] = (),
 ) -> bytes:
-    """The sink record (schemas/release.schema.json). ``seeded`` marks a replay with predictable noise."""
+    """The sink record (schemas/release.schema.json).
+
+    ``seeded`` marks a replay with predictable noise, ``missing`` the source partitions that do not count.
+    """
     record: dict[str, Any] = {
         "stream": stream.name,
         "timestamp": timestamp,
@@ -33,6 +43,8 @@ def release_record(
         "fresh": release.fresh,
         **_charge(stream, release, units),
     }
+    if missing:
+        record["missing"] = list(missing)
     if seeded:
         record["seeded"] = True
     return orjson.dumps(record)

@@ -8,11 +8,12 @@ the public ledger goes out with B.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
 import orjson
 
+from operators import timeline
 from operators.counting import STATE_VERSION, Partial, read_state, unreadable
 from operators.mechanisms.base import Mechanism
 from operators.merging import Merger
@@ -28,7 +29,8 @@ class ReleaseState:
     ``next`` is the next timestamp to release, ``resume`` the first offset of the partials partition that it
     needs. ``mechanism`` is the mechanism's snapshot as JSON text, None before its first step. ``pending`` are
     release records that are decided and charged but perhaps not published yet, in order; the last one is that
-    of timestamp ``next - 1``.
+    of timestamp ``next - 1``. ``missing`` are source partitions with the first and last timestamp that was
+    decided without them (``operators.merging``).
     """
 
     instance: str
@@ -37,6 +39,7 @@ class ReleaseState:
     resume: int
     mechanism: str | None = None
     pending: tuple[str, ...] = ()
+    missing: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def published(self) -> int:
@@ -45,16 +48,24 @@ class ReleaseState:
 
     def encode(self) -> bytes:
         """JSON bytes of this state."""
-        return orjson.dumps({"version": STATE_VERSION, **asdict(self)})
+        fields = asdict(self)
+        if not self.missing:
+            del fields["missing"]
+        return orjson.dumps({"version": STATE_VERSION, **fields})
 
     @classmethod
     def decode(cls, value: bytes, place: str) -> ReleaseState:
         """Read a state back; ``place`` names it in the StateRefused that anything unexpected raises."""
         fields = read_state(value, place)
         try:
-            state = cls(**{**fields, "pending": tuple(fields["pending"])})
-        except (KeyError, TypeError) as error:
+            missing = tuple(
+                (int(one), int(first), int(last)) for one, first, last in fields.pop("missing", ())
+            )
+            state = cls(**{**fields, "pending": tuple(fields["pending"]), "missing": missing})
+        except (KeyError, TypeError, ValueError) as error:
             raise unreadable(place, str(error)) from None
+        if not all(state.first <= first <= last < state.next for _, first, last in missing):
+            raise unreadable(place, "the timestamps without a partition contradict the others")
         if not all(type(number) is int for number in (state.first, state.next, state.resume)):
             raise unreadable(place, "an offset or timestamp is not a whole number")
         if not (1 <= state.first <= state.next - len(state.pending) and state.resume >= 0):
@@ -72,7 +83,14 @@ class StreamSanitizer:
     def __init__(self, stream: Stream, partitions: int, mechanism: Mechanism, state: ReleaseState) -> None:
         self.stream = stream
         self.state = state
-        self.merger = Merger(stream.name, len(stream.counts.labels), partitions, state.instance, state.next)
+        self.merger = Merger(
+            stream.name,
+            len(stream.counts.labels),
+            partitions,
+            state.instance,
+            state.next,
+            {partition: (first, last) for partition, first, last in state.missing},
+        )
         self._mechanism = mechanism
         self._decided: list[str] = []
         if state.mechanism is not None:
@@ -89,9 +107,10 @@ class StreamSanitizer:
 
         Only ``charge`` brings it into the state.
         """
-        timestamp = self.state.next + len(self._decided)
+        timestamp, missing = self.state.next + len(self._decided), self.merger.absent
         release = self._mechanism.step(self.merger.take())
-        record = release_record(self.stream, timestamp, release, self._mechanism.units)
+        units = self._mechanism.units
+        record = release_record(self.stream, timestamp, release, units, missing=missing)
         self._decided.append(record.decode())
         return len(record)
 
@@ -109,8 +128,28 @@ class StreamSanitizer:
             resume=position if held is None else held,
             mechanism=self._mechanism.snapshot().decode(),
             pending=(*self.state.pending, *self._decided),
+            missing=tuple((one, *span) for one, span in sorted(self.merger.missing.items())),
         )
         self._decided = []
+
+    def overdue(self, now: int) -> bool:
+        """Whether the next timestamp is due at wall clock time ``now``, incomplete, and may go without."""
+        rules = self.stream.timeline
+        due = timeline.due_of(rules, self.state.next) <= now
+        return rules.grace is not None and due and not self.merger.complete()
+
+    def go_without(self, now: int, gone: Collection[int]) -> bool:
+        """Give up the ``gone`` partitions for all timestamps whose grace is over; whether that helps.
+
+        While one that is not gone is absent, everything waits: it is behind.
+        """
+        rules = self.stream.timeline
+        last = timeline.last_due(rules, now - (rules.grace or 0))
+        absent = self.merger.absent
+        if last < self.state.next or not gone or not set(absent) <= set(gone):
+            return False
+        self.merger.give_up(absent, last)
+        return True
 
     def published(self) -> None:
         """Take note that the pending releases are durable in the sink."""

@@ -90,6 +90,15 @@ class Cluster:
             )
         return topic
 
+    def leaderless(self, name: str) -> frozenset[int]:
+        """The partitions of a topic whose leader is none of the brokers that are alive, by the metadata."""
+        metadata = self._admin.list_topics(name, timeout=_REACH_SECONDS)
+        return frozenset(
+            number
+            for number, partition in metadata.topics[name].partitions.items()
+            if partition.leader not in metadata.brokers
+        )
+
     def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """The settings of existing topics, broker defaults included."""
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]

@@ -211,6 +211,12 @@ def _options(stream: Stream) -> Iterator[str]:
             " outage lets later events count, for the next worker sets the boundary; after one longer than"
             f" {duration_words(rules.max_ahead)} (max_ahead), the newest events it delayed do not count."
         )
+    if rules.grace is not None:
+        yield (
+            "Missing partitions (on_missing: release): one that has had no leader for"
+            f" {duration_words(rules.grace)} is left out of the timestamps that are due; its users count zero"
+            " in them, for good, and the release names it."
+        )
 
 
 def _spread(scale: Fraction) -> str:

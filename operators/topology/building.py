@@ -27,6 +27,8 @@ from operators.topology.shapes import Default, Section
 POPULATION = "users"
 #: Seven days: what max_ahead is, left out, where it bounds the outage that loses no event (ms).
 LONGEST_OUTAGE = 7 * 86_400_000
+#: Five minutes (ms).
+GRACE = 300_000
 
 
 def streams_of(file: Section) -> dict[str, Section]:
@@ -56,6 +58,8 @@ def fill(file: Section) -> Iterator[Default]:
         ahead = _max_ahead(stream.get("source"), timeline.get("interval"))
         if ahead is not None:
             yield from _set(timeline, "max_ahead", ahead, duration_text(ahead))
+        if timeline.get("on_missing") == "release":
+            yield from _set(timeline, "grace", GRACE, duration_text(GRACE))
     for _, _, mechanism in parts_of(file, "mechanism"):
         for option in sorted(options_of(mechanism.get("kind")) if mechanism.get("kind") else ()):
             if option not in mechanism.positions:
@@ -131,7 +135,7 @@ def _source(section: Section) -> Source:
 
 
 def _timeline(section: Section) -> Timeline:
-    names = ("interval", "origin", "lateness", "max_ahead", "clock_skew", "start")
+    names = ("interval", "origin", "lateness", "max_ahead", "clock_skew", "start", "grace")
     return Timeline(**{name: section.get(name) for name in names})
 
 

@@ -89,6 +89,11 @@ def _check_timeline(timeline: Section, mechanism: Section | None, problems: Prob
             timeline.at("start"),
             f"{timeline.name('start')}: lies before the origin, expected the origin or later",
         )
+    if "grace" in timeline.positions and timeline.get("on_missing") == "wait":
+        problems.add(
+            timeline.at("grace"),
+            f"{timeline.name('grace')} has no effect with on_missing: wait; use release, or remove it",
+        )
     window = mechanism.get("window") if mechanism is not None else None
     if mechanism is None or origin is None or interval is None or window is None:
         return

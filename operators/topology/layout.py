@@ -235,7 +235,6 @@ def _source() -> Record:
 
 
 def _timeline() -> Record:
-    later_missing = "on_missing: release is not available in this version; use wait, the default"
     return Record(
         (
             Field("interval", One(Duration(1)), "length of a timestamp, such as 1h", True),
@@ -258,9 +257,15 @@ def _timeline() -> Record:
             Field("start", One(Time(now=True)), "First instant that is counted.", default="now"),
             Field(
                 "on_missing",
-                One(Choice(("wait",), {"release": later_missing})),
-                "What to do while a partition is unreachable.",
+                One(Choice(("wait", "release"))),
+                "What to do while a partition of the source has no leader: wait, or release without it.",
                 default="wait",
+            ),
+            Field(
+                "grace",
+                One(Duration()),
+                "How long to wait for such a partition before that.",
+                derived="5m, with on_missing: release",
             ),
         )
     )

@@ -76,7 +76,8 @@ class Timeline:
     """Timestamp t >= 1 covers [origin + (t-1) interval, origin + t interval).
 
     Its deadline is its end plus ``lateness``. ``start`` is the requested first instant; None means the
-    moment at which the topics are created.
+    moment at which the topics are created. ``grace`` is how long after it is due a timestamp waits for a
+    partition without a leader; None means until it is back.
     """
 
     interval: int
@@ -85,6 +86,7 @@ class Timeline:
     max_ahead: int = 0
     clock_skew: int = 1000
     start: int | None = None
+    grace: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

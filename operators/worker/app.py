@@ -142,7 +142,7 @@ class Worker:
             plans = [plan for plan in self._plans if plan.partials_partition == tp.partition]
             return SanitizeOwner(
                 table, self._blocking, plans, topology.partials, topology.ledger,
-                topology.kafka, self._cluster, self._noise, self.observation,
+                topology.kafka, self._cluster, self._noise, self.observation, self._clock,
             )  # fmt: skip
         changelog_partition = self._first_partition[tp.topic] + tp.partition
         table = self._table(topology.counting_changelog, changelog_partition)

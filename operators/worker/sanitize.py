@@ -18,6 +18,7 @@ from operators.streams import StreamPlan
 from operators.topology.changes import MIGRATE_SINK
 from operators.topology.model import Kafka
 from operators.worker.aggregate import check_resume
+from operators.worker.missing import MissingPartitions
 from operators.worker.observation import Observation, StreamView
 from operators.worker.owner import Blocking, Owner
 from operators.worker.published import Public
@@ -37,6 +38,7 @@ class SanitizeOwner(Owner):
         cluster: Cluster,
         noise: Callable[[], NoiseSource],
         observation: Observation,
+        clock: Callable[[], int],
     ) -> None:
         super().__init__(table, blocking)
         self._plans = list(plans)
@@ -48,6 +50,7 @@ class SanitizeOwner(Owner):
         self._observation = observation
         self._sinks: dict[str, str] = {}
         self._ledger_starts: dict[str, int] = {}
+        self._missing = MissingPartitions(cluster, (partials, table.partition), blocking, clock)
         self._sanitizer: PartitionSanitizer
 
     def take_over(self) -> int:
@@ -128,6 +131,7 @@ class SanitizeOwner(Owner):
 
     async def settle(self) -> None:
         """Release whatever is complete: decide and charge in one transaction, then publish in another."""
+        await self._missing.give_up(self._sanitizer)
         while decided := await self._blocking(self._sanitizer.decide):
             self.check_open()
             await self._blocking(self.table.transact, "decide", decided)

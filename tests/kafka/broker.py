@@ -160,13 +160,15 @@ class LocalBroker:
     def _format(self, java_classes: str) -> None:
         if (self.directory / "data" / "meta.properties").exists():
             return
-        # The leading zero byte keeps the identifier from starting with "-", like an option.
-        cluster = urlsafe_b64encode(b"\0" + secrets.token_bytes(15)).rstrip(b"=").decode()
         command = [*JAVA, *LOGGING, "-cp", java_classes, "kafka.tools.StorageTool"]
-        command += ["format", "-t", cluster, "-c", str(self._settings)]
+        command += ["format", "-t", self._cluster_id(), "-c", str(self._settings)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
             raise BrokerError(f"cannot prepare {self.directory}:\n{done.stdout}")
+
+    def _cluster_id(self) -> str:
+        # The leading zero byte keeps the identifier from starting with "-", like an option.
+        return urlsafe_b64encode(b"\0" + secrets.token_bytes(15)).rstrip(b"=").decode()
 
     def _launch(self, java_classes: str) -> None:
         command = [*JAVA, *LOGGING, "-cp", java_classes, "kafka.Kafka", str(self._settings)]

@@ -187,3 +187,54 @@ def test_the_order_of_partials_and_their_duplicates_do_not_matter(
             released.append(one.take().tolist())
     assert released == [[0 if (t, p) in empty else 10 * t + p for p in (0, 1, 2)] for t in (1, 2, 3, 4)]
     assert one.first_offset is None
+
+
+# Going on without a partition
+
+
+def test_a_partition_that_was_given_up_is_not_waited_for_and_counts_zero() -> None:
+    one = merger()
+    add(one, partial(1, {0: 1}))
+    assert one.absent == [1]
+    one.give_up([1], last=1)
+    assert one.complete()
+    assert one.take().tolist() == [1, 0, 0]
+    assert one.missing == {1: (1, 1)}
+    add(one, partial(2, {0: 1}))
+    assert not one.complete(), "it was given up for timestamp 1 only"
+
+
+def test_a_partition_that_reports_after_it_was_given_up_but_before_it_was_taken_counts() -> None:
+    one = merger()
+    one.give_up([0, 1], last=1)
+    add(one, partial(1, {0: 1}, partition=1))
+    assert one.take().tolist() == [1, 0, 0]
+    assert one.missing == {0: (1, 1)}
+
+
+def test_all_partitions_may_be_missing() -> None:
+    one = merger()
+    one.give_up([0, 1], last=1)
+    assert one.complete()
+    assert one.take().tolist() == [0, 0, 0]
+
+
+def test_what_comes_after_its_timestamp_was_taken_without_it_is_discarded_and_counted_once() -> None:
+    one = merger()
+    one.give_up([1], last=3)
+    for timestamp in (1, 2, 3):
+        add(one, partial(timestamp))
+        assert one.take().tolist() == [0, 0, 0]
+    assert one.missing == {1: (1, 3)}
+    late = [partial(timestamp, {2: 9}, partition=1) for timestamp in (1, 2, 3)]
+    add(one, late[0])
+    assert (one.discarded, one.missing) == (1, {1: (2, 3)})
+    again = Merger("visits", 3, 2, INSTANCE, 4, one.missing)
+    for each in late:
+        add(again, each)
+    assert (again.discarded, again.missing) == (2, {})
+    add(again, partial(4))
+    add(again, partial(4, {1: 5}, partition=1))
+    assert again.take().tolist() == [0, 5, 0]
+    add(again, partial(4))
+    assert again.discarded == 2, "it was taken with this partition"

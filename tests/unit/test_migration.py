@@ -343,6 +343,20 @@ def test_sound_changes_pass() -> None:
     check_sound(Lifetime(**terms()).life, {field: Difference("a", "b") for field in SOUND})
 
 
+def test_a_partition_that_was_missing_must_have_caught_up_and_is_missed_no_longer() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    state = life.life.state
+    life.tables[BUDGET, 0][b"visits"] = replace(state, missing=((1, FIRST + 2, FIRST + 3),)).encode()
+    life.count((COUNTING, 1), FIRST + 2)
+    with pytest.raises(StateRefused, match="Run the worker with the former topology"):
+        life.change(epsilon=TWO, epsilon_text="2")
+    life.settings = terms()
+    life.count((COUNTING, 1), state.next)
+    life.change(epsilon=TWO, epsilon_text="2")
+    assert life.life.state.missing == ()
+
+
 def test_with_boundaries_the_rules_that_they_rest_on_cannot_change() -> None:
     life = Lifetime(**terms(), append_time="boundary").life
     sound = SOUND.keys() - REFUSED_BY_BOUNDARY.keys()

@@ -265,6 +265,54 @@ def test_a_successor_goes_on_with_the_budget_that_is_left() -> None:
     assert record["spent"]["publish"] * 2 == record["units"]
 
 
+# Going on without a partition
+
+#: Due at 1018 and every 10 ms from there; a partition without a leader is waited for 100 ms.
+RELEASING = stream(grace=100)
+
+
+def releasing() -> tuple[PartitionSanitizer, StreamSanitizer]:
+    one = worker(streams=[RELEASING], noise=ZeroNoise())
+    return one, one.sanitizers["visits"]
+
+
+def test_nobody_is_given_up_before_grace_is_over_nor_where_waiting_is_the_rule() -> None:
+    one, visits = releasing()
+    feed(one, complete(1)[:1])
+    assert not visits.overdue(1017)
+    assert visits.overdue(1018)
+    assert not visits.go_without(1117, {1})
+    assert visits.go_without(1118, {1})
+    assert not visits.overdue(1118)
+    assert not worker().sanitizers["visits"].overdue(10**9)
+
+
+def test_a_partition_that_is_merely_behind_is_waited_for_even_beside_one_that_is_gone() -> None:
+    one, visits = releasing()
+    assert not visits.go_without(5000, {1})
+    assert not visits.go_without(5000, ())
+    assert one.decide() == []
+
+
+def test_the_release_names_the_missing_partition_and_its_state_remembers_it() -> None:
+    one, visits = releasing()
+    feed(one, complete(1, {0: 3})[:1])
+    assert visits.go_without(1118, {1})
+    state = state_of(one.decide())
+    assert state.missing == ((1, 1, 1),)
+    (record,) = sink_of(one.publish())
+    released = orjson.loads(record or b"")
+    assert released["missing"] == [1]
+    assert released["counts"] == {"a": 3, "b": 0}
+    successor = worker({"visits": state}, streams=[RELEASING])
+    assert sink_of(successor.publish()) == [record]
+    feed(successor, complete(1, {0: 3}))
+    feed(successor, complete(2), start=2)
+    assert successor.sanitizers["visits"].merger.discarded == 1
+    assert state_of(successor.decide()).missing == ()
+    assert b"missing" not in (sink_of(successor.publish())[-1] or b"")
+
+
 class Cluster:
     """The durable topics, and the one worker on them; a crash takes all but the durable."""
 
@@ -431,6 +479,14 @@ def decided_state() -> ReleaseState:
     one = worker(streams=[stream()])
     feed(one, [*complete(1), *complete(2)])
     return state_of(one.decide())
+
+
+@pytest.mark.parametrize("missing", [[[0, 1, 99]], [[0, 2, 1]], [[0, 0, 1]], [[0, 1]], 7, [["x", 1, 1]]])
+def test_missing_partitions_that_contradict_the_state_are_refused(missing: Any) -> None:
+    good = orjson.loads(decided_state().encode())
+    ReleaseState.decode(orjson.dumps({**good, "missing": [[0, 1, 1]]}), "here")
+    with pytest.raises(StateRefused, match=r"^here: "):
+        ReleaseState.decode(orjson.dumps({**good, "missing": missing}), "here")
 
 
 def test_a_state_survives_its_bytes() -> None:

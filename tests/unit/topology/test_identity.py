@@ -47,6 +47,7 @@ IRRELEVANT = [
     ("interval: 1h", "interval: 1h\n      clock_skew: 5s"),
     ("interval: 1h", "interval: 1h\n      start: 2013-02-01T00:00:00Z"),
     ("interval: 1h", "interval: 60m"),
+    ("interval: 1h", "interval: 1h\n      on_missing: release"),
     ("epsilon: 1.0", "epsilon: 1"),
     ("00:00:00Z", "01:00:00+01:00"),
     ("window: 120", "window: 120\n      factor: 1.0"),

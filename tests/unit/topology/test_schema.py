@@ -33,6 +33,7 @@ BEYOND_A_SCHEMA = {
     "day that does not exist",
     "time finer than milliseconds",
     "start before the origin",
+    "grace without release",
     "interval endless",
     "numbers among texts",
     "range backwards",

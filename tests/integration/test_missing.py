@@ -1,0 +1,119 @@
+"""``on_missing: release`` with two brokers: one dies and takes the only replica of a partition with it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from operators.provisioning import plan_topics
+from operators.topology import load
+from tests.kafka.broker import LocalBroker, local_broker
+from tests.kafka.jars import missing_tools
+from tests.kafka.second import NODE, SecondBroker, second_broker
+from tests.kafka.topics import read, transactional_producer, unique
+from tests.worker.application import Application, Traffic
+from tests.worker.process import WorkerProcess
+
+MISSING = 1
+ASSIGNMENT = {0: 1, MISSING: NODE, 2: 1}
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[tuple[LocalBroker, SecondBroker]]:
+    """Two brokers; transactions and groups are coordinated by the first."""
+    if lacking := missing_tools():
+        pytest.skip("; ".join(lacking))
+    with local_broker(directory=tmp_path / "first") as first:
+        transactional_producer(first.bootstrap, unique("first"))
+        group = Consumer({"bootstrap.servers": first.bootstrap, "group.id": unique("first")})
+        group.subscribe(["none"])
+        group.poll(1)
+        group.close()
+        with second_broker(tmp_path / "second", first) as second:
+            yield first, second
+
+
+def create(application: Application) -> None:
+    """All topics on the first broker, but for one partition of the source."""
+    plans = plan_topics(load(str(application.path), {}), {application.source: 3})
+    admin = AdminClient({"bootstrap.servers": application.bootstrap})
+    topics = [
+        NewTopic(
+            plan.name,
+            num_partitions=plan.partitions,
+            replica_assignment=[
+                [ASSIGNMENT[partition] if plan.is_source else 1] for partition in range(plan.partitions)
+            ],
+            config=plan.settings,
+        )
+        for plan in plans
+    ]
+    for future in admin.create_topics(topics).values():
+        future.result(30)
+    time.sleep(1)
+    application.create()
+
+
+def wait_for(
+    application: Application, missing: bool, count: int, after: int = 0, seconds: float = 150
+) -> int:
+    """Wait for releases later than ``after`` with or without a missing partition; the last timestamp."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        released = application.releases()
+        found = [
+            timestamp
+            for timestamp, records in released.items()
+            if timestamp > after and ("missing" in json.loads(records[0])) == missing
+        ]
+        if len(found) >= count:
+            return max(found)
+        time.sleep(0.3)
+    raise TimeoutError(f"{len(found)} of {count} releases, {len(released)} in all")
+
+
+def test_timestamps_go_on_without_a_leaderless_partition_and_wait_for_one_that_is_behind(
+    brokers: tuple[LocalBroker, SecondBroker], tmp_path: Path
+) -> None:
+    first, second = brokers
+    application = Application(first.bootstrap, tmp_path)
+    application.document["streams"]["places"]["timeline"] |= {"on_missing": "release", "grace": "3s"}
+    application.write()
+    create(application)
+    with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "3") as worker:
+        with Traffic(application, seed=5):
+            last = wait_for(application, missing=False, count=8)
+            second.kill()
+            last = wait_for(application, missing=True, count=8, after=last)
+            worker.kill()
+            worker.start()
+            last = wait_for(application, missing=True, count=5, after=last)
+            second.start()
+            last = wait_for(application, missing=False, count=20, after=last)
+        wait_for(application, missing=False, count=8, after=last)
+        worker.kill()
+    releases = application.releases()
+    assert sorted(releases) == list(range(min(releases), max(releases) + 1))
+    released = {timestamp: json.loads(records[0]) for timestamp, records in releases.items()}
+    missing = {timestamp: one.get("missing", []) for timestamp, one in released.items()}
+    truth = application.truth(first=min(releases), without=missing)
+    for timestamp, one in released.items():
+        assert missing[timestamp] in ([], [MISSING])
+        found = {name: count for name, count in one["counts"].items() if count}
+        assert found == truth.get(timestamp, {}), timestamp
+    assert truth != application.truth(first=min(releases)), "nothing that was missing would have counted"
+    assert all(len(records) == 1 for records in application.releases("read_uncommitted").values())
+    states = [
+        json.loads(message.value() or b"")
+        for partition in range(2)
+        for message in read(first.bootstrap, f"{application.name}-ledger-changelog", partition=partition)
+        if message.key() == b"places"
+    ]
+    assert any("missing" in state for state in states)
+    assert "missing" not in states[-1], "partials of the missing partition were not passed over"
