@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from operators import timeline
 from operators.counting import CounterState, Partial, StreamCounter
 from operators.decode import Rejection, parse
-from operators.records import Chunk, Outgoing
+from operators.records import Chunk, Mark, Origin, Outgoing
+from operators.rekeying import read_headers
 from operators.topology.model import Stream
 
 #: A transaction carries at most about this many bytes of partial counts.
@@ -47,6 +48,7 @@ class PartitionAggregator:
         self.resume = min(state.resume for _, state in streams.values())
         self.position = self.resume
         self._max_bytes = max(stream.source.max_bytes for stream, _ in streams.values())
+        self._rekeyed = any(stream.source.raw is not None for stream, _ in streams.values())
         self._append_clock = 0
         self._captured_at = 0
         self._captured_end: int | None = None
@@ -59,19 +61,30 @@ class PartitionAggregator:
         """
         if chunk.start > self.position:
             raise ValueError(f"the chunk starts at {chunk.start}, the position is {self.position}")
-        for offset, append_time, key, value in zip(
-            chunk.offsets, chunk.append_times, chunk.keys, chunk.values, strict=True
+        every = chunk.headers or [None] * len(chunk.offsets)
+        for offset, append_time, key, value, headers in zip(
+            chunk.offsets, chunk.append_times, chunk.keys, chunk.values, every, strict=True
         ):
             if offset < self.position:
                 continue
+            origin = None
+            if self._rekeyed:
+                place = f"{chunk.topic}, partition {chunk.partition}, offset {offset}"
+                told, key = read_headers(headers, place)
+                if isinstance(told, Mark):
+                    for counter in self.counters.values():
+                        counter.mark(told)
+                    continue
+                origin, append_time = told, told.append_time
             self._append_clock = max(self._append_clock, append_time)
             document = parse(value, self._max_bytes)
             for name, counter in self.counters.items():
                 limit = counter.stream.source.max_bytes
                 own = document if len(value or b"") <= limit else parse(value, limit)
-                rejection = counter.judge(offset, append_time, own)
+                rejection = counter.judge(offset, append_time, own, origin)
                 if rejection is not None:
-                    letter = _dead_letter(counter.stream, chunk, offset, append_time, key, value, rejection)
+                    told_of = origin or Origin(append_time, chunk.partition, offset)
+                    letter = _dead_letter(counter.stream, told_of, key, value, rejection)
                     self._dead_letters[name].append(letter)
         self.position = max(self.position, chunk.next_offset)
 
@@ -88,6 +101,7 @@ class PartitionAggregator:
             return False
         return any(
             counter.boundaries is None
+            and not self._rekeyed
             and timeline.due_of(counter.stream.timeline, counter.next) <= now
             and self._closable(counter, now) < counter.next
             and timeline.due_of(counter.stream.timeline, counter.next) > self._captured_at
@@ -111,6 +125,10 @@ class PartitionAggregator:
         rules = counter.stream.timeline
         if counter.boundaries is not None:
             return counter.boundaries.reached(self.position)
+        if self._rekeyed:
+            # A predecessor's marks may stand behind records that are still to be read again.
+            passed = min(counter.passed) if counter.read_again(self.position) else 0
+            return min(timeline.last_due(rules, now), timeline.last_overdue(rules, passed))
         # Past the deadline by the clock skew: so much may the clocks of two brokers differ that lead the
         # partition one after the other, and then records on time can follow one that is late.
         complete = timeline.last_due(rules, self._append_clock)
@@ -172,9 +190,7 @@ class PartitionAggregator:
 
 def _dead_letter(
     stream: Stream,
-    chunk: Chunk,
-    offset: int,
-    append_time: int,
+    origin: Origin,
     key: bytes | None,
     value: bytes | None,
     rejection: Rejection,
@@ -183,10 +199,10 @@ def _dead_letter(
         "eventveil.reason": rejection.reason.value,
         "eventveil.detail": rejection.detail,
         "eventveil.stream": stream.name,
-        "eventveil.topic": chunk.topic,
-        "eventveil.partition": str(chunk.partition),
-        "eventveil.offset": str(offset),
-        "eventveil.timestamp": str(append_time),
+        "eventveil.topic": stream.source.topic_of_events,
+        "eventveil.partition": str(origin.partition),
+        "eventveil.offset": str(origin.offset),
+        "eventveil.timestamp": str(origin.append_time),
     }
     if len(key or b"") + len(value or b"") > _LARGEST_LETTER:
         # It could never be written, and the partition would be stuck for ever behind one event.

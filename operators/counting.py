@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from operators import timeline
 from operators.boundaries import Boundaries, Boundary
-from operators.contributions import Contributions
+from operators.contributions import Contributions, EarliestContributions
 from operators.decode import Decoder, Event, Reason, Rejection
 from operators.errors import StateRefused
 from operators.partitioner import PARTITIONERS
-from operators.records import NO_APPEND_TIME
+from operators.records import NO_APPEND_TIME, Mark, Origin
 from operators.topology.model import Stream
 
 STATE_VERSION = 1
@@ -39,6 +39,7 @@ class CounterState:
     ``instance`` is the identity that the stream got at its genesis. ``first`` is the first timestamp of the
     stream, ``next`` the next one to close. ``resume`` and ``judged`` are offsets of the source partition.
     ``boundaries`` are those that a successor needs; there are none where the broker tells append times.
+    ``passed`` are the times of the last marks of re-keyed events, one per partition (``operators.rekeying``).
     """
 
     instance: str
@@ -48,12 +49,15 @@ class CounterState:
     resume: int
     judged: int
     boundaries: tuple[Boundary, ...] = ()
+    passed: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         """JSON bytes of this state."""
         fields = asdict(self)
         if boundaries := [list(one) for one in fields.pop("boundaries")]:
             fields["boundaries"] = boundaries
+        if not self.passed:
+            del fields["passed"]
         return orjson.dumps({"version": STATE_VERSION, **fields})
 
     @classmethod
@@ -62,10 +66,19 @@ class CounterState:
         fields = read_state(value, place)
         try:
             boundaries = tuple(Boundary(*pair) for pair in fields.pop("boundaries", ()))
-            state = cls(**fields, boundaries=boundaries)
+            passed = tuple(fields.pop("passed", ()))
+            state = cls(**fields, boundaries=boundaries, passed=passed)
         except TypeError as error:
             raise unreadable(place, str(error)) from None
-        numbers = (state.partition, state.first, state.next, state.resume, state.judged, *chain(*boundaries))
+        numbers = (
+            state.partition,
+            state.first,
+            state.next,
+            state.resume,
+            state.judged,
+            *chain(*boundaries),
+            *passed,
+        )
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise unreadable(place, "an offset or timestamp is not a whole number")
         ascending = all(
@@ -168,10 +181,23 @@ class _OpenTimestamp:
 
     __slots__ = ("contributions", "counts", "first_offset")
 
-    def __init__(self, columns: int, bound: int, offset: int) -> None:
+    def __init__(self, columns: int, bound: int, rekeyed: bool, offset: int) -> None:
         self.counts = np.zeros(columns, dtype=np.int64)
-        self.contributions = Contributions(bound)
+        self.contributions = EarliestContributions(bound) if rekeyed else Contributions(bound)
         self.first_offset = offset
+
+    def admit(self, user: bytes, column: int, origin: Origin | None) -> bool:
+        """Count an event if the bound allows it; whether the number of events that count has grown."""
+        if isinstance(self.contributions, Contributions):
+            grown = admitted = self.contributions.admit(user)
+        else:
+            admitted, displaced = self.contributions.admit(user, origin, column)
+            grown = admitted and displaced is None
+            if displaced is not None:
+                self.counts[displaced] -= 1
+        if admitted:
+            self.counts[column] += 1
+        return grown
 
 
 class StreamCounter:
@@ -188,6 +214,10 @@ class StreamCounter:
         self._partitions = partitions
         self._partition_of = PARTITIONERS[stream.source.partitioner]
         self._open: dict[int, _OpenTimestamp] = {}
+        #: Of re-keyed events: the time of the last mark of each partition.
+        self.passed = state.passed
+        if stream.source.raw is not None and not state.passed:
+            self.passed = (0,) * partitions
         #: None where the broker tells append times.
         self.boundaries: Boundaries | None = None
         if stream.source.append_time == "boundary":
@@ -198,8 +228,10 @@ class StreamCounter:
         """The first offset that a successor would have to read."""
         return self._state.resume
 
-    def judge(self, offset: int, append_time: int, document: Any) -> Rejection | None:
-        """Count one record, or say why it cannot count.
+    def judge(
+        self, offset: int, append_time: int, document: Any, origin: Origin | None = None
+    ) -> Rejection | None:
+        """Count one record, or say why it cannot count. A re-keyed one has an ``origin``.
 
         Records must come in offset order. A record that the bound or ``unknown: ignore`` leaves out is no
         rejection. Below the judged offset the answer is always None: its dead letter is out already.
@@ -207,7 +239,9 @@ class StreamCounter:
         if offset < self._state.resume:
             return None
         verdict = self._verdict(offset, append_time, document)
-        outcome = self._count(offset, verdict) if isinstance(verdict, _Placed) else verdict.reason.value
+        outcome = (
+            self._count(offset, verdict, origin) if isinstance(verdict, _Placed) else verdict.reason.value
+        )
         if offset < self._state.judged:
             return None
         self.outcomes[outcome] += 1
@@ -276,19 +310,17 @@ class StreamCounter:
             return Rejection(Reason.BEFORE_START, f"timestamp {timestamp} is before {self._state.first}")
         return _Placed(event, timestamp)
 
-    def _count(self, offset: int, placed: _Placed) -> str:
+    def _count(self, offset: int, placed: _Placed, origin: Origin | None) -> str:
         event = placed.event
         if event.column is None:
             return "ignored"
         opened = self._open.get(placed.timestamp)
         if opened is None:
             columns = len(self.stream.counts.labels)
-            opened = _OpenTimestamp(columns, self.stream.counts.contributions, offset)
+            bound = self.stream.counts.contributions
+            opened = _OpenTimestamp(columns, bound, self.stream.source.raw is not None, offset)
             self._open[placed.timestamp] = opened
-        if not opened.contributions.admit(event.user):
-            return "bounded"
-        opened.counts[event.column] += 1
-        return "counted"
+        return "counted" if opened.admit(event.user, event.column, origin) else "bounded"
 
     def new_outcomes(self) -> Counter[str]:
         """What ``outcomes`` has gained since the last call."""
@@ -321,13 +353,29 @@ class StreamCounter:
         resume = min((opened.first_offset for opened in self._open.values()), default=unread)
         needed = () if self.boundaries is None else self.boundaries.needed(self.next, resume).captured
         judged = max(position, self._state.judged)
-        return replace(self._state, next=self.next, resume=resume, judged=judged, boundaries=needed)
+        return replace(
+            self._state,
+            next=self.next,
+            resume=resume,
+            judged=judged,
+            boundaries=needed,
+            passed=self.passed,
+        )
 
     def resume_from(self, state: CounterState) -> None:
         """Take ``state``, which is durable now, as the state that a successor would continue from."""
         self._state = state
         if self.boundaries is not None:
             self.boundaries = replace(self.boundaries, captured=state.boundaries)
+
+    def mark(self, mark: Mark) -> None:
+        """Take note of how far a partition of re-keyed events has been passed on."""
+        one, time = mark
+        self.passed = (*self.passed[:one], max(time, self.passed[one]), *self.passed[one + 1 :])
+
+    def read_again(self, position: int) -> bool:
+        """Whether all that a predecessor had judged has been read here."""
+        return position >= self._state.judged
 
     @property
     def undurable(self) -> bool:

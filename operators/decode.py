@@ -91,12 +91,36 @@ def _step(document: Any, token: str) -> Any:
     raise KeyError(token)
 
 
+class UserFinder:
+    """Finds the user in documents that ``parse`` returned."""
+
+    def __init__(self, source: Source) -> None:
+        self._pointer, self._type = source.user, source.user_type
+        self._find = compile_pointer(source.user)
+
+    def __call__(self, document: Any) -> bytes | Rejection:
+        """The canonical bytes of the user field: UTF-8 of a string, decimal digits of an integer."""
+        try:
+            user = self._find(document)
+        except (LookupError, TypeError):
+            return _missing("user", self._pointer)
+        if self._type == "integer":
+            if type(user) is not int:
+                return _wrong_type("user", self._pointer, "an integer", user)
+            return b"%d" % user
+        if type(user) is not str:
+            return _wrong_type("user", self._pointer, "a string", user)
+        if not user:
+            return Rejection(Reason.EMPTY_USER, f"the user at {self._pointer} is empty")
+        return user.encode()
+
+
 class Decoder:
     """Finds user, column and time of the events of one stream in documents that ``parse`` returned."""
 
     def __init__(self, source: Source, counts: Counts) -> None:
         self._source = source
-        self._find_user = compile_pointer(source.user)
+        self.user = UserFinder(source)
         self._find_column = compile_pointer(source.column)
         self._find_time = compile_pointer(source.time)
         self._index = {label: position for position, label in enumerate(counts.labels)}
@@ -114,22 +138,6 @@ class Decoder:
         if isinstance(time, Rejection):
             return time
         return Event(user, column, time)
-
-    def user(self, document: Any) -> bytes | Rejection:
-        """The canonical bytes of the user field: UTF-8 of a string, decimal digits of an integer."""
-        try:
-            user = self._find_user(document)
-        except (LookupError, TypeError):
-            return _missing("user", self._source.user)
-        if self._source.user_type == "integer":
-            if type(user) is not int:
-                return _wrong_type("user", self._source.user, "an integer", user)
-            return b"%d" % user
-        if type(user) is not str:
-            return _wrong_type("user", self._source.user, "a string", user)
-        if not user:
-            return Rejection(Reason.EMPTY_USER, f"the user at {self._source.user} is empty")
-        return user.encode()
 
     def _column(self, document: Any) -> int | Rejection | None:
         pointer = self._source.column

@@ -256,6 +256,9 @@ def check_reset(life: Life, differences: Mapping[str, Difference], start: int) -
     if "sink.topic_id" not in differences:
         what = "its sink holds the releases of this generation, and a timestamp must have one release only"
         raise StateRefused(place, what, "Give the stream another sink.topic for the new generation")
+    if life.genesis.fields.get("source.repartition") is not None and start < life.genesis.first:
+        what = f"events are re-keyed only from timestamp {life.genesis.first} on, and {start} is before it"
+        raise StateRefused(place, what, f"Choose a timestamp from {life.genesis.first} on")
     if not 1 <= start < life.state.next:
         what = f"timestamp {start} was not released yet: it is at {life.state.next}"
         raise StateRefused(place, what, f"Choose a timestamp in 1..{life.state.next - 1}, or run the worker")

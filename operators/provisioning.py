@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import orjson
@@ -82,12 +82,17 @@ class TopicPlan:
 
 
 def plan_topics(topology: Topology, source_partitions: Mapping[str, int]) -> list[TopicPlan]:
-    """All topics of a topology; ``source_partitions`` are the real ones of the sources that exist."""
+    """All topics of a topology; ``source_partitions`` are the real ones of the topics that hold events."""
     settings = topology.topics
-    counted = sum(source_partitions.get(source, settings.partitions) for source in topology.sources)
+    events = {source: source for source in topology.sources} | {
+        internal: raw for raw, internal in topology.rekeyed.items()
+    }
+    sizes = {source: source_partitions.get(raw, settings.partitions) for source, raw in events.items()}
+    counted = sum(sizes.values())
     partials = settings.partials
     return [
-        *(_source(topology, source) for source in topology.sources),
+        *(_source(topology, source, raw) for source, raw in events.items()),
+        *_rekeying(topology, sizes),
         TopicPlan(
             topology.counting_changelog,
             "counting changelog",
@@ -172,7 +177,28 @@ def _kept_for_ever(topology: Topology) -> tuple[Setting, ...]:
     )
 
 
-def _source(topology: Topology, source: str) -> TopicPlan:
+def _rekeying(topology: Topology, sizes: Mapping[str, int]) -> Iterator[TopicPlan]:
+    """The topics of events keyed by user, and the changelog of the stage that fills them."""
+    for source in topology.rekeyed.values():
+        plan = _source(topology, source, source)
+        required = (*plan.required, *_durable(topology))
+        yield replace(
+            plan, role="re-keyed events", partitions=sizes[source], exact_partitions=True, required=required
+        )
+    if topology.rekeyed:
+        partitions = sum(sizes[source] for source in topology.rekeyed.values())
+        yield TopicPlan(
+            topology.rekeying_changelog,
+            "re-keying changelog",
+            partitions,
+            True,
+            (*_compacted(topology),),
+            _COMPACTION,
+        )
+
+
+def _source(topology: Topology, source: str, name: str) -> TopicPlan:
+    """What the topic ``name`` must be to hold the events of the streams over ``source``."""
     streams = [stream for stream in topology.streams if stream.source.topic == source]
     timelines = [stream.timeline for stream in streams]
     longest = max(line.interval + line.lateness + line.max_ahead + line.clock_skew for line in timelines)
@@ -187,7 +213,7 @@ def _source(topology: Topology, source: str) -> TopicPlan:
         ),
     )
     return TopicPlan(
-        source,
+        name,
         "source",
         topology.topics.partitions,
         False,

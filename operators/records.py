@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 #: The largest record that Eventveil writes or reads: budget state and releases of 100,000 named columns fit.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -17,6 +18,27 @@ BATCH_BYTES = 2_000_000
 NO_APPEND_TIME = -1
 
 
+class Origin(NamedTuple):
+    """Where a re-keyed record comes from. Origins of one user's events are in the order in which they count.
+
+    ``append_time`` is the broker's, of the original record.
+    """
+
+    append_time: int
+    partition: int
+    offset: int
+
+
+class Mark(NamedTuple):
+    """Every event of ``partition`` that was appended before ``passed`` (epoch ms) has been passed on."""
+
+    partition: int
+    passed: int
+
+
+Headers = Sequence[tuple[str, bytes]]
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Records of one partition in offset order; the four sequences have equal length.
@@ -24,7 +46,8 @@ class Chunk:
     ``append_times`` are broker times in epoch milliseconds, or NO_APPEND_TIME. ``start`` is the position
     before the chunk and ``next_offset`` the one after it: past its last record and past the control markers,
     aborted and compacted records that follow. A chunk without records reports a position alone.
-    ``generation`` tells the chunks of one take-over of the partitions from those of the next.
+    ``generation`` tells the chunks of one take-over of the partitions from those of the next. ``headers`` are
+    those of the records, or nothing where nobody reads them.
     """
 
     topic: str
@@ -36,6 +59,7 @@ class Chunk:
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     next_offset: int
+    headers: Sequence[Headers | None] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +70,4 @@ class Outgoing:
     value: bytes | None
     key: bytes | None = None
     partition: int | None = None
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: Headers = ()

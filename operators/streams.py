@@ -69,5 +69,6 @@ def writer_of(topology: Topology, topic: str, partition: int) -> str:
 
     Named after what it writes, so that a partition has one writer whatever the sources are called.
     """
-    role = "sanitize" if topic == topology.ledger_changelog else "aggregate"
+    roles = {topology.ledger_changelog: "sanitize", topology.rekeying_changelog: "rekey"}
+    role = roles.get(topic, "aggregate")
     return f"{topology.name}-{role}-{partition}"

@@ -39,6 +39,11 @@ def last_due(timeline: Timeline, now: int) -> int:
     return (now - timeline.clock_skew - timeline.lateness - timeline.origin) // timeline.interval
 
 
+def last_overdue(timeline: Timeline, append_time: int) -> int:
+    """The last timestamp whose deadline is not after ``append_time``; 0 or less if there is none."""
+    return (append_time - timeline.lateness - timeline.origin) // timeline.interval
+
+
 def first_whole_timestamp(timeline: Timeline, now: int) -> int:
     """The first timestamp that starts at or after ``timeline.start``, or at or after ``now`` without one."""
     start = now if timeline.start is None else timeline.start

@@ -44,7 +44,8 @@ def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
     yield f"{topology.path}: valid"
     for stream in topology.streams:
         yield ""
-        yield f"Stream {stream.name}: {stream.source.topic} -> {stream.sink.topic}, {stream.mechanism.kind}"
+        topics = f"{stream.source.topic_of_events} -> {stream.sink.topic}"
+        yield f"Stream {stream.name}: {topics}, {stream.mechanism.kind}"
         yield from (f"  {line}" for line in describe(stream, guarantee_of(stream)))
     yield from _sums(topology)
     if defaults:

@@ -126,7 +126,8 @@ def _check_paths(paths: Paths, source: str, force: bool) -> None:
 
 def _open_input(topology: Topology, source: str) -> Input:
     if source.startswith(_TOPIC):
-        return TopicInput(topology.kafka, source.removeprefix(_TOPIC))
+        topic = source.removeprefix(_TOPIC)
+        return TopicInput(topology.kafka, topology.rekeyed.get(topic, topic))
     return FileInput(source)
 
 

@@ -78,9 +78,7 @@ class Keeper:
         differences = life.differences(following.fields, following.budget_fields)
         check_reset(life, differences, start)
         self._check_sink_unused()
-        events = first_events(
-            self._cluster, self._plan, self._source.partitions, start, now, later="timestamp"
-        )
+        events = first_events(self._cluster, self._plan, self._source, start, now, later="timestamp")
         if apply:
             resume = {
                 place: events[self._source.name, genesis.partition]

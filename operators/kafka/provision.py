@@ -17,6 +17,7 @@ from operators.kafka.fenced import write_once
 from operators.kafka.reading import read_partition, read_table, settled_end
 from operators.provisioning import TopicPlan, plan_topics
 from operators.records import Outgoing
+from operators.rekeying import fingerprint
 from operators.streams import StreamPlan, counting_places, plan_streams
 from operators.timeline import first_whole_timestamp, format_rfc3339, start_of
 from operators.topology.model import Topology
@@ -35,7 +36,7 @@ class Inspection:
 
 def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
     """Compare the topics of the cluster with those that the topology needs."""
-    sources = cluster.topics(topology.sources)
+    sources = cluster.topics({stream.source.topic_of_events for stream in topology.streams})
     plans = plan_topics(topology, {name: topic.partitions for name, topic in sources.items()})
     found = cluster.topics({plan.name for plan in plans})
     settings = cluster.settings(found)
@@ -82,7 +83,8 @@ def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]
         genesis = _Genesis(topology, cluster, clock)
         missing = [record for plan in plan_streams(topology) for record in genesis.missing(plan)]
         written.extend(one for one, _ in missing)
-        return [record for _, record in missing]
+        rekeying = [record for raw in topology.rekeyed for record in genesis.missing_rekeying(raw)]
+        return [*(record for _, record in missing), *rekeying]
 
     write_once(topology.kafka, f"{topology.name}-genesis", make)
     return written
@@ -94,7 +96,7 @@ class _Genesis:
     def __init__(self, topology: Topology, cluster: Cluster, clock: Callable[[], int]) -> None:
         self._topology, self._cluster = topology, cluster
         sinks = {stream.sink.topic for stream in topology.streams}
-        self._topics = cluster.topics({*topology.sources, *sinks, topology.partials})
+        self._topics = cluster.topics({*topology.sources, *topology.rekeyed, *sinks, topology.partials})
         # The ends before the clock: the events of a timestamp that begins later lie behind them.
         self._ends = cluster.end_offsets(
             (name, partition)
@@ -123,7 +125,7 @@ class _Genesis:
             instance, first = known.instance, known.first
         else:
             instance = uuid.uuid4().hex
-            first = first_whole_timestamp(plan.stream.timeline, self._now)
+            first = self._first(plan)
         partitions = self._topics[plan.stream.source.topic].partitions
         resume = self._resume(plan, first)
         ledger = self._ledger_end(plan) if not existing else known.ledger
@@ -149,6 +151,48 @@ class _Genesis:
                 )
         return records
 
+    def missing_rekeying(self, raw: str) -> list[Outgoing]:
+        """The genesis records that the changelog of the re-keying stage lacks for a topic of events."""
+        topology, topic = self._topology, self._topics[raw]
+        plans = [plan for plan in plan_streams(topology) if plan.stream.source.raw == raw]
+        source = plans[0].stream.source
+        key = Genesis.key(source.topic)
+        rekeyed = list(topology.rekeyed)
+        before = sum(self._topics[name].partitions for name in rekeyed[: rekeyed.index(raw)])
+        places = {(topology.rekeying_changelog, before + one): one for one in range(topic.partitions)}
+        for place, one in places.items():
+            check_neighbours(self._table(*place), raw, one, f"{place[0]}, partition {place[1]}")
+        missing = {place: one for place, one in places.items() if key not in self._table(*place)}
+        if not missing:
+            return []
+        self._check_unfilled(source.topic)
+        neediest = min(plans, key=lambda plan: earliest_append(plan, self._first(plan)))
+        offsets = first_events(
+            self._cluster, neediest, topic, self._first(neediest), self._now, later="timeline.start"
+        )
+        fields = fingerprint(source, topic.partitions, self._topics[source.topic].id)
+        instance = uuid.uuid4().hex
+        records = []
+        for place, one in missing.items():
+            resume = offsets[raw, one]
+            # It releases nothing, so the ledger says nothing of it.
+            record = Genesis(source.topic, instance, fields, raw, topic.id, one, 1, resume, ledger=0)
+            records.append(Outgoing(place[0], record.encode(), key, place[1]))
+        return records
+
+    def _check_unfilled(self, topic: str) -> None:
+        """Raise StateRefused if a topic of re-keyed events has some: a second time they would count twice."""
+        for partition in range(self._topics[topic].partitions):
+            if self._ends[topic, partition]:
+                raise StateRefused(
+                    f"{topic}, partition {partition}",
+                    "it has re-keyed events, but the state of the re-keying stage is gone",
+                    "Restore the changelog from a backup, or give the application a new name",
+                )
+
+    def _first(self, plan: StreamPlan) -> int:
+        return first_whole_timestamp(plan.stream.timeline, self._now)
+
     def _places(self, plan: StreamPlan) -> dict[tuple[str, int], tuple[Topic, int]]:
         """Where state of a stream is kept, and what each place reads."""
         topology, source = self._topology, plan.stream.source.topic
@@ -172,8 +216,8 @@ class _Genesis:
         if plan.stream.source.append_time == "boundary":
             self._check_future(plan, first)
             return self._ends
-        partitions = self._topics[plan.stream.source.topic].partitions
-        offsets = first_events(self._cluster, plan, partitions, first, self._now, later="timeline.start")
+        source = self._topics[plan.stream.source.topic]
+        offsets = first_events(self._cluster, plan, source, first, self._now, later="timeline.start")
         return {**self._ends, **offsets}
 
     def _check_future(self, plan: StreamPlan, first: int) -> None:
@@ -218,16 +262,14 @@ def is_of(value: bytes | None, stream: str) -> bool:
 
 
 def first_events(
-    cluster: Cluster, plan: StreamPlan, partitions: int, first: int, now: int, later: str
+    cluster: Cluster, plan: StreamPlan, topic: Topic, first: int, now: int, later: str
 ) -> dict[tuple[str, int], int]:
-    """The offsets of a stream's source from which events of timestamp ``first`` can be found.
+    """The offsets of a topic from which a stream's events of timestamp ``first`` can be found.
 
-    None is appended before its start less max_ahead. Raises StateRefused if retention has removed some;
-    ``later`` says where a later timestamp can be chosen.
+    Raises StateRefused if retention has removed some; ``later`` says where a later timestamp can be chosen.
     """
-    rules, source = plan.stream.timeline, plan.stream.source.topic
-    places = [(source, partition) for partition in range(partitions)]
-    earliest = start_of(rules, first) - rules.max_ahead - rules.clock_skew
+    places = [(topic.name, partition) for partition in range(topic.partitions)]
+    earliest = earliest_append(plan, first)
     offsets = cluster.offsets_at(places, earliest)
     log_starts = cluster.first_offsets(places)
     for place in places:
@@ -238,3 +280,9 @@ def first_events(
                 f"Choose a later {later}",
             )
     return offsets
+
+
+def earliest_append(plan: StreamPlan, first: int) -> int:
+    """The time before which no event of timestamp ``first`` is appended, in epoch milliseconds."""
+    rules = plan.stream.timeline
+    return start_of(rules, first) - rules.max_ahead - rules.clock_skew

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import islice, takewhile
-from typing import Literal
+from typing import Literal, cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -21,7 +21,7 @@ from confluent_kafka import (
 
 from operators.kafka.cluster import Cluster
 from operators.kafka.settings import librdkafka
-from operators.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk
+from operators.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk, Headers
 from operators.topology.model import Kafka
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -215,7 +215,13 @@ def _chunk(topic: str, partition: int, start: int, records: list[Message], after
         keys=[message.key() for message in records],
         values=[message.value() for message in records],
         next_offset=after,
+        headers=[_headers(message) for message in records],
     )
+
+
+def _headers(message: Message) -> Headers | None:
+    # The client's types allow a dict and texts, which it takes but never returns.
+    return cast(Headers | None, message.headers())
 
 
 def append_time(message: Message) -> int:

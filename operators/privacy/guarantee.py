@@ -211,6 +211,11 @@ def _options(stream: Stream) -> Iterator[str]:
             " outage lets later events count, for the next worker sets the boundary; after one longer than"
             f" {duration_words(rules.max_ahead)} (max_ahead), the newest events it delayed do not count."
         )
+    if stream.source.raw is not None:
+        yield (
+            "Re-keying (repartition: true): events go through an internal topic that is keyed by user; of a"
+            " user's those count that were appended first, in whatever partition."
+        )
     if rules.grace is not None:
         yield (
             "Missing partitions (on_missing: release): one that has had no leader for"

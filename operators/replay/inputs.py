@@ -89,7 +89,8 @@ class FileInput(Input):
             last = timestamp_of(stream.timeline, END_OF_TIME) - 1
         end = start_of(stream.timeline, last + 1)
         timeline = replace(stream.timeline, lateness=_ENDLESS, max_ahead=end - 1)
-        return replace(stream, timeline=timeline, source=replace(stream.source, append_time="broker"))
+        source = replace(stream.source, append_time="broker", raw=None)
+        return replace(stream, timeline=timeline, source=source)
 
     def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
         """The one partition begins with the first line."""

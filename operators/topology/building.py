@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from operators.topology.columns import ColumnNames
@@ -87,7 +88,7 @@ def build(file: Section, path: str, directory: str) -> Topology:
         name=file.get("name"),
         kafka=Kafka(kafka.get("bootstrap"), _security(kafka.get("security"), directory)),
         topics=TopicSettings(**topics.values),
-        streams=tuple(_stream(name, stream) for name, stream in streams_of(file).items()),
+        streams=tuple(_stream(name, stream, file.get("name")) for name, stream in streams_of(file).items()),
         budget=_budget(file.get("budget")),
     )
 
@@ -106,11 +107,11 @@ def _budget(section: Section | None) -> Budget | None:
     return Budget(section.get("epsilon").value, section.get("span"), section.get("users"))
 
 
-def _stream(name: str, stream: Section) -> Stream:
+def _stream(name: str, stream: Section, application: str) -> Stream:
     sink = stream.get("sink")
     return Stream(
         name=name,
-        source=_source(stream.get("source")),
+        source=_source(stream.get("source"), application),
         timeline=_timeline(stream.get("timeline")),
         counts=_counts(stream.get("counts")),
         mechanism=_mechanism(stream.get("mechanism")),
@@ -119,7 +120,12 @@ def _stream(name: str, stream: Section) -> Stream:
     )
 
 
-def _source(section: Section) -> Source:
+def repartitioned(application: str, topic: str) -> str:
+    """The internal topic that holds the events of ``topic`` keyed by user."""
+    return f"{application}-repartition-{topic}"
+
+
+def _source(section: Section, application: str) -> Source:
     names = (
         "topic",
         "user",
@@ -131,7 +137,10 @@ def _source(section: Section) -> Source:
         "max_bytes",
         "append_time",
     )
-    return Source(**{name: section.get(name) for name in names}, population=section.get("users"))
+    source = Source(**{name: section.get(name) for name in names}, population=section.get("users"))
+    if section.get("repartition") == "false":
+        return source
+    return replace(source, topic=repartitioned(application, source.topic), raw=source.topic)
 
 
 def _timeline(section: Section) -> Timeline:

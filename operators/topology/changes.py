@@ -45,6 +45,7 @@ REFUSED = {
     "source.topic": f"offsets of one topic mean nothing in another; {_OTHER_STREAM}",
     "source.partitions": _PLACES,
     "source.partitioner": _PLACES,
+    "source.repartition": f"it moves users to other partitions; {_OTHER_STREAM}",
     "source.append_time": "what is late would be told in another way, which the state knows nothing of",
     "topics.partials": "it says where the state is kept, and the state does not move",
     "fingerprint.version": "another version of Eventveil wrote the state",

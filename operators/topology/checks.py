@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from operators import mechanisms
 from operators.privacy import guarantee
-from operators.topology.building import parts_of, streams_of
+from operators.topology.building import parts_of, repartitioned, streams_of
 from operators.topology.document import shorten
 from operators.topology.layout import OPTIONS, options_of
 from operators.topology.problems import Position, Problems
@@ -21,15 +21,27 @@ from operators.topology.shapes import Section, suggestion
 # The last millisecond that RFC 3339 can write: 9999-12-31T23:59:59.999Z.
 END_OF_TIME = 253_402_300_799_999
 # What follows the name of the topology in topics of Eventveil itself; operators.topology.model names them.
-INTERNAL_TOPICS = ("counting-changelog", "partials", "ledger-changelog", "ledger", "state-changelog")
+INTERNAL_TOPICS = (
+    "repartition-changelog",
+    "counting-changelog",
+    "partials",
+    "ledger-changelog",
+    "ledger",
+    "state-changelog",
+)
+LONGEST_TOPIC = 249
+# A longer value is not carried through the re-keying stage.
+LARGEST_REKEYED = 8_000_000
 # Two streams that read one topic must see the same users in the same partitions, by the same clock.
-SHARED = ("user", "user_type", "partitioner", "users", "append_time")
+SHARED = ("user", "user_type", "partitioner", "users", "append_time", "repartition")
 
 
 def check(file: Section, problems: Problems) -> None:
     """Note every broken rule."""
     _check_topics_section(file, problems)
     _check_security(file, problems)
+    for _, stream, source in parts_of(file, "source"):
+        _check_repartition(source, stream.get("timeline"), file.get("name"), problems)
     for _, stream, timeline in parts_of(file, "timeline"):
         _check_timeline(timeline, stream.get("mechanism"), problems)
     for _, _, counts in parts_of(file, "counts"):
@@ -108,6 +120,42 @@ def _check_timeline(timeline: Section, mechanism: Section | None, problems: Prob
             timeline.at("start"),
             f"{timeline.name('start')}: the first window of {window} timestamps of {duration_text(interval)}"
             " ends after the year 9999, expected an earlier start",
+        )
+
+
+def _check_repartition(
+    source: Section, timeline: Section | None, application: str | None, problems: Problems
+) -> None:
+    if source.get("repartition") != "true":
+        return
+    if "partitioner" in source.positions:
+        problems.add(
+            source.at("partitioner"),
+            f"{source.name('partitioner')} has no effect with repartition: true; remove one of them",
+        )
+    if source.get("append_time") == "boundary":
+        problems.add(
+            source.at("repartition"),
+            f"{source.name('repartition')}: needs the broker's append times; set"
+            " message.timestamp.type=LogAppendTime on the topic and remove append_time: boundary",
+        )
+    if (source.get("max_bytes") or 0) > LARGEST_REKEYED:
+        problems.add(
+            source.at("max_bytes"),
+            f"{source.name('max_bytes')}: with repartition: true at most {LARGEST_REKEYED}; lower it",
+        )
+    if timeline is not None and timeline.get("on_missing") == "release":
+        problems.add(
+            timeline.at("on_missing"),
+            f"{timeline.name('on_missing')}: with repartition: true each partition of the topic holds events"
+            " of every user, so none can be left out; use wait",
+        )
+    topic = source.get("topic")
+    if None not in (application, topic) and len(repartitioned(application or "", topic)) > LONGEST_TOPIC:
+        problems.add(
+            source.at("topic"),
+            f"{source.name('topic')}: {repartitioned(application or '', topic)} would be longer than"
+            f" {LONGEST_TOPIC} characters, which Kafka allows; choose a shorter name for the application",
         )
 
 

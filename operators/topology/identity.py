@@ -30,11 +30,15 @@ def fingerprint_fields(stream: Stream, partitions: int, partials: int) -> dict[s
     """
     source, timeline, counts, mechanism = stream.source, stream.timeline, stream.counts, stream.mechanism
     # What older versions did not have is named only where it is used, so that their fingerprints stay.
-    newer = {} if source.append_time == "broker" else {"source.append_time": source.append_time}
+    newer: dict[str, str] = {}
+    if source.append_time != "broker":
+        newer["source.append_time"] = source.append_time
+    if source.raw is not None:
+        newer["source.repartition"] = "true"
     unknown = counts.unknown if counts.unknown_column is None else f"column {counts.unknown_column}"
     return {
         "fingerprint.version": VERSION,
-        "source.topic": source.topic,
+        "source.topic": source.topic_of_events,
         "source.partitions": partitions,
         "source.format": source.format,
         "source.user": source.user,

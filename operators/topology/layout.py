@@ -184,7 +184,6 @@ def _stream() -> Record:
 
 
 def _source() -> Record:
-    later_partitions = "repartition: true is not available in this version; have producers key events by user"
     return Record(
         (
             Field("topic", One(Topic()), "topic of raw events, keyed by user", True),
@@ -220,8 +219,8 @@ def _source() -> Record:
             ),
             Field(
                 "repartition",
-                One(Choice(("false",), {"true": later_partitions})),
-                "Re-key events by user first.",
+                One(Choice(("false", "true"))),
+                "Re-key events by user first, for topics that are keyed otherwise.",
                 default="false",
             ),
             Field(

@@ -56,7 +56,8 @@ class Source:
 
     ``population`` names the people whose events these are: the budget adds up over streams that share it.
     ``append_time`` says what decides whether an event is late: the broker's time of its record, or boundaries
-    (``operators.boundaries``).
+    (``operators.boundaries``). ``raw`` is the topic that is re-keyed by user into ``topic``
+    (``operators.rekeying``), None where producers key their events by user.
     """
 
     topic: str
@@ -69,6 +70,12 @@ class Source:
     max_bytes: int = 1_048_576
     population: str = "users"
     append_time: Literal["broker", "boundary"] = "broker"
+    raw: str | None = None
+
+    @property
+    def topic_of_events(self) -> str:
+        """The topic that producers write to."""
+        return self.raw or self.topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +173,18 @@ class Topology:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The source topics, each once, in the order of the file."""
+        """The topics that are counted, each once, in the order of the file."""
         return tuple(dict.fromkeys(stream.source.topic for stream in self.streams))
+
+    @property
+    def rekeyed(self) -> dict[str, str]:
+        """The topics of events that are re-keyed first, in the order of the file, and where to."""
+        return {stream.source.raw: stream.source.topic for stream in self.streams if stream.source.raw}
+
+    @property
+    def rekeying_changelog(self) -> str:
+        """Compacted; one partition per partition of the topics in ``rekeyed``."""
+        return f"{self.name}-repartition-changelog"
 
     @property
     def counting_changelog(self) -> str:

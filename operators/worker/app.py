@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, cast
@@ -32,6 +32,7 @@ from operators.worker.chunks import ChunkConsumer, ChunkSchema, ChunkTransport
 from operators.worker.compatibility import check_private_members
 from operators.worker.observation import Observation, PartitionView
 from operators.worker.owner import Owner
+from operators.worker.rekey import RekeyOwner
 from operators.worker.sanitize import SanitizeOwner
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,8 @@ class Worker:
         self._plans = plan_streams(topology)
         self._noise, self._clock, self._fault = noise, clock, fault
         self._cluster = Cluster(topology.kafka)
-        self._first_partition = self._layout()
+        self._first_partition = self._layout(topology.sources)
+        self._first_rekeyed = self._layout(topology.rekeyed)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafka")
         # Take-overs may wait for minutes; the partitions that are owned must not wait for them.
         self._take_over_threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="take-over")
@@ -95,12 +97,12 @@ class Worker:
         )
         self._app = self._make_app()
 
-    def _layout(self) -> dict[str, int]:
-        """The first partition of the counting changelog that belongs to each source."""
-        topics = self._cluster.topics(self._topology.sources)
+    def _layout(self, sources: Collection[str]) -> dict[str, int]:
+        """The first partition of a changelog that belongs to each of the topics that it is for."""
+        topics = self._cluster.topics(sources)
         first: dict[str, int] = {}
         partitions = 0
-        for source in self._topology.sources:
+        for source in sources:
             first[source] = partitions
             partitions += topics[source].partitions
         return first
@@ -120,10 +122,10 @@ class Worker:
         )
         app.transport = ChunkTransport(app.conf.broker_consumer, app, delivery=self)
         schema = ChunkSchema()
-        raw = app.topic(*topology.sources, schema=schema, acks=False)
+        counted = app.topic(*topology.sources, schema=schema, acks=False)
         partials = app.topic(topology.partials, schema=schema, acks=False)
 
-        @app.agent(raw, name="aggregate")
+        @app.agent(counted, name="aggregate")
         async def aggregate(chunks: Any) -> None:
             async for chunk in chunks:
                 self._handle(chunk)
@@ -132,6 +134,13 @@ class Worker:
         async def sanitize(chunks: Any) -> None:
             async for chunk in chunks:
                 self._handle(chunk)
+
+        if topology.rekeyed:
+
+            @app.agent(app.topic(*topology.rekeyed, schema=schema, acks=False), name="rekey")
+            async def rekey(chunks: Any) -> None:
+                async for chunk in chunks:
+                    self._handle(chunk)
 
         return app
 
@@ -144,6 +153,13 @@ class Worker:
                 table, self._blocking, plans, topology.partials, topology.ledger,
                 topology.kafka, self._cluster, self._noise, self.observation, self._clock,
             )  # fmt: skip
+        if tp.topic in topology.rekeyed:
+            number = self._first_rekeyed[tp.topic] + tp.partition
+            table = self._table(topology.rekeying_changelog, number)
+            streams = [plan.stream for plan in self._plans if plan.stream.source.raw == tp.topic]
+            return RekeyOwner(
+                table, self._blocking, streams, (tp.topic, tp.partition), self._cluster, self._clock
+            )
         changelog_partition = self._first_partition[tp.topic] + tp.partition
         table = self._table(topology.counting_changelog, changelog_partition)
         plans = [plan for plan in self._plans if plan.stream.source.topic == tp.topic]

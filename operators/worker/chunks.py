@@ -206,6 +206,7 @@ def _as_chunk(partition: TP, token: int, start: int, records: Any, after: int) -
         keys=[record.key for record in records],
         values=[record.value for record in records],
         next_offset=after,
+        headers=[record.headers for record in records],
     )
 
 

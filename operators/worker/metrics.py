@@ -134,7 +134,7 @@ def _events(seen: Observation) -> Samples:
 
 
 def _fetched(seen: Observation) -> Samples:
-    return [((topic,), seen.fetched[topic]) for topic in seen.topology.sources]
+    return [((topic,), seen.fetched[topic]) for topic in (*seen.topology.rekeyed, *seen.topology.sources)]
 
 
 def _lag(seen: Observation) -> Samples:

@@ -17,7 +17,7 @@ from faust.types import TP
 from operators import timeline
 from operators.topology.model import Topology
 
-ROLES = ("aggregate", "sanitize")
+ROLES = ("rekey", "aggregate", "sanitize")
 #: A partition with work to do and no progress for so long is stalled. A transaction has failed before that.
 STALL_SECONDS = 60.0
 #: An event loop that has not run for so long is dead.
@@ -82,7 +82,9 @@ class Observation:
 
     def role(self, partition: TP) -> str:
         """What the owner of a partition does: one of ROLES."""
-        return ROLES[partition.topic == self.topology.partials]
+        if partition.topic in self.topology.rekeyed:
+            return "rekey"
+        return "sanitize" if partition.topic == self.topology.partials else "aggregate"
 
     def judged(self, outcomes: Mapping[str, Counter[str]]) -> None:
         """The verdicts of a committed batch."""

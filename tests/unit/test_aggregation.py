@@ -590,7 +590,8 @@ def log(codes: Sequence[int]) -> list[Line]:
     return lines
 
 
-LOGS = st.lists(st.integers(0, math.prod(map(len, CHOICES)) - 1), max_size=30).map(log)
+CODES = st.integers(0, math.prod(map(len, CHOICES)) - 1)
+LOGS = st.lists(CODES, max_size=30).map(log)
 SMALL = st.integers(0, 4)
 
 
@@ -708,7 +709,7 @@ STEADY = st.tuples(
     *(step(kind, st.integers(1, 9), st.just(0)) for kind in ("ask", "close", "bury")),
     step("read", SMALL, st.just(0)),
 )
-STEADILY = st.lists(STEADY | STEADY | LIVE | READ_AGAIN, max_size=20).map(
+STEADILY = st.lists(STEADY | STEADY | STEADY | LIVE | READ_AGAIN, min_size=8, max_size=25).map(
     lambda phases: [action for phase in phases for action in phase]
 )
 
@@ -718,7 +719,7 @@ def test_whatever_crashes_boundaries_decide_and_every_event_counts_once() -> Non
     seen: Counter[str] = Counter()
 
     @settings(max_examples=300, deadline=None)
-    @given(LOGS, STEADILY)
+    @given(st.lists(CODES, min_size=10, max_size=30).map(log), STEADILY)
     def any_run(lines: list[Line], actions: list[tuple[str, int, int]]) -> None:
         cluster = Cluster(lines, BY_BOUNDARY, FIRSTS)
         run(cluster, actions)
@@ -790,6 +791,41 @@ def test_a_boundary_below_an_earlier_one_is_refused() -> None:
     one.capture_end(1018, 2)
     with pytest.raises(ValueError, match="the log ends at 1, below the boundary 2"):
         one.capture_end(1028, 1)
+
+
+# Re-keyed events: what closes a timestamp are marks (see also test_rekeying.py)
+
+
+def _rekeyed(*told: tuple[str, int], start: int = 0) -> Chunk:
+    """Events by append time, and marks of the one partition of events."""
+    records = [(kind, number, [("eventveil.partition", b"0")]) for kind, number in told]
+    for offset, (kind, number, headers) in enumerate(records, start):
+        headers.append(("eventveil.passed" if kind == "mark" else "eventveil.timestamp", b"%d" % number))
+        headers.append(("eventveil.offset", b"%d" % offset))
+    values = [(FAR, None if kind == "mark" else event(time=number)) for kind, number, _ in records]
+    return replace(chunk(values, start=start), headers=[headers for _, _, headers in records])
+
+
+def test_a_mark_closes_a_timestamp_once_it_is_due() -> None:
+    one = aggregator(stream(raw="events"))
+    one.observe(_rekeyed(("event", 1000), ("mark", 1014)))
+    assert one.close(FAR) is None
+    one.observe(_rekeyed(("mark", 1015), start=2))
+    assert one.close(1017) is None
+    assert closed(one.close(1018)) == [("visits", 1, {0: 1})]
+
+
+def test_the_marks_of_a_predecessor_close_nothing_before_its_events_were_read_again() -> None:
+    one = aggregator(stream(raw="events"))
+    one.observe(_rekeyed(("event", 1000), ("event", 900), ("mark", 1015)))
+    letters = one.bury()
+    assert letters is not None
+    (state,) = letters.states.values()
+    assert (state.resume, state.judged, state.passed) == (0, 3, (1015,))
+    successor = aggregator(stream(raw="events"), states={"visits": state})
+    assert successor.close(FAR) is None
+    successor.observe(_rekeyed(("event", 1000), ("event", 900), ("mark", 1015)))
+    assert closed(successor.close(FAR)) == [("visits", 1, {0: 1})]
 
 
 # Each event alone (I5)

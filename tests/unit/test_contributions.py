@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.contributions import Contributions
+from operators.contributions import Contributions, EarliestContributions
 
 
 @pytest.mark.parametrize("bound", [1, 2, 5])
@@ -41,3 +42,28 @@ def test_of_each_user_the_first_events_count_whatever_the_others_do(users: list[
         assert contributions.admit(user) == (before[user] < bound)
         before[user] += 1
     assert len(contributions) == len(before)
+
+
+@given(
+    st.lists(st.sampled_from(["x", "y"]), max_size=8), st.integers(1, 3), st.randoms(use_true_random=False)
+)
+def test_the_earliest_events_count_in_whatever_order_they_are_read(
+    users: list[str], bound: int, chance: Any
+) -> None:
+    events = [(user.encode(), order, order % 3) for order, user in enumerate(users)]
+    expected = Counter(
+        column
+        for user in {user for user, _, _ in events}
+        for _, _, column in [one for one in events if one[0] == user][:bound]
+    )
+    chance.shuffle(events)
+    contributions = EarliestContributions(bound)
+    columns: Counter[int] = Counter()
+    for user, order, column in events:
+        admitted, displaced = contributions.admit(user, order, column)
+        if admitted:
+            columns[column] += 1
+        if displaced is not None:
+            columns[displaced] -= 1
+    assert +columns == expected
+    assert len(contributions) == len(set(users))

@@ -322,7 +322,11 @@ def test_a_change_that_is_missing_in_the_ledger_is_a_violation() -> None:
 
 
 def test_every_field_is_either_sound_or_refused_with_a_reason() -> None:
-    everything: dict[str, Any] = {"options": {"factor": ONE}, "append_time": "boundary"}
+    everything: dict[str, Any] = {
+        "options": {"factor": ONE},
+        "append_time": "boundary",
+        "raw": "keyed otherwise",
+    }
     fields = Lifetime(**terms("budget-absorption"), **everything).life.genesis.fields
     assert set(fields) == {*SOUND, *REFUSED}
     assert not SOUND.keys() & REFUSED.keys()
@@ -470,6 +474,15 @@ def test_a_reset_of_a_stream_with_boundaries_is_refused() -> None:
     with pytest.raises(StateRefused, match="append_time: boundary") as refusal:
         check_reset(life.life, {"sink.topic_id": Difference("a", "b")}, FIRST)
     assert "new name" in refusal.value.remedy
+
+
+def test_a_reset_of_a_re_keyed_stream_begins_no_earlier_than_re_keying_did() -> None:
+    life = Lifetime(**terms(), raw="keyed otherwise")
+    life.release(3)
+    sink = {"sink.topic_id": Difference("a", "b")}
+    check_reset(life.life, sink, FIRST)
+    with pytest.raises(StateRefused, match=f"re-keyed only from timestamp {FIRST} on"):
+        check_reset(life.life, sink, FIRST - 1)
 
 
 def test_another_generation_is_charged_to_the_cap() -> None:

@@ -264,3 +264,15 @@ def test_a_source_that_is_judged_by_boundaries_needs_no_append_times() -> None:
     source = next(plan for plan in plans if plan.is_source)
     assert "message.timestamp.type" not in source.settings
     assert source.settings["cleanup.policy"] == "delete"
+
+
+def test_a_source_that_is_keyed_otherwise_has_a_topic_of_re_keyed_events_as_wide_as_itself() -> None:
+    made = topology(stream(topic="app-repartition-raw", raw="raw"), stream("other", topic="plain"))
+    plans = {plan.name: plan for plan in plan_topics(made, {"raw": 5, "plain": 2})}
+    assert plans["raw"].is_source
+    rekeyed = plans["app-repartition-raw"]
+    assert (rekeyed.partitions, rekeyed.exact_partitions, rekeyed.is_source) == (5, True, False)
+    assert rekeyed.settings["unclean.leader.election.enable"] == "false"
+    assert plans["app-repartition-changelog"].partitions == 5
+    assert plans["app-counting-changelog"].partitions == 7
+    assert "app-repartition-changelog" not in {one.name for one in plan_topics(topology(), {})}

@@ -14,6 +14,7 @@ from operators.timeline import (
     first_whole_timestamp,
     format_rfc3339,
     last_due,
+    last_overdue,
     parse_rfc3339,
     start_of,
     timestamp_of,
@@ -54,6 +55,11 @@ def test_a_timestamp_is_due_from_its_due_time_on(now: int, expected: int) -> Non
     assert last_due(RULES, now) == expected
 
 
+@pytest.mark.parametrize(("append_time", "expected"), [(1014, 0), (1015, 1), (1024, 1), (1025, 2)])
+def test_a_timestamp_is_overdue_from_its_deadline_on(append_time: int, expected: int) -> None:
+    assert last_overdue(RULES, append_time) == expected
+
+
 @given(TIMELINES, TIMES)
 def test_every_time_lies_in_its_timestamp(rules: Timeline, time: int) -> None:
     timestamp = timestamp_of(rules, time)
@@ -64,6 +70,14 @@ def test_every_time_lies_in_its_timestamp(rules: Timeline, time: int) -> None:
 def test_the_last_due_timestamp_is_due_and_the_next_is_not(rules: Timeline, now: int) -> None:
     last = last_due(rules, now)
     assert due_of(rules, last) <= now < due_of(rules, last + 1)
+
+
+@given(TIMELINES, TIMES)
+def test_the_last_overdue_timestamp_is_past_its_deadline_and_the_next_is_not(
+    rules: Timeline, time: int
+) -> None:
+    last = last_overdue(rules, time)
+    assert deadline_of(rules, last) <= time < deadline_of(rules, last + 1)
 
 
 @given(TIMELINES, TIMES)

@@ -21,6 +21,7 @@ RELEVANT = [
     ("/time\n", "/time\n      partitioner: crc32\n", {"source.partitioner"}),
     ("/time\n", "/time\n      max_bytes: 9\n", {"source.max_bytes"}),
     ("/time\n", "/time\n      append_time: boundary\n", {"source.append_time", "timeline.max_ahead"}),
+    ("/time\n", "/time\n      repartition: true\n", {"source.repartition"}),
     ("interval: 1h", "interval: 2h", {"timeline.interval", "timeline.max_ahead"}),
     ("00:00:00Z", "01:00:00Z", {"timeline.origin"}),
     ("interval: 1h", "interval: 1h\n      lateness: 1s", {"timeline.lateness"}),

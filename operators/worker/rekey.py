@@ -1,0 +1,95 @@
+"""The re-keying role: owner of one partition of a topic of events that is not keyed by user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from operators.errors import StateRefused
+from operators.genesis import Genesis
+from operators.kafka.cluster import Cluster
+from operators.kafka.fenced import FencedTable
+from operators.records import Chunk, Outgoing
+from operators.rekeying import Rekeyer, RekeyerState, fingerprint
+from operators.topology.model import Stream
+from operators.worker.aggregate import check_resume, truncated
+from operators.worker.observation import StreamView
+from operators.worker.owner import Blocking, Owner
+
+
+class RekeyOwner(Owner):
+    """Passes the events of one partition on to the partitions of their users, each once."""
+
+    def __init__(
+        self,
+        table: FencedTable,
+        blocking: Blocking,
+        streams: Iterable[Stream],
+        source: tuple[str, int],
+        cluster: Cluster,
+        clock: Callable[[], int],
+    ) -> None:
+        super().__init__(table, blocking)
+        self._streams = list(streams)
+        self._source = source
+        self._cluster = cluster
+        self._clock = clock
+        self._rekeyer: Rekeyer
+
+    def take_over(self) -> int:
+        """See ``Owner.take_over``."""
+        topic, partition = self._source
+        source = self._streams[0].source
+        live, target = self._cluster.topic(topic), self._cluster.topic(source.topic)
+        states = self.table.take_over()
+        place = f"{self.table.topic}, partition {self.table.partition}"
+        genesis = Genesis.find(states, source.topic, place)
+        fields = fingerprint(source, live.partitions, target.id)
+        genesis.check(fields, topic, live.id, partition, place)
+        value = states.get(source.topic.encode())
+        state = RekeyerState(genesis.instance, partition, genesis.resume)
+        if value is not None:
+            state = RekeyerState.decode(value, place)
+            if (state.instance, state.partition) != (genesis.instance, partition):
+                raise StateRefused(
+                    place,
+                    f"the state of {source.topic} does not belong to its genesis",
+                    "Restore the topic from a backup, or give the application a new name",
+                )
+        timelines = [stream.timeline for stream in self._streams]
+        self._rekeyer = Rekeyer(source, timelines, live.partitions, state)
+        check_resume(self._cluster, self._source, state.position)
+        return state.position
+
+    @property
+    def position(self) -> int:
+        """See ``Owner.position``."""
+        return self._rekeyer.position
+
+    @property
+    def resume(self) -> int:
+        """The first offset that a successor needs."""
+        return self._rekeyer.resume
+
+    def streams(self) -> Mapping[str, StreamView]:
+        """See ``Owner.streams``: it closes none."""
+        return {}
+
+    def observe(self, chunk: Chunk) -> None:
+        """See ``Owner.observe``."""
+        self._rekeyer.observe(chunk)
+
+    async def settle(self) -> None:
+        """Pass on what was read, and the marks that have become true."""
+        now, position = self._clock(), self._rekeyer.position
+        if self._rekeyer.wants_end(now):
+            end = (await self._blocking(self._cluster.end_offsets, [self._source]))[self._source]
+            if end < position:
+                raise truncated(self._source, f"it ends at {end}, but records up to {position} were read")
+            self._rekeyer.capture_end(now, end)
+        if (batch := self._rekeyer.pass_on()) is not None:
+            records, state = batch
+            self.check_open()
+            key = self._streams[0].source.topic.encode()
+            record = Outgoing(self.table.topic, state.encode(), key, self.table.partition)
+            await self._blocking(self.table.transact, "pass-on", [*records, record])
+            self._rekeyer.committed(state)

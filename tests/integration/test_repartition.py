@@ -1,0 +1,120 @@
+"""``repartition: true`` on real Kafka: a topic keyed by anything but the user, kills, and a replay."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from operators.replay import TopicInput, replay
+from operators.timeline import start_of
+from operators.topology import load
+from operators.topology.changes import RENAME
+from tests.kafka.topics import read
+from tests.worker.application import ORIGIN, Application, Traffic, valid_event
+from tests.worker.process import WorkerProcess
+from tests.worker.silent import Silence
+from tests.worker.taking_over import refusals
+from tests.worker.waiting import wait_for_releases
+
+
+class ScatteredTraffic(Traffic):
+    """Events whose keys say nothing about their users, so that each user's are in all partitions."""
+
+    def _record(self) -> tuple[bytes, bytes | None]:
+        _, value = super()._record()
+        return b"session %d" % self._random.randrange(1000), value
+
+
+def truth(application: Application, first: int) -> tuple[dict[int, Counter[str]], set[tuple[int, int]]]:
+    """Counts by timestamp, the earliest appended event of a user counting; and the places of dead letters."""
+    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    dead, seen = set(), set()
+    for append, partition, offset, value in sorted(
+        (record.time, record.partition, record.offset, record.value or b"") for record in application.raw()
+    ):
+        event = valid_event(value)
+        timestamp = 0 if event is None else (event["time"] - ORIGIN) // application.interval + 1
+        deadline = ORIGIN + timestamp * application.interval + application.lateness
+        if (
+            event is None
+            or timestamp < first
+            or append >= deadline
+            or event["time"] > append + application.max_ahead
+        ):
+            dead.add((partition, offset))
+        elif (timestamp, event["user"]) not in seen:
+            seen.add((timestamp, event["user"]))
+            counts[timestamp][event["place"]] += 1
+    return dict(counts), dead
+
+
+def test_events_keyed_otherwise_count_once_through_kills_and_alike_in_a_replay(
+    kafka: str, tmp_path: Path
+) -> None:
+    application = Application(kafka, tmp_path)
+    application.document["streams"]["places"]["source"]["repartition"] = True
+    application.write()
+    application.create()
+    with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "2") as worker:
+        with ScatteredTraffic(application, seed=12):
+            for seconds in (5, 3, 2, 3, 4):
+                time.sleep(seconds)
+                worker.kill()
+                worker.start()
+            wait_for_releases(application, 80)
+        last = wait_for_releases(application, len(application.releases()) + 10)
+        time.sleep(1)
+        worker.kill()
+    assert all(len(records) == 1 for records in application.releases("read_uncommitted").values())
+    live = {timestamp: records for timestamp, records in application.releases().items() if timestamp <= last}
+    first = min(live)
+    assert sorted(live) == list(range(first, last + 1))
+    expected, dead = truth(application, first)
+    for timestamp, records in live.items():
+        counts = json.loads(records[0])["counts"]
+        found = {name: count for name, count in counts.items() if count}
+        assert found == expected.get(timestamp, {}), timestamp
+    assert sum(sum(counts.values()) for counts in expected.values()) > 500
+    assert_dead_letters(application, dead)
+
+    topology = load(str(application.path), os.environ)
+    rules = topology.streams[0].timeline
+    replayed = replay(
+        topology,
+        TopicInput(topology.kafka, topology.streams[0].source.topic),
+        start=start_of(rules, first),
+        end=start_of(rules, last + 1),
+        noise=lambda _: Silence(),
+    )
+    assert {one.timestamp: [one.record] for one in replayed} == live
+
+    assert refusals(application.path) == []
+    del application.document["streams"]["places"]["source"]["repartition"]
+    application.write()
+    *counting, budget = refusals(application.path)
+    assert f"source.repartition was 'true' and is None now. {RENAME}" in budget
+    assert all("source.repartition was 'true'" in message for message in counting)
+    application.document["streams"]["places"]["source"]["repartition"] = True
+    application.write()
+    application.recreate(f"{application.name}-repartition-changelog")
+    refused = application.failing_command("topics", str(application.path), "--create")
+    assert "it has re-keyed events, but the state of the re-keying stage is gone" in refused
+
+
+def assert_dead_letters(application: Application, dead: set[tuple[int, int]]) -> None:
+    """Each once, with the place, key and value that its record has in the topic of events."""
+    raw = {(record.partition, record.offset): record for record in application.raw()}
+    letters = {}
+    for letter in read(application.bootstrap, application.dead):
+        told = dict(letter.headers() or [])
+        place = (int(told["eventveil.partition"]), int(told["eventveil.offset"]))
+        assert told["eventveil.topic"] == application.source.encode()
+        assert place not in letters
+        letters[place] = letter
+    assert set(letters) == dead
+    for place, letter in letters.items():
+        assert (letter.key(), letter.value()) == (raw[place].key, raw[place].value)
+    assert len(letters) > 200
