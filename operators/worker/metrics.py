@@ -150,6 +150,10 @@ def _open_contributions(seen: Observation) -> Samples:
     return [((stream,), count) for stream, count in found.items()]
 
 
+def _discarded(seen: Observation) -> Samples:
+    return [((stream,), view.discarded) for stream, view in _views(seen, "sanitize")]
+
+
 METRICS = (
     Metric("eventveil_build_info", "gauge", "1", ("version",), "The version of Eventveil.", _build_info),
     Metric(
@@ -214,6 +218,11 @@ METRICS = (
     Metric(
         "eventveil_budget_remaining_epsilon", "gauge", "epsilon", ("stream",),
         "What remains of epsilon in the window that ends at the last release.", _remaining,
+    ),
+    Metric(
+        "eventveil_partials_discarded", "gauge", "partial counts", ("stream",),
+        "Counts of a partition that came after their timestamp had been released without it (on_missing: "
+        "release), since the stream was taken over.", _discarded,
     ),
     Metric(
         "eventveil_events_total", "counter", "records", ("stream", "outcome"),

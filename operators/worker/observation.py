@@ -30,12 +30,14 @@ class StreamView:
 
     ``next`` is the first timestamp that is not closed (aggregate) or not published (sanitize).
     ``open_contributions`` counts (user, open timestamp) pairs. ``spent`` is the part of epsilon, 0 to 1, that
-    the window of the last published release has spent.
+    the window of the last published release has spent. ``discarded`` counts partials that came after their
+    timestamp had been released without them, since the partition was taken over.
     """
 
     next: int
     open_contributions: int = 0
     spent: float = 0.0
+    discarded: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,7 @@ class SanitizeOwner(Owner):
     def streams(self) -> Mapping[str, StreamView]:
         """See ``Owner.streams``."""
         return {
-            name: StreamView(one.state.published + 1, spent=one.spent)
+            name: StreamView(one.state.published + 1, spent=one.spent, discarded=one.merger.discarded)
             for name, one in self._sanitizer.sanitizers.items()
         }
 
