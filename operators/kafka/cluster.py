@@ -15,7 +15,8 @@ from operators.topology.model import Kafka
 
 _TIMEOUT_SECONDS = 30.0
 _REACH_SECONDS = 10.0
-_PASSING = {
+#: What a broker may say right after a topic was created, or while a leader moves.
+PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -156,8 +157,7 @@ class Cluster:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the offsets were not told"))
                 return found
             except KafkaException as error:
-                # Right after a topic was created, or while a leader moves, a broker may not know it leads.
-                if error.args[0].code() not in _PASSING or time.monotonic() > give_up:
+                if error.args[0].code() not in PASSING or time.monotonic() > give_up:
                     raise
                 time.sleep(0.2)
                 # Describing the topics refreshes the leaders that the client remembers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
@@ -19,7 +20,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from operators.kafka.cluster import Cluster
+from operators.kafka.cluster import PASSING, Cluster
 from operators.kafka.settings import librdkafka
 from operators.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk, Headers
 from operators.topology.model import Kafka
@@ -30,6 +31,7 @@ _SILENCE_SECONDS = 30.0
 #: What the consumers of one topic hold between them, at least 1 MiB each; a larger record still arrives.
 _SHARED_QUEUE_KILOBYTES = 65_536
 _SHARED_FETCH_BYTES = 1_048_576
+_PASSING = PASSING | {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}
 
 
 def read_partition(
@@ -47,12 +49,25 @@ def read_partition(
     """
     consumer = _consumer(kafka, isolation)
     try:
-        place = TopicPartition(topic, partition)
-        low, end = consumer.get_watermark_offsets(place, timeout=_SILENCE_SECONDS)
+        low, end = _watermarks(consumer, topic, partition)
         consumer.assign([TopicPartition(topic, partition, low if start == OFFSET_BEGINNING else start)])
         yield from _until(consumer, end)
     finally:
         consumer.close()
+
+
+def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """The first offset of a partition, and its end for this reader. Raises KafkaException."""
+    give_up = time.monotonic() + _SILENCE_SECONDS
+    while True:
+        try:
+            return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SILENCE_SECONDS)
+        except KafkaException as error:
+            # A new client may not know a new topic yet, nor an old one where a leader has moved to.
+            if error.args[0].code() not in _PASSING or time.monotonic() > give_up:
+                raise
+            time.sleep(0.2)
+            consumer.list_topics(topic, timeout=_SILENCE_SECONDS)
 
 
 def _consumer(kafka: Kafka, isolation: Isolation, settings: Mapping[str, int] | None = None) -> Consumer:
@@ -107,12 +122,7 @@ def committed_ends(kafka: Kafka, topic: str, partitions: Iterable[int]) -> dict[
     """Where each partition ends now for a read_committed reader: before the oldest open transaction."""
     consumer = _consumer(kafka, "read_committed")
     try:
-        return {
-            partition: consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=_SILENCE_SECONDS
-            )[1]
-            for partition in partitions
-        }
+        return {partition: _watermarks(consumer, topic, partition)[1] for partition in partitions}
     finally:
         consumer.close()
 
@@ -226,8 +236,8 @@ def _headers(message: Message) -> Headers | None:
 
 def append_time(message: Message) -> int:
     """The broker's time of a record in epoch milliseconds, NO_APPEND_TIME if it has the producer's."""
-    kind, time = message.timestamp()
-    return time if kind == TIMESTAMP_LOG_APPEND_TIME else NO_APPEND_TIME
+    kind, moment = message.timestamp()
+    return moment if kind == TIMESTAMP_LOG_APPEND_TIME else NO_APPEND_TIME
 
 
 def read_table(kafka: Kafka, topic: str, partition: int) -> dict[bytes, bytes]:
