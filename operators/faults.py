@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 FaultHook = Callable[[str], None]
 
-_TRANSACTIONS = ("close", "judge", "decide", "publish")
+#: In the order in which an event meets them.
+TRANSACTIONS = ("pass-on", "close", "judge", "decide", "publish")
 _STEPS = ("before-begin", "begun", "before-produce", "produced", "before-commit", "committed")
 
 #: Every name that a hook is called with, in the order of a partition's life.
@@ -24,7 +25,7 @@ FAULT_POINTS = (
     "restore:read",
     "seek:before",
     "seek:done",
-    *(f"{transaction}:{step}" for transaction in _TRANSACTIONS for step in _STEPS),
+    *(f"{transaction}:{step}" for transaction in TRANSACTIONS for step in _STEPS),
 )
 
 

@@ -49,7 +49,8 @@ def run(folder: Path, seed: int, seconds: float) -> Result:
         violations = _recover(made)
         early = made.clock_forward()
         made.tend(2)
-        made.traffic.stop()
+        for traffic in made.traffic.values():
+            traffic.stop()
         violations += _recover(made)
         made.end()
         return _verdict(made, violations, early, seed, seconds)
@@ -76,12 +77,14 @@ def _recover(made: Stage) -> list[str]:
 
 def _verdict(made: Stage, violations: list[str], early: int, seed: int, seconds: float) -> Result:
     timestamps = 0
-    for stream in made.application.document["streams"]:
+    for stream, fields in made.application.document["streams"].items():
         report = made.application.verify(stream, early=early)
         violations += report.violations
         timestamps += report.timestamps
-        if stream != "silent" and report.produced != made.traffic.produced:
-            violations.append(f"{report.produced} records in the log, {made.traffic.produced} produced")
+        traffic = made.traffic.get(fields["source"]["topic"])
+        produced = 0 if traffic is None else traffic.produced
+        if report.produced != produced:
+            violations.append(f"{stream}: {report.produced} records in the log, {produced} produced")
     violations += [
         f"a worker stopped: {reason}"
         for worker in made.workers
@@ -99,6 +102,6 @@ def _verdict(made: Stage, violations: list[str], early: int, seed: int, seconds:
         missed=made.missed.total(),
         reached=frozenset[str]().union(*(worker.reached for worker in made.workers)),
         timestamps=timestamps,
-        events=made.traffic.produced,
+        events=sum(traffic.produced for traffic in made.traffic.values()),
         violations=violations,
     )

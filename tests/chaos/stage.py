@@ -13,6 +13,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from operators.faults import TRANSACTIONS
 from operators.streams import plan_streams
 from operators.topology import load
 from tests.chaos.process import ChaosWorker
@@ -21,7 +22,7 @@ from tests.chaos.schedule import Fault
 from tests.kafka.broker import LocalBroker
 from tests.kafka.ports import HOST
 from tests.kafka.topics import abandon, read, transactional_producer
-from tests.worker.application import Application, Traffic
+from tests.worker.application import Application, ScatteredTraffic, Traffic
 
 WORKERS = 3
 SESSION = 2.0
@@ -38,7 +39,13 @@ class Stage:
         self.faults: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
         self.application = application(broker.bootstrap, folder)
-        self.traffic = Traffic(self.application, seed, per_second=200, idle=2)
+        #: By source topic.
+        self.traffic = {
+            self.application.source: Traffic(self.application, seed, per_second=200, idle=2),
+            scattered(self.application): ScatteredTraffic(
+                self.application, seed + 1, per_second=60, topic=scattered(self.application)
+            ),
+        }
         self.workers = [
             ChaosWorker(
                 self.application.path,
@@ -101,7 +108,7 @@ class Stage:
 
     def _at_point(self, fault: Fault, action: str, hold: float) -> None:
         """Kill or freeze a worker at a point; a worker of its own comes to those of a rebalance."""
-        if fault.point.split(":")[0] in ("close", "judge", "decide", "publish"):
+        if fault.point.split(":")[0] in TRANSACTIONS:
             fired = self._armed_while_running(fault, action)
         else:
             fired = self._armed_from_start(fault, action)
@@ -249,7 +256,8 @@ def forge_partials(application: Application, stream: str) -> None:
 
 
 def application(bootstrap: str, folder: Path) -> Application:
-    """Three streams: an ordinary one, a quick one that repeats releases, one without a single event."""
+    """Streams of each kind: ordinary; quick, repeating releases; re-keyed, two events of a user counting;
+    without a single event."""
     made = Application(bootstrap, folder)
     name = made.name
     uniform = {"kind": "uniform", "epsilon": 1, "window": 10}
@@ -260,11 +268,21 @@ def application(bootstrap: str, folder: Path) -> Application:
         "quick": made.stream(made.source, f"{name}.quick", absorbing, interval=40),
         "silent": made.stream(f"{name}.silent", f"{name}.silent.counts", uniform),
     }
+    rekeyed = made.document["streams"]["scattered"] = made.stream(
+        scattered(made), f"{name}.scattered.counts", uniform
+    )
+    rekeyed["source"]["repartition"] = True
+    rekeyed["counts"]["contributions"] = 2
     made.write()
     made.create()
     # The verifier wants to see every decision.
     made.alter(f"{name}-ledger-changelog", {"min.compaction.lag.ms": str(_HOUR)})
     return made
+
+
+def scattered(application: Application) -> str:
+    """The source topic that is not keyed by user."""
+    return f"{application.name}.scattered"
 
 
 @contextmanager
@@ -280,5 +298,6 @@ def stage(folder: Path, seed: int) -> Iterator[Stage]:
         made = Stage(broker, proxies, folder, seed)
         stack.callback(made.end)
         made.tend(0)
-        with made.traffic:
-            yield made
+        for traffic in made.traffic.values():
+            stack.enter_context(traffic)
+        yield made

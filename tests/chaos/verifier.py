@@ -25,6 +25,7 @@ class Rules:
 
     ``early`` is the append time from which events on time may be dead letters, ``after-close``, because the
     clock of a worker was ahead of the broker's by more than the declared skew; None: the clocks were right.
+    ``rekeyed``: producers need not key by user, and of a user's events those that were appended first count.
     """
 
     stream: str
@@ -39,6 +40,8 @@ class Rules:
     window: int
     first: int = 1
     early: int | None = None
+    contributions: int = 1
+    rekeyed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ def judge(record: Record, rules: Rules) -> Event | str:
             return "unknown-column"
         if name == "time" and (type(value) is str or abs(value) >= _TIME_LIMIT):
             return "time-unreadable"
-    if java_partition(document["user"], rules.partitions) != record.partition:
+    if not rules.rekeyed and java_partition(document["user"], rules.partitions) != record.partition:
         return "wrong-partition"
     return _place(document, record.time, rules)
 
@@ -147,6 +150,13 @@ def _place(document: dict[str, Any], appended: int, rules: Rules) -> Event | str
     return Event(timestamp, document["user"], document["place"])
 
 
+def in_order(raw: Sequence[Record], rules: Rules) -> Sequence[Record]:
+    """Source records such that of a user's events those that count come first."""
+    if not rules.rekeyed:
+        return raw
+    return sorted(raw, key=lambda record: (record.time, record.partition, record.offset))
+
+
 def true_counts(events: Iterable[Event], contributions: int = 1) -> dict[int, Counter[str]]:
     """The counts per timestamp: of each user the first ``contributions`` events."""
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
@@ -161,13 +171,13 @@ def true_counts(events: Iterable[Event], contributions: int = 1) -> dict[int, Co
 def verify(rules: Rules, logs: Logs) -> Report:
     """Hold the records against every promise."""
     violations: list[str] = []
-    raw = [record for record in logs.raw if record.committed]
+    raw = in_order([record for record in logs.raw if record.committed], rules)
     verdicts = {(record.partition, record.offset): judge(record, rules) for record in raw}
     sink = [(json.loads(one.value or b""), one) for one in logs.sink if one.key == rules.stream.encode()]
     releases = [fields for fields, record in sink if record.committed]
     early = _check_letters(rules, logs, verdicts, violations)
     events = [event for place, event in verdicts.items() if isinstance(event, Event) and place not in early]
-    truth = true_counts(events)
+    truth = true_counts(events, rules.contributions)
     _check_sequence(rules, releases, truth, violations)
     _check_one_draw(rules, sink, logs.ledger, violations)
     _check_charges(rules, [record for _, record in sink], logs, violations)

@@ -13,19 +13,11 @@ from operators.timeline import start_of
 from operators.topology import load
 from operators.topology.changes import RENAME
 from tests.kafka.topics import read
-from tests.worker.application import ORIGIN, Application, Traffic, valid_event
+from tests.worker.application import ORIGIN, Application, ScatteredTraffic, valid_event
 from tests.worker.process import WorkerProcess
 from tests.worker.silent import Silence
 from tests.worker.taking_over import refusals
 from tests.worker.waiting import wait_for_releases
-
-
-class ScatteredTraffic(Traffic):
-    """Events whose keys say nothing about their users, so that each user's are in all partitions."""
-
-    def _record(self) -> tuple[bytes, bytes | None]:
-        _, value = super()._record()
-        return b"session %d" % self._random.randrange(1000), value
 
 
 def truth(application: Application, first: int) -> tuple[dict[int, Counter[str]], set[tuple[int, int]]]:

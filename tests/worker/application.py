@@ -178,6 +178,8 @@ class Application:
             max_ahead=self.max_ahead,
             max_bytes=source["max_bytes"],
             window=mechanism["window"],
+            contributions=fields["counts"].get("contributions", 1),
+            rekeyed=source.get("repartition", False),
         )
 
     def verify(self, stream: str = "places", *, early: int | None = None) -> Report:
@@ -273,17 +275,24 @@ def records(bootstrap: str, topic: str, partition: int) -> list[Record]:
 class Traffic:
     """Events of 40 users until the ``with`` block is left: on time, late, repeated, malformed, too large.
 
-    ``produced`` counts the records. Nothing goes to the partition ``idle``.
+    ``produced`` counts the records, which go to ``topic``, by default the application's source. Nothing goes
+    to the partition ``idle``.
     """
 
     def __init__(
-        self, application: Application, seed: int, per_second: float = 400, idle: int | None = None
+        self,
+        application: Application,
+        seed: int,
+        per_second: float = 400,
+        idle: int | None = None,
+        topic: str | None = None,
     ) -> None:
         partitions = application.partitions
         users = [f"user {number}" for number in range(40)]
         self._users = [user for user in users if java_partition(user, partitions) != idle]
         self._last: tuple[bytes, bytes | None] | None = None
         self._application, self._pause = application, 1 / per_second
+        self._topic = topic or application.source
         self._random = random.Random(seed)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -313,7 +322,7 @@ class Traffic:
         )
         while not self._stop.is_set():
             key, value = self._record()
-            producer.produce(self._application.source, value=value, key=key)
+            producer.produce(self._topic, value=value, key=key)
             self.produced += 1
             producer.poll(0)
             time.sleep(self._pause)
@@ -352,3 +361,11 @@ class Traffic:
         elif kind < 0.10:
             event["padding"] = "x" * MAX_BYTES
         return json.dumps(event).encode()
+
+
+class ScatteredTraffic(Traffic):
+    """Events whose keys say nothing about their users, so that each user's are in all partitions."""
+
+    def _record(self) -> tuple[bytes, bytes | None]:
+        _, value = super()._record()
+        return b"session %d" % self._random.randrange(1000), value

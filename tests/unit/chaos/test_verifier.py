@@ -112,6 +112,17 @@ def test_aborted_copies_of_the_same_bytes_are_allowed() -> None:
     assert (report.violations, report.aborted) == ([], 1)
 
 
+def test_the_bound_and_the_order_of_a_re_keyed_stream_are_its_own() -> None:
+    moved = replace(raw()[1], partition=1, offset=0)
+    scattered = replace(logs(), raw=[one for one in raw() if one.offset != 1] + [moved])
+    rekeyed = replace(RULES, rekeyed=True)
+    assert verify(rekeyed, scattered).violations == []
+    (told,) = verify(replace(rekeyed, contributions=2), scattered).violations
+    assert "timestamp 1 counts" in told
+    keyed = verify(RULES, scattered).violations
+    assert any("should be a dead letter, wrong-partition" in violation for violation in keyed)
+
+
 def with_release(number: int, **changes: Any) -> Logs:
     changed = releases()
     changed[number].update(changes)
