@@ -668,7 +668,7 @@ def check_committed(cluster: Cluster) -> Counter[str]:
 def test_whatever_crashes_every_event_counts_once_and_every_dead_letter_is_written_once() -> None:
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300, deadline=None, derandomize=True)
     @given(LOGS, ACTIONS)
     def any_run(lines: list[Line], actions: list[tuple[str, int, int]]) -> None:
         cluster = Cluster(lines, STREAMS, FIRSTS)
@@ -687,7 +687,7 @@ def test_whatever_crashes_every_event_counts_once_and_every_dead_letter_is_writt
 
 
 def test_without_a_crash_every_record_has_exactly_one_outcome() -> None:
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100, deadline=None, derandomize=True)
     @given(LOGS, ACTIONS.map(lambda actions: [one for one in actions if one[0] in ("tick", "read", "ask")]))
     def any_run(lines: list[Line], actions: list[tuple[str, int, int]]) -> None:
         cluster = Cluster(lines, STREAMS, FIRSTS)
@@ -718,7 +718,7 @@ def test_whatever_crashes_boundaries_decide_and_every_event_counts_once() -> Non
     """The rules are applied by the boundaries that stand in the partial counts, and by nothing else."""
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300, deadline=None, derandomize=True)
     @given(st.lists(CODES, min_size=10, max_size=30).map(log), STEADILY)
     def any_run(lines: list[Line], actions: list[tuple[str, int, int]]) -> None:
         cluster = Cluster(lines, BY_BOUNDARY, FIRSTS)
@@ -737,7 +737,7 @@ def test_by_boundary_counts_add_up_over_users_however_far_behind_the_worker_is()
     """When a boundary is captured depends on the clock, not on what is still to be read."""
     seen = Counter[str]()
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100, deadline=None, derandomize=True)
     @given(LOGS, st.randoms(use_true_random=False))
     def any_log(lines: list[Line], chance: Any) -> None:
         def counts(of: Sequence[Line]) -> Counter[tuple[str, int, int]]:
@@ -882,7 +882,7 @@ def test_counts_add_up_over_users() -> None:
     """The counts of all users are those of one user alone plus those of all the others."""
     seen = Counter[str]()
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80, deadline=None, derandomize=True)
     @given(LOGS)
     def any_log(lines: list[Line]) -> None:
         def counts(of: Sequence[Line]) -> Counter[tuple[str, int, int]]:

@@ -444,7 +444,7 @@ def test_whatever_crashes_every_timestamp_is_published_once_with_the_bytes_that_
 
     # One loses both transactions for sure, however the others fall.
     @example(ALL_PARTIALS, [("read", 30, 0), ("settle", "a", None), ("read", 30, 0), ("settle", "b", None)])
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100, deadline=None, derandomize=True)
     @given(LOGS, ACTIONS)
     def any_run(log: list[Partial], actions: list[tuple[str, Any, Any]]) -> None:
         cluster = Cluster(log, SystemNoise())
