@@ -23,6 +23,7 @@ from operators.sanitizing import PartitionSanitizer, ReleaseState
 from operators.worker import app
 from operators.worker.aggregate import AggregateOwner
 from operators.worker.chunks import ChunkConsumerThread
+from operators.worker.published import Public
 from operators.worker.sanitize import SanitizeOwner
 from tests.chaos.verifier import NOISE
 
@@ -37,6 +38,12 @@ def one_transaction() -> None:
             self._sanitizer.published()
 
     _patch(SanitizeOwner, "settle", settle)
+    _see_no_sink()
+
+
+def _see_no_sink() -> None:
+    """The take-over would find the draw that the state does not know, and refuse."""
+    _patch(Public, "check_sink", lambda *_: None)
 
 
 def fresh_noise_on_retry() -> None:
@@ -55,6 +62,7 @@ def fresh_noise_on_retry() -> None:
         return state
 
     _patch(ReleaseState, "decode", staticmethod(redrawn))
+    _see_no_sink()
 
 
 def read_before_fence() -> None:

@@ -14,7 +14,7 @@ from tests.worker.waiting import settle
 
 _RECOVERY_SECONDS = 90
 #: The reasons for which a worker may stop under these faults; any other is a violation.
-_GOOD_REASONS = ("transaction failed", "no broker of", "KafkaError")
+_GOOD_REASONS = ("transaction failed", "no broker of", "KafkaError", "KafkaConnectionError")
 
 
 @dataclass(frozen=True, slots=True)
