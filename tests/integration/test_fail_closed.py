@@ -189,7 +189,7 @@ DAMAGES = {
     "foreign counting state": Damage("counting", "places", foreign, "does not belong to its genesis"),
     "foreign budget": Damage("ledger", "places", foreign, "does not belong to its genesis"),
     "foreign counting genesis": Damage(
-        "counting", "genesis/places", foreign, "does not belong to its genesis. Restore the topic"
+        "counting", "genesis/places", foreign, "does not belong to its genesis. Restore all changelogs"
     ),
     "counting state cut short": Damage("counting", "places", broken, "the state cannot be read"),
     "budget cut short": Damage("ledger", "places", broken, "the state cannot be read"),
