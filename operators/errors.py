@@ -21,3 +21,11 @@ class StateRefused(EventveilError):
 
 class BudgetExceeded(EventveilError):
     """A spend was refused because it would lift some window above epsilon."""
+
+
+class UnfitSetting(ValueError):
+    """A setting that a mechanism cannot honour; ``setting`` is its name in a topology."""
+
+    def __init__(self, setting: str, what: str) -> None:
+        super().__init__(what)
+        self.setting = setting

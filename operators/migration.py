@@ -49,6 +49,7 @@ import orjson
 from operators.counting import CounterState
 from operators.errors import StateRefused
 from operators.genesis import Genesis
+from operators.mechanisms import KINDS
 from operators.mechanisms.base import Mechanism
 from operators.mechanisms.w_event import units_of
 from operators.privacy.changes import Change, Difference, Kind, Terms, crossings
@@ -57,7 +58,7 @@ from operators.privacy.ledger import Bridge
 from operators.records import Outgoing
 from operators.release import ledger_entry
 from operators.sanitizing import ReleaseState
-from operators.topology.changes import REFUSED_BY_BOUNDARY, RENAME, SOUND, reason
+from operators.topology.changes import LEVELS, REFUSED_BY_BOUNDARY, RENAME, SOUND, reason
 from operators.topology.model import Stream, Topology
 from operators.topology.scalars import exact_number
 
@@ -225,10 +226,17 @@ class Life:
 
 
 def check_sound(life: Life, differences: Mapping[str, Difference]) -> None:
-    """Raise StateRefused, naming every field that no migration can change, and why."""
+    """Raise StateRefused, naming every field that no migration can change, and why.
+
+    Nothing but the sink can be migrated at another level than w-event: only windows have bridges.
+    """
     unsound = {name: reason(name) for name in differences if name not in SOUND}
     if life.by_boundary:
         unsound |= {name: why for name, why in REFUSED_BY_BOUNDARY.items() if name in differences}
+    kind = life.terms.mechanism
+    kinds = {kind, differences.get("mechanism.kind", Difference(kind, kind)).new}
+    if not all(KINDS[one].level == "w-event" for one in kinds if one in KINDS):
+        unsound |= {name: LEVELS for name in differences if not name.startswith("sink.")}
     refused = [
         f"{name} was {differences[name].old!r} and is {differences[name].new!r} now, which cannot be "
         f"migrated: {why}"
@@ -273,10 +281,7 @@ def check_cap(topology: Topology, stream: Stream, history: History) -> None:
         if total.population != stream.source.population or total.cap is None:
             continue
         interval = stream.timeline.interval
-        dearest = (
-            max(cost(one.epsilon, one.window, interval, total.span) for one in terms)
-            for terms in history.generations
-        )
+        dearest = (max(_dearest(one, interval, total.span) for one in terms) for terms in history.generations)
         earlier = sum(dearest, Fraction(0))
         if total.epsilon + earlier > total.cap:
             raise StateRefused(
@@ -285,6 +290,12 @@ def check_cap(topology: Topology, stream: Stream, history: History) -> None:
                 f"{number(total.epsilon + earlier)}, above the cap of {number(total.cap)}",
                 "Raise budget.epsilon, if it is yours to raise, or give up the reset",
             )
+
+
+def _dearest(terms: Terms, interval: int, span: int) -> Fraction:
+    """What terms cost at most over any span (ms); of a horizon they do not say that it does not renew."""
+    level = KINDS[terms.mechanism].level if terms.mechanism in KINDS else "w-event"
+    return cost(terms.epsilon, terms.window, interval, span, level, renews=True)
 
 
 @dataclass(frozen=True, slots=True)

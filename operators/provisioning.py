@@ -8,6 +8,7 @@ from typing import Literal
 
 import orjson
 
+from operators import mechanisms
 from operators.mechanisms import base
 from operators.records import BATCH_BYTES, MAX_MESSAGE_BYTES
 from operators.topology.model import Stream, Topology
@@ -269,11 +270,15 @@ def largest_release(stream: Stream) -> int:
     if stream.sink.counts == "object":
         # A character takes at most 6 bytes in JSON; quotes and a colon come with each name.
         names = sum(6 * len(label) + 3 for label in stream.counts.labels)
-    return max(1_048_588, names + digits * len(stream.counts.labels) + 4096)
+    columns = len(stream.counts.labels)
+    _, extra = mechanisms.KINDS[stream.mechanism.kind].numbers(stream.mechanism, columns)
+    return max(1_048_588, names + digits * columns + NUMBER_BYTES * extra + 4096)
 
 
 #: The most that the spends of one timestamp take in the state: [1,1048576,<13 digits>], and a comma.
 WINDOW_STATE_BYTES = 26
+#: The most that any other number takes in a state or a release: an int64, its sign and a comma or bracket.
+NUMBER_BYTES = 22
 
 
 def largest_state(stream: Stream) -> int:
@@ -287,5 +292,7 @@ def largest_state(stream: Stream) -> int:
     names = 0
     if stream.sink.counts == "object":
         names = len(orjson.dumps(orjson.dumps(stream.counts.labels).decode())) + columns
-    spends = WINDOW_STATE_BYTES * stream.mechanism.window
-    return spends + 2 * digits * columns + names + 2 * BATCH_BYTES + 8192
+    kind = mechanisms.KINDS[stream.mechanism.kind]
+    spends = WINDOW_STATE_BYTES * stream.mechanism.window if kind.level == "w-event" else 0
+    extra = NUMBER_BYTES * sum(kind.numbers(stream.mechanism, columns))
+    return spends + extra + 2 * digits * columns + names + 2 * BATCH_BYTES + 8192

@@ -40,11 +40,14 @@ def release_record(
         "start": format_rfc3339(start_of(stream.timeline, timestamp)),
         "end": format_rfc3339(start_of(stream.timeline, timestamp + 1)),
         **_counts(stream, release),
+        **_window(stream, release),
         "fresh": release.fresh,
         **_charge(stream, release, units),
     }
     if missing:
         record["missing"] = list(missing)
+    if release.exhausted:
+        record["exhausted"] = True
     if seeded:
         record["seeded"] = True
     return orjson.dumps(record)
@@ -67,6 +70,8 @@ def ledger_entry(record: bytes, instance: str) -> bytes:
     """
     fields = orjson.loads(record)
     entry = {name: fields[name] for name in _LEDGER_FIELDS}
+    if "exhausted" in fields:
+        entry["exhausted"] = fields["exhausted"]
     return orjson.dumps({**entry, "digest": digest(record), "instance": instance})
 
 
@@ -80,6 +85,17 @@ def _counts(stream: Stream, release: Release) -> dict[str, Any]:
     if stream.sink.counts == "array":
         return {"counts": values, "columns_digest": columns_digest(stream.counts.labels)}
     return {"counts": dict(zip(stream.counts.labels, values, strict=True))}
+
+
+def _window(stream: Stream, release: Release) -> dict[str, Any]:
+    """What a release over a sliding window says of it; nothing where the window is one timestamp."""
+    span = stream.mechanism.options.get("span", 1)
+    if span == 1:
+        return {}
+    if not release.history:
+        return {"span": span}
+    groups = [{"length": length, "total": total} for length, total in release.groups]
+    return {"span": span, "history": release.history, "groups": groups}
 
 
 def _charge(stream: Stream, release: Release, units: int) -> dict[str, Any]:

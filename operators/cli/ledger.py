@@ -42,6 +42,8 @@ Offsets = Mapping[Place, int]
 
 #: The broker ends a transaction after 20 seconds (``operators.kafka.fenced``), and looks every 10 seconds.
 _UNDECIDED_SECONDS = 60.0
+#: What holds epsilon, at each level.
+_PERIOD = {"w-event": "window", "event": "timestamp", "user": "horizon"}
 
 
 @click.command()
@@ -141,9 +143,7 @@ def _changes(kafka: Kafka, ends: Offsets) -> dict[str, list[Change]]:
 def _stream_audit(plan: StreamPlan, changes: Sequence[Change]) -> GenerationsAudit:
     stream = plan.stream
     mechanism = build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, SystemNoise())
-    partition = plan.partials_partition
-    timeline, units = stream.timeline, mechanism.units
-    return GenerationsAudit(plan.name, timeline, stream.mechanism, units, partition, changes)
+    return GenerationsAudit(plan.name, stream.timeline, mechanism, plan.partials_partition, changes)
 
 
 def _read_ledger(
@@ -211,7 +211,7 @@ def describe(report: Report, sink: str) -> Iterator[str]:
     violations = f"; {_count(report.violations, 'violation')}" if report.violations else ""
     if report.releases:
         spent = largest_spent(report.largest, report.units, report.epsilon)
-        releases, windows = _count(report.releases, "release"), _count(report.windows, "window")
+        releases, windows = _count(report.releases, "release"), _count(report.windows, _PERIOD[report.level])
         yield (
             f"{report.stream}: {releases}, {windows} checked, "
             f"largest {spent} of epsilon {number(report.epsilon)}{violations}"

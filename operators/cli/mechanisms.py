@@ -10,14 +10,14 @@ import click
 from operators.mechanisms import KINDS
 from operators.mechanisms.base import Guarantee, Mechanism
 from operators.privacy.noise import SystemNoise
-from operators.topology.layout import OPTIONS
+from operators.topology.layout import EXTENT, OPTIONS
 from operators.topology.model import MechanismSettings
 
 _WINDOW = 100
 _LEVELS = {
     "w-event": "w-event: epsilon for whatever a user does within any `window` consecutive timestamps",
     "event": "event level: epsilon for whatever a user does within any one timestamp",
-    "user": "user level: epsilon for whatever a user ever does",
+    "user": "user level: epsilon for whatever a user does within a `horizon` of timestamps",
 }
 
 
@@ -39,16 +39,18 @@ def describe_kinds() -> Iterator[str]:
 def _describe(mechanism: type[Mechanism]) -> Iterator[str]:
     guarantee = _example(mechanism)
     yield f"guarantee: {_LEVELS[guarantee.level]}"
-    yield f"noise of a fresh count, at epsilon 1, window {_WINDOW}, one contribution: {_noise(guarantee)}"
+    extent = EXTENT.get(guarantee.level)
+    setting = f", {extent} {_WINDOW}" if extent else ""
+    yield f"noise of a fresh count, at epsilon 1{setting}, one contribution: {_noise(guarantee)}"
     if not mechanism.options:
         yield "options: none"
     for option in sorted(mechanism.options):
-        _, default, text = OPTIONS[option]
-        yield f"option {option} (default {default}): {text}"
+        yield f"option {option} (default {OPTIONS[option].text}): {OPTIONS[option].help}"
 
 
 def _example(mechanism: type[Mechanism]) -> Guarantee:
-    settings = MechanismSettings(mechanism.kind, Fraction(1), "1", _WINDOW)
+    window = _WINDOW if mechanism.level in EXTENT else 1
+    settings = MechanismSettings(mechanism.kind, Fraction(1), "1", window)
     return mechanism(settings, columns=1, sensitivity=1, noise=SystemNoise()).guarantee
 
 

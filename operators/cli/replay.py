@@ -16,11 +16,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from operators.cli.loading import EXIT_FAILED, load_or_exit
 from operators.decode import Reason
 from operators.errors import EventveilError
+from operators.mechanisms import KINDS
 from operators.replay import FileInput, Input, Replay, TopicInput
 from operators.replay import replay as start_replay
 from operators.replay.outputs import Paths, open_outputs
 from operators.timeline import format_rfc3339, parse_rfc3339, start_of
-from operators.topology.model import Topology
+from operators.topology.model import Stream, Topology
 
 _TOPIC = "topic:"
 _LAST = "last"
@@ -133,10 +134,9 @@ def _open_input(topology: Topology, source: str) -> Input:
 
 def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None, seeded: bool) -> None:
     for stream in running.streams:
-        settings = stream.mechanism
         _note(
-            f"a replay is a new release: for {stream.name} it adds epsilon {settings.epsilon_text} over any "
-            f"{settings.window} consecutive timestamps to all that was released about the same people"
+            f"a replay is a new release: for {stream.name} it adds epsilon {stream.mechanism.epsilon_text} "
+            f"over any {_covered(stream)} to all that was released about the same people"
         )
     if start is not None:
         _note("--from starts with a fresh budget: what adjacent ranges cost adds up in windows across both")
@@ -149,6 +149,14 @@ def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None,
         _note(f"{paths.truth} will hold true counts: raw data, as private as the events")
     for warning in given.warnings:
         _note(f"warning: {warning}")
+
+
+def _covered(stream: Stream) -> str:
+    window = stream.mechanism.window
+    level = KINDS[stream.mechanism.kind].level
+    if level == "event":
+        return "one timestamp"
+    return f"horizon of {window} timestamps" if level == "user" else f"{window} consecutive timestamps"
 
 
 def _write(running: Replay, given: Input, paths: Paths) -> None:

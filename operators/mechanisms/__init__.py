@@ -5,13 +5,29 @@ from __future__ import annotations
 from operators.mechanisms.base import Mechanism
 from operators.mechanisms.budget_absorption import BudgetAbsorption
 from operators.mechanisms.budget_distribution import BudgetDistribution
+from operators.mechanisms.retroactive_grouping import RetroactiveGrouping
 from operators.mechanisms.sample import Sample
+from operators.mechanisms.shp_adaptive import ShpAdaptive
+from operators.mechanisms.shp_point import ShpPoint
+from operators.mechanisms.shp_window import ShpWindow
+from operators.mechanisms.time_unit import TimeUnit
 from operators.mechanisms.uniform import Uniform
 from operators.privacy.noise import NoiseSource
 from operators.topology.model import MechanismSettings
 
 KINDS: dict[str, type[Mechanism]] = {
-    mechanism.kind: mechanism for mechanism in (Uniform, Sample, BudgetDistribution, BudgetAbsorption)
+    mechanism.kind: mechanism
+    for mechanism in (
+        Uniform,
+        Sample,
+        BudgetDistribution,
+        BudgetAbsorption,
+        TimeUnit,
+        RetroactiveGrouping,
+        ShpWindow,
+        ShpPoint,
+        ShpAdaptive,
+    )
 }
 
 

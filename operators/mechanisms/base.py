@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from operators.privacy.ledger import Bridge, Spend
 from operators.privacy.noise import NoiseSource
-from operators.topology.model import MechanismSettings
+from operators.topology.model import Level, MechanismSettings
 
 Counts = NDArray[np.int64]
 
@@ -28,25 +28,34 @@ COLUMN_LIMIT = 2**20
 class Guarantee:
     """The promise of a mechanism, for ``eventveil check`` and the ledger audit.
 
-    ``window`` is the w of w-event privacy in timestamps. ``best_scale`` and ``worst_scale`` bound the scale
-    of the discrete Laplace noise that a fresh release carries, in counts.
+    ``window`` is the number of timestamps that epsilon covers: the w of w-event privacy, 1 at event level,
+    the horizon at user level. When a horizon has passed, a new one is charged if it ``renews``, else nothing
+    is spent any more. ``predicts``: a release that is not fresh may differ from the one before it, being
+    computed from earlier releases. ``best_scale`` and ``worst_scale`` bound the scale of the discrete Laplace
+    noise that a fresh release carries, in counts.
     """
 
-    level: Literal["w-event", "event", "user"]
+    level: Level
     epsilon: Fraction
     window: int
     sensitivity: int
     best_scale: Fraction
     worst_scale: Fraction | None
+    renews: bool = False
+    predicts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
     """The outcome of one timestamp.
 
-    ``counts``: int64 of shape (columns,), within +-RELEASE_LIMIT, read-only. ``fresh`` is false when the last
-    release is repeated. ``test`` and ``publish`` are what the dissimilarity test (M1) and the publication
-    (M2) spent, ``window_spent`` their sum over the window that ends here; all in ledger units.
+    ``counts``: int64 of shape (columns,), within +-RELEASE_LIMIT, read-only; at event level the sums over
+    the ``span`` timestamps that end here. ``fresh`` is false when nothing was drawn: the last release is
+    repeated, or predicted from. ``test`` and ``publish`` are what the dissimilarity test (M1) and the
+    publication (M2) spent, ``window_spent`` their sum over the window, or since the beginning of the horizon,
+    that ends here; all in ledger units. ``exhausted``: the horizon has passed, the last release is repeated
+    for ever. At user level with a ``span`` above 1, ``history`` holds the released counts of the last
+    ``span`` timestamps, oldest first, and ``groups`` their partition as (length, total).
     """
 
     counts: Counts
@@ -54,6 +63,9 @@ class Release:
     test: int
     publish: int
     window_spent: int
+    exhausted: bool = False
+    history: tuple[int, ...] = ()
+    groups: tuple[tuple[int, int], ...] = ()
 
 
 class Mechanism(ABC):
@@ -61,12 +73,15 @@ class Mechanism(ABC):
 
     Given the same snapshot, counts and random source, ``step`` returns the same release. ``kind`` is its name
     in a topology, ``summary`` one line for people, ``options`` the names that ``MechanismSettings.options``
-    may hold, ``units`` the number of ledger units that make up epsilon.
+    may hold, ``level`` what its epsilon covers, ``units`` the number of ledger units that make up epsilon:
+    2 * window * 2**20, whatever the level. ``raw`` names the parts of a snapshot that hold true counts.
     """
 
     kind: ClassVar[str]
     summary: ClassVar[str]
     options: ClassVar[frozenset[str]]
+    level: ClassVar[Level] = "w-event"
+    raw: ClassVar[frozenset[str]] = frozenset()
     guarantee: Guarantee
     units: int
 
@@ -76,7 +91,7 @@ class Mechanism(ABC):
     ) -> None:
         """``sensitivity``: how far one user can change a timestamp's counts in L1.
 
-        Raises ValueError for settings that this mechanism cannot honour.
+        Raises ValueError for settings that this mechanism cannot honour, UnfitSetting where one is to blame.
         """
 
     @classmethod
@@ -100,7 +115,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def snapshot(self) -> bytes:
-        """The whole state (released and spent only, never true counts) as JSON bytes."""
+        """The whole state as JSON bytes: what was released and spent, and true counts in ``raw`` alone."""
 
     @abstractmethod
     def restore(self, state: bytes) -> None:
@@ -113,3 +128,8 @@ class Mechanism(ABC):
         Its last release is repeated until there is a new one, and what ``bridges`` do not allow is not spent.
         Raises ValueError if the snapshot cannot be continued, or once a step was made.
         """
+
+    @classmethod
+    def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
+        """How many numbers a snapshot, and a release, can hold beyond the ledger and one per column."""
+        return 0, 0

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from operators.mechanisms.base import Counts
 from operators.mechanisms.dissimilarity import DissimilarityMechanism
 from operators.mechanisms.w_event import SHARE, integer_between
-from operators.privacy.ledger import BudgetLedger, Spend
+from operators.privacy.ledger import Ledger, Spend
 
 
 class BudgetAbsorption(DissimilarityMechanism):
@@ -60,7 +60,7 @@ class BudgetAbsorption(DissimilarityMechanism):
     def _extra_state(self) -> dict[str, Any]:
         return {"published": self._published, "shares": self._shares}
 
-    def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: BudgetLedger) -> None:
+    def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: Ledger) -> None:
         published = integer_between(values["published"], 0, timestamp, "published")
         shares = integer_between(values["shares"], 1, min(self._window, max(published, 1)), "shares")
         if published == timestamp and ledger.current.publish != (shares * SHARE if published else 0):

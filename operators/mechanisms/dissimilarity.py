@@ -31,6 +31,7 @@ import numpy as np
 from operators.mechanisms.base import Counts
 from operators.mechanisms.w_event import SHARE, WEventMechanism
 from operators.privacy.ledger import Spend
+from operators.topology.model import Option
 
 LEAST_OFFER = 64
 _LARGEST_THRESHOLD = 2**61
@@ -45,7 +46,7 @@ class DissimilarityMechanism(WEventMechanism):
 
     options: ClassVar[frozenset[str]] = frozenset({"factor"})
 
-    def _configure(self, options: Mapping[str, Fraction]) -> None:
+    def _configure(self, options: Mapping[str, Option]) -> None:
         self._factor = Fraction(options.get("factor", 1))
         if self._factor <= 0:
             raise ValueError(f"factor should be above 0, not {self._factor}")

@@ -38,9 +38,9 @@ import numpy as np
 import orjson
 
 from operators.mechanisms.base import COLUMN_LIMIT, RELEASE_LIMIT, Counts, Guarantee, Mechanism, Release
-from operators.privacy.ledger import Bridge, BudgetLedger
+from operators.privacy.ledger import Bridge, BudgetLedger, Ledger
 from operators.privacy.noise import SATURATION, NoiseSource
-from operators.topology.model import MechanismSettings
+from operators.topology.model import MechanismSettings, Option
 
 SHARE = 2**20
 """Units of one timestamp's share of half the budget: epsilon is 2 * window * SHARE units."""
@@ -64,13 +64,12 @@ class WEventMechanism(Mechanism):
         self._epsilon, self._window = settings.epsilon, settings.window
         self._columns, self._sensitivity, self._noise = columns, sensitivity, noise
         self.units = units_of(settings.window)
-        self._ledger = BudgetLedger(settings.window, self.units)
         self._timestamp = 0
         self._last = _read_only(np.zeros(columns, np.int64))
         self._usable = True
         self._configure(settings.options)
-        best, worst = self._scales()
-        self.guarantee = Guarantee("w-event", self._epsilon, self._window, sensitivity, best, worst)
+        self._ledger = self._new_ledger()
+        self.guarantee = self._promise()
 
     def step(self, counts: Counts) -> Release:
         """See ``Mechanism.step``."""
@@ -83,9 +82,9 @@ class WEventMechanism(Mechanism):
         units = self._allot(counts)
         if units:
             self._publish(counts, units)
-        spend = self._ledger.current
+        release = self._release(fresh=units > 0)
         self._usable = True
-        return Release(self._last, units > 0, spend.test, spend.publish, self._ledger.window_spent)
+        return release
 
     @property
     def window_spent(self) -> int:
@@ -115,10 +114,10 @@ class WEventMechanism(Mechanism):
             raise ValueError(f"the state belongs to {values['settings']!r}, not to {self._identity()!r}")
         timestamp = integer_between(values["timestamp"], 0, TIMESTAMP_LIMIT, "timestamp")
         last = self._restored_release(values["last"])
-        ledger = BudgetLedger(self._window, self.units)
+        ledger = self._new_ledger()
         ledger.restore(values["ledger"])
-        if ledger.timestamps != min(timestamp, self._window):
-            raise ValueError(f"the ledger holds {ledger.timestamps} timestamps at timestamp {timestamp}")
+        if not ledger.fits(timestamp):
+            raise ValueError(f"the ledger does not belong to timestamp {timestamp}")
         self._restore_extra(values, timestamp, ledger)
         self._timestamp, self._last, self._ledger, self._usable = timestamp, last, ledger, True
 
@@ -145,8 +144,20 @@ class WEventMechanism(Mechanism):
     def _scales(self) -> tuple[Fraction, Fraction]:
         """Noise scale of the most and of the least accurate publication."""
 
-    def _configure(self, options: Mapping[str, Fraction]) -> None:
+    def _configure(self, options: Mapping[str, Option]) -> None:
         """Take over the options of a kind that has some."""
+
+    def _new_ledger(self) -> Ledger:
+        return BudgetLedger(self._window, self.units)
+
+    def _promise(self) -> Guarantee:
+        best, worst = self._scales()
+        return Guarantee(self.level, self._epsilon, self._window, self._sensitivity, best, worst)
+
+    def _release(self, *, fresh: bool) -> Release:
+        """What the open timestamp releases, once everything is drawn."""
+        spend = self._ledger.current
+        return Release(self._last, fresh, spend.test, spend.publish, self._ledger.window_spent)
 
     def _identity(self) -> dict[str, Any]:
         """Everything a state depends on: only a mechanism with the same may continue it."""
@@ -162,7 +173,7 @@ class WEventMechanism(Mechanism):
         """State of a kind beyond the common one."""
         return {}
 
-    def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: BudgetLedger) -> None:
+    def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: Ledger) -> None:
         """Check and take over what ``_extra_state`` wrote; ValueError before anything has changed."""
 
     def _scale(self, units: int) -> Fraction:

@@ -4,7 +4,9 @@
 epsilon. Over a span of time S, timestamps of length I: an interval of length S meets at most
 n = ceil(S / I) + 1 of them, for it may begin and end inside one. Those n consecutive timestamps are covered
 by ceil(n / w) windows, which cost epsilon each, and independent streams over the same people add up
-(sequential composition). So a span costs at most the sum of ceil(n / w) epsilon.
+(sequential composition). So a span costs at most the sum of ceil(n / w) epsilon. At event level each of the
+timestamps costs epsilon, n epsilon together. At user level a horizon costs epsilon, and if it renews, n
+consecutive timestamps meet at most 1 + ceil((n - 1) / T) horizons of T timestamps.
 """
 
 from __future__ import annotations
@@ -19,19 +21,30 @@ if (
     TYPE_CHECKING
 ):  # operators.topology checks budgets with this module, so at run time it needs nothing of theirs
     from operators.mechanisms.base import Guarantee
-    from operators.topology.model import Adjacency, Budget, Stream
+    from operators.topology.model import Adjacency, Budget, Level, Stream
+
+PERIOD: dict[Level, str] = {
+    "w-event": "window",
+    "event": "timestamp at epsilon each",
+    "user": "horizon",
+}
+"""What costs epsilon once, at each level."""
 
 _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000), ("millisecond", 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one stream costs over a span: it meets ``timestamps``, covered by ``windows`` windows."""
+    """What one stream costs over a span: it meets ``timestamps``, covered by so many ``windows``.
+
+    Each window, timestamp (event level) or horizon (user level) costs epsilon once.
+    """
 
     stream: str
     timestamps: int
     windows: int
     epsilon: Fraction
+    level: Level = "w-event"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +75,37 @@ def timestamps_met(span: int, interval: int) -> int:
     return -(-span // interval) + 1
 
 
-def cost(epsilon: Fraction, window: int, interval: int, span: int) -> Fraction:
-    """What a w-event stream costs at most over any ``span`` (ms): ceil(n / window) epsilon."""
-    return epsilon * -(-timestamps_met(span, interval) // window)
+def periods(level: Level, timestamps: int, window: int, *, renews: bool = False) -> int:
+    """How many windows or horizons of ``window`` timestamps so many consecutive timestamps can meet."""
+    if level == "w-event":
+        return -(-timestamps // window)
+    if level == "event":
+        return timestamps
+    return 1 + -(-(timestamps - 1) // window) if renews else 1
+
+
+def cost(
+    epsilon: Fraction,
+    window: int,
+    interval: int,
+    span: int,
+    level: Level = "w-event",
+    *,
+    renews: bool = False,
+) -> Fraction:
+    """What a stream costs at most over any ``span`` (ms)."""
+    return epsilon * periods(level, timestamps_met(span, interval), window, renews=renews)
 
 
 def cost_of(stream: Stream, span: int) -> Cost:
     """What a stream costs at most over any ``span`` (ms)."""
+    from operators.mechanisms import KINDS
+
     met = timestamps_met(span, stream.timeline.interval)
     settings = stream.mechanism
-    spent = cost(settings.epsilon, settings.window, stream.timeline.interval, span)
-    return Cost(stream.name, met, -(-met // settings.window), spent)
+    level = KINDS[settings.kind].level
+    covering = periods(level, met, settings.window, renews=settings.options.get("on_horizon") == "renew")
+    return Cost(stream.name, met, covering, settings.epsilon * covering, level)
 
 
 def totals(streams: Sequence[Stream], budget: Budget | None) -> tuple[Total, ...]:
@@ -109,8 +142,9 @@ def describe(stream: Stream, guarantee: Guarantee) -> tuple[str, ...]:
     """The guarantee of a stream in plain words, a sentence or two per line."""
     return (
         _what_is_protected(stream, guarantee),
-        _neighbours(stream),
+        _neighbours(stream, guarantee.level),
         _sensitivity(stream, guarantee),
+        *_releases(stream, guarantee),
         _noise(guarantee),
         *_options(stream),
         "A user is whoever shares one value of "
@@ -123,7 +157,7 @@ def describe_total(total: Total) -> tuple[str, ...]:
     span = duration_words(total.span)
     lines = [
         f"{cost.stream}: any {span} meet at most {_count(cost.timestamps, 'timestamp')}, "
-        f"{_count(cost.windows, 'window')}, epsilon {number(cost.epsilon)}"
+        f"{_count(cost.windows, PERIOD[cost.level])}, epsilon {number(cost.epsilon)}"
         for cost in total.costs
     ]
     cap = "no cap is set" if total.cap is None else f"within the cap of {number(total.cap)}"
@@ -152,12 +186,25 @@ def duration_words(milliseconds: int) -> str:
 
 
 def _count(amount: int, noun: str) -> str:
-    return f"{amount} {noun}{'' if amount == 1 else 's'}"
+    first, _, rest = noun.partition(" ")
+    return f"{amount} {first}{'' if amount == 1 else 's'}{' ' if rest else ''}{rest}"
 
 
 def _what_is_protected(stream: Stream, guarantee: Guarantee) -> str:
     epsilon = stream.mechanism.epsilon_text
     covered = duration_words(guarantee.window * stream.timeline.interval)
+    if guarantee.level == "event":
+        return (
+            f"Epsilon {epsilon} for any one timestamp of {covered}: whatever a user did within it changes the"
+            f" probability of any output by a factor of at most {_factor(guarantee.epsilon)}. A user who is"
+            " present at n timestamps is protected by n times that epsilon only."
+        )
+    if guarantee.level == "user":
+        return (
+            f"Epsilon {epsilon} for a horizon of {guarantee.window} timestamps of"
+            f" {duration_words(stream.timeline.interval)} ({covered}): whatever a user did within it changes"
+            f" the probability of any output by a factor of at most {_factor(guarantee.epsilon)}."
+        )
     return (
         f"Epsilon {epsilon} for any {guarantee.window} consecutive timestamps of"
         f" {duration_words(stream.timeline.interval)} ({covered}): whatever a user did within"
@@ -165,19 +212,41 @@ def _what_is_protected(stream: Stream, guarantee: Guarantee) -> str:
     )
 
 
+def _releases(stream: Stream, guarantee: Guarantee) -> Iterator[str]:
+    """What a release covers, and what comes after a horizon, where that is not plain."""
+    span = stream.mechanism.options.get("span", 1)
+    if span != 1:
+        covered = duration_words(int(span) * stream.timeline.interval)
+        what = "counts are sums over them" if guarantee.level == "event" else "with history and groups"
+        yield f"Each release covers the last {span} timestamps ({covered}): {what}."
+    if guarantee.level == "user":
+        yield (
+            "After the horizon a new one begins and costs epsilon again; a user in both pays both."
+            if guarantee.renews
+            else "After the horizon the budget is gone: the last release is repeated for ever, as exhausted."
+        )
+
+
 def _factor(epsilon: Fraction) -> str:
     value = math.exp(float(epsilon)) if epsilon < 10 else math.inf
     return f"e^{number(epsilon)}" + (f", about {value:.3g}" if value < math.inf else "")
 
 
-def _neighbours(stream: Stream) -> str:
+_WITHIN: dict[Level, str] = {
+    "w-event": "within such a window",
+    "event": "at one timestamp",
+    "user": "within such a horizon",
+}
+
+
+def _neighbours(stream: Stream, level: Level) -> str:
     if stream.mechanism.adjacency == "substitute":
         return (
-            "Neighbours (substitute): two streams that differ in one user's events within such a window,"
+            f"Neighbours (substitute): two streams that differ in one user's events {_WITHIN[level]},"
             " in whether they happened, how many, and where."
         )
     return (
-        "Neighbours (add-remove): two streams that differ in one user within such a window; at each differing"
+        f"Neighbours (add-remove): two streams that differ in one user {_WITHIN[level]}; at each differing"
         " timestamp all of the user's events are present in one and none in the other."
     )
 
@@ -195,10 +264,11 @@ def _sensitivity(stream: Stream, guarantee: Guarantee) -> str:
 
 
 def _noise(guarantee: Guarantee) -> str:
+    what = "a timestamp's count, which window sums add up" if guarantee.level == "event" else "a fresh count"
     if guarantee.worst_scale == guarantee.best_scale:
-        return f"Noise of a fresh count: {_spread(guarantee.best_scale)}."
+        return f"Noise of {what}: {_spread(guarantee.best_scale)}."
     worst = "without bound" if guarantee.worst_scale is None else _spread(guarantee.worst_scale)
-    return f"Noise of a fresh count: at best {_spread(guarantee.best_scale)}; at worst {worst}."
+    return f"Noise of {what}: at best {_spread(guarantee.best_scale)}; at worst {worst}."
 
 
 def _options(stream: Stream) -> Iterator[str]:

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 SATURATION = 2**62
 _MACHINE_LIMIT = 2**56  # numerators and denominators up to here are computed in int64
 _INT64_MAX = 2**63 - 1
+_TRIALS = 2**20  # Bernoulli trials at a time
 
 Integers = NDArray[Any]  # int64, or Python integers as objects
 
@@ -67,6 +68,17 @@ class _ByteNoise(ABC):
             draws[filled : filled + len(batch)] = batch
             filled += len(batch)
         return draws
+
+    def binomial(self, trials: NDArray[np.int64], rate: Fraction) -> NDArray[np.int64]:
+        """How many of so many independent trials succeed, each exactly with probability ``rate``.
+
+        Takes time in proportion to the trials. Raises ValueError unless 0 <= ``rate`` <= 1, its denominator
+        is below 2^56 and no number of trials is negative.
+        """
+        if not 0 <= rate <= 1 or rate.denominator > _MACHINE_LIMIT or np.any(trials < 0):
+            raise ValueError(f"{trials.tolist()[:3]} trials at rate {rate} cannot be drawn")
+        sampler = _Sampler(self._bytes, Fraction(1))
+        return np.array([sampler.successes(int(number), rate) for number in trials], np.int64)
 
 
 class SystemNoise(_ByteNoise):
@@ -111,6 +123,15 @@ class _Sampler:
         kept = ~(negative & (magnitude == 0))
         signed: NDArray[np.int64] = np.where(negative, -magnitude, magnitude)[kept]
         return signed
+
+    def successes(self, trials: int, rate: Fraction) -> int:
+        """How many of the trials succeed, each with probability ``rate``."""
+        found = 0
+        while trials > 0:
+            batch = min(trials, _TRIALS)
+            found += int((self._below_machine(rate.denominator, batch) < rate.numerator).sum())
+            trials -= batch
+        return found
 
     def _accepts(self, u: Integers) -> NDArray[np.bool_]:
         """Bernoulli(exp(-u/numerator)) for each u in 0..numerator-1 (Algorithm 1).

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from operators.topology.columns import ColumnNames
-from operators.topology.layout import OPTIONS, default_option, options_of
+from operators.topology.layout import OPTIONS, extent_of, options_of
 from operators.topology.model import (
     Budget,
     Counts,
@@ -62,9 +62,18 @@ def fill(file: Section) -> Iterator[Default]:
         if timeline.get("on_missing") == "release":
             yield from _set(timeline, "grace", GRACE, duration_text(GRACE))
     for _, _, mechanism in parts_of(file, "mechanism"):
-        for option in sorted(options_of(mechanism.get("kind")) if mechanism.get("kind") else ()):
+        kind = mechanism.get("kind")
+        for option in sorted(options_of(kind) if kind else ()):
             if option not in mechanism.positions:
-                yield Default(mechanism.name(option), default_option(option)[1])
+                yield Default(mechanism.name(option), OPTIONS[option].text)
+
+
+def covered(mechanism: Section) -> int | None:
+    """The number of timestamps that epsilon covers; None if it could not be read."""
+    kind = mechanism.get("kind")
+    extent = extent_of(kind) if kind else "window"
+    window: int | None = mechanism.get(extent) if extent else 1
+    return window
 
 
 def _max_ahead(source: Section | None, interval: int | None) -> int | None:
@@ -164,15 +173,15 @@ def _counts(section: Section) -> Counts:
 def _mechanism(section: Section) -> MechanismSettings:
     kind, epsilon = section.get("kind"), section.get("epsilon")
     options = {}
-    for option in OPTIONS:
-        if option in options_of(kind):
-            given = section.get(option)
-            options[option] = given.value if given is not None else default_option(option)[0]
+    for name, option in OPTIONS.items():
+        value = option.value(section.get(name)) if name in options_of(kind) else None
+        if value is not None:
+            options[name] = value
     return MechanismSettings(
         kind=kind,
         epsilon=epsilon.value,
         epsilon_text=epsilon.text,
-        window=section.get("window"),
+        window=covered(section) or 0,
         adjacency=section.get("adjacency"),
         options=options,
     )

@@ -54,6 +54,8 @@ REFUSED = {
 _BOUNDARIES = "boundaries that were captured under the old rule would be read under the new one"
 #: With ``append_time: boundary`` these cannot change either.
 REFUSED_BY_BOUNDARY = {"timeline.lateness": _BOUNDARIES, "timeline.max_ahead": _BOUNDARIES}
+#: Why nothing but the sink of a stream at another level can be migrated.
+LEVELS = "at event level and for a horizon, what is held back or left of the budget does not carry over"
 
 MIGRATE = "Put it back, or stop the workers and run `eventveil migrate`"
 MIGRATE_SINK = "Create it if it is gone (`eventveil topics --create`), stop the workers, `eventveil migrate`"

@@ -11,9 +11,9 @@ from fractions import Fraction
 
 from operators import mechanisms
 from operators.privacy import guarantee
-from operators.topology.building import parts_of, repartitioned, streams_of
+from operators.topology.building import covered, parts_of, repartitioned, streams_of
 from operators.topology.document import shorten
-from operators.topology.layout import OPTIONS, options_of
+from operators.topology.layout import EXTENT, EXTENT_HELP, OPTIONS, extent_of, options_of
 from operators.topology.problems import Position, Problems
 from operators.topology.scalars import duration_text, one_of
 from operators.topology.shapes import Section, suggestion
@@ -47,6 +47,7 @@ def check(file: Section, problems: Problems) -> None:
     for _, _, counts in parts_of(file, "counts"):
         _check_unknown(counts, problems)
     for _, _, mechanism in parts_of(file, "mechanism"):
+        _check_extent(mechanism, problems)
         _check_options(mechanism, problems)
     _check_topic_names(file, problems)
     _check_shared_sources(file, problems)
@@ -106,13 +107,15 @@ def _check_timeline(timeline: Section, mechanism: Section | None, problems: Prob
             timeline.at("grace"),
             f"{timeline.name('grace')} has no effect with on_missing: wait; use release, or remove it",
         )
-    window = mechanism.get("window") if mechanism is not None else None
+    window = covered(mechanism) if mechanism is not None else None
     if mechanism is None or origin is None or interval is None or window is None:
         return
     if origin + interval * window > END_OF_TIME:
+        kind = mechanism.get("kind")
+        key = (extent_of(kind) if kind else "window") or "kind"
         problems.add(
-            mechanism.at("window"),
-            f"{mechanism.name('window')}: the first window of {window} timestamps of"
+            mechanism.at(key),
+            f"{mechanism.name(key)}: the first window of {window} timestamps of"
             f" {duration_text(interval)} ends after the year 9999, expected a smaller window or interval",
         )
     elif start is not None and start + interval * (window + 1) > END_OF_TIME:
@@ -183,6 +186,25 @@ def _check_unknown(counts: Section, problems: Problems) -> None:
             f"{counts.name('unknown')}: found {shorten(unknown)},"
             f" expected dead-letter, ignore or one of the columns; {hint}",
         )
+
+
+def _check_extent(mechanism: Section, problems: Problems) -> None:
+    """A kind has the one key that says how many timestamps its epsilon covers, and no other."""
+    kind = mechanism.get("kind")
+    if kind is None:
+        return
+    needed = extent_of(kind)
+    if needed and needed not in mechanism.positions:
+        problems.add(
+            mechanism.position,
+            f"{mechanism.path} lacks {needed}; add {needed}: {EXTENT_HELP[needed]}",
+        )
+    for key in EXTENT.values():
+        if key != needed and key in mechanism.positions:
+            instead = f"its epsilon covers a {needed}" if needed else "its epsilon covers single timestamps"
+            problems.add(
+                mechanism.at(key), f"{mechanism.name(key)}: {kind} has no {key}, {instead}; remove it"
+            )
 
 
 def _check_options(mechanism: Section, problems: Problems) -> None:
@@ -319,7 +341,9 @@ def _cost(stream: Section, span: int) -> Fraction | None:
     timeline, mechanism = stream.get("timeline"), stream.get("mechanism")
     if timeline is None or mechanism is None:
         return None
-    interval, epsilon, window = timeline.get("interval"), mechanism.get("epsilon"), mechanism.get("window")
-    if None in (interval, epsilon, window):
+    kind, epsilon, window = mechanism.get("kind"), mechanism.get("epsilon"), covered(mechanism)
+    interval = timeline.get("interval")
+    if interval is None or kind is None or epsilon is None or window is None:
         return None
-    return guarantee.cost(epsilon.value, window, interval, span)
+    level, renews = mechanisms.KINDS[kind].level, mechanism.get("on_horizon") == "renew"
+    return guarantee.cost(epsilon.value, window, interval, span, level, renews=renews)

@@ -6,18 +6,23 @@ Everything that a reader or an editor needs to know about a key is said here, an
 from __future__ import annotations
 
 import functools
-from fractions import Fraction
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from operators import mechanisms
 from operators.topology.columns import COLUMN_LIMIT, Columns
 from operators.topology.document import Scalar
+from operators.topology.model import Level, Option
+from operators.topology.problems import START
 from operators.topology.scalars import (
     Choice,
     Duration,
+    Exact,
     Label,
     Pointer,
     Rational,
+    RationalOr,
     Servers,
     Text,
     Time,
@@ -34,41 +39,85 @@ NAME_EXPECTED = (
 )
 # Budget state holds one spend per timestamp of the window and must stay a Kafka message.
 LONGEST_WINDOW = 1_000_000
-PLANNED_KINDS = (
-    "fast",
-    "retroactive-grouping",
-    "time-unit",
-    "shp-window",
-    "shp-point",
-    "shp-adaptive",
-    "tops",
-    "pak",
-    "topl",
-)
-PLANNED_OPTIONS = (
-    "shift",
-    "groups",
-    "regroup",
-    "pan_private",
-    "noise",
-    "horizon",
-    "on_horizon",
-    "renew",
-    "share",
-)
-# Every option of every kind: its value when left out. operators.mechanisms says which kind has which.
-OPTIONS: dict[str, tuple[One, str, str]] = {
-    "factor": (
+# Sums over a span must stay exact, and a release with its history a Kafka message.
+LONGEST_SPAN = 4096
+PLANNED_KINDS = ("fast", "tops", "pak", "topl")
+PLANNED_OPTIONS = ("shift", "groups", "regroup", "pan_private", "noise")
+# The key that says how many timestamps epsilon covers; at event level it is always one.
+EXTENT: Mapping[Level, str] = {"w-event": "window", "user": "horizon"}
+EXTENT_HELP = {
+    "window": "timestamps that are protected together (w)",
+    "horizon": "timestamps for which a user is protected, and in which the budget is spent",
+}
+
+
+@dataclass(frozen=True)
+class MechanismOption:
+    """An option of some kinds; operators.mechanisms says which, and what ``derived`` values come to."""
+
+    shape: One
+    help: str
+    default: str | None = None
+    derived: str = ""
+
+    @property
+    def text(self) -> str:
+        """What it is when left out."""
+        return self.default or self.derived
+
+    def value(self, given: Any) -> Option | None:
+        """The value for a mechanism, of what was read (None: left out); None where it derives its own."""
+        if given is None and self.default is not None:
+            given = self.shape.kind.parse(Scalar(START, self.default))
+        return given.value if isinstance(given, Exact) else given
+
+
+OPTIONS: dict[str, MechanismOption] = {
+    "factor": MechanismOption(
         One(Rational(1_000_000)),
-        "1",
         "Counts are published anew when they changed by more than this many times the noise.",
-    )
+        "1",
+    ),
+    "span": MechanismOption(
+        One(Whole(1, LONGEST_SPAN)), "Timestamps in the sliding window of each release.", "1"
+    ),
+    "share": MechanismOption(
+        One(Rational(1)), "Part of epsilon for watching whether counts have changed.", "0.1"
+    ),
+    "sampling": MechanismOption(
+        One(RationalOr("best", 1)),
+        "Rate at which events are sampled for watching, in whole percents; the best is always 1.",
+        "best",
+    ),
+    "on_horizon": MechanismOption(
+        One(Choice(("repeat", "renew"))),
+        "After the horizon: repeat the last release for ever, or renew and spend epsilon again.",
+        "repeat",
+    ),
+    "samples": MechanismOption(
+        One(Rational(1)), "Part of the timestamps of a horizon that may be published.", "0.4"
+    ),
+    "parts": MechanismOption(
+        One(Whole(1, LONGEST_SPAN)),
+        "Groups in which each window is offered, at most.",
+        derived="a tenth of the span, at least 1",
+    ),
+    "delta": MechanismOption(
+        One(Rational(1_000_000)),
+        "How much costlier a group may be than the best one; more is faster.",
+        derived="1 / (2 parts)",
+    ),
 }
 
 
 def options_of(kind: str) -> frozenset[str]:
     """The options that a kind of mechanism takes."""
     return frozenset(mechanisms.KINDS[kind].options)
+
+
+def extent_of(kind: str) -> str | None:
+    """The key that says how many timestamps epsilon covers; None at event level."""
+    return EXTENT.get(mechanisms.KINDS[kind].level)
 
 
 @functools.cache
@@ -307,12 +356,11 @@ def _mechanism() -> Record:
             Field(
                 "epsilon", One(Rational(1000)), "privacy budget of a window, read exactly, such as 1.0", True
             ),
-            Field(
-                "window", One(Whole(1, LONGEST_WINDOW)), "timestamps that are protected together (w)", True
-            ),
+            Field("window", One(Whole(1, LONGEST_WINDOW)), EXTENT_HELP["window"]),
+            Field("horizon", One(Whole(1, LONGEST_WINDOW)), EXTENT_HELP["horizon"]),
             *(
-                Field(name, shape, text, derived=f"{value}, for kinds that have it")
-                for name, (shape, value, text) in OPTIONS.items()
+                Field(name, option.shape, option.help, derived=f"{option.text}, for kinds that have it")
+                for name, option in OPTIONS.items()
             ),
             Field(
                 "adjacency",
@@ -337,16 +385,17 @@ class KindOfMechanism(Choice):
 
 
 def _option_rules(kinds: tuple[str, ...]) -> dict[str, Any]:
-    """The schema's rule that an option stands only beside a kind that takes it."""
+    """The schema's rule that a key stands only beside a kind that takes it, and where it must stand."""
+
+    def when(some: list[str], then: dict[str, Any]) -> dict[str, Any]:
+        return {"if": {"properties": {"kind": {"enum": some}}, "required": ["kind"]}, "then": then}
+
     rules = []
-    for option in OPTIONS:
-        without = [kind for kind in kinds if option not in options_of(kind)]
-        rules.append(
-            {
-                "if": {"properties": {"kind": {"enum": without}}, "required": ["kind"]},
-                "then": {"properties": {option: False}},
-            }
-        )
+    for key in EXTENT.values():
+        rules.append(when([kind for kind in kinds if extent_of(kind) == key], {"required": [key]}))
+    for key in (*EXTENT.values(), *OPTIONS):
+        without = [kind for kind in kinds if key != extent_of(kind) and key not in options_of(kind)]
+        rules.append(when(without, {"properties": {key: False}}))
     return {"allOf": rules}
 
 
@@ -363,9 +412,3 @@ def _budget() -> Record:
             ),
         )
     )
-
-
-def default_option(option: str) -> tuple[Fraction, str]:
-    """The value of an option that is left out, and its text."""
-    text = OPTIONS[option][1]
-    return Fraction(text), text

@@ -5,11 +5,14 @@ So these rules are for a file in which nothing else is wrong.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from operators import mechanisms, provisioning
+from operators.errors import UnfitSetting
 from operators.privacy.noise import SystemNoise
 from operators.records import MAX_MESSAGE_BYTES
 from operators.topology.building import streams_of
-from operators.topology.model import Stream, Topology
+from operators.topology.model import MechanismSettings, Stream, Topology
 from operators.topology.problems import Problems
 from operators.topology.shapes import Section
 
@@ -18,13 +21,17 @@ def check_limits(topology: Topology, file: Section, problems: Problems) -> None:
     """Note every stream that could be written down, but not run."""
     for stream in topology.streams:
         section = streams_of(file)[stream.name]
-        _check_mechanism(stream, section.get("mechanism"), problems)
+        _check_mechanism(stream, section, problems)
         _check_state(stream, section, problems)
 
 
-def _check_mechanism(stream: Stream, mechanism: Section, problems: Problems) -> None:
+def _check_mechanism(stream: Stream, section: Section, problems: Problems) -> None:
+    mechanism = section.get("mechanism")
     try:
         mechanisms.build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, SystemNoise())
+    except UnfitSetting as unfit:
+        part = section.get("counts") if unfit.setting == "columns" else mechanism
+        problems.add(part.at(unfit.setting), f"{part.name(unfit.setting)}: {unfit}")
     except ValueError as error:
         problems.add(
             mechanism.at("epsilon"),
@@ -37,12 +44,21 @@ def _check_state(stream: Stream, section: Section, problems: Problems) -> None:
     largest = provisioning.largest_state(stream)
     if largest <= MAX_MESSAGE_BYTES:
         return
-    columns, window = len(stream.counts.labels), stream.mechanism.window
-    wide = provisioning.WINDOW_STATE_BYTES * window < largest // 2
-    part, key = (section.get("counts"), "columns") if wide else (section.get("mechanism"), "window")
-    remedy = "fewer columns, shorter names, or counts: array in the sink" if wide else "a smaller window"
+    settings, columns = stream.mechanism, len(stream.counts.labels)
+    span = "span" in settings.options
+    extent, length = ("span", settings.options["span"]) if span else ("window", settings.window)
+    least = provisioning.largest_state(replace(stream, mechanism=_shortest(settings)))
+    wide = largest - least < largest // 2
+    part, key = (section.get("counts"), "columns") if wide else (section.get("mechanism"), extent)
+    remedy = "fewer columns, shorter names, or counts: array in the sink" if wide else f"a smaller {extent}"
     problems.add(
         part.at(key),
-        f"{part.name(key)}: the state of {columns} columns and a window of {window} timestamps can grow to"
+        f"{part.name(key)}: the state of {columns} columns and a {extent} of {length} timestamps can grow to"
         f" {largest} bytes, and must stay a Kafka message of {MAX_MESSAGE_BYTES}; expected {remedy}",
     )
+
+
+def _shortest(settings: MechanismSettings) -> MechanismSettings:
+    """The same with the shortest window or span."""
+    options = {**settings.options, "span": 1} if "span" in settings.options else settings.options
+    return replace(settings, window=1, options=options)

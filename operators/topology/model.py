@@ -13,6 +13,9 @@ from typing import Literal
 
 Adjacency = Literal["add-remove", "substitute"]
 Partitioner = Literal["murmur2", "crc32"]
+Option = Fraction | int | str
+Level = Literal["w-event", "event", "user"]
+"""What epsilon covers of a user: any ``window`` consecutive timestamps, any one, or a horizon of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +117,18 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class MechanismSettings:
-    """What kind of mechanism, its epsilon (exact; ``epsilon_text`` as written), window and options."""
+    """What kind of mechanism, its epsilon (exact; ``epsilon_text`` as written), window and options.
+
+    ``window`` is the number of timestamps that epsilon covers: the kind's window, 1 at event level, the
+    horizon at user level.
+    """
 
     kind: str
     epsilon: Fraction
     epsilon_text: str
     window: int
     adjacency: Adjacency = "add-remove"
-    options: Mapping[str, Fraction] = field(default_factory=dict)
+    options: Mapping[str, Option] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,27 @@ class Rational(Kind[Exact]):
 
 
 @dataclass(frozen=True)
+class RationalOr(Kind["Exact | str"]):
+    """An exact positive number, or a word."""
+
+    word: str
+    highest: int
+
+    def parse(self, scalar: Scalar) -> Exact | str:
+        """The number and its text, or the word."""
+        if is_text(scalar) and scalar.text == self.word:
+            return self.word
+        try:
+            return Rational(self.highest).parse(scalar)
+        except UnfitError as unfit:
+            raise UnfitError(f"{self.word}, or {unfit.expected}") from None
+
+    def strict_schema(self) -> Schema:
+        """The word or a number."""
+        return {"anyOf": [{"const": self.word}, Rational(self.highest).strict_schema()]}
+
+
+@dataclass(frozen=True)
 class Duration(Kind[int]):
     """A length of time with its unit, in milliseconds."""
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from operators.mechanisms import KINDS
-from operators.mechanisms.base import Mechanism
+from operators.mechanisms.base import Counts, Mechanism
 from operators.privacy.noise import NoiseSource
-from operators.topology.model import MechanismSettings
+from operators.topology.model import MechanismSettings, Option
 
 HUGE = 2**61
-COLUMNS = 2  # more than one, so that a draw of size 1 is always a test's
+COLUMNS = 2  # more than one, so that a draw of size 1 is always a test's in w-event mechanisms
+HORIZON = 100
+W_EVENT_KINDS = sorted(kind for kind in KINDS if KINDS[kind].level == "w-event")
 
 
 class ZeroNoise:
@@ -74,22 +78,74 @@ class RescaledNoise:
         return self._source.discrete_laplace(scale * self._by, size)
 
 
+class Target(np.ndarray):
+    """Noise that turns whatever it is added to into the target, and hands the true values to ``seen``."""
+
+    seen: Callable[[Counts], None]
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        plain = [one.view(np.ndarray) if isinstance(one, Target) else one for one in inputs]
+        if ufunc is np.add and method == "__call__":
+            true = next(one for one in inputs if not isinstance(one, Target))
+            self.seen(np.broadcast_to(true, self.shape).copy())
+            return self.view(np.ndarray).copy()
+        return getattr(ufunc, method)(*plain, **options)
+
+
+class ObservedNoise:
+    """Lets every noisy value come out as ``targets`` says; ``draws`` holds scale, true values and outcome.
+
+    A mechanism adds its noise to true values, and this noise sees them: so the likelihood of a transcript is
+    known exactly, whatever the values are that the mechanism draws from.
+    """
+
+    def __init__(self, targets: Callable[[int], Counts]) -> None:
+        self.targets = targets
+        self.draws: list[tuple[Fraction, Counts, Counts]] = []
+
+    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        target = np.array(self.targets(size), np.int64).view(Target)
+        outcome = np.array(target)
+        target.seen = lambda true: self.draws.append((scale, true, outcome))
+        return target
+
+
 def settings(
-    kind: str, window: int = 3, epsilon: Fraction = Fraction(1), factor: Fraction | None = None
+    kind: str,
+    window: int = 3,
+    epsilon: Fraction = Fraction(1),
+    factor: Fraction | None = None,
+    **options: Option,
 ) -> MechanismSettings:
-    options = {} if factor is None else {"factor": factor}
+    if factor is not None:
+        options["factor"] = factor
     return MechanismSettings(kind, epsilon, str(epsilon), window, options=options)
+
+
+def columns_of(kind: str) -> int:
+    """The columns of the tests; mechanisms at user level take one."""
+    return 1 if KINDS[kind].level == "user" else COLUMNS
 
 
 def make(
     kind: str,
     noise: NoiseSource,
     window: int = 3,
-    columns: int = COLUMNS,
+    columns: int | None = None,
     sensitivity: int = 1,
     epsilon: Fraction = Fraction(1),
+    horizon: int = HORIZON,
+    **options: Option,
 ) -> Mechanism:
-    return KINDS[kind](settings(kind, window, epsilon), columns, sensitivity, noise)
+    """``window`` is for w-event mechanisms, ``horizon`` for those at user level."""
+    extent = {"w-event": window, "event": 1, "user": horizon}[KINDS[kind].level]
+    made = settings(kind, extent, epsilon, **options)
+    return KINDS[kind](made, columns or columns_of(kind), sensitivity, noise)
+
+
+def eager(kind: str) -> NoiseSource:
+    """Noise with which a mechanism publishes whenever it can."""
+    return ForcedNoise(itertools.repeat(True)) if kind in W_EVENT_KINDS else ZeroNoise()
 
 
 def spends(mechanism: Mechanism, timestamps: int) -> list[tuple[int, int]]:

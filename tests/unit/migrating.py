@@ -162,9 +162,7 @@ class Lifetime:
         """The audit of ledger and sink."""
         entries = [Found.read(LEDGER, number, b"visits", value) for number, value in enumerate(self.ledger)]
         changes = [change for found in entries if (change := Change.read(found.fields))]
-        audit = GenerationsAudit(
-            "visits", self.stream.timeline, self.stream.mechanism, self.mechanism().units, 0, changes
-        )
+        audit = GenerationsAudit("visits", self.stream.timeline, self.mechanism(), 0, changes)
         for found in entries:
             audit.entry(found)
         for number, value in enumerate(self.sink):

@@ -22,6 +22,7 @@ from operators.migration import check_cap, check_reset, check_sound
 from operators.privacy.changes import Change, Difference
 from operators.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, SOUND
 from operators.topology.model import Budget
+from tests.contract.noises import W_EVENT_KINDS, ZeroNoise, make
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, PARTITIONS, Lifetime, states
 from tests.unit.support import topology
 
@@ -59,7 +60,7 @@ def check_promise(ledger: list[bytes]) -> None:
                 assert sum(whole) <= limit
 
 
-@pytest.mark.parametrize(("old", "new"), list(product(KINDS, KINDS)))
+@pytest.mark.parametrize(("old", "new"), list(product(W_EVENT_KINDS, W_EVENT_KINDS)))
 @pytest.mark.parametrize("windows", [(3, 3), (2, 5), (5, 2), (1, 4), (4, 1)], ids=str)
 @pytest.mark.parametrize("epsilons", [(ONE, ONE), (TWO, ONE), (THIRD, TWO)], ids=str)
 def test_every_kind_goes_on_as_every_other_and_the_audit_finds_nothing(
@@ -81,7 +82,7 @@ def test_every_kind_goes_on_as_every_other_and_the_audit_finds_nothing(
 @settings(max_examples=60, deadline=None)
 @given(
     changes=st.lists(
-        st.tuples(st.sampled_from(sorted(KINDS)), EPSILONS, st.integers(1, 6), st.integers(0, 5)),
+        st.tuples(st.sampled_from(W_EVENT_KINDS), EPSILONS, st.integers(1, 6), st.integers(0, 5)),
         min_size=2,
         max_size=6,
     ),
@@ -383,6 +384,28 @@ def test_a_migration_takes_boundaries_along() -> None:
     life.change(epsilon=TWO, epsilon_text="2")
     after = [state.boundaries for _, state in life.life.counting.values()]
     assert before == after == [(Boundary(FIRST + 3, 5), Boundary(FIRST + 5, 8))] * PARTITIONS
+
+
+@pytest.mark.parametrize(
+    ("kind", "differences"),
+    [
+        ("shp-point", {"mechanism.epsilon": Difference("1", "2")}),
+        ("retroactive-grouping", {"mechanism.kind": Difference("retroactive-grouping", "uniform")}),
+        ("uniform", {"mechanism.kind": Difference("uniform", "time-unit")}),
+    ],
+)
+def test_only_windows_carry_over(kind: str, differences: dict[str, Difference]) -> None:
+    life = Lifetime(**terms(kind)).life
+    with pytest.raises(StateRefused, match="does not carry over"):
+        check_sound(life, differences)
+    check_sound(life, {"sink.topic": Difference("a", "b")})
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind].level != "w-event"])
+def test_a_mechanism_of_another_level_inherits_nothing(kind: str) -> None:
+    mechanism = make(kind, ZeroNoise())
+    with pytest.raises(ValueError, match="cannot begin where another mechanism stopped"):
+        mechanism.inherit(make("uniform", ZeroNoise()).snapshot(), [])
 
 
 # Resets

@@ -44,8 +44,17 @@ def records(one: Stream, timestamps: int = 8, *, seeded: bool = False) -> Iterat
     """Real releases, with real noise."""
     mechanism = build(one.mechanism, len(one.counts.labels), one.sensitivity, SystemNoise())
     for timestamp in range(1, timestamps + 1):
-        release = mechanism.step(np.array([1000 * timestamp, 5], np.int64))
+        release = mechanism.step(np.array([1000 * timestamp, 5][: len(one.counts.labels)], np.int64))
         yield release_record(one, timestamp, release, mechanism.units, seeded=seeded)
+
+
+def settings_of(kind: str) -> dict[str, Any]:
+    """Settings with a sliding window and a horizon that passes, for kinds that have them."""
+    level = KINDS[kind].level
+    if level == "w-event":
+        return {"kind": kind}
+    columns = {"labels": ("a",)} if level == "user" else {}
+    return {"kind": kind, "window": 1 if level == "event" else 6, "options": {"span": 3}, **columns}
 
 
 def one_record(form: str = "object", **changes: Any) -> dict[str, Any]:
@@ -61,11 +70,13 @@ def test_every_schema_is_a_valid_schema(path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_releases_and_ledger_entries_of_every_kind_fit(kind: str, form: str) -> None:
     fresh = set()
-    for record in records(stream(form=form, kind=kind)):
+    for record in records(stream(form=form, **settings_of(kind))):
         RELEASE.validate(orjson.loads(record))
         ENTRY.validate(orjson.loads(ledger_entry(record, INSTANCE)))
         fresh.add(orjson.loads(record)["fresh"])
-    assert fresh == {True} if kind == "uniform" else fresh >= {True}
+    assert fresh == {True} if kind in ("uniform", "time-unit", "retroactive-grouping") else fresh >= {True}
+    assert ("exhausted" in orjson.loads(record)) == (KINDS[kind].level == "user")
+    assert ("history" in orjson.loads(record)) == (KINDS[kind].level == "user")
 
 
 @pytest.mark.parametrize("text", ["1", "0.05", "1.", ".5", "1e-3", "2E+1", "1/3"])
@@ -168,7 +179,7 @@ def test_names_of_streams_are_those_that_a_topology_takes() -> None:
 def test_what_releases_and_entries_share_is_described_alike() -> None:
     release, entry = schema("release"), schema("ledger-entry")
     shared = (set(release["properties"]) & set(entry["properties"])) - {"timestamp"}
-    assert len(shared) == 8
+    assert len(shared) == 9
     for name in shared:
         assert release["properties"][name] == entry["properties"][name]
 

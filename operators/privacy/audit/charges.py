@@ -38,6 +38,44 @@ class WindowSums:
         self.largest = max(self.largest, self._sum)
         return self._sum
 
+    def exhausted(self, timestamp: int) -> bool:
+        """Never: each window is protected anew."""
+        return False
+
+
+@dataclass(slots=True)
+class HorizonSums:
+    """Sums of spends over horizons of ``window`` timestamps; ``largest`` is the largest of them so far.
+
+    The first horizon begins with the first timestamp. If it does not renew, it is the only one: what is spent
+    later still adds to it.
+    """
+
+    window: int
+    renews: bool
+    largest: int = 0
+    _sum: int = 0
+    _first: int | None = None
+    _horizon: int = 0
+
+    def horizon(self, timestamp: int) -> int:
+        """The number of the horizon that a timestamp falls in, from 0 on, were they all to renew."""
+        return 0 if self._first is None else (timestamp - self._first) // self.window
+
+    def add(self, timestamp: int, spend: int) -> int:
+        """The sum since the beginning of the horizon; ``timestamp`` must exceed all earlier ones."""
+        if self._first is None:
+            self._first = timestamp
+        if self.renews and self.horizon(timestamp) > self._horizon:
+            self._sum, self._horizon = 0, self.horizon(timestamp)
+        self._sum += spend
+        self.largest = max(self.largest, self._sum)
+        return self._sum
+
+    def exhausted(self, timestamp: int) -> bool:
+        """Whether the only horizon ended before this timestamp."""
+        return not self.renews and self.horizon(timestamp) > 0
+
 
 class Charges:
     """Per timestamp of the ledger: spend, digest, hash of what the entry states, fresh or not.
@@ -47,7 +85,7 @@ class Charges:
 
     def __init__(self) -> None:
         self.timestamps, self.spends = array("q"), array("q")
-        self.seen, self._fresh = bytearray(), bytearray()
+        self.seen, self._free = bytearray(), bytearray()
         self._digests, self._statements, self._shown = bytearray(), bytearray(), bytearray()
 
     def find(self, timestamp: int) -> int | None:
@@ -56,13 +94,16 @@ class Charges:
         known = index < len(self.timestamps) and self.timestamps[index] == timestamp
         return index if known else None
 
-    def add(self, entry: Entry, statement: bytes) -> None:
-        """Remember the first entry of a timestamp."""
+    def add(self, entry: Entry, statement: bytes, *, free: bool) -> None:
+        """Remember the first entry of a timestamp; ``free``: its record may show any counts.
+
+        Fresh ones may, and predictions: no record shows that they follow from earlier releases.
+        """
         index = bisect_left(self.timestamps, entry.timestamp)
         self.timestamps.insert(index, entry.timestamp)
         self.spends.insert(index, entry.test + entry.publish)
         self.seen.insert(index, Seen.NOT)
-        self._fresh.insert(index, entry.fresh)
+        self._free.insert(index, free)
         for hashes, one in (
             (self._digests, entry.digest),
             (self._statements, statement),
@@ -91,7 +132,7 @@ class Charges:
         """
         due: bytes | None = _ZEROS
         for index, timestamp in enumerate(self.timestamps):
-            if self._fresh[index] or (index and self.timestamps[index - 1] != timestamp - 1):
+            if self._free[index] or (index and self.timestamps[index - 1] != timestamp - 1):
                 due = None
             if self.seen[index] == Seen.NOT:
                 continue

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from operators.topology.model import Level
 
 from operators.privacy.changes import Change
 
@@ -33,14 +36,14 @@ class Report:
     """What the audit of a stream found.
 
     ``releases`` is the number of timestamps in the ledger, ``first`` the first of them, ``windows`` the
-    number of windows of full length that they span (one if they are fewer), ``largest`` the largest sum of
-    one, ``units`` its limit. ``findings`` holds the first ones of each sort, ``violations`` is the number of
-    all. ``matched_from`` is the first timestamp whose record had to be in the sink, None if there is none.
-    ``repeated`` counts committed records, of ledger and sink, that repeat an earlier one; ``aborted`` those
-    of aborted transactions that show nothing new; ``undecided`` those newer than the ledger that was read;
-    ``foreign`` records in the sink of somebody else. ``changes`` are the migrations; ``windows``,
-    ``largest``, ``units`` and ``epsilon`` are those since the last one. Releases before ``sink_since`` are
-    in a former sink; 0 if there is none.
+    number of windows of full length that they span (one if they are fewer), or of horizons at user level,
+    ``largest`` the largest sum of one, ``units`` its limit. ``findings`` holds the first ones of each sort,
+    ``violations`` is the number of all. ``matched_from`` is the first timestamp whose record had to be in the
+    sink, None if there is none. ``repeated`` counts committed records, of ledger and sink, that repeat an
+    earlier one; ``aborted`` those of aborted transactions that show nothing new; ``undecided`` those newer
+    than the ledger that was read; ``foreign`` records in the sink of somebody else. ``changes`` are the
+    migrations; ``windows``, ``largest``, ``units`` and ``epsilon`` are those since the last one. Releases
+    before ``sink_since`` are in a former sink; 0 if there is none.
     """
 
     stream: str
@@ -59,3 +62,4 @@ class Report:
     foreign: int
     changes: tuple[Change, ...] = ()
     sink_since: int = 0
+    level: Level = "w-event"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from operators.mechanisms.base import Mechanism
 from operators.privacy.audit.findings import Kept, Report
 from operators.privacy.audit.records import Found
 from operators.privacy.audit.stream import StreamAudit
 from operators.privacy.changes import Change, Terms
-from operators.topology.model import MechanismSettings, Timeline
+from operators.topology.model import Timeline
 
 
 class GenerationsAudit:
@@ -23,19 +24,19 @@ class GenerationsAudit:
         self,
         stream: str,
         timeline: Timeline,
-        settings: MechanismSettings,
-        units: int,
+        mechanism: Mechanism,
         partition: int,
         changes: Sequence[Change] = (),
     ) -> None:
-        now = Terms(settings.kind, settings.epsilon, settings.window, units)
+        guarantee = mechanism.guarantee
+        now = Terms(mechanism.kind, guarantee.epsilon, guarantee.window, mechanism.units)
         begins = [0, *(index + 1 for index, change in enumerate(changes) if change.kind == "reset")]
         self._audits: list[StreamAudit] = []
         for begin, after in zip(begins, [*begins[1:], len(changes) + 1], strict=True):
             own = changes[begin : after - 1]
             last = changes[after - 1].before if after <= len(changes) else now
             first = own[0].before if own else last
-            self._audits.append(StreamAudit(stream, timeline, first, last, partition))
+            self._audits.append(StreamAudit(stream, timeline, first, last, partition, guarantee))
         self._at = 0
 
     def ledger_begins(self, topic: str, partition: int, offset: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 DIGEST_BYTES, STATEMENT_BYTES, SHOWN_BYTES = 32, 8, 16
-_STATEMENTS = ("fresh", "mechanism", "epsilon", "window", "units", "spent", "window_spent")
+_STATEMENTS = ("fresh", "mechanism", "epsilon", "window", "units", "spent", "window_spent", "exhausted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,7 @@ class Entry:
     window_spent: int
     digest: bytes
     instance: str
+    exhausted: bool
 
     @classmethod
     def read(cls, found: Found) -> Entry | None:
@@ -105,11 +106,12 @@ class Entry:
         try:
             spent, digest = fields["spent"], bytes.fromhex(fields["digest"])
             numbers = [fields["timestamp"], spent["test"], spent["publish"], fields["window_spent"]]
-            fresh, instance = fields["fresh"], fields["instance"]
+            fresh, instance, exhausted = fields["fresh"], fields["instance"], fields.get("exhausted", False)
         except (KeyError, TypeError, ValueError):
             return None
         sound = all(type(number) is int and 0 <= number < 2**63 for number in numbers) and numbers[0] >= 1
-        if not (sound and type(fresh) is bool and type(instance) is str and len(digest) == DIGEST_BYTES):
+        sound = sound and type(fresh) is type(exhausted) is bool and type(instance) is str
+        if not sound or len(digest) != DIGEST_BYTES:
             return None
         timestamp, test, publish, window_spent = numbers
-        return cls(timestamp, fresh, test, publish, window_spent, digest, instance)
+        return cls(timestamp, fresh, test, publish, window_spent, digest, instance, exhausted)

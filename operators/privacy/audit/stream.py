@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from operators.mechanisms import KINDS
-from operators.privacy.audit.charges import Charges, Seen, WindowSums
+from operators.privacy.audit.charges import Charges, HorizonSums, Seen, WindowSums
 from operators.privacy.audit.findings import Finding, Invariant, Kept, Report
 from operators.privacy.audit.order import SinkOrder
 from operators.privacy.audit.records import Entry, Found
@@ -16,6 +17,9 @@ from operators.timeline import format_rfc3339, start_of
 from operators.topology.model import Timeline
 from operators.topology.scalars import exact_number
 
+if TYPE_CHECKING:
+    from operators.mechanisms.base import Guarantee
+
 _NO_ENTRY = "no ledger entry has the digest of this record: it was published without a charge"
 _TWO_DRAWS = "records that differ were to be seen for this timestamp"
 #: So many findings of one sort are listed; the others are counted.
@@ -25,15 +29,25 @@ _LISTED = 10
 class StreamAudit:
     """The audit of one stream: ``entry`` for the whole ledger, ``record`` for the whole sink, ``report``."""
 
-    def __init__(self, stream: str, timeline: Timeline, first: Terms, last: Terms, partition: int) -> None:
+    def __init__(
+        self,
+        stream: str,
+        timeline: Timeline,
+        first: Terms,
+        last: Terms,
+        partition: int,
+        guarantee: Guarantee,
+    ) -> None:
         """``first`` are the terms that the ledger begins with, ``last`` those that it should end with.
 
-        ``partition`` is the stream's partition of the ledger.
+        ``partition`` is the stream's partition of the ledger. ``guarantee`` is that of the last terms; the
+        level is that of all, for no migration changes it.
         """
         self.stream, self._timeline = stream, timeline
         self._terms, self._last_terms, self._partition = first, last, partition
         self._charges = Charges()
-        self._sums = WindowSums(first.window)
+        self._guarantee = guarantee
+        self._sums = self._new_sums(first.window)
         self._changes: list[Change] = []
         self._straddling: list[Straddling] = []
         #: Where the terms began that hold now; releases before ``_sink_since`` are in another sink.
@@ -80,7 +94,8 @@ class StreamAudit:
             self._check_order(entry, found)
             self._check_terms(entry, found)
             self._check_spends(entry, found)
-            self._charges.add(entry, found.statement)
+            predicted = self._guarantee.predicts and not entry.exhausted
+            self._charges.add(entry, found.statement, free=entry.fresh or predicted)
         elif self._charges.digest(known) != entry.digest:
             self._blame("I1", entry.timestamp, found, "an earlier entry charged another release")
         elif self._charges.statement(known) != found.statement:
@@ -138,7 +153,8 @@ class StreamAudit:
             stream=self.stream,
             releases=releases,
             first=timestamps[0] if releases else None,
-            windows=max(1, span - self._terms.window + 1) if span else 0,
+            windows=self._windows(span),
+            level=self._guarantee.level,
             largest=self._sums.largest,
             units=self._terms.units,
             epsilon=self._terms.epsilon,
@@ -152,6 +168,17 @@ class StreamAudit:
             changes=tuple(self._changes),
             sink_since=self._sink_since,
         )
+
+    def _new_sums(self, window: int) -> WindowSums | HorizonSums:
+        user = self._guarantee.level == "user"
+        return HorizonSums(window, self._guarantee.renews) if user else WindowSums(window)
+
+    def _windows(self, span: int) -> int:
+        """How many windows or horizons so many timestamps from the first one on hold, or begin."""
+        window = self._terms.window
+        if self._guarantee.level != "user":
+            return max(1, span - window + 1) if span else 0
+        return -(-span // window) if self._guarantee.renews else min(span, 1)
 
     def begins(self, change: Change, found: Found) -> None:
         """Take note that a reset, which was found in the ledger, begins this generation."""
@@ -177,7 +204,7 @@ class StreamAudit:
         if not change.restarts:
             return
         self._since = change.start
-        self._sums = WindowSums(change.after.window)
+        self._sums = self._new_sums(change.after.window)
         self._straddling = [
             Straddling(one, self._changes, self._charges)
             for one in crossings(self._changes, self._first)
@@ -244,15 +271,21 @@ class StreamAudit:
         spend = entry.test + entry.publish
         spent = self._sums.add(entry.timestamp, spend)
         if spent > self._terms.units:
-            what = "the window that ends here spent more than epsilon"
+            what = "the window or horizon that ends here spent more than epsilon"
             self._blame("I7", entry.timestamp, found, what, f": {spent} of {self._terms.units} units")
         self._straddling = [one for one in self._straddling if entry.timestamp < one.until]
         for one in self._straddling:
             if not one.add(entry.timestamp, spend, self._terms):
                 what = "a window across a change of terms spent more than the larger epsilon"
                 self._blame("I7", entry.timestamp, found, what)
+        exhausted = self._sums.exhausted(entry.timestamp)
+        if exhausted and (entry.test or entry.publish):
+            self._blame("I7", entry.timestamp, found, "it spent after its horizon had passed")
+        if exhausted != entry.exhausted:
+            what = "whether it is exhausted does not agree with the horizon"
+            self._blame("I7", entry.timestamp, found, what)
         if spent != entry.window_spent:
-            what = "window_spent is not the sum of the window's spends"
+            what = "window_spent is not the sum of the window's or horizon's spends"
             self._blame("I7", entry.timestamp, found, what, f": {entry.window_spent}, not {spent}")
 
     def _charged_record(self, found: Found, timestamp: int, known: int) -> None:

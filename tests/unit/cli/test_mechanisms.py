@@ -8,6 +8,12 @@ from click.testing import CliRunner
 from operators.cli.main import main
 from operators.mechanisms import KINDS
 
+GUARANTEES = {
+    "w-event": "  guarantee: w-event: epsilon for whatever a user does within any `window`",
+    "event": "  guarantee: event level: epsilon for whatever a user does within any one timestamp",
+    "user": "  guarantee: user level: epsilon for whatever a user does within a `horizon` of timestamps",
+}
+
 
 def paragraphs() -> dict[str, list[str]]:
     result = CliRunner().invoke(main, ["mechanisms"])
@@ -22,9 +28,7 @@ def test_every_kind_is_listed_with_its_summary_and_guarantee() -> None:
     assert list(found) == list(KINDS)
     for kind, lines in found.items():
         assert lines[0] == f"{kind}: {KINDS[kind].summary}"
-        assert lines[1].startswith(
-            "  guarantee: w-event: epsilon for whatever a user does within any `window`"
-        )
+        assert lines[1].startswith(GUARANTEES[KINDS[kind].level])
 
 
 @pytest.mark.parametrize(

@@ -120,4 +120,5 @@ def test_a_threshold_beyond_the_range_of_the_noise_raises_the_least_offer() -> N
 
 
 def test_only_the_kinds_with_a_test_take_a_factor() -> None:
-    assert {kind for kind in KINDS if "factor" in KINDS[kind].options} == set(FIRST_SCALE)
+    tested = {*FIRST_SCALE, "retroactive-grouping"}
+    assert {kind for kind in KINDS if "factor" in KINDS[kind].options} == tested

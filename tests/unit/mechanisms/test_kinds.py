@@ -8,8 +8,18 @@ from operators.mechanisms import KINDS, build
 from tests.contract.noises import ZeroNoise, settings
 
 
-def test_the_four_kinds_are_there_under_their_names() -> None:
-    assert list(KINDS) == ["uniform", "sample", "budget-distribution", "budget-absorption"]
+def test_the_kinds_are_there_under_their_names_with_their_levels() -> None:
+    assert {kind: mechanism.level for kind, mechanism in KINDS.items()} == {
+        "uniform": "w-event",
+        "sample": "w-event",
+        "budget-distribution": "w-event",
+        "budget-absorption": "w-event",
+        "time-unit": "event",
+        "retroactive-grouping": "event",
+        "shp-window": "user",
+        "shp-point": "user",
+        "shp-adaptive": "user",
+    }
 
 
 @pytest.mark.parametrize("kind", ["uniform", "sample", "budget-distribution", "budget-absorption"])

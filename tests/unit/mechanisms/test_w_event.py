@@ -10,7 +10,7 @@ from operators.mechanisms import KINDS, build
 from operators.mechanisms.base import COLUMN_LIMIT
 from operators.mechanisms.w_event import WINDOW_LIMIT
 from operators.topology.model import MechanismSettings
-from tests.contract.noises import COLUMNS, ForcedNoise, ZeroNoise, make, settings, spends
+from tests.contract.noises import COLUMNS, W_EVENT_KINDS, ForcedNoise, ZeroNoise, make, settings, spends
 
 EVERY_KIND = pytest.mark.parametrize("kind", sorted(KINDS))
 
@@ -50,7 +50,7 @@ def test_an_unknown_option_is_refused(kind: str) -> None:
         build(unknown, COLUMNS, 1, ZeroNoise())
 
 
-@EVERY_KIND
+@pytest.mark.parametrize("kind", W_EVENT_KINDS)
 def test_a_snapshot_names_what_it_belongs_to_in_exact_terms(kind: str) -> None:
     state = orjson.loads(make(kind, ZeroNoise(), 5, epsilon=Fraction("0.3"), sensitivity=2).snapshot())
     assert state["settings"]["kind"] == kind
@@ -60,7 +60,7 @@ def test_a_snapshot_names_what_it_belongs_to_in_exact_terms(kind: str) -> None:
     assert state["last"] == [0] * COLUMNS
 
 
-@EVERY_KIND
+@pytest.mark.parametrize("kind", W_EVENT_KINDS)
 def test_a_snapshot_does_not_grow_with_the_window(kind: str) -> None:
     """Skipped or equal timestamps are kept as runs, so ten thousand of them are a few hundred bytes."""
     mechanism = make(kind, ForcedNoise([False] * 10_000), window=10_000)

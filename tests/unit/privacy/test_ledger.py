@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.errors import BudgetExceeded
-from operators.privacy.ledger import BudgetLedger, Spend
+from operators.privacy.ledger import BudgetLedger, HorizonLedger, Spend
 
 MISSING = object()
 
@@ -177,3 +177,63 @@ def test_a_window_of_a_billion_costs_neither_time_nor_memory() -> None:
         ledger.charge_test(3)
     assert time.perf_counter() - started < 5
     assert ledger.snapshot()["runs"] == [[20_000, 3, 0]]
+
+
+# Horizons
+
+
+@given(
+    window=st.integers(1, 5),
+    renews=st.booleans(),
+    asked=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=20),
+)
+def test_a_horizon_never_spends_more_than_its_units_and_is_restored_anywhere(
+    window: int, renews: bool, asked: list[tuple[int, int]]
+) -> None:
+    ledger, spent = HorizonLedger(window, 9, renews=renews), list[int]()
+    for i, (test, publish) in enumerate(asked):
+        ledger.open_timestamp()
+        spent.append(0)
+        begin = i - i % window if renews else 0
+        for units, charge in ((test, ledger.charge_test), (publish, ledger.charge_publish)):
+            over = not renews and i >= window
+            if units and (over or sum(spent[begin:]) + units > 9):
+                with pytest.raises(BudgetExceeded):
+                    charge(units)
+            elif units:
+                charge(units)
+                spent[-1] += units
+        assert ledger.window_spent == sum(spent[begin:]) <= 9
+        assert sum(ledger.current) == spent[-1]
+        assert ledger.fits(i + 1)
+        assert ledger.place == i % window + 1
+        assert ledger.exhausted == (not renews and i >= window)
+        state = ledger.snapshot()
+        ledger = HorizonLedger(window, 9, renews=renews)
+        ledger.restore(state)
+        assert ledger.snapshot() == state
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"window": 4}, {"units": 8}, {"opened": -1}, {"opened": True}, {"opened": 0}, {"current": [0]},
+        {"current": [2, 0]}, {"current": [0, 6]}, {"spent": [0, 10]}, {"spent": [0, -1]}, {"spent": None},
+        {"more": 1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_damaged_state_of_a_horizon_is_refused(change: dict[str, object]) -> None:
+    ledger = HorizonLedger(5, 9, renews=False)
+    ledger.open_timestamp()
+    ledger.charge_test(1)
+    ledger.charge_publish(5)
+    before = ledger.snapshot()
+    with pytest.raises(ValueError, match=r"ledger"):
+        ledger.restore({**before, **change})
+    assert ledger.snapshot() == before
+
+
+def test_a_horizon_spends_nothing_before_its_first_timestamp() -> None:
+    with pytest.raises(ValueError, match="open timestamp"):
+        HorizonLedger(5, 9, renews=False).charge_publish(1)

@@ -161,3 +161,40 @@ def test_a_scale_that_is_not_positive_is_refused(scale: Fraction) -> None:
 def test_a_negative_size_is_refused() -> None:
     with pytest.raises(ValueError, match="size should not be negative"):
         SystemNoise().discrete_laplace(Fraction(1), -1)
+
+
+# Sampling of events
+
+
+def binomial_p_value(draws: NDArray[np.int64], trials: int, rate: float) -> float:
+    """Chi-square of draws against the binomial distribution; ``trials`` even, so the degrees are even."""
+    mass = np.array([1.0])
+    for _ in range(trials):
+        mass = np.convolve(mass, [1 - rate, rate])
+    expected = mass * len(draws)
+    return p_value(
+        float(((np.bincount(draws, minlength=trials + 1) - expected) ** 2 / expected).sum()), trials
+    )
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 2), Fraction(1, 4), Fraction(37, 100)], ids=str)
+def test_sampled_events_have_the_binomial_distribution_and_a_wrong_rate_is_found_out(rate: Fraction) -> None:
+    draws = SeededNoise(3).binomial(np.full(50_000, 4), rate)
+    assert binomial_p_value(draws, 4, float(rate)) > PLAUSIBLE
+    assert binomial_p_value(draws, 4, float(rate) * 0.97) < 1e-6
+
+
+def test_all_events_or_none_are_kept_at_the_ends_and_large_numbers_come_in_batches() -> None:
+    trials = np.array([0, 1, 3 * 2**20 + 5])
+    assert SystemNoise().binomial(trials, Fraction(1)).tolist() == trials.tolist()
+    assert SystemNoise().binomial(trials, Fraction(0)).tolist() == [0, 0, 0]
+    kept = SystemNoise().binomial(trials, Fraction(1, 2)).tolist()[-1]
+    assert abs(kept - trials[-1] / 2) < 8 * (trials[-1] / 4) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("trials", "rate"), [([-1], Fraction(1, 2)), ([1], Fraction(3, 2)), ([1], Fraction(-1))]
+)
+def test_sampling_that_makes_no_sense_is_refused(trials: list[int], rate: Fraction) -> None:
+    with pytest.raises(ValueError, match="cannot be drawn"):
+        SystemNoise().binomial(np.array(trials), rate)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from operators.mechanisms import KINDS
 from operators.records import Chunk
 from operators.replay import FileInput, Input, Released, Replay, replay
 from operators.topology.model import (
@@ -49,7 +50,8 @@ def stream(name: str = "destinations", kind: str = "uniform", interval: int = HO
     """``changes`` of the timeline (lateness, max_ahead, clock_skew), of the counts (contributions, unknown,
     unknown_column), and ``topic``."""
     rules = Timeline(interval, ORIGIN)
-    counts = Counts(COLUMNS)
+    level = KINDS[kind].level
+    counts = Counts(COLUMNS[:1] if level == "user" else COLUMNS)
     for setting in set(changes) - {"topic"}:
         if hasattr(rules, setting):
             rules = replace(rules, **{setting: changes[setting]})
@@ -60,7 +62,7 @@ def stream(name: str = "destinations", kind: str = "uniform", interval: int = HO
         source=Source(changes.get("topic", "events"), "/user", "/to", "/at"),
         timeline=rules,
         counts=counts,
-        mechanism=MechanismSettings(kind, Fraction(1), "1", 3),
+        mechanism=MechanismSettings(kind, Fraction(1), "1", {"w-event": 3, "event": 1, "user": 6}[level]),
         sink=Sink(f"{name}.counts"),
         dead_letter="dead",
     )

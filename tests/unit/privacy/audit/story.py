@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import orjson
 
-from operators.mechanisms import build
+from operators.mechanisms import KINDS, build
+from operators.mechanisms.w_event import units_of
 from operators.privacy.audit import Found, Kept, Report, StreamAudit
 from operators.privacy.changes import Terms
+from operators.privacy.noise import SeededNoise
 from operators.release import ledger_entry, release_record
-from operators.topology.model import Counts, MechanismSettings, Sink, Source, Stream, Timeline
-from tests.contract.noises import ForcedNoise
+from operators.topology.model import Counts, MechanismSettings, Option, Sink, Source, Stream, Timeline
+from tests.contract.noises import W_EVENT_KINDS, ForcedNoise, columns_of
 
 NAME, FIRST, RELEASES, WINDOW, PARTITION = "visits", 17, 12, 4, 1
 LAST = FIRST + RELEASES - 1
@@ -26,7 +28,7 @@ UNITS = 2 * WINDOW * 2**20
 
 
 def terms_of(settings: MechanismSettings) -> Terms:
-    return Terms(settings.kind, settings.epsilon, settings.window, UNITS)
+    return Terms(settings.kind, settings.epsilon, settings.window, units_of(settings.window))
 
 
 Names = set[tuple[str, int | None]]
@@ -34,6 +36,15 @@ Names = set[tuple[str, int | None]]
 
 TIMELINE = Timeline(interval=1000, origin=0)
 OBJECT = Sink("sink", "object")
+HORIZON = 8
+
+
+def settings_of(kind: str, **options: Option) -> MechanismSettings:
+    """Settings that any kind takes; a horizon ends before the story does."""
+    level = KINDS[kind].level
+    window = {"w-event": WINDOW, "event": 1, "user": HORIZON}[level]
+    given: dict[str, Option] = {} if level == "w-event" else {"span": 2, **options}
+    return replace(SETTINGS, kind=kind, window=window, options=given)
 
 
 def stream_of(settings: MechanismSettings = SETTINGS, sink: Sink = OBJECT) -> Stream:
@@ -41,7 +52,7 @@ def stream_of(settings: MechanismSettings = SETTINGS, sink: Sink = OBJECT) -> St
         name=NAME,
         source=Source("raw", "/u", "/c", "/t"),
         timeline=TIMELINE,
-        counts=Counts(("a", "b")),
+        counts=Counts(("a", "b")[: columns_of(settings.kind)]),
         mechanism=settings,
         sink=sink,
         dead_letter="dead",
@@ -50,10 +61,11 @@ def stream_of(settings: MechanismSettings = SETTINGS, sink: Sink = OBJECT) -> St
 
 def releases(stream: Stream, timestamps: int = RELEASES) -> Iterator[bytes]:
     """Real release records; every third decision is to publish, and the counts differ at each timestamp."""
-    noise = ForcedNoise(cycle([False, True, False]))
-    mechanism = build(stream.mechanism, 2, 1, noise)
+    kind, columns = stream.mechanism.kind, len(stream.counts.labels)
+    forced = ForcedNoise(cycle([False, True, False]))
+    mechanism = build(stream.mechanism, columns, 1, forced if kind in W_EVENT_KINDS else SeededNoise(1))
     for timestamp in range(FIRST, FIRST + timestamps):
-        release = mechanism.step(np.array([timestamp, 2 * timestamp]))
+        release = mechanism.step(np.array([timestamp, 2 * timestamp][:columns]))
         yield release_record(stream, timestamp, release, mechanism.units)
 
 
@@ -98,13 +110,19 @@ class Story:
         self.ledger[index].value = ledger_entry(value, INSTANCE)
 
     def audit(self, settings: MechanismSettings = SETTINGS, kept: Kept = "everything") -> Report:
-        audit = StreamAudit(NAME, TIMELINE, terms_of(settings), terms_of(settings), PARTITION)
+        audit = audit_of(settings)
         audit.ledger_begins("ledger", PARTITION, self.ledger_start)
         for found, _ in _found("ledger", self.ledger):
             audit.entry(found)
         for found, newer in _found("sink", self.sink):
             audit.record(found, newer=newer)
         return audit.report(kept)
+
+
+def audit_of(settings: MechanismSettings = SETTINGS) -> StreamAudit:
+    mechanism = build(settings, columns_of(settings.kind), 1, ForcedNoise([]))
+    terms = terms_of(settings)
+    return StreamAudit(NAME, TIMELINE, terms, terms, PARTITION, mechanism.guarantee)
 
 
 def _found(topic: str, items: list[Item]) -> Iterator[tuple[Found, bool]]:

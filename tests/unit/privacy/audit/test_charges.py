@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.privacy.audit.charges import WindowSums
+from operators.privacy.audit.charges import HorizonSums, WindowSums
 
 
 @given(
@@ -23,3 +23,14 @@ def test_window_sums_are_those_of_brute_force(window: int, steps: list[tuple[int
         sum(spends.get(start + i, 0) for i in range(window)) for start in range(1 - window, timestamp + 1)
     ]
     assert sums.largest == max(every, default=0)
+
+
+@given(horizon=st.integers(1, 6), spends=st.lists(st.integers(0, 50), max_size=40), first=st.integers(1, 9))
+def test_horizon_sums_are_those_of_brute_force(horizon: int, spends: list[int], first: int) -> None:
+    once, renewed = HorizonSums(horizon, renews=False), HorizonSums(horizon, renews=True)
+    for i, spend in enumerate(spends):
+        assert once.add(first + i, spend) == sum(spends[: i + 1])
+        assert renewed.add(first + i, spend) == sum(spends[i - i % horizon : i + 1])
+        assert once.exhausted(first + i) == (i >= horizon)
+        assert not renewed.exhausted(first + i)
+    assert once.largest == sum(spends)

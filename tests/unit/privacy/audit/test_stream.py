@@ -6,28 +6,29 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
+import orjson
 import pytest
 
 from operators.mechanisms import KINDS
-from operators.privacy.audit import Found, StreamAudit, stranger
+from operators.privacy.audit import Found, stranger
 from operators.topology.model import Sink
 from tests.unit.privacy.audit.story import (
     FIRST,
+    HORIZON,
     LAST,
-    NAME,
     PARTITION,
     RELEASES,
     SETTINGS,
-    TIMELINE,
     UNITS,
     WINDOW,
     Item,
     Names,
     Story,
+    audit_of,
     named,
     other_draw,
+    settings_of,
     stream_of,
-    terms_of,
 )
 from tests.unit.privacy.audit.violations import AT, VIOLATIONS, second_draw_aborted
 
@@ -37,13 +38,88 @@ from tests.unit.privacy.audit.violations import AT, VIOLATIONS, second_draw_abor
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sink", [Sink("sink", "object"), Sink("sink", "array")], ids=["object", "array"])
 def test_a_real_run_of_every_mechanism_is_clean(kind: str, sink: Sink) -> None:
-    settings = replace(SETTINGS, kind=kind)
+    settings = settings_of(kind)
     report = Story.clean(stream_of(settings, sink)).audit(settings)
     assert report.findings == ()
-    assert (report.releases, report.first, report.windows) == (RELEASES, FIRST, RELEASES - WINDOW + 1)
-    assert 0 < report.largest <= report.units == UNITS
+    windows = {"w-event": RELEASES - WINDOW + 1, "event": RELEASES, "user": 1}[KINDS[kind].level]
+    assert (report.releases, report.first, report.windows) == (RELEASES, FIRST, windows)
+    assert 0 < report.largest <= report.units == 2 * settings.window * 2**20
     assert report.matched_from == FIRST
     assert (report.repeated, report.aborted, report.undecided, report.foreign) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind].level == "user"])
+def test_a_real_run_over_horizons_that_renew_is_clean(kind: str) -> None:
+    settings = settings_of(kind, on_horizon="renew")
+    report = Story.clean(stream_of(settings), 2 * HORIZON + 1).audit(settings)
+    assert (report.findings, report.windows) == ((), 3)
+
+
+def beyond_the_horizon(story: Story) -> None:
+    before = story.ledger[-1].fields
+    spent = {"test": 0, "publish": 1}
+    story.charge(-1, spent=spent, window_spent=before["window_spent"] + 1, fresh=True)
+
+
+def silently_exhausted(story: Story) -> None:
+    value = story.sink[-1].fields
+    del value["exhausted"]
+    story.sink[-1].value = orjson.dumps(value)
+    story.charge(-1)
+
+
+def exhausted_early(story: Story) -> None:
+    story.charge(2, exhausted=True)
+
+
+def another_prediction_after_the_horizon(story: Story) -> None:
+    story.charge(-1, counts={"a": 10**6})
+
+
+@pytest.mark.parametrize(
+    ("break_it", "at", "what"),
+    [
+        (beyond_the_horizon, LAST, "it spent after its horizon had passed"),
+        (silently_exhausted, LAST, "exhausted does not agree with the horizon"),
+        (exhausted_early, FIRST + 2, "exhausted does not agree with the horizon"),
+        (another_prediction_after_the_horizon, LAST, "it does not repeat the one before it"),
+    ],
+)
+def test_what_a_horizon_forbids_is_found(break_it: Callable[[Story], None], at: int, what: str) -> None:
+    settings = settings_of("shp-adaptive")
+    story = Story.clean(stream_of(settings))
+    break_it(story)
+    report = story.audit(settings)
+    assert ("I7", at) in named(report)
+    assert any(what in finding.what for finding in report.findings)
+
+
+@pytest.mark.parametrize(
+    "kind", ["time-unit", "retroactive-grouping", "shp-point", "shp-window", "shp-adaptive"]
+)
+def test_what_a_kind_of_another_level_cannot_have_spent_is_found(kind: str) -> None:
+    settings = settings_of(kind)
+    story = Story.clean(stream_of(settings))
+    index = next(i for i in range(1, HORIZON) if story.ledger[i].fields["fresh"])
+    before = story.ledger[index].fields
+    spent = {"test": before["spent"]["test"], "publish": before["spent"]["publish"] - 1}
+    story.charge(index, spent=spent, window_spent=before["window_spent"] - 1)
+    assert any("cannot have spent this" in finding.what for finding in story.audit(settings).findings)
+
+
+def test_a_timestamp_above_epsilon_is_found_at_event_level() -> None:
+    settings = settings_of("time-unit")
+    story = Story.clean(stream_of(settings))
+    story.charge(3, spent={"test": 1, "publish": 2 * 2**20}, window_spent=2 * 2**20 + 1)
+    assert named(story.audit(settings)) == {("I7", FIRST + 3)}
+
+
+def test_horizons_are_not_windows_the_sum_of_a_horizon_counts_from_its_beginning() -> None:
+    settings = settings_of("shp-point", on_horizon="renew")
+    story = Story.clean(stream_of(settings))
+    units = 2 * HORIZON * 2**20
+    story.charge(HORIZON - 1, spent={"test": 0, "publish": units}, window_spent=2 * units - 2 * 2**20)
+    assert named(story.audit(settings)) == {("I7", FIRST + HORIZON - 1)}
 
 
 def test_the_largest_window_is_the_largest_that_any_entry_says() -> None:
@@ -236,7 +312,7 @@ def test_an_aborted_record_of_the_ledger_that_is_no_entry_is_passed_over() -> No
 
 
 def test_where_other_partitions_of_the_ledger_begin_does_not_matter() -> None:
-    audit = StreamAudit(NAME, TIMELINE, terms_of(SETTINGS), terms_of(SETTINGS), PARTITION)
+    audit = audit_of()
     audit.ledger_begins("ledger", PARTITION + 1, 40)
     assert audit.report().violations == 0
 
