@@ -9,22 +9,33 @@ from pathlib import Path
 from operators.replay import TopicInput, replay
 from operators.timeline import start_of
 from operators.topology import load
+from tests.contract.noises import W_EVENT_KINDS
 from tests.kafka.topics import read
 from tests.worker.application import Application, Traffic
 from tests.worker.process import WorkerProcess
 from tests.worker.silent import Silence
 from tests.worker.waiting import wait_for_releases
 
+#: One horizon passes during the test and one renews; grouping and windows keep true sums over a crash.
+HORIZONS: dict[str, dict[str, object]] = {
+    "shp-point": {"horizon": 30, "span": 4},
+    "shp-window": {"horizon": 30, "span": 4, "on_horizon": "renew"},
+    "shp-adaptive": {"horizon": 200, "span": 8, "samples": 0.5},
+}
+OTHER_LEVELS = {"time-unit": {"span": 6}, "retroactive-grouping": {"span": 6, "factor": 100}, **HORIZONS}
+
 
 def test_replaying_the_topic_that_a_worker_read_gives_the_workers_records(kafka: str, tmp_path: Path) -> None:
     application = Application(kafka, tmp_path)
-    kinds = ("uniform", "sample", "budget-distribution", "budget-absorption")
+    kinds = {kind: {"window": 5} for kind in W_EVENT_KINDS} | OTHER_LEVELS
     application.document["streams"] = {
         kind: application.stream(
-            application.source, f"{application.name}.{kind}", {"kind": kind, "epsilon": 4, "window": 5}
+            application.source, f"{application.name}.{kind}", {"kind": kind, "epsilon": 4, **settings}
         )
-        for kind in kinds
+        for kind, settings in kinds.items()
     }
+    for kind in HORIZONS:
+        application.document["streams"][kind]["counts"] = {"columns": ["north"], "unknown": "ignore"}
     application.write()
     application.create()
     with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "3") as worker:
@@ -55,6 +66,8 @@ def test_replaying_the_topic_that_a_worker_read_gives_the_workers_records(kafka:
         records = {one.timestamp: [one.record] for one in replayed}
         assert records == live, stream.name
         assert sum(bool(one[0].count(b'"fresh":true')) for one in live.values()) > 5
+        assert any(b'"exhausted":true' in one[0] for one in live.values()) == (stream.name == "shp-point")
+    application.command("ledger", str(application.path))
 
 
 def test_a_live_worker_is_not_disturbed_by_a_replay(kafka: str, tmp_path: Path) -> None:
