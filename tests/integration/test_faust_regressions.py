@@ -133,7 +133,7 @@ def test_faust_streaming_216_no_event_is_skipped_when_a_worker_is_destroyed_and_
             time.sleep(1)
         wait_for_releases(application, 60)
         assert survivor.running
-        # Each worker that came made the survivor take over anew; one that leaves may do so together with the next.
+        # Each worker that came made the survivor take over anew; a leave may be one with the next join.
         assert survivor.log.read_text().count(" assigned ") > 3
     test_worker.wait_for_committed_end(application, tmp_path)
     test_worker.assert_truth(application, application.sink)
