@@ -28,8 +28,8 @@ from tests.worker.application import Application, Traffic
 from tests.worker.waiting import last_release, settle
 
 #: Scenarios wait more than they work.
-_AT_ONCE = 4
-_PATIENCE = 15.0
+_AT_ONCE = 3
+_PATIENCE = 30.0
 _ATTEMPTS = 3
 #: The commands of this process share standard output.
 _creating = threading.Lock()
