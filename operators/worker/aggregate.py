@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from operators.aggregation import Batch, PartitionAggregator
-from operators.errors import StateRefused
 from operators.genesis import Genesis, check_neighbours
 from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import FencedTable
 from operators.records import Chunk, Outgoing
 from operators.streams import StreamPlan
 from operators.worker.observation import Observation, StreamView
+from operators.worker.offsets import check_resume, end_behind, truncated
 from operators.worker.owner import Blocking, Owner
 
 
@@ -88,10 +88,7 @@ class AggregateOwner(Owner):
         now, position = self._clock(), self._aggregator.position
         if not self._aggregator.wants_end(now):
             return
-        ends = await self._blocking(self._cluster.end_offsets, [self._source])
-        end = ends[self._source]
-        if end < position:
-            raise truncated(self._source, "it ends before the last record that was read")
+        end = await end_behind(self._blocking, self._cluster, self._source, position)
         try:
             self._aggregator.capture_end(now, end)
         except ValueError:
@@ -114,25 +111,3 @@ class AggregateOwner(Owner):
             yield Outgoing(self._partials, partial.encode(), name.encode(), partition[name])
         for name, state in batch.states.items():
             yield Outgoing(self.table.topic, state.encode(), name.encode(), self.table.partition)
-
-
-def check_resume(cluster: Cluster, place: tuple[str, int], resume: int) -> None:
-    """Raise StateRefused if a partition no longer, or not yet, holds the offset to resume from.
-
-    No offset is named: differences between two are exact counts.
-    """
-    first, end = cluster.first_offsets([place])[place], cluster.end_offsets([place])[place]
-    if resume < first:
-        raise truncated(place, "it begins after the first record that the state needs")
-    if resume > end:
-        raise truncated(place, "it ends before the last record that the state has read")
-
-
-def truncated(place: tuple[str, int], what: str) -> StateRefused:
-    """The refusal of a log that has lost records that the state relies on."""
-    topic, partition = place
-    return StateRefused(
-        f"{topic}, partition {partition}",
-        what,
-        "Records are lost. Lengthen the retention, and give the stream a new name (whose epsilon adds up)",
-    )

@@ -11,8 +11,8 @@ from operators.kafka.fenced import FencedTable
 from operators.records import Chunk, Outgoing
 from operators.rekeying import Rekeyer, RekeyerState, fingerprint
 from operators.topology.model import Stream
-from operators.worker.aggregate import check_resume, truncated
 from operators.worker.observation import StreamView
+from operators.worker.offsets import check_resume, end_behind
 from operators.worker.owner import Blocking, Owner
 
 
@@ -82,9 +82,7 @@ class RekeyOwner(Owner):
         """Pass on what was read, and the marks that have become true."""
         now, position = self._clock(), self._rekeyer.position
         if self._rekeyer.wants_end(now):
-            end = (await self._blocking(self._cluster.end_offsets, [self._source]))[self._source]
-            if end < position:
-                raise truncated(self._source, f"it ends at {end}, but records up to {position} were read")
+            end = await end_behind(self._blocking, self._cluster, self._source, position)
             self._rekeyer.capture_end(now, end)
         if (batch := self._rekeyer.pass_on()) is not None:
             records, state = batch

@@ -17,9 +17,9 @@ from operators.sanitizing import PartitionSanitizer, StreamSanitizer, Topics
 from operators.streams import StreamPlan
 from operators.topology.changes import MIGRATE_SINK
 from operators.topology.model import Kafka
-from operators.worker.aggregate import check_resume
 from operators.worker.missing import MissingPartitions
 from operators.worker.observation import Observation, StreamView
+from operators.worker.offsets import check_resume
 from operators.worker.owner import Blocking, Owner
 from operators.worker.published import Public
 

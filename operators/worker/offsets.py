@@ -1,0 +1,39 @@
+"""Does a log still hold what a state relies on? One that lost records stops the worker.
+
+No offset is named in a refusal: differences between two are exact counts.
+"""
+
+from __future__ import annotations
+
+from operators.errors import StateRefused
+from operators.kafka.cluster import Cluster
+from operators.worker.owner import Blocking
+
+Place = tuple[str, int]
+
+
+def check_resume(cluster: Cluster, place: Place, resume: int) -> None:
+    """Raise StateRefused if a partition no longer, or not yet, holds the offset to resume from."""
+    first, end = cluster.first_offsets([place])[place], cluster.end_offsets([place])[place]
+    if resume < first:
+        raise truncated(place, "it begins after the first record that the state needs")
+    if resume > end:
+        raise truncated(place, "it ends before the last record that the state has read")
+
+
+async def end_behind(blocking: Blocking, cluster: Cluster, place: Place, position: int) -> int:
+    """Where a partition ends now. Raises StateRefused if that is before ``position``."""
+    end: int = (await blocking(cluster.end_offsets, [place]))[place]
+    if end < position:
+        raise truncated(place, "it ends before the last record that was read")
+    return end
+
+
+def truncated(place: Place, what: str) -> StateRefused:
+    """The refusal of a log that has lost records that the state relies on."""
+    topic, partition = place
+    return StateRefused(
+        f"{topic}, partition {partition}",
+        what,
+        "Records are lost. Lengthen the retention, and give the stream a new name (whose epsilon adds up)",
+    )
