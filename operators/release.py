@@ -53,14 +53,19 @@ def release_record(
     return orjson.dumps(record)
 
 
+def fields_of(record: bytes | None, stream: str) -> dict[str, Any] | None:
+    """The fields of a record of a ledger or sink that says it is of ``stream``; None for any other."""
+    try:
+        fields = orjson.loads(record or b"null")
+    except orjson.JSONDecodeError:
+        return None
+    return fields if isinstance(fields, dict) and fields.get("stream") == stream else None
+
+
 def release_timestamp(record: bytes, stream: str) -> int:
     """The timestamp of a sink record of ``stream``; 0 if it is none."""
-    try:
-        fields = orjson.loads(record)
-    except orjson.JSONDecodeError:
-        return 0
-    ours = isinstance(fields, dict) and fields.get("stream") == stream
-    return fields["timestamp"] if ours and type(fields.get("timestamp")) is int else 0
+    timestamp = (fields_of(record, stream) or {}).get("timestamp")
+    return timestamp if type(timestamp) is int else 0
 
 
 def ledger_entry(record: bytes, instance: str) -> bytes:

@@ -16,7 +16,7 @@ from operators.faults import FaultHook, no_fault
 from operators.genesis import Genesis
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable
-from operators.kafka.provision import first_events, is_of
+from operators.kafka.provision import first_events
 from operators.kafka.reading import read_partition, read_table
 from operators.mechanisms import build
 from operators.mechanisms.base import Mechanism
@@ -24,6 +24,7 @@ from operators.migration import Following, History, Life, Place, check_reset, ch
 from operators.privacy.changes import Difference, Terms
 from operators.privacy.noise import SystemNoise
 from operators.records import Outgoing
+from operators.release import fields_of
 from operators.streams import StreamPlan, counting_places, writer_of
 from operators.topology.model import Topology
 
@@ -162,7 +163,7 @@ class Keeper:
         for partition in range(self._sink.partitions):
             place = (self._sink.name, partition)
             for message in read_partition(self._topology.kafka, *place, isolation="read_uncommitted"):
-                if is_of(message.value(), self._plan.name):
+                if fields_of(message.value(), self._plan.name):
                     raise StateRefused(
                         f"{_name(place)}, offset {message.offset()}",
                         f"it has a release of {self._plan.name}, and a timestamp must have one release only",

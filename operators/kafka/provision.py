@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import orjson
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
@@ -18,6 +17,7 @@ from operators.kafka.reading import read_partition, read_table, settled_end
 from operators.provisioning import TopicPlan, plan_topics
 from operators.records import Outgoing
 from operators.rekeying import fingerprint
+from operators.release import fields_of
 from operators.streams import StreamPlan, counting_places, plan_streams
 from operators.timeline import first_whole_timestamp, format_rfc3339, start_of
 from operators.topology.model import Topology
@@ -243,22 +243,13 @@ class _Genesis:
         for place in places:
             tail = starts[place] if place[0] == topology.ledger else max(starts[place], ends[place] - _TAIL)
             for message in read_partition(topology.kafka, *place, start=tail):
-                if message.key() == plan.name.encode() and is_of(message.value(), plan.name):
+                if message.key() == plan.name.encode() and fields_of(message.value(), plan.name):
                     raise StateRefused(
                         f"{place[0]}, partition {place[1]}",
                         f"stream {plan.name} has published before, but its budget state is gone",
                         "Give the stream a new name and a new sink (whose epsilon adds up); a backup of the "
                         "changelogs would do only if nothing was published after it was made",
                     )
-
-
-def is_of(value: bytes | None, stream: str) -> bool:
-    """Whether a record of a ledger or sink says that it is of a stream."""
-    try:
-        fields = orjson.loads(value or b"null")
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(fields, dict) and fields.get("stream") == stream
 
 
 def first_events(

@@ -13,7 +13,7 @@ import orjson
 from confluent_kafka import Message
 
 from operators.errors import StateRefused
-from operators.kafka.cluster import Cluster
+from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.reading import offset_of, read_backwards, settled_end
 from operators.privacy.changes import Change
 from operators.release import release_timestamp
@@ -88,19 +88,24 @@ class Public:
                 "Find out who else writes to this topic and revoke the right",
             ) from None
 
-    def check_sink(self, name: str, state: ReleaseState, sink: str) -> None:
-        """Raise StateRefused if the sink shows a release that the state has not decided.
+    def check_sinks(self, states: Mapping[str, ReleaseState], sinks: Mapping[str, Topic]) -> None:
+        """Raise StateRefused if the sink of a stream shows a release that its state has not decided.
 
         Then state and ledger were rewound together, or somebody else writes the stream. Aborted records count
         too: whoever reads uncommitted has seen them.
         """
-        places = [(sink, partition) for partition in range(self._cluster.topic(sink).partitions)]
+        places = {
+            (topic.name, partition): name
+            for name, topic in sinks.items()
+            for partition in range(topic.partitions)
+        }
         firsts, ends = self._cluster.first_offsets(places), self._cluster.end_offsets(places)
-        for place in places:
+        for place, name in places.items():
+            state = states[name]
             newest, record = self._newest_release(name, place, firsts[place], ends[place])
             if newest > state.published and record not in {one.encode() for one in state.pending}:
                 raise StateRefused(
-                    f"{sink} (sink), partition {place[1]}",
+                    f"{place[0]} (sink), partition {place[1]}",
                     f"it shows a release of {name} at {newest}, but the state is only at {state.next}: "
                     "it was rewound, or somebody else writes this stream",
                     _REMEDY,

@@ -64,7 +64,7 @@ class SanitizeOwner(Owner):
         topics = Topics(self._ledger, self.table.topic, self.table.partition)
         sanitizers = {plan.name: self._restore(plan, states, live) for plan in self._plans}
         self._sanitizer = PartitionSanitizer(topics, sanitizers)
-        self._check_published()
+        self._check_published(live)
         check_resume(self._cluster, place, self._sanitizer.resume)
         pending = self._sanitizer.publish()
         if pending:
@@ -90,13 +90,12 @@ class SanitizeOwner(Owner):
         mechanism = build(settings, len(stream.counts.labels), stream.sensitivity, self._noise())
         return StreamSanitizer(stream, partitions, mechanism, genesis.release_state(states, place))
 
-    def _check_published(self) -> None:
+    def _check_published(self, live: Mapping[str, Topic]) -> None:
         public = Public(self._kafka, self._cluster, (self._ledger, self.table.partition))
         streams = self._sanitizer.sanitizers
         states = {name: sanitizer.state for name, sanitizer in streams.items()}
         public.check_ledger(states, self._ledger_starts, self.table.topic)
-        for name, sanitizer in streams.items():
-            public.check_sink(name, sanitizer.state, sanitizer.stream.sink.topic)
+        public.check_sinks(states, {name: live[one.stream.sink.topic] for name, one in streams.items()})
 
     def _check_sinks(self) -> None:
         """Raise StateRefused if a sink is not the topic that it was when this owner took over."""

@@ -43,7 +43,7 @@ def one_transaction() -> None:
 
 def _see_no_sink() -> None:
     """The take-over would find the draw that the state does not know, and refuse."""
-    _patch(Public, "check_sink", lambda *_: None)
+    _patch(Public, "check_sinks", lambda *_: None)
 
 
 def fresh_noise_on_retry() -> None:
