@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
 from tests.kafka.topics import create_topic, unique
+from tests.worker.application import Application
 
 NewTopic = Callable[..., str]
 
@@ -19,3 +21,11 @@ def new_topic(kafka: str) -> NewTopic:
         return create_topic(kafka, unique(label), partitions, settings)
 
     return make
+
+
+@pytest.fixture
+def application(kafka: str, tmp_path: Path) -> Application:
+    """An application with its topics and genesis."""
+    made = Application(kafka, tmp_path)
+    made.create()
+    return made

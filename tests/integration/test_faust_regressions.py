@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 from tests.integration import test_surroundings, test_worker, test_worker_killed
 from tests.kafka.topics import abandon, end_offset, read, transactional_producer
 from tests.worker.application import Application, Traffic
-from tests.worker.process import WorkerProcess
+from tests.worker.checks import assert_truth, worker
 from tests.worker.waiting import wait_for_releases
 
 #: Tests elsewhere that would fail, too.
@@ -39,17 +39,6 @@ SEE: dict[str, list[Callable[..., None]]] = {
     ],
     "robinhood #658": [test_worker.test_workers_share_the_partitions_and_survive_a_join_and_a_leave],
 }
-
-
-@pytest.fixture
-def application(kafka: str, tmp_path: Path) -> Application:
-    made = Application(kafka, tmp_path)
-    made.create()
-    return made
-
-
-def worker(application: Application, tmp_path: Path, name: str = "worker") -> WorkerProcess:
-    return WorkerProcess("tests.worker.silent", application.path, tmp_path / f"{name}.log", "3")
 
 
 def changelogs(application: Application) -> list[tuple[str, int]]:
@@ -85,7 +74,7 @@ def test_faust_streaming_47_a_changelog_that_ends_in_a_control_marker_is_recover
             assert behind - last == (1 if marker == "commit" else 3), (topic, partition)
         with worker(application, tmp_path, "after"):
             wait_for_releases(application, 40)
-    test_worker.assert_truth(application, application.sink)
+    assert_truth(application, application.sink)
     assert len(places) == application.partitions + 1
 
 
@@ -101,7 +90,7 @@ def test_faust_streaming_176_a_compacted_changelog_is_recovered(
             before.kill()
         with worker(application, tmp_path, "after"):
             wait_for_releases(application, len(application.releases()) + 20)
-    test_worker.assert_truth(application, application.sink)
+    assert_truth(application, application.sink)
 
 
 def wait_until_compacted(application: Application, places: list[tuple[str, int]]) -> None:
@@ -136,7 +125,7 @@ def test_faust_streaming_216_no_event_is_skipped_when_a_worker_is_destroyed_and_
         # Each worker that came made the survivor take over anew; a leave may be one with the next join.
         assert survivor.log.read_text().count(" assigned ") > 3
     test_worker.wait_for_committed_end(application, tmp_path)
-    test_worker.assert_truth(application, application.sink)
+    assert_truth(application, application.sink)
 
 
 def test_faust_streaming_597_an_empty_changelog_partition_is_recovered_from_or_refused(
@@ -184,7 +173,7 @@ def test_robinhood_658_a_second_worker_joins_and_the_first_goes_on(kafka: str, t
                 for one in (first, second):
                     assert "stopped:" not in one.log.read_text()
     test_worker.wait_for_committed_end(application, tmp_path)
-    test_worker.assert_truth(application, application.sink)
+    assert_truth(application, application.sink)
 
 
 def test_every_issue_is_covered() -> None:

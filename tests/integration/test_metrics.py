@@ -7,8 +7,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from operators.worker.metrics import METRICS
 from tests.kafka.topics import abandon, read, transactional_producer
 from tests.worker.application import Application, Traffic
@@ -17,13 +15,6 @@ from tests.worker.waiting import wait_for_releases
 from tests.worker.watch import Watch
 
 ANYWHERE = ("--metrics", "127.0.0.1:0")
-
-
-@pytest.fixture
-def application(kafka: str, tmp_path: Path) -> Application:
-    made = Application(kafka, tmp_path)
-    made.create()
-    return made
 
 
 def worker(application: Application, tmp_path: Path, *options: str, name: str = "worker") -> WorkerProcess:

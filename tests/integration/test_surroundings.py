@@ -17,7 +17,8 @@ from tests.kafka.broker import LocalBroker, local_broker
 from tests.kafka.jars import missing_tools
 from tests.kafka.topics import abandon, produce, read, transactional_producer
 from tests.worker.application import Application, Traffic
-from tests.worker.process import ROOT, WorkerProcess
+from tests.worker.checks import assert_truth, refusal, worker
+from tests.worker.process import ROOT
 from tests.worker.waiting import wait_for_releases
 
 #: Longer than every request timeout of the worker's clients.
@@ -31,36 +32,6 @@ def own_broker(tmp_path: Path) -> Iterator[LocalBroker]:
         pytest.skip("; ".join(missing))
     with local_broker(directory=tmp_path / "broker") as broker:
         yield broker
-
-
-@pytest.fixture
-def application(kafka: str, tmp_path: Path) -> Application:
-    made = Application(kafka, tmp_path)
-    made.create()
-    return made
-
-
-def worker(application: Application, tmp_path: Path, name: str = "worker") -> WorkerProcess:
-    return WorkerProcess("tests.worker.silent", application.path, tmp_path / f"{name}.log", "3")
-
-
-def assert_truth(application: Application) -> None:
-    releases = application.releases()
-    first, last = min(releases), max(releases)
-    truth = application.truth(first=first)
-    assert sorted(releases) == list(range(first, last + 1))
-    for timestamp, records in releases.items():
-        assert len(records) == 1
-        counts = json.loads(records[0])["counts"]
-        assert {name: count for name, count in counts.items() if count} == truth.get(timestamp, {}), timestamp
-
-
-def refusal(application: Application, tmp_path: Path) -> str:
-    before = application.releases()
-    with worker(application, tmp_path, "refused") as refused:
-        assert refused.wait(40) == 1
-    assert application.releases() == before
-    return refused.log.read_text()
 
 
 def test_a_worker_outlives_a_paused_and_a_restarted_broker(own_broker: LocalBroker, tmp_path: Path) -> None:
@@ -79,7 +50,7 @@ def test_a_worker_outlives_a_paused_and_a_restarted_broker(own_broker: LocalBrok
         assert running.running
         running.signal(signal.SIGTERM)
         assert running.wait(12) == 0
-    assert_truth(application)
+    assert_truth(application, application.sink)
 
 
 def test_state_behind_an_open_transaction_is_waited_for(application: Application, tmp_path: Path) -> None:

@@ -8,38 +8,10 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from tests.kafka.topics import abandon, read, transactional_producer
-from tests.worker.application import COLUMNS, Application, Traffic
-from tests.worker.process import WorkerProcess
+from tests.worker.application import Application, Traffic
+from tests.worker.checks import assert_truth, refusal, worker
 from tests.worker.waiting import wait_for_releases
-
-SILENT = "tests.worker.silent"
-
-
-@pytest.fixture
-def application(kafka: str, tmp_path: Path) -> Application:
-    made = Application(kafka, tmp_path)
-    made.create()
-    return made
-
-
-def worker(application: Application, tmp_path: Path, name: str = "worker") -> WorkerProcess:
-    return WorkerProcess(SILENT, application.path, tmp_path / f"{name}.log", "3")
-
-
-def assert_truth(application: Application, sink: str, interval: int | None = None) -> None:
-    """Every timestamp once, without gaps, with the true counts."""
-    releases = application.releases(sink=sink)
-    first, last = min(releases), max(releases)
-    assert sorted(releases) == list(range(first, last + 1))
-    truth = application.truth(interval, first)
-    for timestamp, records in releases.items():
-        assert len(records) == 1
-        found = json.loads(records[0])["counts"]
-        counts = dict(zip(COLUMNS, found, strict=True)) if isinstance(found, list) else found
-        assert {name: count for name, count in counts.items() if count} == truth.get(timestamp, {}), timestamp
 
 
 def test_streams_with_different_timelines_and_sources_are_released_side_by_side(
@@ -145,15 +117,6 @@ def test_an_aborted_partial_count_is_never_merged(application: Application, tmp_
         zombie.abort_transaction(30)
         wait_for_releases(application, len(stream) + 24)
     assert_truth(application, application.sink)
-
-
-def refusal(application: Application, tmp_path: Path) -> str:
-    """The log of a worker that must stop by itself with status 1 and release nothing more."""
-    before = application.releases()
-    with worker(application, tmp_path, "refused") as refused:
-        assert refused.wait(40) == 1
-    assert application.releases() == before
-    return refused.log.read_text()
 
 
 def run_for_a_while(application: Application, tmp_path: Path) -> None:
