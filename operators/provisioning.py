@@ -152,6 +152,7 @@ def _durable(topology: Topology) -> tuple[Setting, ...]:
 def _compacted(topology: Topology) -> tuple[Setting, ...]:
     return (
         Setting("cleanup.policy", "compact", "equal", "it holds the state; deletion would lose it"),
+        replace(_APPEND_TIME, reason="a worker compares its clock with the broker's before it closes"),
         *_durable(topology),
     )
 

@@ -7,8 +7,9 @@ is all there will ever be. After any error the object is dead; the truth is in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from operators.errors import EventveilError
 from operators.faults import FaultHook, no_fault
@@ -32,8 +33,31 @@ class TransactionFailed(EventveilError):
         self.fenced = error.code() in _FENCED
 
 
+class ClockAhead(EventveilError):
+    """The clock of this machine is ahead of a broker's by more than was declared, or nobody can tell."""
+
+    def __init__(self, owner: str, ahead: int | None, skew: int) -> None:
+        found = "the broker did not tell the append time" if ahead is None else f"it is {ahead} ms ahead"
+        super().__init__(
+            f"{owner}: nothing is decided by the clock of this machine: {found}, clock_skew is {skew} ms. "
+            "Timestamps would close before their events are in. Set the clocks of workers and brokers right"
+        )
+
+
 class OwnerClosed(EventveilError):
     """The partition was given up in this process; whoever owns it now derives everything from the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredClock:
+    """The clock that decisions go by, and by how many milliseconds it may be ahead of a broker's.
+
+    ``now`` gives epoch milliseconds; ``shown`` what it shows when the clock of a broker shows its argument.
+    """
+
+    now: Callable[[], int]
+    skew: int
+    shown: Callable[[int], int] = int
 
 
 def transactional_producer(kafka: Kafka, transactional_id: str) -> Producer:
@@ -67,11 +91,18 @@ class FencedTable:
     """One changelog partition and its only writer. Its methods block; one thread at a time may call them."""
 
     def __init__(
-        self, kafka: Kafka, owner: str, topic: str, partition: int, fault: FaultHook = no_fault
+        self,
+        kafka: Kafka,
+        owner: str,
+        topic: str,
+        partition: int,
+        fault: FaultHook = no_fault,
+        clock: DeclaredClock | None = None,
     ) -> None:
         self.owner, self.topic, self.partition = owner, topic, partition
         self._kafka = kafka
         self._fault = fault
+        self._clock = clock
         self._producer: Producer | None = None
         self._closed = False
 
@@ -99,21 +130,28 @@ class FencedTable:
             raise self._failed(error) from error
         self._fault("take-over:fenced")
 
-    def transact(self, name: str, records: Iterable[Outgoing]) -> None:
+    def transact(self, name: str, records: Iterable[Outgoing], decided: int = 0) -> None:
         """Write all records in one transaction, or fail: TransactionFailed, or OwnerClosed once given up.
 
-        There is no retry: after a failure the object only raises OwnerClosed.
+        Where decisions go by a clock, ``decided`` is what it showed then, and one of the records must be of
+        the table: the broker's answer tells its time, and ClockAhead is raised before anything is committed
+        if the clock was ahead of it by more than was declared. There is no retry: after a failure the object
+        only raises OwnerClosed.
         """
         self._check_open()
         producer = self._producer
         if producer is None:
             raise OwnerClosed(self.owner)
         failures: list[KafkaError] = []
+        appended: list[tuple[int, int]] = []
 
-        def delivered(error: KafkaError | None, _: Message) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 failures.append(error)
+            elif message.topic() == self.topic:
+                appended.append(message.timestamp())
 
+        began = 0 if self._clock is None else max(decided, self._clock.now())
         try:
             self._fault(f"{name}:before-begin")
             producer.begin_transaction()
@@ -125,6 +163,7 @@ class FencedTable:
             producer.flush(_TIMEOUT_SECONDS)
             if failures:
                 raise KafkaException(failures[0])
+            self._check_clock(began, appended)
             self._fault(f"{name}:before-commit")
             self._check_open()
             producer.commit_transaction(_TIMEOUT_SECONDS)
@@ -136,6 +175,16 @@ class FencedTable:
                 raise
             raise self._failed(error.__cause__) from error
         self._fault(f"{name}:committed")
+
+    def _check_clock(self, began: int, appended: Iterable[tuple[int, int]]) -> None:
+        """Raise ClockAhead unless what was appended after ``began`` has, by the broker, a time after it."""
+        if self._clock is None:
+            return
+        times = [time for kind, time in appended if kind == TIMESTAMP_LOG_APPEND_TIME]
+        ahead = began - self._clock.shown(min(times)) if times else None
+        if ahead is None or ahead > self._clock.skew:
+            self.close()
+            raise ClockAhead(self.owner, ahead, self._clock.skew)
 
     def _produce(
         self, producer: Producer, record: Outgoing, delivered: Callable[[KafkaError | None, Message], None]

@@ -80,9 +80,9 @@ class AggregateOwner(Owner):
         await self._ask_for_end()
         # In a thread: catching up closes tens of thousands of timestamps at a time.
         while self._aggregator.can_close(now := self._clock()):
-            await self._commit("close", await self._blocking(self._aggregator.close, now))
+            await self._commit("close", await self._blocking(self._aggregator.close, now), now)
         if batch := self._aggregator.bury():
-            await self._commit("judge", batch)
+            await self._commit("judge", batch, now)
 
     async def _ask_for_end(self) -> None:
         now, position = self._clock(), self._aggregator.position
@@ -94,14 +94,14 @@ class AggregateOwner(Owner):
         except ValueError:
             raise truncated(self._source, "it ends before a boundary that was captured in it") from None
 
-    async def _commit(self, name: str, batch: Batch) -> None:
+    async def _commit(self, name: str, batch: Batch, now: int) -> None:
         self.check_open()
-        await self._blocking(self._write, name, batch)
+        await self._blocking(self._write, name, batch, now)
         self._aggregator.committed(batch)
         self._observation.judged(batch.outcomes)
 
-    def _write(self, name: str, batch: Batch) -> None:
-        self.table.transact(name, self._records(batch))
+    def _write(self, name: str, batch: Batch, now: int) -> None:
+        self.table.transact(name, self._records(batch), now)
 
     def _records(self, batch: Batch) -> Iterator[Outgoing]:
         partition = {plan.name: plan.partials_partition for plan in self._plans}

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, cast
@@ -20,12 +20,12 @@ from faust.types import TP
 
 from operators.faults import FaultHook, no_fault
 from operators.kafka.cluster import Cluster
-from operators.kafka.fenced import FencedTable
+from operators.kafka.fenced import DeclaredClock, FencedTable
 from operators.kafka.settings import faust_credentials
 from operators.privacy.noise import NoiseSource, SystemNoise
 from operators.records import Chunk
 from operators.streams import plan_streams, writer_of
-from operators.topology.model import Topology
+from operators.topology.model import Stream, Topology
 from operators.worker.aggregate import AggregateOwner
 from operators.worker.assignment import Assignment
 from operators.worker.chunks import ChunkConsumer, ChunkSchema, ChunkTransport
@@ -58,8 +58,9 @@ class _App(faust.App):
 class Worker:
     """Runs a topology until it is asked to stop or must not go on.
 
-    ``noise`` makes the noise source of an owner; ``clock`` is the wall clock in epoch milliseconds; ``fault``
-    is called at every step of the protocol (``operators.faults``). Only tests pass others than the defaults.
+    ``noise`` makes the noise source of an owner; ``clock`` is the wall clock in epoch milliseconds, ``shown``
+    what it shows when the clock of a broker shows its argument; ``fault`` is called at every step of the
+    protocol (``operators.faults``). Only tests pass others than the defaults.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Worker:
         noise: Callable[[], NoiseSource] = SystemNoise,
         clock: Callable[[], int] = wall_clock,
         fault: FaultHook = no_fault,
+        shown: Callable[[int], int] = int,
         session_timeout: float = 10.0,
     ) -> None:
         check_private_members()
@@ -78,7 +80,7 @@ class Worker:
         self.session_timeout = session_timeout
         self._topology = topology
         self._plans = plan_streams(topology)
-        self._noise, self._clock, self._fault = noise, clock, fault
+        self._noise, self._clock, self._fault, self._shown = noise, clock, fault, shown
         self._cluster = Cluster(topology.kafka)
         self._first_partition = self._layout(topology.sources)
         self._first_rekeyed = self._layout(topology.rekeyed)
@@ -147,22 +149,24 @@ class Worker:
     def _make_owner(self, tp: TP) -> Owner:
         topology = self._topology
         if tp.topic == topology.partials:
-            table = self._table(topology.ledger_changelog, tp.partition)
             plans = [plan for plan in self._plans if plan.partials_partition == tp.partition]
+            hasty = [plan.stream for plan in plans if plan.stream.timeline.grace is not None]
+            table = self._table(topology.ledger_changelog, tp.partition, hasty)
             return SanitizeOwner(
                 table, self._blocking, plans, topology.partials, topology.ledger,
                 topology.kafka, self._cluster, self._noise, self.observation, self._clock,
             )  # fmt: skip
         if tp.topic in topology.rekeyed:
             number = self._first_rekeyed[tp.topic] + tp.partition
-            table = self._table(topology.rekeying_changelog, number)
             streams = [plan.stream for plan in self._plans if plan.stream.source.raw == tp.topic]
+            table = self._table(topology.rekeying_changelog, number, streams)
             return RekeyOwner(
                 table, self._blocking, streams, (tp.topic, tp.partition), self._cluster, self._clock
             )
         changelog_partition = self._first_partition[tp.topic] + tp.partition
-        table = self._table(topology.counting_changelog, changelog_partition)
         plans = [plan for plan in self._plans if plan.stream.source.topic == tp.topic]
+        streams = [plan.stream for plan in plans]
+        table = self._table(topology.counting_changelog, changelog_partition, streams)
         return AggregateOwner(
             table,
             self._blocking,
@@ -174,9 +178,12 @@ class Worker:
             self.observation,
         )
 
-    def _table(self, topic: str, partition: int) -> FencedTable:
+    def _table(self, topic: str, partition: int, timed: Iterable[Stream]) -> FencedTable:
+        """The table of an owner; for the streams ``timed`` it decides by the clock."""
         owner = writer_of(self._topology, topic, partition)
-        return FencedTable(self._topology.kafka, owner, topic, partition, self._fault)
+        skews = [stream.timeline.clock_skew for stream in timed]
+        clock = DeclaredClock(self._clock, min(skews), self._shown) if skews else None
+        return FencedTable(self._topology.kafka, owner, topic, partition, self._fault, clock)
 
     async def _blocking(self, call: Callable[..., Any], *arguments: Any) -> Any:
         return await self._in_thread(self._threads, call, *arguments)

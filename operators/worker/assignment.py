@@ -20,7 +20,7 @@ from faust.types import TP
 
 from operators.errors import EventveilError, StateRefused
 from operators.kafka.cluster import is_denied
-from operators.kafka.fenced import OwnerClosed, TransactionFailed
+from operators.kafka.fenced import ClockAhead, OwnerClosed, TransactionFailed
 from operators.records import Chunk
 from operators.worker.observation import Observation
 from operators.worker.owner import Blocking, Owner
@@ -140,7 +140,7 @@ class Assignment:
                 return
             except (OwnerClosed, asyncio.CancelledError):
                 return
-            except (TransactionFailed, KafkaException, _NotAssigned) as error:
+            except (TransactionFailed, ClockAhead, KafkaException, _NotAssigned) as error:
                 if _is_denied(error):
                     self._failed(error)
                     return

@@ -89,5 +89,5 @@ class RekeyOwner(Owner):
             self.check_open()
             key = self._streams[0].source.topic.encode()
             record = Outgoing(self.table.topic, state.encode(), key, self.table.partition)
-            await self._blocking(self.table.transact, "pass-on", [*records, record])
+            await self._blocking(self.table.transact, "pass-on", [*records, record], now)
             self._rekeyer.committed(state)

@@ -159,6 +159,11 @@ def reopening_for_late_events() -> None:
     _patch(StreamCounter, "_place_by_append_time", reopening)
 
 
+def trusting_its_clock() -> None:
+    """Close by a clock that nobody compares with the broker's."""
+    _patch(FencedTable, "_check_clock", lambda *_: None)
+
+
 def _patch(owner: type, name: str, replacement: Any) -> None:
     assert hasattr(owner, name), f"{owner.__name__} has no {name} any more: mend the mutant"
     setattr(owner, name, replacement)
@@ -175,5 +180,6 @@ MUTANTS: dict[str, Callable[[], None]] = {
         reading_uncommitted,
         skipping_empty,
         reopening_for_late_events,
+        trusting_its_clock,
     )
 }

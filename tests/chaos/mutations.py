@@ -136,6 +136,15 @@ def ordinary(play: Play) -> None:
     play.release(8)
 
 
+def clock_ahead(play: Play) -> None:
+    """The clock of the worker goes five seconds ahead for a while: fifty times what is declared."""
+    play.run_one()
+    play.one.tell("clock 5000")
+    time.sleep(3)
+    play.one.tell("clock 0")
+    play.release(8)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What the verifier said of one play, and how long that took."""
@@ -166,6 +175,7 @@ TRIALS = (
     Trial("reading-uncommitted", false_partials, "counts "),
     Trial("skipping-empty", silence, "are missing"),
     Trial("reopening-for-late-events", ordinary, "should be a dead letter, late"),
+    Trial("trusting-its-clock", clock_ahead, "is a dead letter, after-close"),
 )
 
 

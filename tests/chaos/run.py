@@ -1,4 +1,4 @@
-"""A run: faults for some time, recovery, clocks that go an hour ahead, and the verdict."""
+"""A run: faults for some time, recovery, and the verdict."""
 
 from __future__ import annotations
 
@@ -46,14 +46,11 @@ def run(folder: Path, seed: int, seconds: float) -> Result:
     with stage(folder, seed) as made:
         made.tend(5)
         _suffer(made, seed, seconds)
-        violations = _recover(made)
-        early = made.clock_forward()
-        made.tend(2)
         for traffic in made.traffic.values():
             traffic.stop()
-        violations += _recover(made)
+        violations = _recover(made)
         made.end()
-        return _verdict(made, violations, early, seed, seconds)
+        return _verdict(made, violations, seed, seconds)
 
 
 def _suffer(made: Stage, seed: int, seconds: float) -> None:
@@ -75,10 +72,10 @@ def _recover(made: Stage) -> list[str]:
     return []
 
 
-def _verdict(made: Stage, violations: list[str], early: int, seed: int, seconds: float) -> Result:
+def _verdict(made: Stage, violations: list[str], seed: int, seconds: float) -> Result:
     timestamps = 0
     for stream, fields in made.application.document["streams"].items():
-        report = made.application.verify(stream, early=early)
+        report = made.application.verify(stream)
         violations += report.violations
         timestamps += report.timestamps
         traffic = made.traffic.get(fields["source"]["topic"])

@@ -22,13 +22,14 @@ KINDS = {
     "outlive-transaction": 1,
     "aborted-partials": 2,
     "clock-back": 1,
+    "clock-forward": 1,
     "downtime": 1,
     "restart": 1,
 }
 #: A run of less than a deck begins with one of each that takes little time.
 _FIRST = (
     "kill-at-point", "freeze-at-point", "outlive-transaction", "broker-kill", "network-cut",
-    "aborted-partials", "rebalance-storm", "network-delay", "clock-back", "downtime",
+    "aborted-partials", "rebalance-storm", "network-delay", "clock-back", "clock-forward", "downtime",
 )  # fmt: skip
 #: Where an open transaction can be held for longer than the broker lets it.
 _OPEN = tuple(point for point in FAULT_POINTS if point.endswith((":produced", ":before-commit")))

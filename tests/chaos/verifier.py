@@ -23,8 +23,6 @@ _TIME_LIMIT = 2**53
 class Rules:
     """What the topology says of a stream; times in milliseconds, ``first`` is its first timestamp.
 
-    ``early`` is the append time from which events on time may be dead letters, ``after-close``, because the
-    clock of a worker was ahead of the broker's by more than the declared skew; None: the clocks were right.
     ``rekeyed``: producers need not key by user, and of a user's events those that were appended first count.
     """
 
@@ -39,7 +37,6 @@ class Rules:
     max_bytes: int
     window: int
     first: int = 1
-    early: int | None = None
     contributions: int = 1
     rekeyed: bool = False
 
@@ -175,8 +172,8 @@ def verify(rules: Rules, logs: Logs) -> Report:
     verdicts = {(record.partition, record.offset): judge(record, rules) for record in raw}
     sink = [(json.loads(one.value or b""), one) for one in logs.sink if one.key == rules.stream.encode()]
     releases = [fields for fields, record in sink if record.committed]
-    early = _check_letters(rules, logs, verdicts, violations)
-    events = [event for place, event in verdicts.items() if isinstance(event, Event) and place not in early]
+    _check_letters(rules, logs, verdicts, violations)
+    events = [event for event in verdicts.values() if isinstance(event, Event)]
     truth = true_counts(events, rules.contributions)
     _check_sequence(rules, releases, truth, violations)
     _check_one_draw(rules, sink, logs.ledger, violations)
@@ -201,14 +198,10 @@ def _check_letters(
     logs: Logs,
     verdicts: Mapping[tuple[int, int], Event | str],
     violations: list[str],
-) -> set[tuple[int, int]]:
-    """Dead letters are exactly the records that cannot count, each once, with its reason and its bytes.
-
-    The answer is the places of events that were buried although on time, where ``rules.early`` allows it.
-    """
+) -> None:
+    """Dead letters are exactly the records that cannot count, each once, with its reason and its bytes."""
     raw = {(record.partition, record.offset): record for record in logs.raw}
     reasons: dict[tuple[int, int], str] = {}
-    early = set()
     for letter in logs.dead:
         header = {name: value.decode() for name, value in letter.headers.items()}
         mine = (header["eventveil.stream"], header["eventveil.topic"]) == (rules.stream, rules.source)
@@ -222,18 +215,11 @@ def _check_letters(
         origin, verdict = raw.get(place), verdicts.get(place)
         if origin is None or (letter.key, letter.value) != (origin.key, origin.value):
             violations.append(f"the dead letter of record {place} is not that record")
-        if reason == "after-close" and isinstance(verdict, Event) and _may_be_early(rules, origin):
-            early.add(place)
-        elif verdict != reason:
+        if verdict != reason:
             violations.append(f"record {place} is a dead letter, {reason}, but should be {_told(verdict)}")
     for place, verdict in verdicts.items():
         if isinstance(verdict, str) and place not in reasons:
             violations.append(f"record {place} should be a dead letter, {verdict}, and is none")
-    return early
-
-
-def _may_be_early(rules: Rules, record: Record | None) -> bool:
-    return rules.early is not None and record is not None and record.time >= rules.early
 
 
 def _told(verdict: Event | str | None) -> str:

@@ -54,7 +54,11 @@ DURABLE = {
     ("unclean.leader.election.enable", "false", "equal"),
     ("max.message.bytes", str(MAX_MESSAGE_BYTES), "at-least"),
 }
-COMPACTED = {("cleanup.policy", "compact", "equal"), *DURABLE}
+COMPACTED = {
+    ("cleanup.policy", "compact", "equal"),
+    ("message.timestamp.type", "LogAppendTime", "equal"),
+    *DURABLE,
+}
 REQUIRED: dict[str, set[tuple[str, str, str]]] = {
     "raw": {
         ("message.timestamp.type", "LogAppendTime", "equal"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 
 from operators.cli.run import configure_logging, run_worker
 from operators.topology import load
@@ -14,14 +15,15 @@ from operators.topology.model import Topology
 from operators.worker.app import Worker, wall_clock
 
 
-def accelerated(anchor: int, speed: float) -> int:
-    """What the fast clock shows now, in epoch milliseconds."""
-    return anchor + int((wall_clock() - anchor) * speed)
+def accelerated(anchor: int, speed: float, now: int | None = None) -> int:
+    """What the fast clock shows now, or when the broker's shows ``now``, in epoch milliseconds."""
+    return anchor + int(((wall_clock() if now is None else now) - anchor) * speed)
 
 
 def main(anchor: str, speed: str, path: str) -> None:
     def make(topology: Topology) -> Worker:
-        return Worker(topology, clock=lambda: accelerated(int(anchor), float(speed)))
+        fast = partial(accelerated, int(anchor), float(speed))
+        return Worker(topology, clock=fast, shown=fast)
 
     configure_logging("info")
     run_worker(load(path, os.environ), make)

@@ -182,7 +182,7 @@ class Application:
             rekeyed=source.get("repartition", False),
         )
 
-    def verify(self, stream: str = "places", *, early: int | None = None) -> Report:
+    def verify(self, stream: str = "places") -> Report:
         """Hold everything that the topics have of a stream against the rules; nothing may run meanwhile."""
         self._wait_for_decisions()
         fields = self.document["streams"][stream]
@@ -196,7 +196,7 @@ class Application:
         )
         genesis = next(one for one in logs.ledger_changelog if one.key == f"genesis/{stream}".encode())
         first = json.loads(genesis.value or b"")["first"]
-        return verify(replace(self.rules(stream), first=first, early=early), logs)
+        return verify(replace(self.rules(stream), first=first), logs)
 
     def _wait_for_decisions(self) -> None:
         """Until no transaction of a killed worker is open, which would hide committed records behind it."""

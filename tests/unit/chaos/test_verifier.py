@@ -247,14 +247,6 @@ def test_what_is_made_wrong_is_named(name: str) -> None:
     assert accusation in "\n".join(verify(RULES, corrupt(logs())).violations)
 
 
-def test_a_clock_ahead_may_close_events_out_from_the_moment_it_was() -> None:
-    buried = replace(logs(), dead=[*logs().dead, letter(5, "after-close")])
-    early = with_release(2, counts={"north": 0, "south": NOISE})
-    told = replace(early, dead=buried.dead)
-    assert verify(replace(RULES, early=1_021), told).violations == []
-    assert len(verify(replace(RULES, early=1_022), told).violations) == 2
-
-
 @pytest.mark.parametrize(
     ("value", "verdict"),
     [
