@@ -9,7 +9,7 @@ import click
 
 from operators.cli.loading import EXIT_INVALID
 from operators.mechanisms import build
-from operators.mechanisms.base import Guarantee
+from operators.mechanisms.base import Mechanism
 from operators.privacy.guarantee import describe, describe_total, totals
 from operators.privacy.noise import SystemNoise
 from operators.topology.loading import load_with_defaults
@@ -46,7 +46,9 @@ def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
         yield ""
         topics = f"{stream.source.topic_of_events} -> {stream.sink.topic}"
         yield f"Stream {stream.name}: {topics}, {stream.mechanism.kind}"
-        yield from (f"  {line}" for line in describe(stream, guarantee_of(stream)))
+        mechanism = mechanism_of(stream)
+        yield from (f"  {line}" for line in describe(stream, mechanism.guarantee))
+        yield from (f"  {line}" for line in mechanism.notes)
     yield from _sums(topology)
     if defaults:
         yield ""
@@ -55,9 +57,9 @@ def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
     yield ""
 
 
-def guarantee_of(stream: Stream) -> Guarantee:
-    """The guarantee that the stream's mechanism declares."""
-    return build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, SystemNoise()).guarantee
+def mechanism_of(stream: Stream) -> Mechanism:
+    """The stream's mechanism, which declares its guarantee."""
+    return build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, SystemNoise())
 
 
 def _sums(topology: Topology) -> Iterator[str]:

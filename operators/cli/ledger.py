@@ -142,8 +142,12 @@ def _changes(kafka: Kafka, ends: Offsets) -> dict[str, list[Change]]:
 
 def _stream_audit(plan: StreamPlan, changes: Sequence[Change]) -> GenerationsAudit:
     stream = plan.stream
-    mechanism = build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, SystemNoise())
-    return GenerationsAudit(plan.name, stream.timeline, mechanism, plan.partials_partition, changes)
+    columns = len(stream.counts.labels)
+    mechanism = build(stream.mechanism, columns, stream.sensitivity, SystemNoise())
+    options = stream.mechanism.options
+    return GenerationsAudit(
+        plan.name, stream.timeline, mechanism, columns, options, plan.partials_partition, changes
+    )
 
 
 def _read_ledger(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -85,6 +85,11 @@ class Mechanism(ABC):
     guarantee: Guarantee
     units: int
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for ``eventveil check`` on what the options do, beyond the guarantee."""
+        return ()
+
     @abstractmethod
     def __init__(
         self, settings: MechanismSettings, columns: int, sensitivity: int, noise: NoiseSource
@@ -96,8 +101,13 @@ class Mechanism(ABC):
 
     @classmethod
     @abstractmethod
-    def can_spend(cls, spend: Spend, window: int, units: int) -> bool:
-        """Whether a timestamp can have cost this, ``units`` being epsilon; for the audit, with no state."""
+    def can_spend(
+        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
+    ) -> bool:
+        """Whether a timestamp can have cost this, ``units`` being epsilon; for the audit, with no state.
+
+        ``options`` may be texts, as in the fingerprint. ValueError if they are not those of such a mechanism.
+        """
 
     @abstractmethod
     def step(self, counts: Counts) -> Release:

@@ -6,8 +6,23 @@ earlier outputs; neighbours and assumptions as in ``operators.mechanisms.w_event
 **Proof** (mechanism M_i,1 of Kellaris et al., PVLDB 2014, Figure 2 and Theorem 4). For the last release o,
 which is public, S = sum_j |o_j - c_j| is an integer, and changes by at most the sensitivity k when the counts
 change by k in L1. It is released with discrete Laplace noise of scale k N / (units epsilon), and the decision
-is a function of that noisy value, of public constants and of earlier outputs alone. A test always spends
-N / (2 window) units, so that tests take half of epsilon in any window.
+is a function of that noisy value, of public constants and of earlier outputs alone.
+
+*Groups* (options ``groups`` and ``regroup``; Section 4.5, "Column partitioning"). Each group g of columns has
+a sum S_g of its own, with noise of its own, and is published or repeated by itself; those that are published
+together share one offer of u units. The paper runs an independent mechanism on every group. That is not
+private: a user who moves between groups meets the publications of all of them, each paid from a budget that
+knows nothing of the others. Here there is one ledger, and a timestamp is charged its t test units and its u
+publication units *once*. Let one user change the counts of group g by k_g in L1, sum_g k_g <= k. The noise
+has the full scale k N / (units epsilon) in every group, so the tests together lose at most
+sum_g (k_g / k) (t / N) epsilon <= (t / N) epsilon, and the publications, given the tests' outcome, at most
+sum_g (k_g / k) (u / N) epsilon <= (u / N) epsilon, however the k contributions spread over groups. Which
+column belongs to which group is a function of earlier releases (``operators.mechanisms.groups``).
+
+*Shift* (option ``shift``; Section 4.5, "Shifting budget"). A test spends the smaller of N / (2 window) and
+N / d units, d being the columns of the smallest group; publications get the rest of N in any window. The
+paper prints N / d without the first bound: with d < 2 window the tests would then cost more than before, and
+with d < window more than epsilon.
 
 Changed from the paper: the dissimilarity is the sum instead of the mean over columns (the same test on an
 exact grid, both sides multiplied by the number d of columns); an offer below ``LEAST_OFFER`` units counts as
@@ -23,45 +38,76 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
-from math import ceil
+from math import ceil, floor
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from operators.mechanisms.base import Counts
-from operators.mechanisms.w_event import SHARE, WEventMechanism
-from operators.privacy.ledger import Spend
-from operators.topology.model import Option
+from operators.mechanisms.groups import GROUP_LIMIT, PERIOD_LIMIT, Groups
+from operators.mechanisms.w_event import SHARE, WEventMechanism, integer_between, read_only
+from operators.privacy.ledger import Ledger, Spend
+from operators.topology.model import MechanismSettings, Option
 
 LEAST_OFFER = 64
 _LARGEST_THRESHOLD = 2**61
 
 
 class DissimilarityMechanism(WEventMechanism):
-    """Publishes when the release is noisily further from the counts than a publication would be.
+    """Publishes the groups whose release is noisily further from the counts than a new one would be.
 
     A kind says in ``_offer`` how many units a publication may spend now, and in ``_largest_offer`` how many
     that can be at most.
     """
 
-    options: ClassVar[frozenset[str]] = frozenset({"factor"})
+    options: ClassVar[frozenset[str]] = frozenset({"factor", "shift", "groups", "regroup"})
 
     def _configure(self, options: Mapping[str, Option]) -> None:
+        self._options = dict(options)
         self._factor = Fraction(options.get("factor", 1))
         if self._factor <= 0:
             raise ValueError(f"factor should be above 0, not {self._factor}")
-        self._least_offer = max(LEAST_OFFER, ceil(self._threshold(1) / _LARGEST_THRESHOLD))
+        self._groups = self._new_groups()
+        self._moved = np.ones(self._groups.count, np.bool_)
+        self._test_units = units_of_test(self.units, self._columns, options)
+        largest = int(self._groups.sizes.max())
+        self._least_offer = max(LEAST_OFFER, ceil(self._threshold(1, largest) / _LARGEST_THRESHOLD))
         if self._least_offer > self._largest_offer():
             raise ValueError(f"epsilon {self._epsilon} is too small: this mechanism would never publish")
 
-    def _identity(self) -> dict[str, Any]:
-        return {**super()._identity(), "factor": str(self._factor)}
+    @classmethod
+    def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
+        """See ``Mechanism.numbers``: group and movement of each column."""
+        return (2 * columns if settings.options.get("groups", 1) != 1 else 0), 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See ``Mechanism.notes``."""
+        notes = []
+        if self._options.get("shift") == "true":
+            tests = Fraction(self._window * self._test_units, self.units)
+            notes.append(f"Shifted budget: tests take {float(tests):.3g} of epsilon, publications the rest.")
+        if self._groups.count > 1:
+            notes.append(
+                f"{self._groups.count} groups of columns are published apart and formed anew every"
+                f" {self._groups.period} timestamps; a release is fresh if any group is."
+            )
+        return tuple(notes)
+
+    @property
+    def _publication_units(self) -> int:
+        """What the tests leave for the publications of a window."""
+        return self.units - self._window * self._test_units
 
     @classmethod
-    def can_spend(cls, spend: Spend, window: int, units: int) -> bool:
+    def can_spend(
+        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
+    ) -> bool:
         """See ``Mechanism.can_spend``: nothing, or a test with or without a publication."""
-        tested = spend.test == SHARE and (not spend.publish or spend.publish >= LEAST_OFFER)
-        return tested or spend == Spend(0, 0)
+        published = spend.publish == 0 or spend.publish >= LEAST_OFFER
+        tested = spend.test == units_of_test(units, columns, options)
+        return spend == Spend(0, 0) or (tested and published)
 
     @abstractmethod
     def _offer(self) -> int | None:
@@ -75,18 +121,61 @@ class DissimilarityMechanism(WEventMechanism):
         """The most that ``_offer`` returns."""
 
     def _allot(self, counts: Counts) -> int:
+        self._groups.form(self._timestamp)
         offer = self._offer()
         # The kinds stay within the budget by themselves; only bridges can leave less than they count on.
-        if offer is None or not self._ledger.bridges_allow(SHARE + offer):
+        if offer is None or not self._ledger.bridges_allow(self._test_units + offer):
             return 0
-        return offer if self._moved_away(counts, offer) else 0
+        self._moved = self._moved_away(counts, offer)
+        return offer if self._moved.any() else 0
 
-    def _moved_away(self, counts: Counts, offer: int) -> bool:
-        """Whether the noisy dissimilarity exceeds the error of a publication with ``offer`` units."""
-        self._ledger.charge_test(SHARE)
-        dissimilarity = int(np.abs(self._last - counts).sum()) + int(self._draw(SHARE, 1)[0])
-        return offer >= self._least_offer and dissimilarity > self._threshold(offer)
+    def _moved_away(self, counts: Counts, offer: int) -> NDArray[np.bool_]:
+        """For each group, whether its noisy dissimilarity exceeds its error if published with the offer."""
+        self._ledger.charge_test(self._test_units)
+        sums = self._groups.sums(np.abs(self._last - counts))
+        noise = self._draw(self._test_units, self._groups.count)
+        if offer < self._least_offer:
+            return np.zeros(self._groups.count, np.bool_)
+        limits = {size: floor(self._threshold(offer, size)) for size in set(self._groups.sizes.tolist())}
+        return sums + noise > np.array([limits[size] for size in self._groups.sizes.tolist()])
 
-    def _threshold(self, offer: int) -> Fraction:
-        """Expected error of a publication, summed over the columns, times ``factor``."""
-        return self._factor * self._columns * self._scale(offer)
+    def _threshold(self, offer: int, columns: int) -> Fraction:
+        """Expected error of a publication, summed over so many columns, times ``factor``."""
+        return self._factor * columns * self._scale(offer)
+
+    def _publish(self, counts: Counts, units: int) -> None:
+        self._ledger.charge_publish(units)
+        chosen = self._groups.columns_of(self._moved)
+        released = self._last.copy()
+        released[chosen] = self._noisy(counts[chosen], units)
+        self._groups.observe(self._last, released)
+        self._last = read_only(released)
+
+    def _new_groups(self) -> Groups:
+        count = integer_between(self._options.get("groups", 1), 1, GROUP_LIMIT, "groups")
+        default = min(self._window, PERIOD_LIMIT)
+        period = integer_between(self._options.get("regroup", default), 1, PERIOD_LIMIT, "regroup")
+        if count == 1 and "regroup" in self._options:
+            raise ValueError("regroup has no effect without groups")
+        return Groups(self._columns, count, period)
+
+    def _identity(self) -> dict[str, Any]:
+        given = {name: value for name, value in sorted(self._options.items()) if name != "factor"}
+        return {**super()._identity(), "factor": str(self._factor), **given}
+
+    def _extra_state(self) -> dict[str, Any]:
+        return {"groups": self._groups.snapshot()} if self._groups.count > 1 else {}
+
+    def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: Ledger) -> None:
+        if self._groups.count > 1:
+            groups = self._new_groups()
+            groups.restore(values["groups"])
+            self._groups = groups
+
+
+def units_of_test(units: int, columns: int, options: Mapping[str, object]) -> int:
+    """What one test spends of ``units``. Raises ValueError for options that no mechanism can have."""
+    if options.get("shift") != "true":
+        return SHARE
+    groups = integer_between(int(str(options.get("groups", 1))), 1, columns, "groups")
+    return min(SHARE, units // (columns // groups))

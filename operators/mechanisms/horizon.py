@@ -105,7 +105,9 @@ class HorizonMechanism(WEventMechanism):
         raise ValueError(f"{self.kind} cannot begin where another mechanism stopped")
 
     @classmethod
-    def can_spend(cls, spend: Spend, window: int, units: int) -> bool:
+    def can_spend(
+        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
+    ) -> bool:
         """See ``Mechanism.can_spend``: a whole fraction of the budget, or nothing."""
         if not spend.publish:
             return spend == Spend(0, 0)

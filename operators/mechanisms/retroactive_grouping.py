@@ -133,7 +133,9 @@ class RetroactiveGrouping(EventLevelMechanism):
         return scale / GRID, scale
 
     @classmethod
-    def can_spend(cls, spend: Spend, window: int, units: int) -> bool:
+    def can_spend(
+        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
+    ) -> bool:
         """See ``Mechanism.can_spend``: the whole budget; the first timestamp has no test."""
         return spend.publish > 0 and (sum(spend) == units or (not spend.test and spend.publish < units))
 

@@ -11,6 +11,7 @@ sensitivity may exceed 1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import ClassVar
 
@@ -30,7 +31,9 @@ class Sample(WEventMechanism):
     options: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
-    def can_spend(cls, spend: Spend, window: int, units: int) -> bool:
+    def can_spend(
+        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
+    ) -> bool:
         """See ``Mechanism.can_spend``: all or nothing."""
         return spend in (Spend(0, units), Spend(0, 0))
 

@@ -11,6 +11,7 @@ sensitivity may exceed 1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import ClassVar
 
@@ -36,7 +37,9 @@ class TimeUnit(EventLevelMechanism):
         return clamped * GRID
 
     @classmethod
-    def can_spend(cls, spend: Spend, window: int, units: int) -> bool:
+    def can_spend(
+        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
+    ) -> bool:
         """See ``Mechanism.can_spend``: nothing else than all of it."""
         return spend == Spend(0, units)
 

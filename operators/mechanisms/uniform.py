@@ -10,6 +10,7 @@ spends exactly N. Changed: the noise is discrete, the sensitivity may exceed 1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import ClassVar
 
@@ -26,7 +27,9 @@ class Uniform(WEventMechanism):
     options: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
-    def can_spend(cls, spend: Spend, window: int, units: int) -> bool:
+    def can_spend(
+        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
+    ) -> bool:
         """See ``Mechanism.can_spend``: its part, or nothing after a change of terms."""
         return spend in (Spend(0, units // window), Spend(0, 0))
 

@@ -65,7 +65,7 @@ class WEventMechanism(Mechanism):
         self._columns, self._sensitivity, self._noise = columns, sensitivity, noise
         self.units = units_of(settings.window)
         self._timestamp = 0
-        self._last = _read_only(np.zeros(columns, np.int64))
+        self._last = read_only(np.zeros(columns, np.int64))
         self._usable = True
         self._configure(settings.options)
         self._ledger = self._new_ledger()
@@ -189,8 +189,12 @@ class WEventMechanism(Mechanism):
 
     def _publish(self, counts: Counts, units: int) -> None:
         self._ledger.charge_publish(units)
-        noisy = counts + self._draw(units, self._columns)
-        self._last = _read_only(np.clip(noisy, -RELEASE_LIMIT, RELEASE_LIMIT))
+        self._last = read_only(self._noisy(counts, units))
+
+    def _noisy(self, counts: Counts, units: int) -> Counts:
+        """Counts, of some or all columns, with the noise of a spend that was charged already."""
+        noisy: Counts = counts + self._draw(units, len(counts))
+        return noisy.clip(-RELEASE_LIMIT, RELEASE_LIMIT)
 
     def _check_counts(self, counts: Counts) -> None:
         if type(counts) is not np.ndarray or counts.dtype != np.int64:
@@ -205,7 +209,7 @@ class WEventMechanism(Mechanism):
             raise ValueError(f"the last release should be an array of {self._columns} counts")
         if set(map(type, values)) != {int} or max(map(abs, values)) > RELEASE_LIMIT:
             raise ValueError(f"a released count should be an integer within +-{RELEASE_LIMIT}")
-        return _read_only(np.array(values, np.int64))
+        return read_only(np.array(values, np.int64))
 
 
 def units_of(window: int) -> int:
@@ -233,6 +237,7 @@ def _check_settings(
         raise ValueError(f"{settings.kind} has no option {', '.join(sorted(unknown))}")
 
 
-def _read_only(counts: Counts) -> Counts:
+def read_only(counts: Counts) -> Counts:
+    """The same array, for which every change is an error from now on."""
     counts.setflags(write=False)
     return counts

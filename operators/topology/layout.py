@@ -41,8 +41,11 @@ NAME_EXPECTED = (
 LONGEST_WINDOW = 1_000_000
 # Sums over a span must stay exact, and a release with its history a Kafka message.
 LONGEST_SPAN = 4096
+# The limits of operators.mechanisms.groups.
+MOST_GROUPS = 1000
+LONGEST_PERIOD = 2**20
 PLANNED_KINDS = ("fast", "tops", "pak", "topl")
-PLANNED_OPTIONS = ("shift", "groups", "regroup", "pan_private", "noise")
+PLANNED_OPTIONS = ("pan_private", "noise")
 # The key that says how many timestamps epsilon covers; at event level it is always one.
 EXTENT: Mapping[Level, str] = {"w-event": "window", "user": "horizon"}
 EXTENT_HELP = {
@@ -53,12 +56,16 @@ EXTENT_HELP = {
 
 @dataclass(frozen=True)
 class MechanismOption:
-    """An option of some kinds; operators.mechanisms says which, and what ``derived`` values come to."""
+    """An option of some kinds; operators.mechanisms says which, and what ``derived`` values come to.
+
+    A setting equal to ``off`` means what leaving it out means, also to the fingerprint.
+    """
 
     shape: One
     help: str
     default: str | None = None
     derived: str = ""
+    off: Option | None = None
 
     @property
     def text(self) -> str:
@@ -69,7 +76,8 @@ class MechanismOption:
         """The value for a mechanism, of what was read (None: left out); None where it derives its own."""
         if given is None and self.default is not None:
             given = self.shape.kind.parse(Scalar(START, self.default))
-        return given.value if isinstance(given, Exact) else given
+        value: Option | None = given.value if isinstance(given, Exact) else given
+        return None if value == self.off else value
 
 
 OPTIONS: dict[str, MechanismOption] = {
@@ -106,6 +114,23 @@ OPTIONS: dict[str, MechanismOption] = {
         One(Rational(1_000_000)),
         "How much costlier a group may be than the best one; more is faster.",
         derived="1 / (2 parts)",
+    ),
+    "shift": MechanismOption(
+        One(Choice(("true", "false"))),
+        "Spend less on the test and more on publications when there are many columns.",
+        derived="false",
+        off="false",
+    ),
+    "groups": MechanismOption(
+        One(Whole(1, MOST_GROUPS)),
+        "Groups of columns that are published apart, by how much their releases move.",
+        derived="1",
+        off=1,
+    ),
+    "regroup": MechanismOption(
+        One(Whole(1, LONGEST_PERIOD)),
+        "Timestamps after which the groups are formed anew.",
+        derived="the window",
     ),
 }
 

@@ -121,6 +121,8 @@ class MechanismSettings:
 
     ``window`` is the number of timestamps that epsilon covers: the kind's window, 1 at event level, the
     horizon at user level.
+
+    An option that is absent means what the kind did before it had the option.
     """
 
     kind: str

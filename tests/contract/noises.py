@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -12,13 +12,27 @@ from numpy.typing import NDArray
 
 from operators.mechanisms import KINDS
 from operators.mechanisms.base import Counts, Mechanism
+from operators.mechanisms.dissimilarity import DissimilarityMechanism
 from operators.privacy.noise import NoiseSource
 from operators.topology.model import MechanismSettings, Option
 
 HUGE = 2**61
-COLUMNS = 2  # more than one, so that a draw of size 1 is always a test's in w-event mechanisms
+COLUMNS = 2
 HORIZON = 100
-W_EVENT_KINDS = sorted(kind for kind in KINDS if KINDS[kind].level == "w-event")
+
+#: Everything that has to keep the contract: a name, the kind, its options. With two columns, two groups are
+#: one column each, so that a user who moves between columns moves between groups.
+CASES: dict[str, tuple[str, Mapping[str, Option]]] = {
+    **{kind: (kind, {}) for kind in KINDS},
+    **{
+        f"{kind} {name}": (kind, options)
+        for kind in ("budget-distribution", "budget-absorption")
+        for name, options in {
+            "groups": {"groups": 2},
+            "groups anew each time, shift": {"groups": 2, "regroup": 1, "shift": "true"},
+        }.items()
+    },
+}
 
 
 class ZeroNoise:
@@ -26,45 +40,74 @@ class ZeroNoise:
         return np.zeros(size, np.int64)
 
 
-class ForcedNoise:
+class Scripted:
+    """Answers tests and publications apart; ``make`` tells it whose noise it is.
+
+    A test comes before its timestamp's publication is charged, a publication after it.
+    """
+
+    mechanism: Any
+
+    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        if self.mechanism._ledger.current.publish == 0:
+            return self.test(scale, size)
+        return self.publication(scale, size)
+
+    def test(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        raise NotImplementedError
+
+    def publication(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        return np.zeros(size, np.int64)
+
+    def published_columns(self) -> NDArray[np.bool_]:
+        """Those that the publication which is being drawn has noise for."""
+        if isinstance(self.mechanism, DissimilarityMechanism):
+            return self.mechanism._groups.columns_of(self.mechanism._moved)
+        return np.ones(self.mechanism._columns, np.bool_)
+
+
+class ForcedNoise(Scripted):
     """Makes tests come out as told, publications without noise; ``asked`` counts the tests."""
 
     def __init__(self, decisions: Iterable[bool]) -> None:
         self._decisions: Iterator[bool] = iter(decisions)
         self.asked = 0
 
-    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        if size > 1:
-            return np.zeros(size, np.int64)
+    def test(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         self.asked += 1
-        return np.array([HUGE if next(self._decisions) else -HUGE])
+        return np.full(size, HUGE if next(self._decisions) else -HUGE)
 
 
-class ProbingNoise:
+class ProbingNoise(Scripted):
     """Publishes ``target`` whatever the true ``counts`` are, tests with ``test_noise``, remembers scales."""
 
-    def __init__(self) -> None:
-        self.counts = self.target = np.zeros(COLUMNS, np.int64)
-        self.test_noise = 0
+    def __init__(self, columns: int = COLUMNS) -> None:
+        self.counts = self.target = np.zeros(columns, np.int64)
+        self.test_noise: int | Counts = 0
         self.test_scale: Fraction | None = None
         self.publish_scale: Fraction | None = None
 
-    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        if size == 1:
-            self.test_scale = scale
-            return np.array([self.test_noise])
+    def test(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        self.test_scale = scale
+        return np.broadcast_to(np.asarray(self.test_noise, np.int64), size)
+
+    def publication(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         self.publish_scale = scale
-        return self.target - self.counts
+        return (self.target - self.counts)[self.published_columns()]
 
 
-class WatchedNoise:
-    """Passes on another source's noise and calls ``watch(scale, size)`` before every draw."""
+class WatchedNoise(Scripted):
+    """Passes on another source's noise and calls ``watch(scale, is_test)`` before every draw."""
 
-    def __init__(self, source: NoiseSource, watch: Callable[[Fraction, int], None]) -> None:
+    def __init__(self, source: NoiseSource, watch: Callable[[Fraction, bool], None]) -> None:
         self._source, self._watch = source, watch
 
-    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        self._watch(scale, size)
+    def test(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        self._watch(scale, True)
+        return self._source.discrete_laplace(scale, size)
+
+    def publication(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        self._watch(scale, False)
         return self._source.discrete_laplace(scale, size)
 
 
@@ -110,47 +153,72 @@ class ObservedNoise:
         return target
 
 
+def kind_of(case: str) -> type[Mechanism]:
+    """The class of a case, or of a kind."""
+    return KINDS[CASES[case][0]]
+
+
+W_EVENT_KINDS = sorted(kind for kind in KINDS if KINDS[kind].level == "w-event")
+W_EVENT_CASES = sorted(case for case in CASES if kind_of(case).level == "w-event")
+
+
 def settings(
-    kind: str,
+    case: str,
     window: int = 3,
     epsilon: Fraction = Fraction(1),
     factor: Fraction | None = None,
     **options: Option,
 ) -> MechanismSettings:
-    if factor is not None:
-        options["factor"] = factor
-    return MechanismSettings(kind, epsilon, str(epsilon), window, options=options)
+    kind, own = CASES.get(case, (case, {}))
+    factors = {} if factor is None else {"factor": factor}
+    return MechanismSettings(kind, epsilon, str(epsilon), window, options={**own, **factors, **options})
 
 
-def columns_of(kind: str) -> int:
+def columns_of(case: str) -> int:
     """The columns of the tests; mechanisms at user level take one."""
-    return 1 if KINDS[kind].level == "user" else COLUMNS
+    return 1 if kind_of(case).level == "user" else COLUMNS
 
 
 def make(
-    kind: str,
+    case: str,
     noise: NoiseSource,
     window: int = 3,
     columns: int | None = None,
     sensitivity: int = 1,
     epsilon: Fraction = Fraction(1),
     horizon: int = HORIZON,
+    *,
+    by: type[Mechanism] | None = None,
     **options: Option,
 ) -> Mechanism:
-    """``window`` is for w-event mechanisms, ``horizon`` for those at user level."""
-    extent = {"w-event": window, "event": 1, "user": horizon}[KINDS[kind].level]
-    made = settings(kind, extent, epsilon, **options)
-    return KINDS[kind](made, columns or columns_of(kind), sensitivity, noise)
+    """A mechanism of a case; ``by`` replaces its class by a broken one.
+
+    ``window`` is for w-event mechanisms, ``horizon`` for those at user level.
+    """
+    extent = {"w-event": window, "event": 1, "user": horizon}[kind_of(case).level]
+    described = settings(case, extent, epsilon, **options)
+    return attach((by or kind_of(case))(described, columns or columns_of(case), sensitivity, noise))
 
 
-def eager(kind: str) -> NoiseSource:
+def eager() -> NoiseSource:
     """Noise with which a mechanism publishes whenever it can."""
-    return ForcedNoise(itertools.repeat(True)) if kind in W_EVENT_KINDS else ZeroNoise()
+    return ForcedNoise(itertools.repeat(True))
+
+
+def attach(mechanism: Mechanism, noise: NoiseSource | None = None) -> Mechanism:
+    """Tell scripted noise, new or old, whose it is."""
+    anybody: Any = mechanism
+    anybody._noise = source = noise or anybody._noise
+    while source is not None:
+        if isinstance(source, Scripted):
+            source.mechanism = mechanism
+        source = getattr(source, "_source", None)
+    return mechanism
 
 
 def spends(mechanism: Mechanism, timestamps: int) -> list[tuple[int, int]]:
     """Test and publish units of so many timestamps of zero counts."""
-    zeros = np.zeros(COLUMNS, np.int64)
+    zeros = np.zeros(mechanism._columns, np.int64)  # type: ignore[attr-defined]  # every w-event kind has them
     releases = [mechanism.step(zeros) for _ in range(timestamps)]
     return [(release.test, release.publish) for release in releases]
 

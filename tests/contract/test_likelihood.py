@@ -15,17 +15,19 @@ from math import exp, inf, log, log1p
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from operators.mechanisms.base import Counts, Mechanism
 from operators.privacy.noise import NoiseSource
-from tests.contract.noises import COLUMNS, W_EVENT_KINDS, ProbingNoise, RescaledNoise, make
+from operators.topology.model import Option
+from tests.contract.noises import CASES, COLUMNS, HUGE, W_EVENT_CASES, ProbingNoise, RescaledNoise, make
 
-EVERY_KIND = pytest.mark.parametrize("kind", W_EVENT_KINDS)
+EVERY_CASE = pytest.mark.parametrize("case", W_EVENT_CASES)
 EPSILON = Fraction(3, 2)
 FLOAT_ERROR = 1e-9  # logarithms of a few dozen factors, each exact to about 1e-15
-VALUES = (-1, 1, 4)  # releases that are looked at: below, between and above all counts in use
-OUTPUTS = [np.array(output) for output in itertools.product(VALUES, repeat=COLUMNS)]
-OTHERS = ((1, 0), (0, 2), (1, 1))  # counts of everybody else, per timestamp
+VALUES = (-1, 4)  # releases that are looked at: below and above all counts in use
+OTHERS = ((1, 0), (0, 2), (1, 1))  # counts of everybody else, per timestamp; further columns are empty
+TIMESTAMPS = len(OTHERS)
 Visits = dict[int, tuple[int, ...]]  # timestamp: what one user adds to each column
 
 
@@ -38,52 +40,87 @@ class Outcome:
 
 
 class BlackBox:
-    """A mechanism whose probabilities are measured."""
+    """A mechanism whose probabilities are measured.
 
-    def __init__(self, kind: str, window: int, sensitivity: int, defect: Fraction | None) -> None:
-        self._noise = ProbingNoise()
-        source: NoiseSource = self._noise if defect is None else RescaledNoise(self._noise, defect)
-        self.mechanism: Mechanism = make(kind, source, window, sensitivity=sensitivity, epsilon=EPSILON)
+    ``groups`` is the number of groups that decide for themselves, each with test noise of its own.
+    """
+
+    def __init__(self, mechanism: Mechanism, noise: ProbingNoise, groups: int = 1) -> None:
+        self.mechanism, self._noise, self._groups = mechanism, noise, groups
+        self.start = mechanism.snapshot()
+        self._known: dict[tuple[bytes, bytes], list[Outcome]] = {}
 
     def outcomes(self, state: bytes, counts: Counts) -> list[Outcome]:
-        """Repetition, then each of OUTPUTS, in this order."""
-        self._noise.counts = counts
-        publishes, repeats = self._decision(state, counts)
-        repeated = not self._step(state, counts, -(2**61))
-        outcomes = [Outcome(repeats, self.mechanism.snapshot() if repeated else None)]
-        for output in OUTPUTS:
-            self._noise.target = output
-            if self._step(state, counts, 2**61):
-                assert self._noise.publish_scale is not None
-                likelihood = publishes + _log_mass(output - counts, self._noise.publish_scale)
-                outcomes.append(Outcome(likelihood, self.mechanism.snapshot()))
-            else:
-                outcomes.append(Outcome(-inf, None))
-        return outcomes
+        """Every set of groups to publish, each with every output of its first columns, in a fixed order."""
+        key = state, counts.tobytes()
+        if key not in self._known:
+            self._known[key] = self._outcomes(state, counts)
+        return self._known[key]
 
-    def _decision(self, state: bytes, counts: Counts) -> tuple[float, float]:
-        """Log-probabilities of publishing and of repeating."""
-        if not self._step(state, counts, 2**61):
-            return -inf, 0.0
-        if self._step(state, counts, -(2**61)):
+    def _outcomes(self, state: bytes, counts: Counts) -> list[Outcome]:
+        self._noise.counts = counts
+        decisions = [self._decision(state, counts, group) for group in range(self._groups)]
+        return [
+            outcome
+            for published in itertools.product((False, True), repeat=self._groups)
+            for outcome in self._published(state, counts, published, decisions)
+        ]
+
+    def _published(
+        self,
+        state: bytes,
+        counts: Counts,
+        published: tuple[bool, ...],
+        decisions: list[tuple[float, float]],
+    ) -> Iterator[Outcome]:
+        likelihood = sum(decision[chosen] for decision, chosen in zip(decisions, published, strict=True))
+        if likelihood == -inf:
+            yield Outcome(-inf, None)
+            return
+        test_noise = np.where(published, HUGE, -HUGE)
+        chosen = self._step(state, counts, test_noise)
+        free = min(COLUMNS, int(chosen.sum()))
+        for output in itertools.product(VALUES, repeat=free):
+            self._noise.target = np.where(chosen, VALUES[0], counts)
+            self._noise.target[np.flatnonzero(chosen)[:free]] = output
+            self._step(state, counts, test_noise)
+            mass = 0.0
+            if chosen.any():
+                assert self._noise.publish_scale is not None
+                mass = _log_mass((self._noise.target - counts)[chosen], self._noise.publish_scale)
+            yield Outcome(likelihood + mass, self.mechanism.snapshot())
+
+    def _decision(self, state: bytes, counts: Counts, group: int) -> tuple[float, float]:
+        """Log-probabilities of repeating and of publishing a group."""
+
+        def publishes(noise: int) -> bool:
+            test_noise = np.full(self._groups, -HUGE)
+            test_noise[group] = noise
+            return bool(self._step(state, counts, test_noise).any())
+
+        if not publishes(HUGE):
             return 0.0, -inf
+        if publishes(-HUGE):
+            return -inf, 0.0
         low, high = -(2**12), 2**12  # repeats at low, publishes at high
-        assert not self._step(state, counts, low)
-        assert self._step(state, counts, high)
+        assert not publishes(low)
+        assert publishes(high)
         while high - low > 1:
             middle = (low + high) // 2
-            if self._step(state, counts, middle):
+            if publishes(middle):
                 high = middle
             else:
                 low = middle
         scale = self._noise.test_scale
         assert scale is not None
-        return _log_at_least(high, scale), _log_at_least(1 - high, scale)
+        return _log_at_least(1 - high, scale), _log_at_least(high, scale)
 
-    def _step(self, state: bytes, counts: Counts, test_noise: int) -> bool:
+    def _step(self, state: bytes, counts: Counts, test_noise: Counts) -> NDArray[np.bool_]:
+        """The columns that are published."""
         self._noise.test_noise = test_noise
         self.mechanism.restore(state)
-        return self.mechanism.step(counts).fresh
+        fresh = self.mechanism.step(counts).fresh
+        return self._noise.published_columns() & fresh
 
 
 def _log_mass(values: Counts, scale: Fraction) -> float:
@@ -102,21 +139,33 @@ def _log_at_least(threshold: int, scale: Fraction) -> float:
 
 
 def largest_loss(
-    kind: str,
+    case: str,
     window: int,
-    visits: Visits,
+    *users: Visits,
     sensitivity: int = 1,
     defect: Fraction | None = None,
     instead: Visits | None = None,
+    columns: int = COLUMNS,
+    by: type[Mechanism] | None = None,
+    **options: Option,
 ) -> float:
-    """The largest |log ratio| of a likelihood with one user's visits, and with those ``instead``."""
-    box = BlackBox(kind, window, sensitivity, defect)
+    """The largest |log ratio| of a likelihood with one of the users' visits, and with those ``instead``."""
+    noise = ProbingNoise(columns)
+    source: NoiseSource = noise if defect is None else RescaledNoise(noise, defect)
+    mechanism = make(case, source, window, columns, sensitivity, EPSILON, by=by, **options)
+    own = CASES[case][1].get("groups", options.get("groups", 1))
+    box = BlackBox(mechanism, noise, int(own))
+    return max(_largest_loss(box, visits, instead or {}, columns) for visits in users)
+
+
+def _largest_loss(box: BlackBox, visits: Visits, instead: Visits, columns: int) -> float:
+    everybody_else = [np.array([*others, *(0,) * (columns - COLUMNS)]) for others in OTHERS]
     without, present = (
-        [others + np.array(own.get(i, (0,) * COLUMNS)) for i, others in enumerate(OTHERS)]
-        for own in (instead or {}, visits)
+        [others + np.array(own.get(i, (0,) * columns)) for i, others in enumerate(everybody_else)]
+        for own in (instead, visits)
     )
     largest = 0.0
-    pending = [(0, box.mechanism.snapshot(), 0.0)]
+    pending = [(0, box.start, 0.0)]
     while pending:
         i, state, loss = pending.pop()
         pairs = zip(box.outcomes(state, without[i]), box.outcomes(state, present[i]), strict=True)
@@ -126,60 +175,84 @@ def largest_loss(
                 continue
             now = loss + one.likelihood - other.likelihood
             largest = max(largest, abs(now))
-            if i + 1 < len(OTHERS):
+            if i + 1 < TIMESTAMPS:
                 pending.append((i + 1, one.state, now))
     return largest
 
 
-def trajectories() -> Iterator[Visits]:
+def trajectories(columns: int = COLUMNS) -> Iterator[Visits]:
     """One user at two consecutive timestamps, in every pair of columns."""
-    places = [(1, 0), (0, 1)]
+    places = [tuple(int(here == column) for here in range(columns)) for column in range(columns)]
     for first, one, other in itertools.product((0, 1), places, places):
         yield {first: one, first + 1: other}
 
 
-# What two publications in a row spend, tests included: all of it, or 1/2 + 1/4 + 1/8 for Budget Distribution.
-SPENT = {"budget-distribution": Fraction(7, 8)}
+def spent(case: str) -> Fraction:
+    """What two publications in a row spend, tests included: 1/2 + 1/4 + 1/8 for Budget Distribution."""
+    return Fraction(7, 8) if case.startswith("budget-distribution") else Fraction(1)
 
 
-@EVERY_KIND
-def test_a_transcript_tells_a_moving_user_s_presence_as_much_as_was_charged_and_no_more(kind: str) -> None:
-    loss = max(largest_loss(kind, 2, visits) for visits in trajectories())
+@EVERY_CASE
+def test_a_transcript_tells_a_moving_user_s_presence_as_much_as_was_charged_and_no_more(case: str) -> None:
+    loss = largest_loss(case, 2, *trajectories())
     assert loss <= EPSILON + FLOAT_ERROR
-    assert loss == pytest.approx(float(EPSILON * SPENT.get(kind, 1)), abs=FLOAT_ERROR)
+    assert loss == pytest.approx(float(EPSILON * spent(case)), abs=FLOAT_ERROR)
 
 
-@EVERY_KIND
-def test_half_the_noise_is_found_out(kind: str) -> None:
-    loss = max(largest_loss(kind, 2, visits, defect=Fraction(1, 2)) for visits in trajectories())
-    assert loss > EPSILON * 3 / 2
+@EVERY_CASE
+def test_half_the_noise_is_found_out(case: str) -> None:
+    loss = largest_loss(case, 2, *trajectories(), defect=Fraction(1, 2))
+    assert loss == pytest.approx(float(2 * EPSILON * spent(case)), abs=FLOAT_ERROR)
 
 
-@EVERY_KIND
-def test_a_user_in_three_timestamps_is_protected_by_a_window_of_three(kind: str) -> None:
+@EVERY_CASE
+def test_a_user_in_three_timestamps_is_protected_by_a_window_of_three(case: str) -> None:
     visits = {0: (0, 1), 1: (1, 0), 2: (0, 1)}
-    assert largest_loss(kind, 3, visits) <= EPSILON + FLOAT_ERROR
+    assert largest_loss(case, 3, visits) <= EPSILON + FLOAT_ERROR
     # A window of one protects single timestamps only: this user is beyond what it promises.
-    assert largest_loss(kind, 1, visits) > EPSILON + FLOAT_ERROR
+    assert largest_loss(case, 1, visits) > EPSILON + FLOAT_ERROR
 
 
-@EVERY_KIND
-def test_one_timestamp_is_protected_by_a_window_of_one(kind: str) -> None:
-    losses = [largest_loss(kind, 1, {i: place}) for i in range(3) for place in ((1, 0), (0, 1))]
-    assert max(losses) <= EPSILON + FLOAT_ERROR
+@EVERY_CASE
+def test_one_timestamp_is_protected_by_a_window_of_one(case: str) -> None:
+    users = [{i: place} for i in range(3) for place in ((1, 0), (0, 1))]
+    assert largest_loss(case, 1, *users) <= EPSILON + FLOAT_ERROR
 
 
-@EVERY_KIND
-def test_a_user_with_two_contributions_is_protected_by_a_sensitivity_of_two(kind: str) -> None:
+@EVERY_CASE
+def test_a_user_with_two_contributions_is_protected_by_a_sensitivity_of_two(case: str) -> None:
     visits = {1: (1, 1), 2: (2, 0)}
-    assert largest_loss(kind, 2, visits, sensitivity=2) <= EPSILON + FLOAT_ERROR
-    assert largest_loss(kind, 2, visits, sensitivity=1) > EPSILON + FLOAT_ERROR
+    assert largest_loss(case, 2, visits, sensitivity=2) <= EPSILON + FLOAT_ERROR
+    assert largest_loss(case, 2, visits, sensitivity=1) > EPSILON + FLOAT_ERROR
 
 
-@EVERY_KIND
-def test_a_user_who_was_elsewhere_is_protected_by_twice_the_contributions(kind: str) -> None:
+@EVERY_CASE
+def test_a_user_who_was_elsewhere_is_protected_by_twice_the_contributions(case: str) -> None:
     visits: Visits = {1: (2, 0), 2: (0, 2)}
     instead: Visits = {1: (0, 2), 2: (2, 0)}
-    assert largest_loss(kind, 2, visits, sensitivity=4, instead=instead) <= EPSILON + FLOAT_ERROR
+    assert largest_loss(case, 2, visits, sensitivity=4, instead=instead) <= EPSILON + FLOAT_ERROR
     # Without adjacency: substitute the sensitivity is the bound, and that is not enough.
-    assert largest_loss(kind, 2, visits, sensitivity=2, instead=instead) > EPSILON + FLOAT_ERROR
+    assert largest_loss(case, 2, visits, sensitivity=2, instead=instead) > EPSILON + FLOAT_ERROR
+
+
+@pytest.mark.parametrize("case", [case for case in W_EVENT_CASES if "groups" in case])
+def test_contributions_spread_over_groups_cost_what_one_timestamp_is_charged(case: str) -> None:
+    loss = largest_loss(case, 2, {0: (1, 1)}, sensitivity=2)
+    assert loss == pytest.approx(float(EPSILON / 2), abs=FLOAT_ERROR)  # a quarter for tests, one to publish
+    assert largest_loss(case, 2, {0: (1, 1), 1: (0, 2)}, sensitivity=2) <= EPSILON + FLOAT_ERROR
+
+
+@pytest.mark.parametrize(("window", "columns"), [(1, 3), (2, 5)])
+@pytest.mark.parametrize("kind", ["budget-distribution", "budget-absorption"])
+def test_a_shifted_budget_protects_a_moving_user_and_is_spent_where_it_was_shifted_to(
+    kind: str, window: int, columns: int
+) -> None:
+    places = list(trajectories(columns))
+    visits = [{0: one[0]} for one in places if 0 in one] if window == 1 else places
+    loss = largest_loss(kind, window, *visits, columns=columns, shift="true")
+    tests = Fraction(window, columns)
+    publications = 1 - tests
+    if kind == "budget-distribution":
+        publications *= Fraction(3, 4) if window == 2 else Fraction(1, 2)
+    assert loss == pytest.approx(float(EPSILON * (tests + publications)), rel=1e-5)  # whole units
+    assert loss <= EPSILON + FLOAT_ERROR

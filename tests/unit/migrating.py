@@ -22,7 +22,7 @@ from operators.release import ledger_entry, release_record
 from operators.sanitizing import ReleaseState
 from operators.streams import StreamPlan
 from operators.topology.model import Stream
-from tests.contract.noises import ForcedNoise
+from tests.contract.noises import ForcedNoise, attach
 from tests.unit.support import stream
 
 FIRST, PARTITIONS = 5, 2
@@ -62,7 +62,8 @@ class Lifetime:
 
     def mechanism(self, noise: NoiseSource | None = None) -> Mechanism:
         settings = self.stream
-        return build(settings.mechanism, 2, settings.sensitivity, noise or ForcedNoise(self.decisions))
+        source = noise or ForcedNoise(self.decisions)
+        return attach(build(settings.mechanism, 2, settings.sensitivity, source))
 
     @property
     def life(self) -> Life:
@@ -162,7 +163,8 @@ class Lifetime:
         """The audit of ledger and sink."""
         entries = [Found.read(LEDGER, number, b"visits", value) for number, value in enumerate(self.ledger)]
         changes = [change for found in entries if (change := Change.read(found.fields))]
-        audit = GenerationsAudit("visits", self.stream.timeline, self.mechanism(), 0, changes)
+        options = self.stream.mechanism.options
+        audit = GenerationsAudit("visits", self.stream.timeline, self.mechanism(), 2, options, 0, changes)
         for found in entries:
             audit.entry(found)
         for number, value in enumerate(self.sink):

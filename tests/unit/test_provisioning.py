@@ -235,6 +235,9 @@ def worst_state(one: Stream) -> bytes:
     }
     record = worst_release(one)
     pending = [record.decode()] * ((BATCH_BYTES - 1) // len(record) + 1)
+    if one.mechanism.options:
+        columns = len(one.counts.labels)
+        state["groups"] = {"group": [999] * columns, "moved": [2**61] * columns}
     snapshot = orjson.dumps(state).decode()
     return ReleaseState("0" * 32, 2**62, 2**62, 2**62, snapshot, tuple(pending)).encode()
 
@@ -246,12 +249,13 @@ def worst_state(one: Stream) -> bytes:
     st.integers(1, 400),
     st.integers(1, 2000),
     st.sampled_from(["object", "array"]),
+    st.sampled_from([{}, {"groups": 1000}]),
 )
 def test_no_state_is_larger_than_was_checked(
-    character: str, length: int, columns: int, window: int, form: str
+    character: str, length: int, columns: int, window: int, form: str, options: dict[str, int]
 ) -> None:
     labels = tuple(f"{character * length}{number}" for number in range(columns))
-    one = stream("s" * 100, form=form, labels=labels)
+    one = stream("s" * 100, form=form, labels=labels, kind="budget-absorption", options=options)
     one = replace(one, mechanism=replace(one.mechanism, window=window))
     assert len(worst_state(one)) <= largest_state(one)
 

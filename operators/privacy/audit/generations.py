@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from operators.mechanisms.base import Mechanism
@@ -25,18 +25,23 @@ class GenerationsAudit:
         stream: str,
         timeline: Timeline,
         mechanism: Mechanism,
+        columns: int,
+        options: Mapping[str, object],
         partition: int,
         changes: Sequence[Change] = (),
     ) -> None:
         guarantee = mechanism.guarantee
         now = Terms(mechanism.kind, guarantee.epsilon, guarantee.window, mechanism.units)
         begins = [0, *(index + 1 for index, change in enumerate(changes) if change.kind == "reset")]
+        texts = {name: str(value) for name, value in options.items()}
         self._audits: list[StreamAudit] = []
         for begin, after in zip(begins, [*begins[1:], len(changes) + 1], strict=True):
             own = changes[begin : after - 1]
             last = changes[after - 1].before if after <= len(changes) else now
             first = own[0].before if own else last
-            self._audits.append(StreamAudit(stream, timeline, first, last, partition, guarantee))
+            self._audits.append(
+                StreamAudit(stream, timeline, first, last, partition, guarantee, columns, texts)
+            )
         self._at = 0
 
     def ledger_begins(self, topic: str, partition: int, offset: int) -> None:

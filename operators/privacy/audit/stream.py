@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from operators.mechanisms import KINDS
@@ -18,7 +19,7 @@ from operators.topology.model import Timeline
 from operators.topology.scalars import exact_number
 
 if TYPE_CHECKING:
-    from operators.mechanisms.base import Guarantee
+    from operators.mechanisms.base import Guarantee, Mechanism
 
 _NO_ENTRY = "no ledger entry has the digest of this record: it was published without a charge"
 _TWO_DRAWS = "records that differ were to be seen for this timestamp"
@@ -37,14 +38,17 @@ class StreamAudit:
         last: Terms,
         partition: int,
         guarantee: Guarantee,
+        columns: int,
+        options: Mapping[str, object],
     ) -> None:
         """``first`` are the terms that the ledger begins with, ``last`` those that it should end with.
 
         ``partition`` is the stream's partition of the ledger. ``guarantee`` is that of the last terms; the
-        level is that of all, for no migration changes it.
+        level is that of all, for no migration changes it. ``options`` are those of its mechanism.
         """
         self.stream, self._timeline = stream, timeline
         self._terms, self._last_terms, self._partition = first, last, partition
+        self._columns, self._options = columns, options
         self._charges = Charges()
         self._guarantee = guarantee
         self._sums = self._new_sums(first.window)
@@ -262,8 +266,8 @@ class StreamAudit:
             self._blame("I7", entry.timestamp, found, "a fresh release was not charged")
         if entry.publish and not entry.fresh:
             self._blame("I7", entry.timestamp, found, "a repeated release was charged as a fresh one")
-        kind, charge = KINDS.get(self._terms.mechanism), Spend(entry.test, entry.publish)
-        if kind and not kind.can_spend(charge, self._terms.window, self._terms.units):
+        kind = KINDS.get(self._terms.mechanism)
+        if kind and not self._can_spend(kind, Spend(entry.test, entry.publish)):
             what = f"{kind.kind} cannot have spent this"
             self._blame("I7", entry.timestamp, found, what, f": {entry.test} and {entry.publish} units")
         if entry.timestamp < self._last:
@@ -287,6 +291,13 @@ class StreamAudit:
         if spent != entry.window_spent:
             what = "window_spent is not the sum of the window's or horizon's spends"
             self._blame("I7", entry.timestamp, found, what, f": {entry.window_spent}, not {spent}")
+
+    def _can_spend(self, kind: type[Mechanism], charge: Spend) -> bool:
+        terms = self._terms
+        try:
+            return kind.can_spend(charge, terms.window, terms.units, self._columns, self._options)
+        except ValueError:
+            return False
 
     def _charged_record(self, found: Found, timestamp: int, known: int) -> None:
         if self._charges.statement(known) != found.statement:

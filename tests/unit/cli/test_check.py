@@ -13,6 +13,8 @@ from operators.cli.schema import schema
 from operators.topology import json_schema
 from tests.unit.topology.examples import BASE, TOPOLOGIES, changed, two_streams
 
+NO_BUDGET = ("budget: {epsilon: 5, span: 5d}\n", "")
+
 
 def run(directory: Path, *texts: str) -> Result:
     paths = []
@@ -37,6 +39,15 @@ def test_a_valid_file_exits_0_and_prints_guarantee_sum_and_defaults(tmp_path: Pa
     ):
         assert line in result.stdout.splitlines()
     assert "Epsilon 1.0 for any 120 consecutive timestamps" in result.stdout
+
+
+def test_what_the_options_do_is_said(tmp_path: Path) -> None:
+    options = "window: 2\n      shift: true\n      groups: 2\n      regroup: 7"
+    result = run(tmp_path, changed(("window: 120", options), ("[ATL, BOS]", "{range: [1, 16]}"), NO_BUDGET))
+    lines = result.stdout.splitlines()
+    assert "  Shifted budget: tests take 0.25 of epsilon, publications the rest." in lines
+    assert any(line.startswith("  2 groups of columns are published apart") for line in lines)
+    assert any("formed anew every 7 timestamps" in line for line in lines)
 
 
 def test_mistakes_go_to_standard_error_with_exit_78(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.contract.noises import COLUMNS, ForcedNoise, make, spends
+from tests.contract.noises import COLUMNS, ForcedNoise, attach, make, spends
 
 KIND = "budget-absorption"
 
@@ -18,7 +18,7 @@ def shares(decisions: dict[int, bool], window: int, timestamps: int) -> list[int
     zeros = np.zeros(COLUMNS, np.int64)
     result = []
     for i in range(1, timestamps + 1):
-        mechanism._noise = ForcedNoise([decisions.get(i, False)])  # type: ignore[attr-defined]  # by timestamp
+        attach(mechanism, ForcedNoise([decisions.get(i, False)]))
         result.append(mechanism.step(zeros).publish // 2**20)
     return result
 

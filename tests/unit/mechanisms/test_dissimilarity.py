@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from operators.mechanisms import KINDS, build
-from operators.mechanisms.base import COLUMN_LIMIT, RELEASE_LIMIT, Mechanism
+from operators.mechanisms.base import COLUMN_LIMIT, RELEASE_LIMIT, Counts, Mechanism
 from operators.mechanisms.dissimilarity import LEAST_OFFER
-from tests.contract.noises import COLUMNS, ProbingNoise, ZeroNoise, make, settings
+from tests.contract.noises import COLUMNS, ProbingNoise, Scripted, ZeroNoise, attach, make, settings
 
 TESTED = pytest.mark.parametrize("kind", ["budget-distribution", "budget-absorption"])
 WINDOW = 3
@@ -20,7 +20,7 @@ def first(kind: str, counts: list[int], test_noise: int, factor: Fraction | None
     """Whether the first timestamp is published."""
     noise = ProbingNoise()
     noise.test_noise = test_noise
-    mechanism = build(settings(kind, WINDOW, factor=factor), COLUMNS, 1, noise)
+    mechanism = attach(build(settings(kind, WINDOW, factor=factor), COLUMNS, 1, noise))
     return mechanism.step(np.array(counts)).fresh
 
 
@@ -69,11 +69,14 @@ def test_the_scale_of_the_test_is_two_windows_of_sensitivity_over_epsilon(kind: 
 
 @TESTED
 def test_the_largest_possible_dissimilarity_does_not_overflow(kind: str) -> None:
-    class LowestNoise:
-        def discrete_laplace(self, scale: Fraction, size: int) -> np.ndarray:
-            return np.full(size, -(2**62) if size > 1 else 0)
+    class LowestNoise(Scripted):
+        def test(self, scale: Fraction, size: int) -> Counts:
+            return np.zeros(size, np.int64)
 
-    mechanism = build(settings(kind, window=1), COLUMN_LIMIT, 1, LowestNoise())
+        def publication(self, scale: Fraction, size: int) -> Counts:
+            return np.full(size, -(2**62))
+
+    mechanism = make(kind, LowestNoise(), 1, COLUMN_LIMIT)
     counts = np.full(COLUMN_LIMIT, RELEASE_LIMIT)
     assert mechanism.step(counts).counts[0] == -RELEASE_LIMIT
     # Every column is now 2^41 away: 2^61 together.

@@ -20,7 +20,7 @@ def test_a_window_of_one_publishes_always() -> None:
 
 def test_the_noise_has_scale_sensitivity_over_epsilon() -> None:
     scales: list[Fraction] = []
-    noise = WatchedNoise(ZeroNoise(), lambda scale, size: scales.append(scale))
+    noise = WatchedNoise(ZeroNoise(), lambda scale, is_test: scales.append(scale))
     mechanism = make("sample", noise, window=7, sensitivity=2, epsilon=Fraction(3, 10))
     mechanism.step(np.array([1, 2]))
     assert scales == [Fraction(20, 3)]

@@ -18,7 +18,7 @@ def test_every_timestamp_spends_an_equal_part(window: int) -> None:
 
 def test_the_noise_has_scale_sensitivity_times_window_over_epsilon() -> None:
     scales: list[Fraction] = []
-    noise = WatchedNoise(ZeroNoise(), lambda scale, size: scales.append(scale))
+    noise = WatchedNoise(ZeroNoise(), lambda scale, is_test: scales.append(scale))
     mechanism = make("uniform", noise, 7, sensitivity=2, epsilon=Fraction(3, 10))
     mechanism.step(np.array([1, 2]))
     assert scales == [Fraction(2 * 7 * 10, 3)]

@@ -45,8 +45,8 @@ def test_an_epsilon_that_is_no_positive_fraction_is_refused(kind: str, epsilon: 
 
 @EVERY_KIND
 def test_an_unknown_option_is_refused(kind: str) -> None:
-    unknown = MechanismSettings(kind, Fraction(1), "1", 3, options={"shift": Fraction(1)})
-    with pytest.raises(ValueError, match="has no option shift"):
+    unknown = MechanismSettings(kind, Fraction(1), "1", 3, options={"shft": "true"})
+    with pytest.raises(ValueError, match="has no option shft"):
         build(unknown, COLUMNS, 1, ZeroNoise())
 
 

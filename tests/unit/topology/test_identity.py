@@ -36,6 +36,13 @@ RELEVANT = [
     ("epsilon: 1.0", "epsilon: 1.00001", {"mechanism.epsilon"}),
     ("window: 120", "window: 121", {"mechanism.window"}),
     ("window: 120", "window: 120\n      factor: 2", {"mechanism.factor"}),
+    ("window: 120", "window: 120\n      shift: true", {"mechanism.shift"}),
+    ("window: 120", "window: 120\n      groups: 2", {"mechanism.groups"}),
+    (
+        "window: 120",
+        "window: 120\n      groups: 2\n      regroup: 9",
+        {"mechanism.groups", "mechanism.regroup"},
+    ),
     ("window: 120", "window: 120\n      adjacency: substitute", {"mechanism.adjacency"}),
 ]
 IRRELEVANT = [
@@ -52,6 +59,8 @@ IRRELEVANT = [
     ("epsilon: 1.0", "epsilon: 1"),
     ("00:00:00Z", "01:00:00+01:00"),
     ("window: 120", "window: 120\n      factor: 1.0"),
+    ("window: 120", "window: 120\n      shift: false"),
+    ("window: 120", "window: 120\n      groups: 1"),
     ("budget: {epsilon: 5, span: 5d}", ""),
     ("span: 5d", "span: 5d, users: others"),
     ("name: flights", "name: other"),

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from operators.cli.check import guarantee_of, report
-from operators.mechanisms import event_level
+from operators.cli.check import mechanism_of, report
+from operators.mechanisms import event_level, groups
 from operators.privacy.guarantee import cost, cost_of, describe
 from operators.topology import fingerprint_fields, json_schema
-from operators.topology.layout import LONGEST_SPAN
+from operators.topology.layout import LONGEST_PERIOD, LONGEST_SPAN, MOST_GROUPS
 from tests.unit.topology.examples import as_data, changed, load_text, problems_of
 
 NO_BUDGET = ("budget: {epsilon: 5, span: 5d}\n", "")
@@ -70,7 +70,7 @@ def test_a_kind_takes_its_own_settings(tmp_path: Path, kind: str) -> None:
     assert stream.mechanism.window == (48 if kind.startswith("shp") else 1)
     assert options is None or stream.mechanism.options == options
     assert list(VALIDATOR.iter_errors(as_data(file))) == []
-    assert guarantee_of(stream).window == stream.mechanism.window
+    assert mechanism_of(stream).guarantee.window == stream.mechanism.window
 
 
 @pytest.mark.parametrize(("kind", "lines", "place", "message"), INVALID)
@@ -110,6 +110,7 @@ def test_a_long_span_of_many_columns_is_more_than_state_can_hold(tmp_path: Path)
 
 def test_the_longest_span_of_a_topology_is_that_of_the_mechanisms() -> None:
     assert LONGEST_SPAN == event_level.SPAN_LIMIT
+    assert (MOST_GROUPS, LONGEST_PERIOD) == (groups.GROUP_LIMIT, groups.PERIOD_LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_horizons_that_timestamps_meet_by_trying_every_beginning(met: int, horiz
 def test_check_says_what_each_level_protects(tmp_path: Path) -> None:
     def words(kind: str, lines: list[str]) -> str:
         (stream,) = load_text(tmp_path, text(kind, lines, *columns(kind))).streams
-        return "\n".join(describe(stream, guarantee_of(stream)))
+        return "\n".join(describe(stream, mechanism_of(stream).guarantee))
 
     event = words("time-unit", ["span: 24"])
     assert "Epsilon 1.0 for any one timestamp of 1 hour" in event

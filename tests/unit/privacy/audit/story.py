@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import cycle
@@ -18,7 +18,7 @@ from operators.privacy.changes import Terms
 from operators.privacy.noise import SeededNoise
 from operators.release import ledger_entry, release_record
 from operators.topology.model import Counts, MechanismSettings, Option, Sink, Source, Stream, Timeline
-from tests.contract.noises import W_EVENT_KINDS, ForcedNoise, columns_of
+from tests.contract.noises import W_EVENT_KINDS, ForcedNoise, attach, columns_of
 
 NAME, FIRST, RELEASES, WINDOW, PARTITION = "visits", 17, 12, 4, 1
 LAST = FIRST + RELEASES - 1
@@ -47,12 +47,14 @@ def settings_of(kind: str, **options: Option) -> MechanismSettings:
     return replace(SETTINGS, kind=kind, window=window, options=given)
 
 
-def stream_of(settings: MechanismSettings = SETTINGS, sink: Sink = OBJECT) -> Stream:
+def stream_of(
+    settings: MechanismSettings = SETTINGS, sink: Sink = OBJECT, labels: tuple[str, ...] = ()
+) -> Stream:
     return Stream(
         name=NAME,
         source=Source("raw", "/u", "/c", "/t"),
         timeline=TIMELINE,
-        counts=Counts(("a", "b")[: columns_of(settings.kind)]),
+        counts=Counts(labels or ("a", "b")[: columns_of(settings.kind)]),
         mechanism=settings,
         sink=sink,
         dead_letter="dead",
@@ -63,9 +65,10 @@ def releases(stream: Stream, timestamps: int = RELEASES) -> Iterator[bytes]:
     """Real release records; every third decision is to publish, and the counts differ at each timestamp."""
     kind, columns = stream.mechanism.kind, len(stream.counts.labels)
     forced = ForcedNoise(cycle([False, True, False]))
-    mechanism = build(stream.mechanism, columns, 1, forced if kind in W_EVENT_KINDS else SeededNoise(1))
+    noise = forced if kind in W_EVENT_KINDS else SeededNoise(1)
+    mechanism = attach(build(stream.mechanism, columns, 1, noise))
     for timestamp in range(FIRST, FIRST + timestamps):
-        release = mechanism.step(np.array([timestamp, 2 * timestamp][:columns]))
+        release = mechanism.step(timestamp * np.arange(1, columns + 1))
         yield release_record(stream, timestamp, release, mechanism.units)
 
 
@@ -109,8 +112,14 @@ class Story:
         assert value is not None
         self.ledger[index].value = ledger_entry(value, INSTANCE)
 
-    def audit(self, settings: MechanismSettings = SETTINGS, kept: Kept = "everything") -> Report:
-        audit = audit_of(settings)
+    def audit(
+        self,
+        settings: MechanismSettings = SETTINGS,
+        kept: Kept = "everything",
+        columns: int = 0,
+        options: Mapping[str, Option] | None = None,
+    ) -> Report:
+        audit = audit_of(settings, columns, options)
         audit.ledger_begins("ledger", PARTITION, self.ledger_start)
         for found, _ in _found("ledger", self.ledger):
             audit.entry(found)
@@ -119,10 +128,15 @@ class Story:
         return audit.report(kept)
 
 
-def audit_of(settings: MechanismSettings = SETTINGS) -> StreamAudit:
-    mechanism = build(settings, columns_of(settings.kind), 1, ForcedNoise([]))
+def audit_of(
+    settings: MechanismSettings = SETTINGS, columns: int = 0, options: Mapping[str, Option] | None = None
+) -> StreamAudit:
+    """The audit for a mechanism, which may be told of other options than it has."""
+    columns = columns or columns_of(settings.kind)
+    guarantee = build(settings, columns, 1, ForcedNoise([])).guarantee
+    told = settings.options if options is None else options
     terms = terms_of(settings)
-    return StreamAudit(NAME, TIMELINE, terms, terms, PARTITION, mechanism.guarantee)
+    return StreamAudit(NAME, TIMELINE, terms, terms, PARTITION, guarantee, columns, told)
 
 
 def _found(topic: str, items: list[Item]) -> Iterator[tuple[Found, bool]]:

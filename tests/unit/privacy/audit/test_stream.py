@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
@@ -11,7 +11,8 @@ import pytest
 
 from operators.mechanisms import KINDS
 from operators.privacy.audit import Found, stranger
-from operators.topology.model import Sink
+from operators.privacy.ledger import Spend
+from operators.topology.model import Option, Sink
 from tests.unit.privacy.audit.story import (
     FIRST,
     HORIZON,
@@ -180,6 +181,47 @@ def test_a_spend_that_the_kind_cannot_have_made_is_found(kind: str, test: int, p
     story.charge(0)
     whats = [finding.what for finding in story.audit(settings).findings]
     assert whats == [f"{kind} cannot have spent this: {test} and {publish} units"]
+
+
+LABELS = tuple(f"column {number:02}" for number in range(20))
+SHIFTED_TEST = UNITS // 20
+
+
+@pytest.mark.parametrize("kind", ["budget-distribution", "budget-absorption"])
+@pytest.mark.parametrize(("options", "test"), [({}, SHIFTED_TEST), ({"groups": 2}, 2 * SHIFTED_TEST)])
+def test_what_tests_cost_follows_from_the_options(
+    kind: str, options: Mapping[str, Option], test: int
+) -> None:
+    settings = replace(SETTINGS, kind=kind, options={"shift": "true", **options})
+    story = Story.clean(stream_of(settings, labels=LABELS))
+    assert {item.fields["spent"]["test"] for item in story.ledger} <= {0, test}
+    assert story.audit(settings, columns=len(LABELS)).findings == ()
+    others = [
+        {},
+        {"shift": "true", "groups": 4},
+        {"shift": "true", "groups": 0},
+        {"shift": "true", "groups": "?"},
+    ]
+    for other in others:
+        findings = story.audit(settings, columns=len(LABELS), options=other).findings
+        assert findings
+        assert all(finding.what.startswith(f"{kind} cannot have spent this") for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "test", "publish", "can"),
+    [
+        ("budget-distribution", SHIFTED_TEST, (UNITS - WINDOW * SHIFTED_TEST) // 2, True),
+        ("budget-distribution", SHIFTED_TEST, (UNITS - WINDOW * SHIFTED_TEST) // 2 + 1, False),
+        ("budget-distribution", SHARE, 0, False),
+        ("budget-absorption", SHIFTED_TEST, WINDOW * (UNITS // WINDOW - SHIFTED_TEST), True),
+        ("budget-absorption", SHIFTED_TEST, (WINDOW + 1) * (UNITS // WINDOW - SHIFTED_TEST), False),
+        ("budget-absorption", SHIFTED_TEST, SHARE, False),
+    ],
+)
+def test_what_a_shifted_budget_leaves_to_publications(kind: str, test: int, publish: int, can: bool) -> None:
+    spend, options = Spend(test, publish), {"shift": "true"}
+    assert KINDS[kind].can_spend(spend, WINDOW, UNITS, len(LABELS), options) == can
 
 
 def test_a_timestamp_beyond_the_year_9999_is_no_reason_to_stop() -> None:
