@@ -51,7 +51,7 @@ from operators.errors import StateRefused
 from operators.genesis import Genesis
 from operators.mechanisms import KINDS
 from operators.mechanisms.base import Mechanism
-from operators.mechanisms.w_event import units_of
+from operators.mechanisms.publishing import units_of
 from operators.privacy.changes import Change, Difference, Kind, Terms, crossings
 from operators.privacy.guarantee import cost, number, totals
 from operators.privacy.ledger import Bridge

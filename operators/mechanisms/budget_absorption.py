@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 from operators.mechanisms.base import Counts
 from operators.mechanisms.dissimilarity import DissimilarityMechanism, units_of_test
-from operators.mechanisms.w_event import integer_between
+from operators.mechanisms.reading import integer_between
 from operators.privacy.ledger import Ledger, Spend
 
 

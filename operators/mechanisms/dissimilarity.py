@@ -44,9 +44,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from operators.errors import UnfitSetting
 from operators.mechanisms.base import Counts
 from operators.mechanisms.groups import GROUP_LIMIT, PERIOD_LIMIT, Groups
-from operators.mechanisms.w_event import SHARE, WEventMechanism, integer_between, read_only
+from operators.mechanisms.publishing import SHARE, read_only
+from operators.mechanisms.reading import whole_option
+from operators.mechanisms.w_event import WEventMechanism
 from operators.privacy.ledger import Ledger, Spend
 from operators.topology.model import MechanismSettings, Option
 
@@ -152,11 +155,13 @@ class DissimilarityMechanism(WEventMechanism):
         self._last = read_only(released)
 
     def _new_groups(self) -> Groups:
-        count = integer_between(self._options.get("groups", 1), 1, GROUP_LIMIT, "groups")
-        default = min(self._window, PERIOD_LIMIT)
-        period = integer_between(self._options.get("regroup", default), 1, PERIOD_LIMIT, "regroup")
+        count = whole_option(self._options, "groups", 1, 1, GROUP_LIMIT)
+        if count > self._columns:
+            what = f"{count} groups are more than the {self._columns} columns"
+            raise UnfitSetting("groups", f"{what}, expected at most one for each column")
         if count == 1 and "regroup" in self._options:
-            raise ValueError("regroup has no effect without groups")
+            raise UnfitSetting("regroup", "has no effect on a single group; add groups, or remove it")
+        period = whole_option(self._options, "regroup", min(self._window, PERIOD_LIMIT), 1, PERIOD_LIMIT)
         return Groups(self._columns, count, period)
 
     def _identity(self) -> dict[str, Any]:
@@ -177,5 +182,5 @@ def units_of_test(units: int, columns: int, options: Mapping[str, object]) -> in
     """What one test spends of ``units``. Raises ValueError for options that no mechanism can have."""
     if options.get("shift") != "true":
         return SHARE
-    groups = integer_between(int(str(options.get("groups", 1))), 1, columns, "groups")
+    groups = whole_option(options, "groups", 1, 1, columns)
     return min(SHARE, units // (columns // groups))

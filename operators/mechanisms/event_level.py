@@ -3,7 +3,7 @@
 **Guarantee.** Event-level epsilon-differential privacy (C. Dwork, M. Naor, T. Pitassi, G. N. Rothblum,
 "Differential Privacy under Continual Observation", STOC 2010). *Neighbours*: two streams that differ in one
 user's events at one timestamp, where all of the user's events are present in one stream and none in the
-other. *Assumptions*: as in ``operators.mechanisms.w_event``. A user who is present at n timestamps is
+other. *Assumptions*: those of ``operators.mechanisms.publishing``. A user who is present at n timestamps is
 protected by n epsilon at most: this level hides a visit, not a visitor.
 
 **Proof.** It is w-event privacy with a window of one timestamp, so the ledger and Theorem 3 of Kellaris et
@@ -20,15 +20,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from operators.errors import UnfitSetting
 from operators.mechanisms.base import RELEASE_LIMIT, Counts
-from operators.mechanisms.w_event import WEventMechanism
-from operators.privacy.ledger import Bridge, Ledger
+from operators.mechanisms.publishing import PublishingMechanism
+from operators.mechanisms.reading import integers, whole_option
+from operators.privacy.ledger import Ledger
 from operators.topology.model import Level, MechanismSettings, Option
 
 GRID = 2**10
@@ -38,7 +39,7 @@ SPAN_LIMIT = 2**12
 """So that a window's sum, in multiples of 1 / GRID, stays within 2**62."""
 
 
-class EventLevelMechanism(WEventMechanism):
+class EventLevelMechanism(PublishingMechanism):
     """A mechanism that sanitizes every timestamp on its own and releases sums over the last ``span`` of them.
 
     A kind says in ``_sanitize`` how, for units that ``_allot`` has named.
@@ -72,10 +73,6 @@ class EventLevelMechanism(WEventMechanism):
         self._units.append(newest)
         self._last = _rounded(self._sum)
 
-    def inherit(self, predecessor: bytes, bridges: Iterable[Bridge]) -> None:
-        """See ``Mechanism.inherit``: not at this level."""
-        raise ValueError(f"{self.kind} cannot begin where another mechanism stopped")
-
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), "span": self._span}
 
@@ -96,23 +93,6 @@ class EventLevelMechanism(WEventMechanism):
     def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
         """See ``Mechanism.numbers``: the sanitized counts of ``span`` timestamps."""
         return int(settings.options.get("span", 1)) * columns, 0
-
-
-def whole_option(options: Mapping[str, Option], name: str, default: int, low: int, high: int) -> int:
-    """An option that is a whole number in low..high; UnfitSetting otherwise."""
-    value = options.get(name, default)
-    if type(value) is not int or not low <= value <= high:
-        raise UnfitSetting(name, f"found {value}, expected a whole number from {low} to {high}")
-    return value
-
-
-def integers(values: object, size: int, limit: int, name: str) -> Counts:
-    """An array of ``size`` integers within +-limit, out of a state; ValueError otherwise."""
-    if not isinstance(values, list) or len(values) != size or any(type(value) is not int for value in values):
-        raise ValueError(f"{name} should be an array of {size} integers")
-    if values and max(map(abs, values)) > limit:
-        raise ValueError(f"{name} should lie within +-{limit}")
-    return np.array(values, np.int64)
 
 
 def _rounded(total: Counts) -> Counts:

@@ -2,8 +2,8 @@
 
 **Guarantee.** User-level epsilon-differential privacy for a horizon of T timestamps, the topology's
 ``horizon``. *Neighbours*: two streams that differ in one user's events at any of the T timestamps; at each of
-these, all of the user's events are present in one stream and none in the other. *Assumptions*: as in
-``operators.mechanisms.w_event``; one column.
+these, all of the user's events are present in one stream and none in the other. *Assumptions*: those of
+``operators.mechanisms.publishing``; one column.
 
 **Proof.** Sequential composition (Theorem 3 of Kellaris et al., PVLDB 2014, with all T timestamps as the one
 window): it suffices that all spends of the horizon sum to epsilon, which the ledger enforces. After the
@@ -19,21 +19,22 @@ released counts alone. Changed: discrete noise, sensitivity k instead of 1, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
 from typing import Any, ClassVar, cast
 
 from operators.errors import UnfitSetting
 from operators.mechanisms.base import RELEASE_LIMIT, Guarantee, Release
-from operators.mechanisms.event_level import SPAN_LIMIT, integers, whole_option
+from operators.mechanisms.event_level import SPAN_LIMIT
 from operators.mechanisms.partition import Groups, partition
-from operators.mechanisms.w_event import WEventMechanism
-from operators.privacy.ledger import Bridge, HorizonLedger, Ledger, Spend
+from operators.mechanisms.publishing import PublishingMechanism
+from operators.mechanisms.reading import integers, whole_option
+from operators.privacy.ledger import HorizonLedger, Ledger, Spend
 from operators.topology.model import Level, MechanismSettings, Option
 
 
-class HorizonMechanism(WEventMechanism):
+class HorizonMechanism(PublishingMechanism):
     """A mechanism for one column and a horizon; releases the histogram of the last ``span`` timestamps.
 
     A kind says in ``_open`` what to do at a timestamp of a horizon.
@@ -99,10 +100,6 @@ class HorizonMechanism(WEventMechanism):
         if self._span > 1 and self._history:
             fixed = max(1, ceil(2 * self._scales()[0] ** 2))
             self._groups = partition(self._history, self._parts, self._delta, fixed)
-
-    def inherit(self, predecessor: bytes, bridges: Iterable[Bridge]) -> None:
-        """See ``Mechanism.inherit``: not at this level."""
-        raise ValueError(f"{self.kind} cannot begin where another mechanism stopped")
 
     @classmethod
     def can_spend(

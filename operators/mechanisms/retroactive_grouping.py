@@ -38,7 +38,8 @@ import numpy as np
 from operators.errors import UnfitSetting
 from operators.mechanisms import sampling
 from operators.mechanisms.base import RELEASE_LIMIT, Counts
-from operators.mechanisms.event_level import GRID, EventLevelMechanism, integers
+from operators.mechanisms.event_level import GRID, EventLevelMechanism
+from operators.mechanisms.reading import integers
 from operators.mechanisms.sampling import Thinner
 from operators.privacy.ledger import Ledger, Spend
 from operators.topology.model import MechanismSettings, Option

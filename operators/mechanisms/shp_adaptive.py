@@ -31,9 +31,8 @@ import numpy as np
 
 from operators.errors import UnfitSetting
 from operators.mechanisms.base import RELEASE_LIMIT, Counts
-from operators.mechanisms.event_level import integers
 from operators.mechanisms.horizon import HorizonMechanism
-from operators.mechanisms.w_event import integer_between
+from operators.mechanisms.reading import integer_between, integers
 from operators.privacy.ledger import HorizonLedger, Ledger
 from operators.topology.model import MechanismSettings, Option
 

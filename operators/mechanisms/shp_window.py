@@ -23,8 +23,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from operators.mechanisms.base import RELEASE_LIMIT, Counts
-from operators.mechanisms.event_level import integers
 from operators.mechanisms.horizon import HorizonMechanism
+from operators.mechanisms.reading import integers
 from operators.privacy.ledger import HorizonLedger, Ledger
 from operators.topology.model import MechanismSettings, Option
 

@@ -46,10 +46,9 @@ def check(file: Section, problems: Problems) -> None:
         _check_timeline(timeline, stream.get("mechanism"), problems)
     for _, _, counts in parts_of(file, "counts"):
         _check_unknown(counts, problems)
-    for _, stream, mechanism in parts_of(file, "mechanism"):
+    for _, _, mechanism in parts_of(file, "mechanism"):
         _check_extent(mechanism, problems)
         _check_options(mechanism, problems)
-        _check_groups(mechanism, stream.get("counts"), problems)
     _check_topic_names(file, problems)
     _check_shared_sources(file, problems)
     _check_budget(file, problems)
@@ -219,21 +218,6 @@ def _check_options(mechanism: Section, problems: Problems) -> None:
                 mechanism.at(option),
                 f"{mechanism.name(option)}: {kind} has no option {option}; remove it, or use {one_of(kinds)}",
             )
-
-
-def _check_groups(mechanism: Section, counts: Section | None, problems: Problems) -> None:
-    groups, columns = mechanism.get("groups"), counts.get("columns") if counts is not None else None
-    if groups is not None and columns is not None and groups > len(columns.labels):
-        problems.add(
-            mechanism.at("groups"),
-            f"{mechanism.name('groups')}: {groups} groups are more than the {len(columns.labels)} columns,"
-            " expected at most one for each column",
-        )
-    if mechanism.get("regroup") is not None and (groups == 1 or "groups" not in mechanism.positions):
-        problems.add(
-            mechanism.at("regroup"),
-            f"{mechanism.name('regroup')}: has no effect on a single group; add groups, or remove it",
-        )
 
 
 @dataclass(frozen=True)

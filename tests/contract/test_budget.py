@@ -13,7 +13,7 @@ from operators.errors import BudgetExceeded
 from operators.mechanisms.base import Mechanism
 from operators.mechanisms.budget_absorption import BudgetAbsorption
 from operators.mechanisms.budget_distribution import BudgetDistribution
-from operators.mechanisms.w_event import SHARE
+from operators.mechanisms.publishing import SHARE
 from operators.privacy.ledger import BudgetLedger, Spend
 from operators.topology.model import Option
 from tests.contract.noises import (
@@ -113,7 +113,7 @@ def test_the_shifted_budget_is_all_of_epsilon_and_no_more(kind: str, window: int
 def test_the_check_catches_a_mechanism_that_overspends(
     broken: type[Mechanism], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("operators.mechanisms.w_event.BudgetLedger", PermissiveLedger)
+    monkeypatch.setattr("operators.mechanisms.publishing.BudgetLedger", PermissiveLedger)
     assert largest_over_all_decisions(broken.kind, 3, 6, by=broken) > 2 * 3 * 2**20
 
 

@@ -20,8 +20,8 @@ from operators.mechanisms import KINDS
 from operators.mechanisms.base import Counts, Mechanism
 from operators.mechanisms.budget_absorption import BudgetAbsorption
 from operators.mechanisms.budget_distribution import BudgetDistribution
+from operators.mechanisms.publishing import read_only
 from operators.mechanisms.uniform import Uniform
-from operators.mechanisms.w_event import read_only
 from operators.privacy.ledger import BudgetLedger
 from operators.privacy.noise import SeededNoise
 from operators.topology.model import Option
@@ -137,7 +137,7 @@ class Mutation:
     expected: type[Exception] = AssertionError
 
 
-LEDGER = "operators.mechanisms.w_event.BudgetLedger"
+LEDGER = "operators.mechanisms.publishing.BudgetLedger"
 MOVING = test_likelihood.test_a_transcript_tells_a_moving_user_s_presence_as_much_as_was_charged_and_no_more
 LONG_RUN = test_budget.test_no_window_of_a_long_random_run_spends_more_than_epsilon
 EVERY_DRAW = test_mechanisms.test_every_draw_was_charged_before_and_has_the_scale_of_its_charge

@@ -8,7 +8,7 @@ import pytest
 
 from operators.mechanisms import KINDS, build
 from operators.mechanisms.base import COLUMN_LIMIT
-from operators.mechanisms.w_event import WINDOW_LIMIT
+from operators.mechanisms.publishing import WINDOW_LIMIT
 from operators.topology.model import MechanismSettings
 from tests.contract.noises import COLUMNS, W_EVENT_KINDS, ForcedNoise, ZeroNoise, make, settings, spends
 

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from operators.mechanisms import KINDS, build
-from operators.mechanisms.w_event import units_of
+from operators.mechanisms.publishing import units_of
 from operators.privacy.audit import Found, Kept, Report, StreamAudit
 from operators.privacy.changes import Terms
 from operators.privacy.noise import SeededNoise
