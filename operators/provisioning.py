@@ -278,8 +278,8 @@ def largest_release(stream: Stream) -> int:
 
 #: The most that the spends of one timestamp take in the state: [1,1048576,<13 digits>], and a comma.
 WINDOW_STATE_BYTES = 26
-#: The most that any other number takes in a state or a release: an int64, its sign and a comma or bracket.
-NUMBER_BYTES = 22
+#: The most that any other number takes in a state or a release, a float64, with a comma or bracket.
+NUMBER_BYTES = 25
 
 
 def largest_state(stream: Stream) -> int:

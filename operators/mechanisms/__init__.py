@@ -5,6 +5,7 @@ from __future__ import annotations
 from operators.mechanisms.base import Mechanism
 from operators.mechanisms.budget_absorption import BudgetAbsorption
 from operators.mechanisms.budget_distribution import BudgetDistribution
+from operators.mechanisms.fast import Fast
 from operators.mechanisms.retroactive_grouping import RetroactiveGrouping
 from operators.mechanisms.sample import Sample
 from operators.mechanisms.shp_adaptive import ShpAdaptive
@@ -22,6 +23,7 @@ KINDS: dict[str, type[Mechanism]] = {
         Sample,
         BudgetDistribution,
         BudgetAbsorption,
+        Fast,
         TimeUnit,
         RetroactiveGrouping,
         ShpWindow,

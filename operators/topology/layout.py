@@ -44,7 +44,7 @@ LONGEST_SPAN = 4096
 # The limits of operators.mechanisms.groups.
 MOST_GROUPS = 1000
 LONGEST_PERIOD = 2**20
-PLANNED_KINDS = ("fast", "tops", "pak", "topl")
+PLANNED_KINDS = ("tops", "pak", "topl")
 PLANNED_OPTIONS = ("pan_private", "noise")
 # The key that says how many timestamps epsilon covers; at event level it is always one.
 EXTENT: Mapping[Level, str] = {"w-event": "window", "user": "horizon"}
@@ -131,6 +131,16 @@ OPTIONS: dict[str, MechanismOption] = {
         One(Whole(1, LONGEST_PERIOD)),
         "Timestamps after which the groups are formed anew.",
         derived="the window",
+    ),
+    "max_samples": MechanismOption(
+        One(Whole(1, LONGEST_WINDOW)),
+        "The most samples in a block of as many timestamps as the window.",
+        derived="a quarter of the window, at least 1",
+    ),
+    "drift": MechanismOption(
+        One(Rational(1_000_000)),
+        "How much a count is expected to change in a timestamp (standard deviation).",
+        "10",
     ),
 }
 

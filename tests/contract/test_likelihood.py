@@ -188,7 +188,9 @@ def trajectories(columns: int = COLUMNS) -> Iterator[Visits]:
 
 
 def spent(case: str) -> Fraction:
-    """What two publications in a row spend, tests included: 1/2 + 1/4 + 1/8 for Budget Distribution."""
+    """What two timestamps in a row spend: 1/2 + 1/4 + 1/8 for Budget Distribution, one of FAST's samples."""
+    if case == "fast":
+        return Fraction(1, 2)
     return Fraction(7, 8) if case.startswith("budget-distribution") else Fraction(1)
 
 
@@ -223,7 +225,7 @@ def test_one_timestamp_is_protected_by_a_window_of_one(case: str) -> None:
 def test_a_user_with_two_contributions_is_protected_by_a_sensitivity_of_two(case: str) -> None:
     visits = {1: (1, 1), 2: (2, 0)}
     assert largest_loss(case, 2, visits, sensitivity=2) <= EPSILON + FLOAT_ERROR
-    assert largest_loss(case, 2, visits, sensitivity=1) > EPSILON + FLOAT_ERROR
+    assert largest_loss(case, 2, visits, sensitivity=1) > EPSILON * spent(case) + FLOAT_ERROR
 
 
 @EVERY_CASE
@@ -232,7 +234,8 @@ def test_a_user_who_was_elsewhere_is_protected_by_twice_the_contributions(case: 
     instead: Visits = {1: (0, 2), 2: (2, 0)}
     assert largest_loss(case, 2, visits, sensitivity=4, instead=instead) <= EPSILON + FLOAT_ERROR
     # Without adjacency: substitute the sensitivity is the bound, and that is not enough.
-    assert largest_loss(case, 2, visits, sensitivity=2, instead=instead) > EPSILON + FLOAT_ERROR
+    loss = largest_loss(case, 2, visits, sensitivity=2, instead=instead)
+    assert loss > EPSILON * spent(case) + FLOAT_ERROR
 
 
 @pytest.mark.parametrize("case", [case for case in W_EVENT_CASES if "groups" in case])
@@ -240,6 +243,12 @@ def test_contributions_spread_over_groups_cost_what_one_timestamp_is_charged(cas
     loss = largest_loss(case, 2, {0: (1, 1)}, sensitivity=2)
     assert loss == pytest.approx(float(EPSILON / 2), abs=FLOAT_ERROR)  # a quarter for tests, one to publish
     assert largest_loss(case, 2, {0: (1, 1), 1: (0, 2)}, sensitivity=2) <= EPSILON + FLOAT_ERROR
+
+
+def test_fast_protects_a_user_who_is_in_another_column_at_each_timestamp() -> None:
+    visits = {0: (1, 0, 0), 1: (0, 1, 0), 2: (0, 0, 1)}
+    loss = largest_loss("fast", 3, visits, columns=3)
+    assert loss == pytest.approx(float(EPSILON / 2), abs=FLOAT_ERROR)  # one sample in a block of three
 
 
 @pytest.mark.parametrize(("window", "columns"), [(1, 3), (2, 5)])

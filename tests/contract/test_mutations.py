@@ -20,6 +20,7 @@ from operators.mechanisms import KINDS
 from operators.mechanisms.base import Counts, Mechanism
 from operators.mechanisms.budget_absorption import BudgetAbsorption
 from operators.mechanisms.budget_distribution import BudgetDistribution
+from operators.mechanisms.fast import Fast
 from operators.mechanisms.publishing import read_only
 from operators.mechanisms.uniform import Uniform
 from operators.privacy.ledger import BudgetLedger
@@ -71,6 +72,30 @@ class IndependentGroups(BudgetAbsorption):
     def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: BudgetLedger) -> None:
         super()._restore_extra(values, timestamp, ledger)
         self._last_of = [list(one) for one in values["last_of"]]
+
+
+class ScheduleForEachColumn(Fast):
+    """As printed: FAST runs for each column by itself, here column j from timestamp 1 + j on."""
+
+    def _allot(self, counts: Counts) -> int:
+        first = np.arange(self._columns) % self._window + 1
+        self._sampling = (self._timestamp - first) % self._window == 0
+        return self._sample_units if self._sampling.any() else 0
+
+    def _publish(self, counts: Counts, units: int) -> None:
+        self._ledger.charge_publish(units)
+        released = self._last.copy()
+        released[self._sampling] = self._noisy(counts, units)[self._sampling]
+        self._last = read_only(released)
+
+
+class BlocksTooShort(Fast):
+    """Samples are counted anew two timestamps before the block ends: a window can meet three blocks."""
+
+    def _allot(self, counts: Counts) -> int:
+        if (self._timestamp - 1) % (self._window - 2) == 0:
+            self._taken = 0
+        return super()._allot(counts)
 
 
 class GroupsPaidInHalves(BudgetDistribution):
@@ -148,6 +173,24 @@ MUTATIONS = {
     ),
     "independent group budgets, refused by the ledger": Mutation(
         MOVING, {"case": "budget-absorption groups"}, IndependentGroups, expected=BudgetExceeded
+    ),
+    "a FAST schedule for each column, told by a user who moves": Mutation(
+        test_likelihood.test_fast_protects_a_user_who_is_in_another_column_at_each_timestamp,
+        {},
+        ScheduleForEachColumn,
+        {LEDGER: PermissiveLedger},
+    ),
+    "a FAST schedule for each column, refused by the ledger": Mutation(
+        test_budget.test_many_columns_are_sampled_together,
+        {"window": 40},
+        ScheduleForEachColumn,
+        expected=BudgetExceeded,
+    ),
+    "blocks of FAST too short": Mutation(
+        test_budget.test_no_schedule_of_samples_spends_more_than_epsilon_in_a_window,
+        {"window": 4, "samples": 1},
+        BlocksTooShort,
+        expected=BudgetExceeded,
     ),
     "noise divided among groups": Mutation(
         MOVING, {"case": "budget-distribution groups"}, GroupsPaidInHalves

@@ -37,6 +37,7 @@ def test_every_kind_is_listed_with_its_summary_and_guarantee() -> None:
         ("uniform", "scale 100"),
         ("sample", "scale 1"),
         ("budget-absorption", "scale 2 at best, 200 at worst"),
+        ("fast", "scale 50"),
         ("budget-distribution", "scale 4 at best, 3.2768e+06 at worst"),
     ],
 )

@@ -14,6 +14,7 @@ def test_the_kinds_are_there_under_their_names_with_their_levels() -> None:
         "sample": "w-event",
         "budget-distribution": "w-event",
         "budget-absorption": "w-event",
+        "fast": "w-event",
         "time-unit": "event",
         "retroactive-grouping": "event",
         "shp-window": "user",
@@ -32,5 +33,5 @@ def test_a_mechanism_is_built_as_its_settings_say(kind: str) -> None:
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="no mechanism 'fast', only uniform, sample"):
-        build(settings("fast"), 3, 1, ZeroNoise())
+    with pytest.raises(ValueError, match="no mechanism 'slow', only uniform, sample"):
+        build(settings("slow"), 3, 1, ZeroNoise())

@@ -51,6 +51,7 @@ BEYOND_A_SCHEMA = {
     "two names that are one to Kafka",
     "budget exceeded",
     "more groups than columns",
+    "more samples than timestamps",
     "regroup without groups",
     "regroup of a single group",
     "key twice",

@@ -164,6 +164,8 @@ SHARE = UNITS // WINDOW // 2
         ("uniform", 0, UNITS // WINDOW - 1),
         ("uniform", 1, UNITS // WINDOW),
         ("sample", 0, UNITS // 2),
+        ("fast", 0, UNITS // 4),
+        ("fast", 1, UNITS // 2),
         ("budget-distribution", SHARE - 1, 0),
         ("budget-distribution", SHARE, UNITS // 4 + 1),
         ("budget-distribution", 0, 64),
@@ -206,6 +208,17 @@ def test_what_tests_cost_follows_from_the_options(
         findings = story.audit(settings, columns=len(LABELS), options=other).findings
         assert findings
         assert all(finding.what.startswith(f"{kind} cannot have spent this") for finding in findings)
+
+
+@pytest.mark.parametrize("options", [{}, {"max_samples": 3}])
+def test_what_a_sample_costs_follows_from_the_options(options: Mapping[str, Option]) -> None:
+    settings = replace(SETTINGS, kind="fast", options=options)
+    story = Story.clean(stream_of(settings))
+    assert story.audit(settings).findings == ()
+    for samples in (2, 0, WINDOW + 1, "?"):
+        findings = story.audit(settings, options={"max_samples": samples}).findings
+        assert findings
+        assert all(finding.what.startswith("fast cannot have spent this") for finding in findings)
 
 
 @pytest.mark.parametrize(
