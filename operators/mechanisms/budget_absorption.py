@@ -40,14 +40,19 @@ class BudgetAbsorption(DissimilarityMechanism):
     @property
     def _share(self) -> int:
         """Units that each timestamp adds to what a publication may spend."""
-        return self._publication_units // self._window
+        return self._part_of(self._publication_units // self._window, self._options)
+
+    @classmethod
+    def _part_of(cls, share: int, options: Mapping[str, object]) -> int:
+        """What of a share may be offered."""
+        return share
 
     @classmethod
     def can_spend(
         cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
     ) -> bool:
         """See ``Mechanism.can_spend``: whole shares, at most those of a window."""
-        share = units // window - units_of_test(units, columns, options)
+        share = cls._part_of(units // window - units_of_test(units, columns, options), options)
         whole = share > 0 and spend.publish % share == 0 and spend.publish <= window * share
         return super().can_spend(spend, window, units, columns, options) and whole
 

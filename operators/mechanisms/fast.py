@@ -83,8 +83,8 @@ class Fast(WEventMechanism):
     def notes(self) -> tuple[str, ...]:
         """See ``Mechanism.notes``."""
         return (
-            f"At most {self._max_samples} samples in each block of {self._window} timestamps; a release is what"
-            " a filter makes of the samples, so its error is not the noise of one count.",
+            f"At most {self._max_samples} samples in each block of {self._window} timestamps; a release is"
+            " what a filter makes of the samples, so its error is not the noise of one count.",
         )
 
     def _allot(self, counts: Counts) -> int:

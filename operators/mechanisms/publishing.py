@@ -170,7 +170,10 @@ class PublishingMechanism(Mechanism):
 
     def _draw(self, units: int, size: int) -> Counts:
         """Noise for a spend that was charged already."""
-        noise = self._noise.discrete_laplace(self._scale(units), size)
+        return self._noise_of(self._scale(units), size)
+
+    def _noise_of(self, scale: Fraction, size: int) -> Counts:
+        noise = self._noise.discrete_laplace(scale, size)
         if noise.dtype != np.int64 or noise.shape != (size,) or np.any(np.abs(noise) > SATURATION):
             raise ValueError(f"a noise source should give {size} int64 within +-2**62")
         return noise
@@ -185,12 +188,15 @@ class PublishingMechanism(Mechanism):
         return noisy.clip(-RELEASE_LIMIT, RELEASE_LIMIT)
 
     def _check_counts(self, counts: Counts) -> None:
+        self._check_shape(counts)
+        if counts.min() < 0 or counts.max() > RELEASE_LIMIT:
+            raise ValueError(f"counts should lie in 0..{RELEASE_LIMIT}")
+
+    def _check_shape(self, counts: Counts) -> None:
         if type(counts) is not np.ndarray or counts.dtype != np.int64:
             raise ValueError(f"counts should be a numpy array of int64, not {type(counts).__name__}")
         if counts.shape != (self._columns,):
             raise ValueError(f"counts should have shape ({self._columns},), not {counts.shape}")
-        if counts.min() < 0 or counts.max() > RELEASE_LIMIT:
-            raise ValueError(f"counts should lie in 0..{RELEASE_LIMIT}")
 
     def _restored_release(self, values: object) -> Counts:
         if not isinstance(values, list) or len(values) != self._columns:

@@ -21,12 +21,19 @@ from operators.mechanisms.base import Counts, Mechanism
 from operators.mechanisms.budget_absorption import BudgetAbsorption
 from operators.mechanisms.budget_distribution import BudgetDistribution
 from operators.mechanisms.fast import Fast
+from operators.mechanisms.pan_private import (
+    PAN_PRIVATE,
+    Accumulators,
+    PanPrivate,
+    PanPrivateAbsorption,
+    PanPrivateDistribution,
+)
 from operators.mechanisms.publishing import read_only
 from operators.mechanisms.uniform import Uniform
 from operators.privacy.ledger import BudgetLedger
 from operators.privacy.noise import SeededNoise
 from operators.topology.model import Option
-from tests.contract import test_budget, test_likelihood, test_mechanisms
+from tests.contract import test_budget, test_likelihood, test_mechanisms, test_pan_private
 from tests.contract.test_budget import PermissiveLedger
 from tests.unit.mechanisms import test_budget_absorption
 from tests.unit.privacy import test_noise
@@ -98,6 +105,36 @@ class BlocksTooShort(Fast):
         return super()._allot(counts)
 
 
+class PrintedThird(PanPrivateDistribution):
+    """As printed: a third of what is left, and no cap on what publications come to."""
+
+    def _offer(self) -> int | None:
+        offer = (self._publication_units - self._ledger.window_published) // 3
+        return offer if offer >= self._least_offer else None
+
+
+class WholeShare(PanPrivateAbsorption):
+    """An offer that is seen and not charged has no room in the budget."""
+
+    @property
+    def _share(self) -> int:
+        return self._publication_units // self._window
+
+
+class ReusedNoise(PanPrivateDistribution):
+    """As printed: the noise that the counters started with is all that the release has."""
+
+    def _noisy(self, counts: Counts, units: int) -> Counts:
+        return counts
+
+
+class NeverReseeded(Accumulators):
+    """Two intrusions into one timestamp see the same noise."""
+
+    def reseed(self) -> None:
+        pass
+
+
 class GroupsPaidInHalves(BudgetDistribution):
     """Groups share the sensitivity as if every user contributed to all of them alike."""
 
@@ -165,6 +202,7 @@ class Mutation:
 LEDGER = "operators.mechanisms.publishing.BudgetLedger"
 MOVING = test_likelihood.test_a_transcript_tells_a_moving_user_s_presence_as_much_as_was_charged_and_no_more
 LONG_RUN = test_budget.test_no_window_of_a_long_random_run_spends_more_than_epsilon
+SEEN = test_pan_private.test_publications_and_one_offer_that_was_seen_stay_within_epsilon
 EVERY_DRAW = test_mechanisms.test_every_draw_was_charged_before_and_has_the_scale_of_its_charge
 
 MUTATIONS = {
@@ -191,6 +229,27 @@ MUTATIONS = {
         {"window": 4, "samples": 1},
         BlocksTooShort,
         expected=BudgetExceeded,
+    ),
+    "the printed pan-private rule, a third of the remainder": Mutation(
+        SEEN, {"kind": "budget-distribution", "window": 7}, PrintedThird
+    ),
+    "a pan-private share that is not halved": Mutation(
+        SEEN, {"kind": "budget-absorption", "window": 7}, WholeShare
+    ),
+    "reused noise inside a timestamp": Mutation(
+        test_pan_private.test_a_release_has_noise_that_no_counter_had,
+        {"kind": "budget-distribution"},
+        ReusedNoise,
+    ),
+    "reused noise inside a timestamp, told by the likelihood": Mutation(
+        test_pan_private.test_counters_and_releases_together_tell_no_more_than_epsilon,
+        {"kind": "budget-distribution", "seen": 0, "first": ((0, 0), (1, 0)), "second": ((1, 0), (0, 0))},
+        ReusedNoise,
+    ),
+    "counters never seeded anew": Mutation(
+        test_pan_private.test_what_was_seen_before_a_reseed_does_not_tell_what_arrived_after_it,
+        {},
+        places={"tests.contract.test_pan_private.Accumulators": NeverReseeded},
     ),
     "noise divided among groups": Mutation(
         MOVING, {"case": "budget-distribution groups"}, GroupsPaidInHalves
@@ -228,7 +287,8 @@ def test_a_broken_variant_fails_the_named_test_which_passes_without_it(
 ) -> None:
     mutation.test(**mutation.arguments)
     if mutation.kind is not None:
-        monkeypatch.setitem(KINDS, mutation.kind.kind, mutation.kind)
+        kinds: Any = PAN_PRIVATE if issubclass(mutation.kind, PanPrivate) else KINDS
+        monkeypatch.setitem(kinds, mutation.kind.kind, mutation.kind)
     for place, broken in mutation.places.items():
         monkeypatch.setattr(place, broken)
     with pytest.raises(mutation.expected):

@@ -1,4 +1,4 @@
-"""The pages of docs/mechanisms: their settings work, and say what they say of raw state."""
+"""The pages of docs/mechanisms: every kind has one, its settings work, and it says what it has to say."""
 
 from __future__ import annotations
 
@@ -10,24 +10,41 @@ import pytest
 from operators.mechanisms import KINDS
 from tests.unit.topology.examples import ROOT, changed, load_text
 
-#: The other pages are of mechanisms that no topology can name yet.
-PAGES = [page for page in sorted((ROOT / "docs" / "mechanisms").glob("*.md")) if page.stem in KINDS]
+PAGES = ROOT / "docs" / "mechanisms"
+EVERY_KIND = pytest.mark.parametrize("kind", sorted(KINDS))
+SAID = ("**What it protects.**", "**When to use it.**")
+HOW_PRINTED = r"\*\*(As printed\*\*|Where the printed version was not private\*\*) \(.*(19|20)\d\d"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_settings_of_a_page_are_valid_and_its_state_is_described(page: Path, tmp_path: Path) -> None:
-    text = page.read_text()
+def page_of(kind: str) -> str:
+    return (PAGES / f"{kind}.md").read_text(encoding="utf-8")
+
+
+@EVERY_KIND
+def test_the_settings_of_a_page_are_valid_and_its_state_is_described(kind: str, tmp_path: Path) -> None:
+    text = page_of(kind)
     (example,) = re.findall(r"^```yaml\n(mechanism: .*)\n```$", text, re.MULTILINE)
-    kind = KINDS[page.stem]
-    columns = [("[ATL, BOS]", "[ATL]")] if kind.level == "user" else []
+    columns = [("[ATL, BOS]", "[ATL]")] if KINDS[kind].level == "user" else []
     mechanism = "mechanism:\n      kind: budget-absorption\n      epsilon: 1.0\n      window: 120"
     file = changed((mechanism, example), ("budget: {epsilon: 5, span: 5d}\n", ""), *columns)
-    assert load_text(tmp_path, file).streams[0].mechanism.kind == page.stem
-    assert ("**Its state is raw.**" in text) == bool(kind.raw)
+    assert load_text(tmp_path, file).streams[0].mechanism.kind == kind
+    assert ("**Its state is raw.**" in text) == bool(KINDS[kind].raw)
 
 
-def test_kinds_that_are_not_w_event_have_a_page() -> None:
-    assert {kind for kind in KINDS if KINDS[kind].level != "w-event"} <= {page.stem for page in PAGES}
+@EVERY_KIND
+def test_a_page_says_what_is_protected_when_to_use_it_and_how_the_printed_version_does(kind: str) -> None:
+    text = page_of(kind)
+    assert text.startswith(f"# {kind}: ")
+    assert [part for part in SAID if part not in text] == []
+    assert re.search(HOW_PRINTED, text)
+
+
+@EVERY_KIND
+def test_every_option_of_a_kind_is_described_on_its_page_or_on_one_that_it_names(kind: str) -> None:
+    text = page_of(kind)
+    linked = re.findall(r"\]\(([a-z-]+)\.md\)", text)
+    described = text + "".join(page_of(other) for other in linked)
+    assert [option for option in KINDS[kind].options if f"`{option}" not in described] == []
 
 
 def test_kinds_with_raw_state_are_named_where_one_reads_who_may_see_what() -> None:

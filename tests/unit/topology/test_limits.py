@@ -25,6 +25,14 @@ ACCEPTED = {
     "the largest factor": [("window: 120", "window: 120\n      factor: 1000000")],
     "a window of 400,000": [("window: 120", "window: 400000"), ("interval: 1h", "interval: 1ms"), NO_BUDGET],
     "100,000 columns": [("[ATL, BOS]", "{range: [1, 100000]}")],
+    "100,000 columns in 1,000 groups": [
+        ("[ATL, BOS]", "{range: [1, 100000]}"),
+        ("window: 120", "window: 120\n      groups: 1000\n      shift: true"),
+    ],
+    "100,000 columns in FAST": [
+        ("[ATL, BOS]", "{range: [1, 100000]}"),
+        ("kind: budget-absorption", "kind: fast"),
+    ],
     "the largest contributions": [
         ("[ATL, BOS]", "[ATL, BOS]\n      contributions: 1000000"),
         ("window: 120", "window: 120\n      adjacency: substitute"),
