@@ -125,12 +125,17 @@ class DissimilarityMechanism(WEventMechanism):
 
     def _allot(self, counts: Counts) -> int:
         self._groups.form(self._timestamp)
-        offer = self._offer()
-        # The kinds stay within the budget by themselves; only bridges can leave less than they count on.
-        if offer is None or not self._ledger.bridges_allow(self._test_units + offer):
+        offer = self._payable_offer()
+        if offer is None:
             return 0
         self._moved = self._moved_away(counts, offer)
         return offer if self._moved.any() else 0
+
+    def _payable_offer(self) -> int | None:
+        """``_offer``, unless a bridge stands against it: only that can leave less than a kind counts on."""
+        offer = self._offer()
+        allowed = offer is not None and self._ledger.bridges_allow(self._test_units + offer)
+        return offer if allowed else None
 
     def _moved_away(self, counts: Counts, offer: int) -> NDArray[np.bool_]:
         """For each group, whether its noisy dissimilarity exceeds its error if published with the offer."""

@@ -127,7 +127,7 @@ class PanPrivate(DissimilarityMechanism):
         ahead._ledger = copy.deepcopy(self._ledger)
         ahead._ledger.open_timestamp()
         ahead._timestamp += 1
-        offer = ahead._offer()
+        offer = ahead._payable_offer()
         return None if offer is None else self._half_scale(offer)
 
     def announce(self) -> None:
@@ -178,7 +178,7 @@ class PanPrivate(DissimilarityMechanism):
         return (self._factor * self._error + self._floor) * columns * self._half_scale(offer)
 
     def _allot(self, counts: Counts) -> int:
-        offer = self._offer()
+        offer = self._payable_offer()
         if offer is None and counts.any():
             raise ValueError("this timestamp discards its events, so there should be no counts")
         if offer is not None and self._intruded:

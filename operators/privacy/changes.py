@@ -18,6 +18,8 @@ import orjson
 from operators.topology.scalars import exact_number
 
 Kind = Literal["migration", "reset"]
+Options = Mapping[str, object]
+_TERMS = {"mechanism.kind", "mechanism.epsilon", "mechanism.window"}
 
 
 class Terms(NamedTuple):
@@ -67,6 +69,15 @@ class Change:
     def restarts(self) -> bool:
         """Whether counts or budget go on under other rules: the sink alone changes neither."""
         return self.kind == "reset" or not all(name.startswith("sink.") for name in self.fields)
+
+    def options(self, others: Options, side: Literal["old", "new"]) -> Options:
+        """The mechanism's options before or after it; what it does not tell is as in ``others``."""
+        told = {
+            name.removeprefix("mechanism."): getattr(one, side)
+            for name, one in self.fields.items()
+            if name.startswith("mechanism.") and name not in _TERMS
+        }
+        return {name: value for name, value in {**others, **told}.items() if value is not None}
 
     def encode(self) -> bytes:
         """The ledger record (schemas/ledger-change.schema.json)."""

@@ -52,6 +52,10 @@ class Lifetime:
         return stream(**self.settings)
 
     @property
+    def columns(self) -> int:
+        return len(self.stream.counts.labels)
+
+    @property
     def plan(self) -> StreamPlan:
         return StreamPlan(self.stream, 1)
 
@@ -63,7 +67,7 @@ class Lifetime:
     def mechanism(self, noise: NoiseSource | None = None) -> Mechanism:
         settings = self.stream
         source = noise or ForcedNoise(self.decisions)
-        return attach(build(settings.mechanism, 2, settings.sensitivity, source))
+        return attach(build(settings.mechanism, self.columns, settings.sensitivity, source))
 
     @property
     def life(self) -> Life:
@@ -90,7 +94,7 @@ class Lifetime:
             mechanism = self.mechanism()
             if state.mechanism is not None:
                 mechanism.restore(state.mechanism.encode())
-            release = mechanism.step(np.array([state.next, 2 * state.next]))
+            release = mechanism.step(state.next * np.arange(1, self.columns + 1))
             record = release_record(self.stream, state.next, release, mechanism.units)
             if publish:
                 self.ledger.append(ledger_entry(record, state.instance))
@@ -163,8 +167,15 @@ class Lifetime:
         """The audit of ledger and sink."""
         entries = [Found.read(LEDGER, number, b"visits", value) for number, value in enumerate(self.ledger)]
         changes = [change for found in entries if (change := Change.read(found.fields))]
-        options = self.stream.mechanism.options
-        audit = GenerationsAudit("visits", self.stream.timeline, self.mechanism(), 2, options, 0, changes)
+        audit = GenerationsAudit(
+            "visits",
+            self.stream.timeline,
+            self.mechanism(),
+            self.columns,
+            self.stream.mechanism.options,
+            0,
+            changes,
+        )
         for found in entries:
             audit.entry(found)
         for number, value in enumerate(self.sink):

@@ -310,6 +310,59 @@ def test_a_change_that_does_not_fit_the_ledger_is_a_violation(edit: dict[str, An
     assert {one.invariant for one in report.findings} == {"I7"}
 
 
+OPTIONS_IN_TURN: list[tuple[str, dict[str, Any]]] = [
+    ("budget-distribution", {}),
+    ("budget-distribution", {"shift": "true"}),
+    ("budget-distribution", {"shift": "true", "groups": 2}),
+    ("budget-absorption", {"shift": "true", "groups": 2, "regroup": 1}),
+    ("budget-absorption", {"shift": "true"}),
+    ("fast", {"max_samples": 2}),
+    ("fast", {}),
+    ("budget-absorption", {"groups": 3}),
+]
+
+
+def with_options_in_turn(regimes: list[tuple[str, dict[str, Any]]]) -> Lifetime:
+    """Twenty columns, so that shifting moves budget; eight timestamps under each."""
+    labels = tuple(f"column {number}" for number in range(20))
+    life = Lifetime(**terms(regimes[0][0]), options=regimes[0][1], labels=labels)
+    life.release(8)
+    for kind, options in regimes[1:]:
+        life.change(kind=kind, options=options)
+        life.release(8)
+    return life
+
+
+@pytest.mark.parametrize("regimes", [OPTIONS_IN_TURN, OPTIONS_IN_TURN[::-1]], ids=["there", "back"])
+def test_what_options_let_a_timestamp_cost_is_audited_across_changes_of_them(
+    regimes: list[tuple[str, dict[str, Any]]],
+) -> None:
+    life = with_options_in_turn(regimes)
+    check_promise(life.ledger)
+    assert [report.findings for report in life.audit()] == [()]
+    life.settings["options"] = {"groups": 2}
+    assert [finding.what for finding in life.audit()[0].findings][-1].startswith("the terms that it ends")
+
+
+@pytest.mark.parametrize(
+    ("index", "shift", "what"),
+    [
+        (8, {"old": None, "new": None}, "budget-distribution cannot have spent this"),
+        (8, {"old": None, "new": "false"}, "budget-distribution cannot have spent this"),
+        (17, {"old": "false", "new": "true"}, "the change is one of terms that did not hold"),
+    ],
+)
+def test_a_change_of_options_that_does_not_fit_the_ledger_is_a_violation(
+    index: int, shift: dict[str, Any], what: str
+) -> None:
+    life = with_options_in_turn(OPTIONS_IN_TURN[:3])
+    change = orjson.loads(life.ledger[index])
+    change["fields"]["mechanism.shift"] = shift
+    life.ledger[index] = orjson.dumps(change)
+    findings = life.audit()[0].findings
+    assert any(finding.what.startswith(what) for finding in findings), findings
+
+
 def test_a_change_that_is_missing_in_the_ledger_is_a_violation() -> None:
     life = Lifetime(**terms())
     life.release(4)
@@ -329,7 +382,8 @@ def test_every_field_is_either_sound_or_refused_with_a_reason() -> None:
         "raw": "keyed otherwise",
     }
     fields = Lifetime(**terms("budget-absorption"), **everything).life.genesis.fields
-    assert set(fields) == {*SOUND, *REFUSED}
+    options = {f"mechanism.{option}" for kind in W_EVENT_KINDS for option in KINDS[kind].options}
+    assert {*fields, *options} == {*SOUND, *REFUSED}
     assert not SOUND.keys() & REFUSED.keys()
 
 

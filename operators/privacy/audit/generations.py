@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from operators.mechanisms.base import Mechanism
 from operators.privacy.audit.findings import Kept, Report
 from operators.privacy.audit.records import Found
 from operators.privacy.audit.stream import StreamAudit
-from operators.privacy.changes import Change, Terms
+from operators.privacy.changes import Change, Options, Terms
 from operators.topology.model import Timeline
 
 
@@ -26,21 +26,26 @@ class GenerationsAudit:
         timeline: Timeline,
         mechanism: Mechanism,
         columns: int,
-        options: Mapping[str, object],
+        options: Options,
         partition: int,
         changes: Sequence[Change] = (),
     ) -> None:
         guarantee = mechanism.guarantee
         now = Terms(mechanism.kind, guarantee.epsilon, guarantee.window, mechanism.units)
         begins = [0, *(index + 1 for index, change in enumerate(changes) if change.kind == "reset")]
-        texts = {name: str(value) for name, value in options.items()}
+        texts: Options = {name: str(value) for name, value in options.items()}
+        #: Those before each change, then those of now.
+        told = [texts]
+        for change in reversed(changes):
+            told.insert(0, change.options(told[0], "old"))
         self._audits: list[StreamAudit] = []
         for begin, after in zip(begins, [*begins[1:], len(changes) + 1], strict=True):
             own = changes[begin : after - 1]
             last = changes[after - 1].before if after <= len(changes) else now
             first = own[0].before if own else last
+            bounds = told[begin], told[after - 1]
             self._audits.append(
-                StreamAudit(stream, timeline, first, last, partition, guarantee, columns, texts)
+                StreamAudit(stream, timeline, first, last, partition, guarantee, columns, bounds)
             )
         self._at = 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from operators.mechanisms import KINDS
@@ -12,7 +11,7 @@ from operators.privacy.audit.findings import Finding, Invariant, Kept, Report
 from operators.privacy.audit.order import SinkOrder
 from operators.privacy.audit.records import Entry, Found
 from operators.privacy.audit.straddling import Straddling
-from operators.privacy.changes import Change, Terms, crossings
+from operators.privacy.changes import Change, Options, Terms, crossings
 from operators.privacy.ledger import Spend
 from operators.timeline import format_rfc3339, start_of
 from operators.topology.model import Timeline
@@ -39,16 +38,16 @@ class StreamAudit:
         partition: int,
         guarantee: Guarantee,
         columns: int,
-        options: Mapping[str, object],
+        options: tuple[Options, Options],
     ) -> None:
         """``first`` are the terms that the ledger begins with, ``last`` those that it should end with.
 
         ``partition`` is the stream's partition of the ledger. ``guarantee`` is that of the last terms; the
-        level is that of all, for no migration changes it. ``options`` are those of its mechanism.
+        level is that of all, for no migration changes it. ``options`` are the first and the last.
         """
         self.stream, self._timeline = stream, timeline
         self._terms, self._last_terms, self._partition = first, last, partition
-        self._columns, self._options = columns, options
+        self._columns, (self._options, self._last_options) = columns, options
         self._charges = Charges()
         self._guarantee = guarantee
         self._sums = self._new_sums(first.window)
@@ -148,7 +147,7 @@ class StreamAudit:
             self._blame("I7", timestamp, "the sink", what)
         for timestamp, place in self._order.fallen(complete=kept == "everything"):
             self._blame("I7", timestamp, place, "the release comes after a later one in its partition")
-        if self._terms != self._last_terms:
+        if (self._terms, self._options) != (self._last_terms, self._last_options):
             what = "the terms that it ends with are not those of the topology"
             self._blame("I7", None, "the ledger", what)
         releases = len(timestamps)
@@ -199,10 +198,12 @@ class StreamAudit:
         self._check_instance(change, found)
         if self._last and change.start != self._last + 1:
             self._blame("I7", change.start, found, "the change does not follow the entry before it")
-        if change.before != self._terms:
+        options = change.options(self._options, "old")
+        if (change.before, options) != (self._terms, self._options):
             self._blame("I7", change.start, found, "the change is one of terms that did not hold")
         self._changes.append(change)
         self._instance, self._terms = change.instance, change.after
+        self._options = change.options(self._options, "new")
         if change.moves_sink:
             self._sink_since = change.start
         if not change.restarts:

@@ -136,7 +136,7 @@ def audit_of(
     guarantee = build(settings, columns, 1, ForcedNoise([])).guarantee
     told = settings.options if options is None else options
     terms = terms_of(settings)
-    return StreamAudit(NAME, TIMELINE, terms, terms, PARTITION, guarantee, columns, told)
+    return StreamAudit(NAME, TIMELINE, terms, terms, PARTITION, guarantee, columns, (told, told))
 
 
 def _found(topic: str, items: list[Item]) -> Iterator[tuple[Found, bool]]:
