@@ -149,7 +149,7 @@ def test_after_a_drift_values_are_held_back_for_a_new_threshold(level: int) -> N
     assert drifting(level, None) == [False] * 3
 
 
-@pytest.mark.parametrize("level", [6, 10, 19])
+@pytest.mark.parametrize("level", [6, 10, 18])
 def test_a_small_change_is_no_drift(level: int) -> None:
     assert drifting(level, Fraction(2)) == [False] * 3
 

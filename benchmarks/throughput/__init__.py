@@ -1,0 +1,1 @@
+"""How fast Eventveil is, against others on the same events and the same machine: ``make bench``."""
