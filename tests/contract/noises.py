@@ -67,15 +67,18 @@ class Scripted:
 
 
 class ForcedNoise(Scripted):
-    """Makes tests come out as told, publications without noise; ``asked`` counts the tests."""
+    """Makes tests come out as told, for all groups or for each; publications without noise.
 
-    def __init__(self, decisions: Iterable[bool]) -> None:
-        self._decisions: Iterator[bool] = iter(decisions)
+    ``asked`` counts the tests.
+    """
+
+    def __init__(self, decisions: Iterable[bool | tuple[bool, ...]]) -> None:
+        self._decisions: Iterator[bool | tuple[bool, ...]] = iter(decisions)
         self.asked = 0
 
     def test(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         self.asked += 1
-        return np.full(size, HUGE if next(self._decisions) else -HUGE)
+        return np.broadcast_to(np.where(next(self._decisions), HUGE, -HUGE), size)
 
 
 class ProbingNoise(Scripted):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +12,10 @@ import pytest
 from operators.errors import BudgetExceeded
 from operators.mechanisms import KINDS
 from operators.mechanisms.base import Mechanism
-from operators.mechanisms.budget_absorption import BudgetAbsorption
-from operators.mechanisms.budget_distribution import BudgetDistribution
-from operators.mechanisms.publishing import SHARE
-from operators.privacy.ledger import BudgetLedger, Spend
+from operators.privacy.ledger import Spend
 from operators.privacy.noise import SeededNoise
 from operators.topology.model import Option
+from tests.contract.broken.windows import Greedy, Impatient, PermissiveLedger
 from tests.contract.noises import (
     COLUMNS,
     W_EVENT_CASES,
@@ -34,32 +31,6 @@ from tests.contract.noises import (
 LENGTH = 12
 
 
-class Impatient(BudgetAbsorption):
-    """A defect: a publication does not nullify the timestamps whose budget it absorbed."""
-
-    def _offer(self) -> int:
-        return min(self._timestamp - self._published, self._window) * SHARE
-
-
-class Greedy(BudgetDistribution):
-    """A defect: half of what the whole budget has left, tests forgotten."""
-
-    def _offer(self) -> int:
-        return (self.units - self._ledger.window_published) // 2
-
-
-class PermissiveLedger(BudgetLedger):
-    """A defect: records every spend, refuses none."""
-
-    def _ask(self, units: int) -> None:
-        pass
-
-    def restore(self, state: Any) -> None:
-        units, self.units = self.units, 2**62
-        super().restore({**state, "units": self.units})
-        self.units = units
-
-
 def largest_over_all_decisions(
     case: str,
     window: int,
@@ -68,15 +39,17 @@ def largest_over_all_decisions(
     by: type[Mechanism] | None = None,
     **options: Option,
 ) -> int:
-    """The most that any window spends, over every sequence of publish and skip; one step per tree node."""
+    """The most that any window spends, over all that each group can do in turn; one step per tree node."""
     largest = 0
     zeros = np.zeros(columns, np.int64)
     mechanism = make(case, ForcedNoise([]), window, columns, by=by, **options)
-    texts = {name: str(value) for name, value in settings(case, window, **options).options.items()}
+    given = settings(case, window, **options).options
+    texts = {name: str(value) for name, value in given.items()}
+    groups = int(given.get("groups", 1))
     pending: list[tuple[bytes, list[tuple[int, int]]]] = [(mechanism.snapshot(), [])]
     while pending:
         state, spent = pending.pop()
-        for decision in (True, False):
+        for decision in itertools.product((True, False), repeat=groups):
             noise = ForcedNoise([decision])
             attach(mechanism, noise).restore(state)
             release = mechanism.step(zeros)
@@ -87,11 +60,11 @@ def largest_over_all_decisions(
             largest = max(largest, release.window_spent)
             if largest > mechanism.units:
                 return largest
-            if len(now) < length:
+            if len(now) < length // groups:
                 pending.append((mechanism.snapshot(), now))
             if noise.asked == 0:
-                break  # no test ran, so the other decision would be the same node
-            assert release.fresh == decision
+                break  # no test ran, so another decision would be the same node
+            assert release.fresh == any(decision)
     return largest
 
 

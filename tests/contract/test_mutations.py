@@ -1,283 +1,224 @@
 """Broken variants, each with the test that finds it: a test that no defect can fail proves nothing.
 
-Several are printed in papers. None is anywhere but here. A variant takes the place of the mechanism, the
-ledger or the noise that the named test looks up, and the test must fail.
+None of them is anywhere but here and in ``tests.contract.broken``. A variant takes the place of what the
+named test looks up, and the test must fail, which passes without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from operators.errors import BudgetExceeded
 from operators.mechanisms import KINDS
-from operators.mechanisms.base import Counts, Mechanism
-from operators.mechanisms.budget_absorption import BudgetAbsorption
-from operators.mechanisms.budget_distribution import BudgetDistribution
-from operators.mechanisms.fast import Fast
-from operators.mechanisms.pan_private import (
-    PAN_PRIVATE,
-    Accumulators,
-    PanPrivate,
-    PanPrivateAbsorption,
-    PanPrivateDistribution,
-)
-from operators.mechanisms.publishing import read_only
-from operators.mechanisms.uniform import Uniform
-from operators.privacy.ledger import BudgetLedger
-from operators.privacy.noise import SeededNoise
-from operators.topology.model import Option
-from tests.contract import test_budget, test_likelihood, test_mechanisms, test_pan_private
-from tests.contract.test_budget import PermissiveLedger
-from tests.unit.mechanisms import test_budget_absorption
+from operators.mechanisms.base import Mechanism
+from operators.mechanisms.pan_private import PAN_PRIVATE, PanPrivate
+from tests.contract import test_budget, test_levels, test_likelihood, test_mechanisms, test_pan_private
+from tests.contract.broken import counting, levels, pan_private, reports, values, windows
+from tests.unit import test_contributions
+from tests.unit.local import test_reports
+from tests.unit.mechanisms import test_budget_absorption, test_event_level
 from tests.unit.privacy import test_noise
-
-
-class IndependentGroups(BudgetAbsorption):
-    """As printed: every group absorbs and nullifies by itself, whatever the others spend."""
-
-    def _configure(self, options: Mapping[str, Option]) -> None:
-        super()._configure(options)
-        self._last_of = [[0, 1] for _ in range(self._groups.count)]  # when each published, with what shares
-
-    def _allot(self, counts: Counts) -> int:
-        self._ledger.charge_test(self._test_units)
-        sums = self._groups.sums(np.abs(self._last - counts))
-        sums += self._draw(self._test_units, self._groups.count)
-        ends = [published + shares - 1 for published, shares in self._last_of]
-        self._offers = [max(0, min(self._timestamp - end, self._window)) * self._share for end in ends]
-        sizes = self._groups.sizes.tolist()
-        limits = [
-            self._threshold(offer, size) if offer else 2**62
-            for offer, size in zip(self._offers, sizes, strict=True)
-        ]
-        self._moved = np.array([total > limit for total, limit in zip(sums.tolist(), limits, strict=True)])
-        return max(
-            offer for offer, moved in zip([*self._offers, 0], [*self._moved, True], strict=True) if moved
-        )
-
-    def _publish(self, counts: Counts, units: int) -> None:
-        self._ledger.charge_publish(units)
-        released, published = self._last.copy(), self._moved
-        for group in np.flatnonzero(published).tolist():
-            self._moved = np.arange(self._groups.count) == group
-            chosen = self._groups.columns_of(self._moved)
-            released[chosen] = self._noisy(counts[chosen], self._offers[group])
-            self._last_of[group] = [self._timestamp, self._offers[group] // self._share]
-        self._moved = published
-        self._last = read_only(released)
-
-    def _extra_state(self) -> dict[str, Any]:
-        return {**super()._extra_state(), "last_of": self._last_of}
-
-    def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: BudgetLedger) -> None:
-        super()._restore_extra(values, timestamp, ledger)
-        self._last_of = [list(one) for one in values["last_of"]]
-
-
-class ScheduleForEachColumn(Fast):
-    """As printed: FAST runs for each column by itself, here column j from timestamp 1 + j on."""
-
-    def _allot(self, counts: Counts) -> int:
-        first = np.arange(self._columns) % self._window + 1
-        self._sampling = (self._timestamp - first) % self._window == 0
-        return self._sample_units if self._sampling.any() else 0
-
-    def _publish(self, counts: Counts, units: int) -> None:
-        self._ledger.charge_publish(units)
-        released = self._last.copy()
-        released[self._sampling] = self._noisy(counts, units)[self._sampling]
-        self._last = read_only(released)
-
-
-class BlocksTooShort(Fast):
-    """Samples are counted anew two timestamps before the block ends: a window can meet three blocks."""
-
-    def _allot(self, counts: Counts) -> int:
-        if (self._timestamp - 1) % (self._window - 2) == 0:
-            self._taken = 0
-        return super()._allot(counts)
-
-
-class PrintedThird(PanPrivateDistribution):
-    """As printed: a third of what is left, and no cap on what publications come to."""
-
-    def _offer(self) -> int | None:
-        offer = (self._publication_units - self._ledger.window_published) // 3
-        return offer if offer >= self._least_offer else None
-
-
-class WholeShare(PanPrivateAbsorption):
-    """An offer that is seen and not charged has no room in the budget."""
-
-    @property
-    def _share(self) -> int:
-        return self._publication_units // self._window
-
-
-class ReusedNoise(PanPrivateDistribution):
-    """As printed: the noise that the counters started with is all that the release has."""
-
-    def _noisy(self, counts: Counts, units: int) -> Counts:
-        return counts
-
-
-class NeverReseeded(Accumulators):
-    """Two intrusions into one timestamp see the same noise."""
-
-    def reseed(self) -> None:
-        pass
-
-
-class GroupsPaidInHalves(BudgetDistribution):
-    """Groups share the sensitivity as if every user contributed to all of them alike."""
-
-    def _scale(self, units: int) -> Fraction:
-        return super()._scale(units) / self._groups.count
-
-
-class UnboundedShift(BudgetDistribution):
-    """As printed: epsilon / d for the test, also where that is more than half of the budget."""
-
-    def _configure(self, options: Mapping[str, Option]) -> None:
-        super()._configure(options)
-        if options.get("shift") == "true":
-            self._test_units = self.units // int(self._groups.sizes.min())
-
-
-class HalfNoise(Uniform):
-    """Half the scale that was paid for."""
-
-    def _draw(self, units: int, size: int) -> Counts:
-        return self._noise.discrete_laplace(self._scale(units) / 2, size)
-
-
-class SeededTwice(Uniform):
-    """The same seed at every timestamp: two releases differ by exactly what the counts differ by."""
-
-    def _draw(self, units: int, size: int) -> Counts:
-        return SeededNoise(1).discrete_laplace(self._scale(units), size)
-
-
-class FirstWithTwoUnits(BudgetAbsorption):
-    """As if the public zero vector had been published a timestamp earlier, with nothing."""
-
-    _shares = 0
-
-
-class ForgetfulLedger(BudgetLedger):
-    """Off by one: a spend comes back a timestamp too early."""
-
-    def __init__(self, window: int, units: int) -> None:
-        super().__init__(max(1, window - 1), units)
-
-
-class FloatNoise:
-    """Rounded floating-point Laplace noise in place of the exact discrete distribution."""
-
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.default_rng(seed)
-
-    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        return np.rint(self._generator.laplace(scale=float(scale), size=size)).astype(np.int64)
+from tests.unit.values import checks, test_privacy
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """``places`` names what the variant replaces, so that ``test`` (with ``arguments``) meets it."""
+    """``kind``, ``places`` and ``patch`` say what the variant replaces, so that ``test`` meets it."""
 
     test: Callable[..., None]
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] = field(default_factory=dict)
     kind: type[Mechanism] | None = None
     places: dict[str, Any] = field(default_factory=dict)
-    expected: type[Exception] = AssertionError
+    patch: Callable[[pytest.MonkeyPatch], None] | None = None
+    expected: type[Exception] | tuple[type[Exception], ...] = AssertionError
 
 
 LEDGER = "operators.mechanisms.publishing.BudgetLedger"
+PERMISSIVE = {LEDGER: windows.PermissiveLedger}
 MOVING = test_likelihood.test_a_transcript_tells_a_moving_user_s_presence_as_much_as_was_charged_and_no_more
 LONG_RUN = test_budget.test_no_window_of_a_long_random_run_spends_more_than_epsilon
 SEEN = test_pan_private.test_publications_and_one_offer_that_was_seen_stay_within_epsilon
 EVERY_DRAW = test_mechanisms.test_every_draw_was_charged_before_and_has_the_scale_of_its_charge
+VALUE = test_privacy.test_one_value_costs_exactly_epsilon
+PLAIN, SMOOTHED = ({"make": checks.STREAMS[smoothed]} for smoothed in (0, 1))
+REPORT = test_reports.test_a_report_costs_epsilon_and_not_more
+UNLIKELY = (AssertionError, KeyError)  # a key: a probability outside of 0..1 was asked for
+ONE_TIMESTAMP = test_levels.test_one_timestamp_of_a_user_costs_epsilon_and_no_more
+FROM_NOISY = test_levels.test_what_is_decided_follows_from_noisy_counts_alone
+SAMPLED = {"samples": Fraction(1), "horizon": 4}
+MONITOR = test_event_level.test_a_sampled_monitor_costs_what_it_is_charged
+GROUPS_ANEW = "budget-distribution groups anew each time, shift"
+
+
+def on_reports(patch: Callable[[pytest.MonkeyPatch], None], wave: bool) -> Mutation:
+    tables = test_reports.wave_masses if wave else test_reports.hybrid_masses
+    arguments = {"tables": tables, "epsilon": Fraction(1)}
+    return Mutation(REPORT, arguments, patch=patch, expected=UNLIKELY)
+
 
 MUTATIONS = {
-    "independent group budgets, told by a user who moves": Mutation(
-        MOVING, {"case": "budget-absorption groups"}, IndependentGroups, {LEDGER: PermissiveLedger}
+    "independent group budgets: told by a user who moves": Mutation(
+        MOVING, {"case": "budget-absorption groups"}, windows.IndependentGroups, PERMISSIVE
     ),
-    "independent group budgets, refused by the ledger": Mutation(
-        MOVING, {"case": "budget-absorption groups"}, IndependentGroups, expected=BudgetExceeded
+    "independent group budgets: refused by the ledger": Mutation(
+        MOVING, {"case": "budget-absorption groups"}, windows.IndependentGroups, expected=BudgetExceeded
     ),
-    "a FAST schedule for each column, told by a user who moves": Mutation(
+    "independent group budgets: noise divided among groups": Mutation(
+        MOVING, {"case": "budget-distribution groups"}, windows.GroupsPaidInHalves
+    ),
+    "per-column FAST schedules: told by a user who moves": Mutation(
         test_likelihood.test_fast_protects_a_user_who_is_in_another_column_at_each_timestamp,
-        {},
-        ScheduleForEachColumn,
-        {LEDGER: PermissiveLedger},
+        {"samples": 1},
+        windows.ScheduleForEachColumn,
+        PERMISSIVE,
     ),
-    "a FAST schedule for each column, refused by the ledger": Mutation(
+    "per-column FAST schedules: refused by the ledger": Mutation(
         test_budget.test_many_columns_are_sampled_together,
         {"window": 40},
-        ScheduleForEachColumn,
+        windows.ScheduleForEachColumn,
         expected=BudgetExceeded,
     ),
-    "blocks of FAST too short": Mutation(
-        test_budget.test_no_schedule_of_samples_spends_more_than_epsilon_in_a_window,
-        {"window": 4, "samples": 1},
-        BlocksTooShort,
-        expected=BudgetExceeded,
+    "eps_rm/3 pan-private rule": Mutation(
+        SEEN, {"kind": "budget-distribution", "window": 7}, pan_private.PrintedThird
     ),
-    "the printed pan-private rule, a third of the remainder": Mutation(
-        SEEN, {"kind": "budget-distribution", "window": 7}, PrintedThird
-    ),
-    "a pan-private share that is not halved": Mutation(
-        SEEN, {"kind": "budget-absorption", "window": 7}, WholeShare
+    "eps_rm/3 pan-private rule: a share that is not halved": Mutation(
+        SEEN, {"kind": "budget-absorption", "window": 7}, pan_private.WholeShare
     ),
     "reused noise inside a timestamp": Mutation(
         test_pan_private.test_a_release_has_noise_that_no_counter_had,
         {"kind": "budget-distribution"},
-        ReusedNoise,
+        pan_private.ReusedNoise,
     ),
-    "reused noise inside a timestamp, told by the likelihood": Mutation(
+    "reused noise inside a timestamp: told by the likelihood": Mutation(
         test_pan_private.test_counters_and_releases_together_tell_no_more_than_epsilon,
         {"kind": "budget-distribution", "seen": 0, "first": ((0, 0), (1, 0)), "second": ((1, 0), (0, 0))},
-        ReusedNoise,
+        pan_private.ReusedNoise,
     ),
-    "counters never seeded anew": Mutation(
+    "reused noise inside a timestamp: counters never seeded anew": Mutation(
         test_pan_private.test_what_was_seen_before_a_reseed_does_not_tell_what_arrived_after_it,
         {},
-        places={"tests.contract.test_pan_private.Accumulators": NeverReseeded},
+        places={"tests.contract.test_pan_private.Accumulators": pan_private.NeverReseeded},
     ),
-    "noise divided among groups": Mutation(
-        MOVING, {"case": "budget-distribution groups"}, GroupsPaidInHalves
+    "SHP3 with true counts: the next sample": Mutation(
+        FROM_NOISY, {"kind": "shp-adaptive", "options": SAMPLED}, levels.ComparesTrueCounts
     ),
-    "shift without bound": Mutation(
-        LONG_RUN,
-        {"kind": "budget-distribution groups anew each time, shift", "window": 7, "share": 0.5},
-        UnboundedShift,
+    "SHP3 with true counts: whether the prediction will do": Mutation(
+        FROM_NOISY, {"kind": "shp-adaptive", "options": SAMPLED}, levels.AcceptsTrueCounts
+    ),
+    "SHP3 with true counts: the groups of a window": Mutation(
+        FROM_NOISY,
+        {"kind": "shp-point", "options": {"horizon": 4, "span": 4, "parts": 2}},
+        levels.PartitionsTrueCounts,
+    ),
+    "SHP3 with as many samples as it likes": Mutation(
+        test_levels.test_no_sequence_of_surprises_spends_more_than_epsilon_in_a_horizon,
+        {},
+        levels.NeverStops,
         expected=BudgetExceeded,
     ),
-    "half noise, told by the scale": Mutation(EVERY_DRAW, {"case": "uniform"}, HalfNoise),
-    "half noise, told by a user who moves": Mutation(MOVING, {"case": "uniform"}, HalfNoise),
+    "SHP1 with a window that reaches back into the last horizon": Mutation(
+        test_levels.test_a_window_does_not_reach_back_into_the_last_horizon,
+        {},
+        levels.RemembersWindow,
+    ),
+    "RG with a publication that does not empty the group": Mutation(
+        ONE_TIMESTAMP,
+        {"kind": "retroactive-grouping", "options": test_levels.GROUPING, "at": 2},
+        levels.KeepsGroup,
+    ),
+    "RG with a monitor for free": Mutation(
+        ONE_TIMESTAMP,
+        {"kind": "retroactive-grouping", "options": test_levels.GROUPING, "at": 1},
+        levels.MonitorsForFree,
+    ),
+    "unscaled sampled counts": Mutation(MONITOR, {"rate": Fraction(1, 4)}, levels.UnscaledSample),
+    "inverted threshold count": Mutation(
+        test_privacy.test_the_threshold_cuts_off_few_values, patch=values.inverted_count
+    ),
+    "one level too few in the budget split": Mutation(VALUE, PLAIN, patch=values.one_level_too_few_paid),
+    "one level too few in the budget split: smoothed": Mutation(
+        VALUE, SMOOTHED, patch=values.one_level_too_few_paid
+    ),
+    "one level too few in the budget split: one more is drawn": Mutation(
+        VALUE, PLAIN, patch=values.one_level_too_many_drawn
+    ),
+    "one level too many in the budget split": Mutation(VALUE, PLAIN, patch=values.one_level_too_many_paid),
+    "one level too many in the budget split: smoothed": Mutation(
+        VALUE, SMOOTHED, patch=values.one_level_too_many_paid
+    ),
+    "clip on one side only: above": Mutation(VALUE, PLAIN, patch=values.no_lower_clip),
+    "clip on one side only: below": Mutation(VALUE, PLAIN, patch=values.no_upper_clip),
+    "clip on one side only: Square Wave": on_reports(reports.clipped_on_one_side, wave=True),
+    "clip on one side only: Hybrid": on_reports(reports.clipped_on_one_side, wave=False),
+    "half noise: told by the scale": Mutation(EVERY_DRAW, {"case": "uniform"}, windows.HalfNoise),
+    "half noise: told by a user who moves": Mutation(MOVING, {"case": "uniform"}, windows.HalfNoise),
+    "half noise: ToPS": Mutation(VALUE, PLAIN, patch=values.half_noise),
+    "half noise: threshold": Mutation(
+        test_privacy.test_a_threshold_costs_at_most_epsilon,
+        {"kind": "laplace"},
+        patch=values.half_threshold_noise,
+    ),
+    "half noise: Square Wave": on_reports(reports.half_noise, wave=True),
+    "half noise: Hybrid": on_reports(reports.half_noise, wave=False),
     "float Laplace": Mutation(
         test_noise.test_draws_have_the_exact_distribution,
         {"scale": Fraction(1)},
-        places={"tests.unit.privacy.test_noise.SeededNoise": FloatNoise},
+        places={"tests.unit.privacy.test_noise.SeededNoise": windows.FloatNoise},
+    ),
+    "float Laplace: ToPS": Mutation(
+        test_privacy.test_nothing_is_random_but_the_noise_handed_in, patch=values.float_laplace
     ),
     "noise seeded twice": Mutation(
-        test_mechanisms.test_no_two_publications_carry_the_same_noise, {"case": "uniform"}, SeededTwice
+        test_mechanisms.test_no_two_publications_carry_the_same_noise,
+        {"case": "uniform"},
+        windows.SeededTwice,
+    ),
+    "noise seeded twice: ToPS": Mutation(
+        test_privacy.test_every_chunk_has_noise_of_its_own, patch=values.noise_drawn_once
     ),
     "first timestamp with two units": Mutation(
         test_budget_absorption.test_the_first_timestamp_is_offered_one_share_and_the_second_two,
         {},
-        FirstWithTwoUnits,
+        windows.FirstWithTwoUnits,
+    ),
+    "shift without bound": Mutation(
+        LONG_RUN,
+        {"kind": GROUPS_ANEW, "window": 7, "share": 0.5},
+        windows.UnboundedShift,
+        expected=BudgetExceeded,
     ),
     "off-by-one window": Mutation(
-        LONG_RUN, {"kind": "budget-distribution", "window": 7, "share": 0.5}, places={LEDGER: ForgetfulLedger}
+        LONG_RUN,
+        {"kind": "budget-distribution", "window": 7, "share": 0.5},
+        places={LEDGER: windows.ForgetfulLedger},
     ),
+    "off-by-one window: blocks of FAST": Mutation(
+        test_budget.test_no_schedule_of_samples_spends_more_than_epsilon_in_a_window,
+        {"window": 4, "samples": 1},
+        windows.BlocksTooShort,
+        expected=BudgetExceeded,
+    ),
+    "a user hash that decides": Mutation(
+        test_contributions.test_users_are_told_apart_although_their_hashes_collide,
+        places={"tests.unit.test_contributions.Contributions": counting.HashDecides},
+    ),
+    "a user hash that decides: re-keyed events": Mutation(
+        test_contributions.test_the_earliest_events_of_users_whose_hashes_collide_count,
+        places={"tests.unit.test_contributions.EarliestContributions": counting.EarliestHashDecides},
+    ),
+    "predictions of sums": Mutation(
+        test_privacy.test_predictions_are_of_values_and_not_of_sums, patch=values.undivided_guess
+    ),
+    "a power of e rounded up: Square Wave": on_reports(reports.ratio_rounded_up, wave=True),
+    "a power of e rounded up: Hybrid": on_reports(reports.ratio_rounded_up, wave=False),
+    "outputs that only some values can give: Square Wave": on_reports(reports.narrow_outputs, wave=True),
+    "outputs that only some values can give: Hybrid": on_reports(reports.narrow_outputs, wave=False),
 }
 
 
@@ -285,11 +226,16 @@ MUTATIONS = {
 def test_a_broken_variant_fails_the_named_test_which_passes_without_it(
     mutation: Mutation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mutation.test(**mutation.arguments)
+    arguments = dict(mutation.arguments)
+    if "monkeypatch" in inspect.signature(mutation.test).parameters:
+        arguments["monkeypatch"] = monkeypatch
+    mutation.test(**arguments)
     if mutation.kind is not None:
         kinds: Any = PAN_PRIVATE if issubclass(mutation.kind, PanPrivate) else KINDS
         monkeypatch.setitem(kinds, mutation.kind.kind, mutation.kind)
     for place, broken in mutation.places.items():
         monkeypatch.setattr(place, broken)
+    if mutation.patch is not None:
+        mutation.patch(monkeypatch)
     with pytest.raises(mutation.expected):
-        mutation.test(**mutation.arguments)
+        mutation.test(**arguments)

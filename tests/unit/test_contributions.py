@@ -24,14 +24,21 @@ def test_users_with_the_same_beginning_are_different_users() -> None:
     assert len(contributions) == 5
 
 
-def test_users_are_told_apart_although_their_hashes_collide() -> None:
-    class Colliding(bytes):
-        def __hash__(self) -> int:
-            return 1
+class Colliding(bytes):
+    def __hash__(self) -> int:
+        return 1
 
+
+def test_users_are_told_apart_although_their_hashes_collide() -> None:
     contributions = Contributions(1)
     assert contributions.admit(Colliding(b"x"))
     assert contributions.admit(Colliding(b"y"))
+
+
+def test_the_earliest_events_of_users_whose_hashes_collide_count() -> None:
+    contributions = EarliestContributions(1)
+    assert contributions.admit(Colliding(b"x"), 1, 0) == (True, None)
+    assert contributions.admit(Colliding(b"y"), 0, 1) == (True, None)
 
 
 @given(st.lists(st.sampled_from([b"x", b"y", b"z"])), st.integers(1, 4))

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
 from fractions import Fraction
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,6 +139,43 @@ def test_sampled_counts_cost_what_is_charged_and_unscaled_ones_many_times_that(r
     assert losses[False] <= epsilon + 1e-9
     assert losses[False] > epsilon * 0.9
     assert losses[True] > 2 * epsilon
+
+
+class Thinned:
+    """Keeps as many events as it is told, answers with the noise that it is told, remembers the scale."""
+
+    kept = noise = 0
+    scale = Fraction(1)
+
+    def discrete_laplace(self, scale: Fraction, size: int) -> np.ndarray:
+        self.scale = scale
+        return np.full(size, self.noise)
+
+    def binomial(self, trials: np.ndarray, rate: Fraction) -> np.ndarray:
+        return np.full(len(trials), self.kept)
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 2), Fraction(1, 4)], ids=str)
+def test_a_sampled_monitor_costs_what_it_is_charged(rate: Fraction) -> None:
+    """The exact distribution of the estimate, over all numbers of kept events and all noise within reach."""
+    epsilon, events, reach = Fraction(4), 3, 40
+    noise = Thinned()
+    monitor: Any = make("retroactive-grouping", noise, columns=1, epsilon=epsilon, sampling=rate)
+
+    def distribution(count: int) -> Counter[int]:
+        found: Counter[int] = Counter()
+        for noise.kept, noise.noise in itertools.product(range(count + 1), range(-reach, reach + 1)):
+            estimate = int(monitor._estimate(np.array([count]))[0])
+            kept = math.comb(count, noise.kept) * rate**noise.kept * (1 - rate) ** (count - noise.kept)
+            ratio = math.exp(-1 / noise.scale)
+            found[estimate] += float(kept) * (1 - ratio) / (1 + ratio) * ratio ** abs(noise.noise)
+        return found
+
+    fewer, more = distribution(events), distribution(events + 1)
+    within = sorted(fewer)[events + 1 : -events - 1]  # further out, noise beyond the reach would add to it
+    loss = max(abs(math.log(fewer[estimate] / more[estimate])) for estimate in within)
+    charged = float(epsilon * monitor._test / monitor.units)
+    assert charged * 0.9 < loss <= charged + 1e-9
 
 
 def test_the_monitor_adds_noise_to_the_kept_events_before_it_divides_by_the_rate() -> None:

@@ -1,0 +1,1 @@
+"""Mechanisms, ledgers and noises that do not keep what they promise; several are printed in papers."""
