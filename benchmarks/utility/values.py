@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.utility.flights import flights
+from benchmarks.utility.streams import ValueStream as Stream
+from benchmarks.utility.streams import air_time, cut, heavy_tail
 from operators.local import Hybrid, SquareWave
 from operators.local.server import distribution, pruned, threshold
 from operators.privacy.noise import SeededNoise
@@ -34,47 +35,6 @@ from operators.values.tops import Tops, TopsSettings
 QUERIES = 200
 PARTS = ("whole", "hierarchy", "local")
 DELTA_POWER = 2  # PAK's delta is n^-2
-
-
-@dataclass(frozen=True)
-class Stream:
-    """A stream of values, its public bound, and how many values are held back and released per chunk."""
-
-    name: str
-    values: NDArray[np.int64]
-    maximum: int
-    held: int
-    chunk: int
-    fixed: bool = False  # the bound is the threshold: nothing is estimated, nothing cut off
-
-    @property
-    def released(self) -> NDArray[np.int64]:
-        """What is asked about."""
-        return self.values[self.held :]
-
-
-def air_time() -> Stream:
-    """Minutes in the air; flights that did not fly are left out. No flight may take more than a day."""
-    rows = [row for row in flights() if row["air_time"] not in {"", "NA"}]
-    rows.sort(key=lambda row: (row["time_hour"], row["dep_time"].zfill(4), row["carrier"], row["flight"]))
-    values = np.array([int(float(row["air_time"])) for row in rows], np.int64)
-    return Stream("air time", values, 24 * 60, 2**16, 2**18)
-
-
-def heavy_tail(chunk: int = 2**20, held: int = 2**16) -> Stream:
-    """Log-uniform between quantiles: of Table 1, and three more to get the mean right. Always the same."""
-    levels = [0.0, 0.5, 0.85, 0.95, 0.98, 0.995, 0.9995, 1.0]
-    quantiles = np.log([0.5, 2, 10, 28, 50, 133, 450, 2498])
-    uniform = np.random.default_rng(20).random(held + chunk)
-    values = np.rint(np.exp(np.interp(uniform, levels, quantiles))).astype(np.int64)
-    return Stream("heavy tail", values, 41270, held, chunk)
-
-
-def cut(stream: Stream) -> Stream:
-    """The values cut off at their 95 % quantile, which is the threshold: only the hierarchy makes errors."""
-    theta = int(np.percentile(stream.values, 95))
-    name = f"{stream.name}, cut at {theta}"
-    return replace(stream, name=name, values=np.minimum(stream.values, theta), maximum=theta, fixed=True)
 
 
 def queries(length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
