@@ -115,13 +115,13 @@ def flights_three_hourly() -> CountStream:
 def slow_drift() -> CountStream:
     """Nothing ever jumps."""
     draw = np.random.default_rng(1)
-    return _poisson("slow drift", draw, _walk(draw, _around(draw, 300, 20), 0.01))
+    return poisson("slow drift", draw, walk(draw, around(draw, 300, 20), 0.01))
 
 
 def bursts() -> CountStream:
     """A column is quiet most of the time."""
     draw = np.random.default_rng(2)
-    return _poisson("bursts", draw, _bursting(draw, _around(draw, 20, 30)))
+    return poisson("bursts", draw, _bursting(draw, around(draw, 20, 30)))
 
 
 def mixed() -> CountStream:
@@ -129,13 +129,13 @@ def mixed() -> CountStream:
     draw = np.random.default_rng(3)
     season = 1 + 0.8 * np.sin(2 * np.pi * np.arange(DRAWN_TIMESTAMPS) / 24)
     levels = [
-        _still(draw.uniform(0.02, 0.5, 200)),
-        _still(draw.uniform(5, 50, 150)),
-        _walk(draw, draw.uniform(50, 500, 75), 0.02),
+        still(draw.uniform(0.02, 0.5, 200)),
+        still(draw.uniform(5, 50, 150)),
+        walk(draw, draw.uniform(50, 500, 75), 0.02),
         season[:, np.newaxis] * draw.uniform(20, 200, 50),
         _bursting(draw, draw.uniform(5, 20, 25)),
     ]
-    return _poisson("mixed", draw, np.hstack(levels))
+    return poisson("mixed", draw, np.hstack(levels))
 
 
 COUNT_STREAMS: tuple[Callable[[], CountStream], ...] = (
@@ -175,21 +175,24 @@ def cut(stream: ValueStream) -> ValueStream:
     return replace(stream, name=name, values=np.minimum(stream.values, theta), maximum=theta, fixed=True)
 
 
-def _poisson(name: str, draw: np.random.Generator, levels: Levels) -> CountStream:
+def poisson(name: str, draw: np.random.Generator, levels: Levels) -> CountStream:
+    """Poisson counts with these levels, one a timestamp and column."""
     counts = draw.poisson(levels).astype(np.int64)
     counts.setflags(write=False)
     return CountStream(name, counts, 15)  # the span of Chen et al., Section 7
 
 
-def _around(draw: np.random.Generator, level: float, columns: int) -> Levels:
+def around(draw: np.random.Generator, level: float, columns: int) -> Levels:
+    """Levels whose logarithms have a standard deviation of 0.8."""
     return np.exp(draw.normal(np.log(level), 0.8, columns))
 
 
-def _still(levels: Levels) -> Levels:
+def still(levels: Levels) -> Levels:
+    """The same levels at each timestamp."""
     return np.tile(levels, (DRAWN_TIMESTAMPS, 1))
 
 
-def _walk(draw: np.random.Generator, start: Levels, step: float) -> Levels:
+def walk(draw: np.random.Generator, start: Levels, step: float) -> Levels:
     """Random walks of the logarithm."""
     return start * np.exp(np.cumsum(draw.normal(0, step, (DRAWN_TIMESTAMPS, len(start))), axis=0))
 
