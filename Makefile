@@ -15,7 +15,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: help install test lint chaos longrun broker demo check-docker clean
+.PHONY: help install test lint fuzz chaos longrun broker demo check-docker clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -36,6 +36,9 @@ lint: install ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+fuzz: install ## A million crafted values, decoded in bulk and one by one (ARGS="--seed 1")
+	@exec $(BIN)/python -m tests.fuzz $(ARGS)
 
 chaos: install ## Faults of every kind against real workers: make chaos CHAOS_SEED=1 CHAOS_SECONDS=60
 	@exec $(BIN)/python -m tests.chaos $(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) --seconds $(CHAOS_SECONDS)

@@ -16,7 +16,8 @@ from operators.timeline import parse_rfc3339
 from operators.topology.model import Counts, Source
 
 _LONGEST_DETAIL = 200
-_TIME_LIMIT = 2**53
+#: Times in epoch milliseconds are smaller than this, and greater than its negative.
+TIME_LIMIT = 2**53
 
 
 class Reason(StrEnum):
@@ -73,7 +74,7 @@ def parse(value: bytes | None, max_bytes: int) -> Any | Rejection:
 
 def compile_pointer(pointer: str) -> Callable[[Any], Any]:
     """A function that finds what a JSON pointer (RFC 6901) names; it raises LookupError or TypeError."""
-    tokens = [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
+    tokens = pointer_tokens(pointer)
 
     def find(document: Any) -> Any:
         for token in tokens:
@@ -81,6 +82,11 @@ def compile_pointer(pointer: str) -> Callable[[Any], Any]:
         return document
 
     return find
+
+
+def pointer_tokens(pointer: str) -> list[str]:
+    """The reference tokens of a JSON pointer, unescaped."""
+    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
 
 
 def _step(document: Any, token: str) -> Any:
@@ -166,7 +172,7 @@ class Decoder:
         except (LookupError, TypeError):
             return _missing("time", pointer)
         if type(value) is int:
-            if abs(value) >= _TIME_LIMIT:
+            if abs(value) >= TIME_LIMIT:
                 return Rejection(Reason.TIME_UNREADABLE, f"{value} is no time in epoch milliseconds")
             return value
         if type(value) is not str:

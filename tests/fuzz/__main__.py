@@ -1,0 +1,35 @@
+"""``python -m tests.fuzz``: decode crafted and mutated values in bulk and one by one, and compare."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from itertools import islice
+from random import Random
+
+from tests.fuzz.decoding import STREAMS, Comparison
+from tests.fuzz.values import crafted, mutated
+
+
+def main() -> None:
+    """Exit with a traceback at the first difference."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--values", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=secrets.randbits(32))
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    comparisons = [Comparison(one) for one in STREAMS]
+    chance = Random(options.seed)
+    done, source = 0, mutated(chance)
+    chunk = crafted()
+    while chunk:
+        for comparison in comparisons:
+            comparison.check(chunk)
+        done += len(chunk)
+        chunk = list(islice(source, min(chance.choice((1, 10, 1000, 5000)), max(0, options.values - done))))
+    sure = ", ".join(f"{comparison.sure:,}" for comparison in comparisons)
+    print(f"{done:,} values, decoded alike for {len(comparisons)} streams; bulk decoding was sure of {sure}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""What bulk decoding is sure of must be what one-by-one decoding finds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from operators.bulk import IGNORED, UNSURE, UNSURE_TIME, BulkReader, ColumnFinder, fields_of
+from operators.decode import Decoder, Event, Rejection, parse
+from tests.unit.support import stream
+
+MAX_BYTES = 5000
+#: Streams that between them use every way of reading a field.
+STREAMS = (
+    stream(),
+    stream(labels=("a", "7"), unknown="ignore"),
+    stream(user_type="integer", column_type="integer", labels=("7", "-7", "07"), unknown="ignore"),
+    stream(user_type="integer", unknown="column", unknown_column=1),
+    stream(column="/page/section", user="/page/n"),
+    stream(column="/page/section", unknown="column", unknown_column=0),
+    stream(user="/user", column="/user", unknown="ignore"),
+    stream(user="", column="/0", time="/time/0"),
+)
+
+
+class Comparison:
+    """Compares the two decoders of one stream, and counts what bulk decoding was sure of."""
+
+    def __init__(self, one: Any) -> None:
+        self._pointer = one.source.user
+        self._time = one.source.time
+        self._reader = BulkReader(fields_of([(one.source, one.counts)]), MAX_BYTES)
+        self._find_columns = ColumnFinder(one.source, one.counts)
+        self._decoder = Decoder(one.source, one.counts)
+        self.sure = 0
+
+    def check(self, values: Sequence[bytes | None]) -> None:
+        """Raise AssertionError, naming the value, where they differ."""
+        fields = self._reader.read(values)
+        found = zip(
+            fields.rows.tolist(),
+            fields.values(self._pointer),
+            self._find_columns(fields).tolist(),
+            fields.times(self._time).tolist(),
+            strict=True,
+        )
+        for row, user, column, time in found:
+            if column == UNSURE or time == UNSURE_TIME or not is_user(user):
+                continue
+            self.sure += 1
+            quick = Event(
+                user.encode() if type(user) is str else b"%d" % user,
+                None if column == IGNORED else column,
+                time,
+            )
+            document = parse(values[row], MAX_BYTES)
+            slow = document if isinstance(document, Rejection) else self._decoder.decode(document)
+            assert quick == slow, f"{values[row]!r}: {quick} in bulk, {slow} alone"
+
+
+def is_user(user: Any) -> bool:
+    """Whether a user that was read in bulk can be one."""
+    return user != "" if type(user) is str else type(user) is int and -(2**63) <= user < 2**63
