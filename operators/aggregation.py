@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from operators import timeline
+from operators.bulk import BulkReader, fields_of
 from operators.counting import CounterState, Partial, StreamCounter
-from operators.decode import Rejection, parse
+from operators.decode import Rejection
+from operators.placing import Rows
 from operators.records import Chunk, Mark, Origin, Outgoing
 from operators.rekeying import read_headers
 from operators.topology.model import Stream
+from operators.users import Users
 
 #: A transaction carries at most about this many bytes of partial counts.
 _BATCH_BYTES = 4_000_000
@@ -42,12 +47,20 @@ class PartitionAggregator:
     """The streams over one source partition, from their durable states onwards."""
 
     def __init__(self, partitions: int, streams: Mapping[str, tuple[Stream, CounterState]]) -> None:
-        self.counters = {
-            name: StreamCounter(stream, partitions, state) for name, (stream, state) in streams.items()
-        }
+        # Streams that look for the user in the same place know the same users.
+        self._users: dict[tuple[str, str, str], Users] = {}
+        self.counters: dict[str, StreamCounter] = {}
+        for name, (stream, state) in streams.items():
+            source = stream.source
+            identity = (source.user, source.user_type, source.partitioner)
+            users = self._users.setdefault(identity, Users(source, partitions, state.partition))
+            self.counters[name] = StreamCounter(stream, partitions, state, users)
         self.resume = min(state.resume for _, state in streams.values())
         self.position = self.resume
-        self._max_bytes = max(stream.source.max_bytes for stream, _ in streams.values())
+        self._reader = BulkReader(
+            fields_of((stream.source, stream.counts) for stream, _ in streams.values()),
+            min(stream.source.max_bytes for stream, _ in streams.values()),
+        )
         self._rekeyed = any(stream.source.raw is not None for stream, _ in streams.values())
         self._append_clock = 0
         self._captured_at = 0
@@ -61,32 +74,56 @@ class PartitionAggregator:
         """
         if chunk.start > self.position:
             raise ValueError(f"the chunk starts at {chunk.start}, the position is {self.position}")
-        every = chunk.headers or [None] * len(chunk.offsets)
-        for offset, append_time, key, value, headers in zip(
-            chunk.offsets, chunk.append_times, chunk.keys, chunk.values, every, strict=True
-        ):
-            if offset < self.position:
-                continue
-            origin = None
-            if self._rekeyed:
-                place = f"{chunk.topic}, partition {chunk.partition}, offset {offset}"
-                told, key = read_headers(headers, place)
-                if isinstance(told, Mark):
-                    for counter in self.counters.values():
-                        counter.mark(told)
-                    continue
-                origin, append_time = told, told.append_time
-            self._append_clock = max(self._append_clock, append_time)
-            document = parse(value, self._max_bytes)
-            for name, counter in self.counters.items():
-                limit = counter.stream.source.max_bytes
-                own = document if len(value or b"") <= limit else parse(value, limit)
-                rejection = counter.judge(offset, append_time, own, origin)
-                if rejection is not None:
-                    told_of = origin or Origin(append_time, chunk.partition, offset)
-                    letter = _dead_letter(counter.stream, told_of, key, value, rejection)
-                    self._dead_letters[name].append(letter)
+        unseen = chunk.since(self.position)
+        origins = None
+        if self._rekeyed:
+            unseen, origins = self._pass_over_marks(unseen)
+        if len(unseen.offsets):
+            self._judge(unseen, origins)
         self.position = max(self.position, chunk.next_offset)
+
+    def _pass_over_marks(self, chunk: Chunk) -> tuple[Chunk, list[Origin]]:
+        """The events of a chunk, as they were before they were re-keyed, and where they come from."""
+        events: list[int] = []
+        origins: list[Origin] = []
+        keys: list[bytes | None] = []
+        for index, (offset, headers) in enumerate(zip(chunk.offsets, chunk.headers, strict=True)):
+            told, key = read_headers(headers, f"{chunk.topic}, partition {chunk.partition}, offset {offset}")
+            if isinstance(told, Mark):
+                for counter in self.counters.values():
+                    counter.mark(told)
+            else:
+                events.append(index)
+                origins.append(told)
+                keys.append(key)
+        chosen = replace(
+            chunk,
+            offsets=[chunk.offsets[index] for index in events],
+            append_times=[origin.append_time for origin in origins],
+            keys=keys,
+            values=[chunk.values[index] for index in events],
+            headers=(),
+        )
+        return chosen, origins
+
+    def _judge(self, chunk: Chunk, origins: list[Origin] | None) -> None:
+        append_times = np.array(chunk.append_times, np.int64)
+        self._append_clock = max(self._append_clock, int(append_times.max()))
+        fields = self._reader.read(chunk.values)
+        rows = Rows(np.array(chunk.offsets, np.int64), append_times, chunk.values, fields, origins)
+        for name, counter in self.counters.items():
+            for row, rejection in counter.observe(rows):
+                letter = _dead_letter(counter.stream, _origin(chunk, origins, row), chunk, row, rejection)
+                self._dead_letters[name].append(letter)
+        for users in self._users.values():
+            if users.crowded:
+                self._forget(users)
+
+    def _forget(self, users: Users) -> None:
+        sharing = [counter for counter in self.counters.values() if counter.users is users]
+        new_numbers = users.forget(numbers for counter in sharing for numbers in counter.contributors())
+        for counter in sharing:
+            counter.renumber(new_numbers)
 
     def wants_end(self, now: int) -> bool:
         """Whether a timestamp is due that only the end offset of the partition can show to be complete.
@@ -188,13 +225,14 @@ class PartitionAggregator:
         self.resume = min(counter.resume for counter in self.counters.values())
 
 
-def _dead_letter(
-    stream: Stream,
-    origin: Origin,
-    key: bytes | None,
-    value: bytes | None,
-    rejection: Rejection,
-) -> Outgoing:
+def _origin(chunk: Chunk, origins: list[Origin] | None, row: int) -> Origin:
+    if origins is not None:
+        return origins[row]
+    return Origin(int(chunk.append_times[row]), chunk.partition, int(chunk.offsets[row]))
+
+
+def _dead_letter(stream: Stream, origin: Origin, chunk: Chunk, row: int, rejection: Rejection) -> Outgoing:
+    key, value = chunk.keys[row], chunk.values[row]
     headers = {
         "eventveil.reason": rejection.reason.value,
         "eventveil.detail": rejection.detail,

@@ -13,7 +13,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from operators import timeline
 from operators.topology.model import Timeline
@@ -29,7 +33,7 @@ class Boundary(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Boundaries:
     """The boundaries of one stream in one partition, ascending; timestamps before ``first`` have none."""
 
@@ -73,6 +77,24 @@ class Boundaries:
         step = self._step
         following = (self.reached(offset) // step + 1) * step
         return timeline.due_of(self.rules, following) + self.rules.max_ahead
+
+    def admit(
+        self, offsets: NDArray[np.int64], times: NDArray[np.int64], timestamps: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Which events are not too far ahead and below the boundary of their timestamp, if it has one."""
+        lasts, ends = self._columns
+        reached = lasts[np.searchsorted(ends[:-1], offsets, side="right")]
+        following = (reached // self._step + 1) * self._step
+        latest = timeline.due_of(self.rules, following) + self.rules.max_ahead
+        own: NDArray[np.bool_] = offsets < ends[np.searchsorted(lasts[1:], timestamps)]
+        return own & (times <= latest)
+
+    @cached_property
+    def _columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The last timestamps, after that which has none; the offsets, before that which nothing reaches."""
+        lasts = [self.first - 1, *(one.last for one in self.captured)]
+        ends = [*(one.offset for one in self.captured), np.iinfo(np.int64).max]
+        return np.array(lasts, np.int64), np.array(ends, np.int64)
 
     @property
     def _step(self) -> int:

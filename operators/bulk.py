@@ -277,8 +277,8 @@ class ColumnFinder:
             self._index = {
                 int(label): index for label, index in self._index.items() if str(_int(label)) == label
             }
-        known = {"dead-letter": UNSURE, "ignore": IGNORED, "column": counts.unknown_column}
-        self._unknown = known[counts.unknown]
+        ignored = IGNORED if counts.unknown_column is None else counts.unknown_column
+        self._unknown = UNSURE if counts.unknown == "dead-letter" else ignored
 
     def __call__(self, fields: Fields) -> NDArray[np.int64]:
         """The index of the column of each row, IGNORED or UNSURE."""

@@ -9,6 +9,7 @@ and are rebuilt by reading again from the resume offset, silently below the judg
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, pairwise
 from typing import Any
@@ -17,14 +18,15 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from operators import timeline
 from operators.boundaries import Boundaries, Boundary
+from operators.bulk import IGNORED
 from operators.contributions import Contributions, EarliestContributions
-from operators.decode import Decoder, Event, Reason, Rejection
+from operators.decode import Reason, Rejection
 from operators.errors import StateRefused
-from operators.partitioner import PARTITIONERS
-from operators.records import NO_APPEND_TIME, Mark, Origin
+from operators.placing import Placements, Placer, Rows
+from operators.records import Mark, Origin
 from operators.topology.model import Stream
+from operators.users import Users
 
 STATE_VERSION = 1
 _NONE = np.zeros(0, dtype=np.int64)
@@ -186,33 +188,38 @@ class _OpenTimestamp:
         self.contributions = EarliestContributions(bound) if rekeyed else Contributions(bound)
         self.first_offset = offset
 
-    def admit(self, user: bytes, column: int, origin: Origin | None) -> bool:
-        """Count an event if the bound allows it; whether the number of events that count has grown."""
+    def admit(self, placed: Placements, origins: Sequence[Origin] | None) -> NDArray[np.bool_]:
+        """Count events as the bound allows; for which the number of events that count has grown."""
         if isinstance(self.contributions, Contributions):
-            grown = admitted = self.contributions.admit(user)
-        else:
-            admitted, displaced = self.contributions.admit(user, origin, column)
-            grown = admitted and displaced is None
+            counted = self.contributions.admit(placed.users)
+            np.add.at(self.counts, placed.columns[counted], 1)
+            return counted
+        grown = np.zeros(len(placed.rows), bool)
+        events = zip(placed.users.tolist(), placed.columns.tolist(), placed.rows.tolist(), strict=True)
+        for index, (user, column, row) in enumerate(events):
+            admitted, displaced = self.contributions.admit(user, (origins or ())[row], column)
+            if admitted:
+                self.counts[column] += 1
             if displaced is not None:
                 self.counts[displaced] -= 1
-        if admitted:
-            self.counts[column] += 1
+            grown[index] = admitted and displaced is None
         return grown
 
 
 class StreamCounter:
-    """Counts one stream in one of ``partitions`` source partitions, from a durable state onwards."""
+    """Counts one stream in one of ``partitions`` source partitions, from a durable state onwards.
 
-    def __init__(self, stream: Stream, partitions: int, state: CounterState) -> None:
-        self.stream = stream
-        self.decoder = Decoder(stream.source, stream.counts)
+    ``users`` may be shared with other streams whose users are in the same field.
+    """
+
+    def __init__(self, stream: Stream, partitions: int, state: CounterState, users: Users) -> None:
+        self.stream, self.users = stream, users
         self.next = state.next
         #: What became of the records judged by this object: "counted", "bounded", "ignored" or a Reason.
         self.outcomes: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         self._state = state
-        self._partitions = partitions
-        self._partition_of = PARTITIONERS[stream.source.partitioner]
+        self._placer = Placer(stream, partitions, state.partition, state.first, users)
         self._open: dict[int, _OpenTimestamp] = {}
         #: Of re-keyed events: the time of the last mark of each partition.
         self.passed = state.passed
@@ -228,99 +235,59 @@ class StreamCounter:
         """The first offset that a successor would have to read."""
         return self._state.resume
 
-    def judge(
-        self, offset: int, append_time: int, document: Any, origin: Origin | None = None
-    ) -> Rejection | None:
-        """Count one record, or say why it cannot count. A re-keyed one has an ``origin``.
+    def observe(self, rows: Rows) -> list[tuple[int, Rejection]]:
+        """Count records, and say which rows cannot count, and why. Re-keyed ones have ``origins``.
 
-        Records must come in offset order. A record that the bound or ``unknown: ignore`` leaves out is no
-        rejection. Below the judged offset the answer is always None: its dead letter is out already.
+        They must come in offset order. A record that the bound or ``unknown: ignore`` leaves out is no
+        rejection. Nothing is said of records below the judged offset: their dead letters are out already.
         """
-        if offset < self._state.resume:
-            return None
-        verdict = self._verdict(offset, append_time, document)
-        outcome = (
-            self._count(offset, verdict, origin) if isinstance(verdict, _Placed) else verdict.reason.value
-        )
-        if offset < self._state.judged:
-            return None
-        self.outcomes[outcome] += 1
-        return verdict if isinstance(verdict, Rejection) else None
+        start, told = np.searchsorted(rows.offsets, (self._state.resume, self._state.judged)).tolist()
+        placed, rejections = self._placer.place(rows, start, self.next, self.boundaries)
+        counts = placed.columns != IGNORED
+        grown = self._count(rows, placed.where(counts)) if counts.any() else np.zeros(0, bool)
+        news = grown[placed.rows[counts] >= told]
+        self._book("counted", news)
+        self._book("bounded", ~news)
+        self._book("ignored", placed.rows[~counts] >= told)
+        rejections = [(row, rejection) for row, rejection in rejections if row >= told]
+        self.outcomes.update(rejection.reason.value for _, rejection in rejections)
+        return rejections
 
-    def _verdict(self, offset: int, append_time: int, document: Any) -> _Placed | Rejection:
-        if isinstance(document, Rejection):
-            return document
-        if append_time == NO_APPEND_TIME and self.boundaries is None:
-            return Rejection(Reason.NO_APPEND_TIME, "the topic does not stamp records with LogAppendTime")
-        event = self.decoder.decode(document)
-        if isinstance(event, Rejection):
-            return event
-        owner = self._partition_of(event.user, self._partitions)
-        if owner != self._state.partition:
-            return Rejection(
-                Reason.WRONG_PARTITION,
-                f"{self.stream.source.partitioner} of the user field gives partition {owner}; "
-                "producers must key by the user, with the partitioner of the topology",
-            )
-        if self.boundaries is None:
-            return self._place_by_append_time(event, append_time)
-        return self._place_by_boundary(event, offset, self.boundaries)
+    def _book(self, outcome: str, events: NDArray[np.bool_]) -> None:
+        if number := int(np.count_nonzero(events)):
+            self.outcomes[outcome] += number
 
-    def _place_by_append_time(self, event: Event, append_time: int) -> _Placed | Rejection:
-        rules = self.stream.timeline
-        if event.time > append_time + rules.max_ahead:
-            return Rejection(Reason.TOO_FAR_AHEAD, f"{event.time - append_time} ms ahead of the append time")
-        placed = self._place(event)
-        if isinstance(placed, Rejection):
-            return placed
-        deadline = timeline.deadline_of(rules, placed.timestamp)
-        if append_time >= deadline:
-            return Rejection(
-                Reason.LATE, f"appended {append_time - deadline} ms after the deadline of {placed.timestamp}"
-            )
-        if placed.timestamp < self.next:
-            # On time by its append time, yet it became readable after the close: brokers' clocks or replicas
-            # lag by more than the declared clock skew.
-            return Rejection(
-                Reason.AFTER_CLOSE, f"timestamp {placed.timestamp} was closed before this was readable"
-            )
-        return placed
+    def _count(self, rows: Rows, placed: Placements) -> NDArray[np.bool_]:
+        """Count events with a column, in order; for which the number of events that count has grown."""
+        first, last = int(placed.timestamps.min()), int(placed.timestamps.max())
+        if first == last:
+            return self._open_at(first, rows, placed).admit(placed, rows.origins)
+        grown = np.empty(len(placed.rows), bool)
+        order = np.argsort(placed.timestamps, kind="stable")
+        edges = np.flatnonzero(np.diff(placed.timestamps[order])) + 1
+        for indices in np.split(order, edges):
+            part = placed.where(indices)
+            opened = self._open_at(int(part.timestamps[0]), rows, part)
+            grown[indices] = opened.admit(part, rows.origins)
+        return grown
 
-    def _place_by_boundary(self, event: Event, offset: int, boundaries: Boundaries) -> _Placed | Rejection:
-        latest = boundaries.latest_time(offset)
-        if event.time > latest:
-            return Rejection(
-                Reason.TOO_FAR_AHEAD, f"{event.time - latest} ms beyond max_ahead after the next boundary"
-            )
-        placed = self._place(event)
-        if isinstance(placed, Rejection):
-            return placed
-        boundary = boundaries.of(placed.timestamp)
-        if placed.timestamp < self.next or (boundary is not None and offset >= boundary):
-            return Rejection(Reason.LATE, f"appended behind the boundary of {placed.timestamp}")
-        return placed
-
-    def _place(self, event: Event) -> _Placed | Rejection:
-        rules = self.stream.timeline
-        timestamp = timeline.timestamp_of(rules, event.time)
-        if timestamp < 1:
-            # In milliseconds: the time may lie before the year 1, where no calendar date can be written.
-            return Rejection(Reason.BEFORE_ORIGIN, f"{rules.origin - event.time} ms before the origin")
-        if timestamp < self._state.first:
-            return Rejection(Reason.BEFORE_START, f"timestamp {timestamp} is before {self._state.first}")
-        return _Placed(event, timestamp)
-
-    def _count(self, offset: int, placed: _Placed, origin: Origin | None) -> str:
-        event = placed.event
-        if event.column is None:
-            return "ignored"
-        opened = self._open.get(placed.timestamp)
+    def _open_at(self, timestamp: int, rows: Rows, placed: Placements) -> _OpenTimestamp:
+        opened = self._open.get(timestamp)
         if opened is None:
-            columns = len(self.stream.counts.labels)
-            bound = self.stream.counts.contributions
-            opened = _OpenTimestamp(columns, bound, self.stream.source.raw is not None, offset)
-            self._open[placed.timestamp] = opened
-        return "counted" if opened.admit(event.user, event.column, origin) else "bounded"
+            columns, bound = len(self.stream.counts.labels), self.stream.counts.contributions
+            first_offset = int(rows.offsets[placed.rows[0]])
+            opened = _OpenTimestamp(columns, bound, self.stream.source.raw is not None, first_offset)
+            self._open[timestamp] = opened
+        return opened
+
+    def contributors(self) -> Iterator[NDArray[np.int64]]:
+        """The numbers of the users of each open timestamp."""
+        return (opened.contributions.users() for opened in self._open.values())
+
+    def renumber(self, new_numbers: NDArray[np.int64]) -> None:
+        """Users have new numbers, found at their old ones."""
+        for opened in self._open.values():
+            opened.contributions.renumber(new_numbers)
 
     def new_outcomes(self) -> Counter[str]:
         """What ``outcomes`` has gained since the last call."""
@@ -392,9 +359,3 @@ class StreamCounter:
         """The number of (user, open timestamp) pairs held in memory."""
         # A list, at once: whoever observes the worker may ask while another thread counts.
         return sum(len(opened.contributions) for opened in list(self._open.values()))
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    event: Event
-    timestamp: int

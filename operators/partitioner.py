@@ -7,11 +7,17 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 _WORD = 0xFFFFFFFF
 _MIX = 0x5BD1E995
 _SEED = 0x9747B28C
+#: So few keys are hashed sooner one by one than together.
+_FEW = 8
 
 
 def murmur2(key: bytes) -> int:
@@ -39,7 +45,52 @@ def crc32_partition(key: bytes, partitions: int) -> int:
     return zlib.crc32(key) % partitions
 
 
+def murmur2_partitions(keys: Sequence[bytes], partitions: int) -> NDArray[np.int64]:
+    """``murmur2_partition`` of many keys, those of one length together."""
+    found = np.empty(len(keys), np.int64)
+    by_length: defaultdict[int, list[int]] = defaultdict(list)
+    for row, key in enumerate(keys):
+        by_length[len(key)].append(row)
+    for length, rows in by_length.items():
+        if len(rows) < _FEW:
+            found[rows] = [murmur2_partition(keys[row], partitions) for row in rows]
+        else:
+            joined = b"".join([keys[row] for row in rows])
+            hashes = _murmur2_of_equal_length(np.frombuffer(joined, np.uint8).reshape(len(rows), length))
+            found[rows] = (hashes & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)
+    return found
+
+
+def _murmur2_of_equal_length(keys: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """``murmur2`` of every row. Arithmetic of uint32 arrays wraps around."""
+    count, length = keys.shape
+    whole = length & ~3
+    mix = np.uint32(_MIX)
+    state = np.full(count, (_SEED ^ length) & _WORD, np.uint32)
+    words = np.ascontiguousarray(keys[:, :whole]).view("<u4")
+    for position in range(words.shape[1]):
+        word = words[:, position] * mix
+        word = (word ^ word >> np.uint32(24)) * mix
+        state = state * mix ^ word
+    if whole < length:
+        rest = np.zeros((count, 4), np.uint8)
+        rest[:, : length - whole] = keys[:, whole:]
+        state = (state ^ rest.view("<u4")[:, 0]) * mix
+    state = (state ^ state >> np.uint32(13)) * mix
+    return state ^ state >> np.uint32(15)
+
+
+def crc32_partitions(keys: Sequence[bytes], partitions: int) -> NDArray[np.int64]:
+    """``crc32_partition`` of many keys."""
+    return np.fromiter(map(zlib.crc32, keys), np.int64, len(keys)) % partitions
+
+
 PARTITIONERS: dict[str, Callable[[bytes, int], int]] = {
     "murmur2": murmur2_partition,
     "crc32": crc32_partition,
+}
+#: The same for many keys at once.
+MANY: dict[str, Callable[[Sequence[bytes], int], NDArray[np.int64]]] = {
+    "murmur2": murmur2_partitions,
+    "crc32": crc32_partitions,
 }

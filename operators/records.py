@@ -6,8 +6,9 @@ it without one object per record.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 #: The largest record that Eventveil writes or reads: budget state and releases of 100,000 named columns fit.
@@ -60,6 +61,21 @@ class Chunk:
     values: Sequence[bytes | None]
     next_offset: int
     headers: Sequence[Headers | None] = ()
+
+    def since(self, position: int) -> Chunk:
+        """The records from offset ``position`` on."""
+        first = bisect_left(self.offsets, position)
+        if first == 0:
+            return self
+        return replace(
+            self,
+            start=max(self.start, position),
+            offsets=self.offsets[first:],
+            append_times=self.append_times[first:],
+            keys=self.keys[first:],
+            values=self.values[first:],
+            headers=self.headers[first:],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from operators.topology.model import Timeline
+
+#: One number, or as many as are asked about at once.
+Numbers = TypeVar("Numbers", int, NDArray[np.int64])
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:[0-5]\d)", re.ASCII)
 
 
-def timestamp_of(timeline: Timeline, time: int) -> int:
+def timestamp_of(timeline: Timeline, time: Numbers) -> Numbers:
     """The timestamp that a time belongs to; 0 or less before the origin."""
     return (time - timeline.origin) // timeline.interval + 1
 
@@ -24,12 +31,12 @@ def start_of(timeline: Timeline, timestamp: int) -> int:
     return timeline.origin + (timestamp - 1) * timeline.interval
 
 
-def deadline_of(timeline: Timeline, timestamp: int) -> int:
+def deadline_of(timeline: Timeline, timestamp: Numbers) -> Numbers:
     """An event of ``timestamp`` that the broker appends at or after this time is late."""
     return timeline.origin + timestamp * timeline.interval + timeline.lateness
 
 
-def due_of(timeline: Timeline, timestamp: int) -> int:
+def due_of(timeline: Timeline, timestamp: Numbers) -> Numbers:
     """The wall clock time from which a worker may close ``timestamp``."""
     return deadline_of(timeline, timestamp) + timeline.clock_skew
 

@@ -14,10 +14,11 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from operators import timeline
-from operators.counting import StreamCounter, _Placed
+from operators.counting import StreamCounter
 from operators.decode import Reason, Rejection
 from operators.kafka.fenced import FencedTable, OwnerClosed, TransactionFailed
 from operators.kafka.reading import read_table
+from operators.placing import Placed, Placer
 from operators.records import Outgoing
 from operators.sanitizing import PartitionSanitizer, ReleaseState
 from operators.worker import app
@@ -146,17 +147,21 @@ def skipping_empty() -> None:
 
 def reopening_for_late_events() -> None:
     """Count a late event and close its timestamp once more."""
-    place = StreamCounter._place_by_append_time
+    place, observe = Placer._place_by_append_time, StreamCounter.observe
 
-    def reopening(self: Any, event: Any, append_time: int) -> Any:
-        verdict = place(self, event, append_time)
+    def accepting(self: Any, event: Any, append_time: int, following: int) -> Any:
+        verdict = place(self, event, append_time, following)
         if not isinstance(verdict, Rejection) or verdict.reason is not Reason.LATE:
             return verdict
-        timestamp = timeline.timestamp_of(self.stream.timeline, event.time)
-        self.next = min(self.next, timestamp)
-        return _Placed(event, timestamp)
+        return Placed(event, timeline.timestamp_of(self._stream.timeline, event.time))
 
-    _patch(StreamCounter, "_place_by_append_time", reopening)
+    def reopening(self: Any, rows: Any) -> Any:
+        rejections = observe(self, rows)
+        self.next = min(self.next, *self._open, self.next)
+        return rejections
+
+    _patch(Placer, "_place_by_append_time", accepting)
+    _patch(StreamCounter, "observe", reopening)
 
 
 def trusting_its_clock() -> None:

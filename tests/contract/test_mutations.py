@@ -20,7 +20,7 @@ from operators.mechanisms.base import Mechanism
 from operators.mechanisms.pan_private import PAN_PRIVATE, PanPrivate
 from tests.contract import test_budget, test_levels, test_likelihood, test_mechanisms, test_pan_private
 from tests.contract.broken import counting, levels, pan_private, reports, values, windows
-from tests.unit import test_contributions
+from tests.unit import test_contributions, test_users
 from tests.unit.local import test_reports
 from tests.unit.mechanisms import test_budget_absorption, test_event_level
 from tests.unit.privacy import test_noise
@@ -205,11 +205,15 @@ MUTATIONS = {
         expected=BudgetExceeded,
     ),
     "a user hash that decides": Mutation(
-        test_contributions.test_users_are_told_apart_although_their_hashes_collide,
-        places={"tests.unit.test_contributions.Contributions": counting.HashDecides},
+        test_users.test_users_are_told_apart_although_their_hashes_collide,
+        places={"tests.unit.test_users.Users": counting.HashDecides},
+    ),
+    "a place in the table that decides": Mutation(
+        test_contributions.test_many_users_are_told_apart_although_their_places_collide,
+        places={"tests.unit.test_contributions.Contributions": counting.PlaceDecides},
     ),
     "a user hash that decides: re-keyed events": Mutation(
-        test_contributions.test_the_earliest_events_of_users_whose_hashes_collide_count,
+        test_contributions.test_the_earliest_events_of_every_user_count,
         places={"tests.unit.test_contributions.EarliestContributions": counting.EarliestHashDecides},
     ),
     "predictions of sums": Mutation(

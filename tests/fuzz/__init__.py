@@ -1,1 +1,1 @@
-"""Bulk decoding against one-by-one decoding, on values that were made to tell them apart."""
+"""Decoding and counting in bulk against one by one, on values that were made to tell them apart."""

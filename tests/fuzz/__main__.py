@@ -1,12 +1,14 @@
-"""``python -m tests.fuzz``: decode crafted and mutated values in bulk and one by one, and compare."""
+"""``python -m tests.fuzz``: decode crafted values and count random chunks, in bulk and one by one."""
 
 from __future__ import annotations
 
 import argparse
 import secrets
+from collections import Counter
 from itertools import islice
 from random import Random
 
+from tests.fuzz.counting import compare
 from tests.fuzz.decoding import STREAMS, Comparison
 from tests.fuzz.values import crafted, mutated
 
@@ -21,12 +23,18 @@ def main() -> None:
     comparisons = [Comparison(one) for one in STREAMS]
     chance = Random(options.seed)
     done, source = 0, mutated(chance)
-    chunk = crafted()
+    chunk = list(crafted())
     while chunk:
         for comparison in comparisons:
             comparison.check(chunk)
         done += len(chunk)
         chunk = list(islice(source, min(chance.choice((1, 10, 1000, 5000)), max(0, options.values - done))))
+    outcomes: Counter[str] = Counter()
+    for number in range(options.values // 4000):
+        outcomes += compare(options.seed + number)
+    print(
+        f"{outcomes.total():,} verdicts of whole chunks, the same one by one: {dict(outcomes.most_common())}"
+    )
     sure = ", ".join(f"{comparison.sure:,}" for comparison in comparisons)
     print(f"{done:,} values, decoded alike for {len(comparisons)} streams; bulk decoding was sure of {sure}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from random import Random
 
 #: Two of these next to each other would be two other documents to whoever joins values.
@@ -58,7 +59,8 @@ _TOKENS = (
 )  # fmt: skip
 
 
-def crafted() -> list[bytes | None]:
+@cache
+def crafted() -> tuple[bytes | None, ...]:
     """Every token in every place of an event, and what takes a parser to its limits."""
     values: list[bytes | None] = [None, *_BREAKOUTS]
     event = {b'"user"': b'"u"', b'"column"': b'"a"', b'"time"': b"1000"}
@@ -78,16 +80,21 @@ def crafted() -> list[bytes | None]:
             values += [deep, _object([*event.items(), (b'"extra"', deep)])]
     for size in (900, 1000, 1023, 1024, 2000):
         values.append(_object([*event.items(), (b'"extra"', b'"' + b"x" * size + b'"')]))
-    return values
+    return tuple(values)
 
 
 def _object(members: object) -> bytes:
     return b"{" + b",".join(key + b":" + value for key, value in members) + b"}"  # type: ignore[attr-defined]
 
 
+@cache
+def _seeds() -> list[bytes]:
+    return [value for value in crafted() if value is not None and len(value) < 2000]
+
+
 def mutated(chance: Random) -> Iterator[bytes | None]:
     """Values without end: grown from the grammar, or one of the crafted ones with a few changes."""
-    seeds = [value for value in crafted() if value is not None and len(value) < 2000]
+    seeds = _seeds()
     while True:
         value = _grown(chance) if chance.random() < 0.5 else chance.choice(seeds)
         for _ in range(chance.choice((0, 0, 1, 1, 2, 4))):

@@ -14,21 +14,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from operators.boundaries import Boundary
+from operators.bulk import BulkReader, fields_of
 from operators.counting import CounterState, Partial, StreamCounter
-from operators.decode import Reason, Rejection, parse
+from operators.decode import Reason, Rejection
 from operators.errors import StateRefused
+from operators.placing import Rows
 from operators.records import NO_APPEND_TIME
+from operators.users import Users
 from tests.unit.support import INSTANCE, USER_OF_PARTITION, counter_state, event, partial, sparse, stream
 
 
 def counter(partitions: int = 1, state: CounterState | None = None, **changes: Any) -> StreamCounter:
-    return StreamCounter(stream(**changes), partitions, state or counter_state())
+    one, state = stream(**changes), state or counter_state()
+    return StreamCounter(one, partitions, state, Users(one.source, partitions, state.partition))
+
+
+def observe(one: StreamCounter, offset: int, append_time: int, value: bytes | None) -> Rejection | None:
+    reader = BulkReader(fields_of([(one.stream.source, one.stream.counts)]), 1_000_000)
+    rows = Rows(np.array([offset]), np.array([append_time]), [value], reader.read([value]))
+    return next((rejection for _, rejection in one.observe(rows)), None)
 
 
 def judge(one: StreamCounter, offset: int, append_time: int, value: bytes | None) -> str:
     """The outcome that the counter books for a record; empty if it books none."""
     before = one.outcomes.copy()
-    rejection = one.judge(offset, append_time, parse(value, 1_000_000))
+    rejection = observe(one, offset, append_time, value)
     booked = list((one.outcomes - before).elements())
     assert len(booked) <= 1
     assert rejection is None or booked == [rejection.reason.value]
@@ -226,11 +236,11 @@ def test_state_says_what_was_closed_and_judged() -> None:
 
 def test_below_the_judged_offset_events_are_counted_again_but_nothing_is_said() -> None:
     one = counter(state=counter_state(resume=5, judged=8))
-    assert one.judge(5, 1000, parse(b"nonsense", 100)) is None
+    assert observe(one, 5, 1000, b"nonsense") is None
     assert judge(one, 6, 1000, event()) == ""
     assert judge(one, 7, 1000, event()) == ""
     assert judge(one, 8, 1000, event()) == "bounded"
-    assert isinstance(one.judge(9, 1000, parse(b"nonsense", 100)), Rejection)
+    assert isinstance(observe(one, 9, 1000, b"nonsense"), Rejection)
     assert one.outcomes == {"bounded": 1, Reason.NOT_JSON: 1}
     assert sparse(one.close()) == {0: 1}
 

@@ -9,7 +9,7 @@ from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.partitioner import PARTITIONERS, crc32_partition, murmur2, murmur2_partition
+from operators.partitioner import MANY, PARTITIONERS, crc32_partition, murmur2, murmur2_partition
 from tests.unit.support import USER_OF_PARTITION
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2; Java's integers are signed.
@@ -64,3 +64,10 @@ def test_the_names_in_a_topology_choose_the_partitioner() -> None:
 
 def test_the_users_that_the_other_tests_lean_on_lie_where_they_say() -> None:
     assert [murmur2_partition(user.encode(), 2) for user in USER_OF_PARTITION] == [0, 1]
+
+
+@given(st.lists(st.binary(min_size=1, max_size=9) | st.binary(min_size=5, max_size=5)), st.integers(1, 300))
+def test_many_keys_at_once_go_where_each_goes_alone(keys: list[bytes], partitions: int) -> None:
+    keys = keys * 3 + [b"%d" % number for number in range(40)]
+    for name, partition_of in PARTITIONERS.items():
+        assert MANY[name](keys, partitions).tolist() == [partition_of(key, partitions) for key in keys]

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from operators.bulk import Fields
 from operators.contributions import Contributions, EarliestContributions
+from operators.users import Users
 
 
-def hashed(user: bytes) -> bytes:
-    return str(hash(user)).encode()
-
-
-class HashDecides(Contributions):
+class HashDecides(Users):
     """Users are told apart by a hash: where two collide, one's presence removes the other's contribution."""
 
-    def admit(self, user: bytes) -> bool:
-        return super().admit(hashed(user))
+    def of(self, fields: Fields) -> NDArray[np.int64]:
+        hashes = [str(hash(user)) for user in fields.values(self._pointer)]
+        return super().of(Fields(fields.rows, {self._pointer: hashes}))
+
+
+class PlaceDecides(Contributions):
+    """The same in the table of those who have contributed: who falls on a place that is taken is known."""
+
+    def admit(self, users: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return super().admit((users * 0x9E3779B1 & 0xFFFFFFFF) >> 20)
 
 
 class EarliestHashDecides(EarliestContributions):
     """The same for re-keyed events."""
 
-    def admit(self, user: bytes, order: Any, column: int) -> tuple[bool, int | None]:
-        return super().admit(hashed(user), order, column)
+    def admit(self, user: int, order: Any, column: int) -> tuple[bool, int | None]:
+        return super().admit(user % 4096, order, column)

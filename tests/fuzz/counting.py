@@ -1,0 +1,194 @@
+"""Counting whole chunks must come to what counting one record after the other comes to."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+from random import Random
+from typing import Any
+
+import orjson
+
+from operators.aggregation import PartitionAggregator
+from operators.counting import CounterState, StreamCounter
+from operators.decode import Rejection, parse
+from operators.placing import Placer
+from operators.records import NO_APPEND_TIME, Chunk, Origin
+from operators.topology.model import Stream
+from operators.users import Users
+from tests.fuzz.values import mutated
+from tests.unit.support import counter_state, sparse, stream
+
+
+class OneByOne:
+    """Counts a stream without numbers for users and without arrays: by rule, record and whole user."""
+
+    def __init__(self, one: Stream, partitions: int, state: CounterState) -> None:
+        self.stream, self.state = one, state
+        self.next = state.next
+        self.outcomes: Counter[str] = Counter()
+        users = Users(one.source, partitions, state.partition)
+        self._placer = Placer(one, partitions, state.partition, state.first, users)
+        self.open: dict[int, dict[bytes, list[tuple[Any, int]]]] = {}
+        self.first_offset: dict[int, int] = {}
+
+    def judge(
+        self, offset: int, append_time: int, value: bytes | None, order: Any, boundaries: Any
+    ) -> Rejection | None:
+        """Of each user the first events by ``order`` count; the last may be displaced."""
+        if offset < self.state.resume:
+            return None
+        document = parse(value, self.stream.source.max_bytes)
+        verdict = self._placer.verdict(offset, append_time, document, self.next, boundaries)
+        outcome = (
+            verdict.reason.value if isinstance(verdict, Rejection) else self._count(offset, verdict, order)
+        )
+        if offset < self.state.judged:
+            return None
+        self.outcomes[outcome] += 1
+        return verdict if isinstance(verdict, Rejection) else None
+
+    def _count(self, offset: int, placed: Any, order: Any) -> str:
+        if placed.event.column is None:
+            return "ignored"
+        self.first_offset.setdefault(placed.timestamp, offset)
+        counted = self.open.setdefault(placed.timestamp, {}).setdefault(placed.event.user, [])
+        insort(counted, (order, placed.event.column))
+        if len(counted) <= self.stream.counts.contributions:
+            return "counted"
+        counted.pop()
+        return "bounded"
+
+    def close(self) -> dict[int, int]:
+        """The counts of the next timestamp by column."""
+        users = self.open.pop(self.next, {})
+        self.first_offset.pop(self.next, None)
+        self.next += 1
+        return dict(Counter(column for counted in users.values() for _, column in counted))
+
+
+def compare(seed: int) -> Counter[str]:
+    """One random partition, chunk by chunk; what became of its records. AssertionError where they differ."""
+    chance = Random(seed)
+    streams = _streams(chance)
+    partitions = chance.choice((1, 1, 2))
+    partition = chance.randrange(partitions)
+    resume = chance.randrange(5)
+    states = {}
+    for one in streams:
+        first = chance.randrange(1, 4)
+        judged = resume + chance.choice((0, 0, 10))
+        states[one.name] = counter_state(
+            partition=partition, first=first, next=first + chance.randrange(2), resume=resume, judged=judged
+        )
+    aggregator = PartitionAggregator(partitions, {one.name: (one, states[one.name]) for one in streams})
+    singles = {one.name: OneByOne(one, partitions, states[one.name]) for one in streams}
+    position, clock, values = aggregator.position, 1000, mutated(chance)
+    for _ in range(12):
+        clock += chance.choice((0, 1, 5, 30))
+        chunk = _chunk(chance, position, clock, islice(values, chance.choice((0, 1, 20, 60))), streams[0])
+        _observe(aggregator, singles, chunk)
+        position = chunk.next_offset
+        for name, counter in aggregator.counters.items():
+            _check(counter, singles[name], position)
+            while chance.random() < 0.4:
+                assert sparse(counter.close()) == singles[name].close(), f"seed {seed}: {name}"
+            _check(counter, singles[name], position)
+        if chance.random() < 0.3:
+            aggregator.capture_end(max(clock, 1018), position)
+    return sum((single.outcomes for single in singles.values()), Counter())
+
+
+def _streams(chance: Random) -> list[Stream]:
+    shared: dict[str, Any] = {
+        "append_time": chance.choice(("broker", "broker", "boundary")),
+        "max_ahead": chance.choice((7, 200)),
+        "lateness": chance.choice((0, 5, 50)),
+    }
+    if chance.random() < 0.25:
+        shared |= {"raw": "raw", "topic": "re-keyed", "append_time": "broker"}
+    if chance.random() < 0.2:
+        shared["user_type"] = "integer"
+    made = []
+    for name in ("one", "two", "three")[: chance.choice((1, 2, 3))]:
+        own = {
+            "contributions": chance.choice((1, 1, 2, 3)),
+            **chance.choice(({}, {"unknown": "ignore"}, {"unknown": "column", "unknown_column": 1})),
+            "column": chance.choice(("/column", "/page/section")),
+            "max_bytes": chance.choice((100, 1_000_000, 1_000_000)),
+        }
+        made.append(stream(name, **shared, **own))
+    return made
+
+
+def _chunk(chance: Random, position: int, clock: int, values: Any, one: Stream) -> Chunk:
+    values = [_value(chance, clock, one.source.user_type == "integer", value) for value in values]
+    offsets = []
+    at = position - chance.choice((0, 0, 2)) if position > 8 else position
+    for _ in values:
+        at += chance.choice((0, 0, 0, 3))
+        offsets.append(at)
+        at += 1
+    times = [max(0, clock - chance.choice((0, 0, 0, 4, 40))) for _ in values]
+    headers: Any = ()
+    if one.source.raw is not None:
+        headers = [
+            [
+                ("eventveil.partition", b"%d" % chance.randrange(2)),
+                ("eventveil.offset", b"%d" % offset),
+                ("eventveil.timestamp", b"%d" % time),
+            ]
+            for offset, time in zip(offsets, times, strict=True)
+        ]
+    elif chance.random() < 0.1:
+        times = [NO_APPEND_TIME] * len(times)
+    return Chunk(
+        one.source.topic, 0, 1, min([position, *offsets[:1]]), offsets, times, [None] * len(values), values,
+        max(position, at), headers,
+    )  # fmt: skip
+
+
+def _value(chance: Random, clock: int, integers: bool, value: bytes | None) -> bytes | None:
+    """Mostly good events of few users: enough of them must meet a bound."""
+    if chance.random() < 0.3:
+        return value
+    number = chance.randrange(8)
+    user = number if integers else f"u{number}"
+    time = clock + chance.randrange(-25, 12)
+    column = chance.choice("aabbbc")
+    return orjson.dumps({"user": user, "column": column, "time": time, "page": {"section": column}})
+
+
+def _observe(aggregator: PartitionAggregator, singles: dict[str, OneByOne], chunk: Chunk) -> None:
+    expected: dict[str, list[dict[str, bytes]]] = {name: [] for name in singles}
+    for index, offset in enumerate(chunk.offsets):
+        if offset < aggregator.position:
+            continue
+        append_time, order = chunk.append_times[index], Origin(0, 0, offset)
+        if chunk.headers:
+            told = dict(chunk.headers[index] or ())
+            order = Origin(append_time, int(told["eventveil.partition"]), offset)
+        for name, single in singles.items():
+            boundaries = aggregator.counters[name].boundaries
+            rejection = single.judge(offset, append_time, chunk.values[index], order, boundaries)
+            if rejection is not None:
+                reason, detail = rejection.reason.encode(), rejection.detail.encode()
+                expected[name].append({"reason": reason, "detail": detail, "offset": b"%d" % offset})
+    before = {name: len(letters) for name, letters in aggregator._dead_letters.items()}
+    aggregator.observe(chunk)
+    for name, letters in aggregator._dead_letters.items():
+        found = [dict(letter.headers) for letter in letters[before[name] :]]
+        told = [{key: one[f"eventveil.{key}"] for key in ("reason", "detail", "offset")} for one in found]
+        assert told == expected[name]
+
+
+def _check(counter: StreamCounter, single: OneByOne, position: int) -> None:
+    assert counter.outcomes == single.outcomes, f"{counter.outcomes} in bulk, {single.outcomes} one by one"
+    assert counter.last_open == max(single.open, default=None)
+    resume = min([*single.first_offset.values()], default=max(position, single.state.resume))
+    judged = max(position, single.state.judged)
+    expected = replace(single.state, next=single.next, resume=resume, judged=judged)
+    found = counter.state_at(position)
+    assert replace(found, boundaries=(), passed=()) == expected
