@@ -22,17 +22,21 @@ HORIZONS: dict[str, dict[str, object]] = {
     "shp-window": {"horizon": 30, "span": 4, "on_horizon": "renew"},
     "shp-adaptive": {"horizon": 200, "span": 8, "samples": 0.5},
 }
+GROUPS = {"window": 5, "groups": 2, "regroup": 3, "shift": True}
 OTHER_LEVELS = {"time-unit": {"span": 6}, "retroactive-grouping": {"span": 6, "factor": 100}, **HORIZONS}
 
 
 def test_replaying_the_topic_that_a_worker_read_gives_the_workers_records(kafka: str, tmp_path: Path) -> None:
     application = Application(kafka, tmp_path)
     kinds = {kind: {"window": 5} for kind in W_EVENT_KINDS} | OTHER_LEVELS
+    kinds |= {f"{kind}.groups": GROUPS for kind in ("budget-distribution", "budget-absorption")}
     application.document["streams"] = {
-        kind: application.stream(
-            application.source, f"{application.name}.{kind}", {"kind": kind, "epsilon": 4, **settings}
+        name: application.stream(
+            application.source,
+            f"{application.name}.{name}",
+            {"kind": name.removesuffix(".groups"), "epsilon": 4, **settings},
         )
-        for kind, settings in kinds.items()
+        for name, settings in kinds.items()
     }
     for kind in HORIZONS:
         application.document["streams"][kind]["counts"] = {"columns": ["north"], "unknown": "ignore"}

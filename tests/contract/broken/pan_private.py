@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from operators.mechanisms.base import Counts
+from fractions import Fraction
+
+from operators.mechanisms.base import RELEASE_LIMIT, Counts
 from operators.mechanisms.pan_private import Accumulators, PanPrivateAbsorption, PanPrivateDistribution
 
 
@@ -34,3 +36,13 @@ class NeverReseeded(Accumulators):
 
     def reseed(self) -> None:
         pass
+
+
+class AsPrinted(PrintedThird):
+    """As printed: also, what is released has the noise that the counters started with, and no other."""
+
+    def _half_scale(self, units: int) -> Fraction:
+        return self._scale(units)
+
+    def _noisy(self, counts: Counts, units: int) -> Counts:
+        return counts.clip(-RELEASE_LIMIT, RELEASE_LIMIT)

@@ -1,0 +1,230 @@
+"""A distinguishing game: was the user there? What a player wins bounds epsilon from below, with confidence.
+
+Two neighbouring inputs go through the whole of ``replay``, many times, with seeded noise. On the first part
+of the transcripts the player learns which of them speak for presence, or for absence; on the rest the event
+that was chosen is counted in both worlds, and Clopper-Pearson bounds on its probabilities give a lower bound
+on epsilon. It holds whatever the player chose, and exceeds the epsilon of a private mechanism with
+probability RISK at most.
+
+Games are played side by side where they do not disturb each other: users in columns of their own, whose
+noise is independent, and streams of their own. A user is then one of many who are all there or all absent,
+which the others' games do not depend on, as long as what is decided for all columns together comes out the
+same in both worlds; games in which it may not are played in streams.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from operators.privacy.noise import NoiseSource, SeededNoise
+from operators.replay import replay
+from operators.topology.model import (
+    Counts,
+    Kafka,
+    MechanismSettings,
+    Option,
+    Sink,
+    Source,
+    Stream,
+    Timeline,
+    TopicSettings,
+    Topology,
+)
+from tests.unit.replay.history import HOUR, ORIGIN, Recorded, event
+
+RISK = 1e-3
+Signature = tuple[int, ...]
+BULK = 2000
+MakeNoise = Callable[[int], NoiseSource]
+
+
+@dataclass(frozen=True)
+class Game:
+    """``users`` users, each in columns of their own, in ``streams`` streams, ``replays`` times.
+
+    ``others``: the counts of everybody else in a user's columns, per timestamp; ``visits``: in which of them
+    the user is, one of them per timestamp, None if absent. The player looks at the released counts of
+    ``cells``, (timestamp, column) from 0, by default those visited, each cut off ``resolution`` away from
+    others' count; and at whether they differ from the release before.
+    """
+
+    kind: str
+    epsilon: Fraction
+    extent: int
+    others: Sequence[Sequence[int]]
+    visits: Sequence[int | None]
+    options: Mapping[str, Option] = field(default_factory=dict)
+    cells: Sequence[tuple[int, int]] = ()
+    resolution: int = 1
+    users: int = 1
+    streams: int = 1
+    replays: int = 1
+
+    @property
+    def looked_at(self) -> Sequence[tuple[int, int]]:
+        """``cells``, or what is visited."""
+        visited = [(at, column) for at, column in enumerate(self.visits) if column is not None]
+        return self.cells or visited
+
+    @property
+    def topology(self) -> Topology:
+        """As many streams as there are, over the same events."""
+        columns = tuple(map(str, range(self.users * len(self.others[0]))))
+        settings = MechanismSettings(
+            self.kind, self.epsilon, str(self.epsilon), self.extent, options=self.options
+        )
+        streams = (
+            Stream(
+                name=f"game-{number}",
+                source=Source("events", "/user", "/to", "/at"),
+                timeline=Timeline(HOUR, ORIGIN),
+                counts=Counts(columns),
+                mechanism=settings,
+                sink=Sink(f"game-{number}", "array"),
+                dead_letter="dead",
+            )
+            for number in range(self.streams)
+        )
+        return Topology("t.yaml", 1, "app", Kafka("nowhere:1"), TopicSettings(), tuple(streams))
+
+    def events(self, present: bool) -> Iterator[tuple[int, bytes]]:
+        """Append time and value, everybody else's and those of the users if they are ``present``."""
+        width = len(self.others[0])
+        for at, (counts, visited) in enumerate(zip(self.others, self.visits, strict=True)):
+            time = ORIGIN + at * HOUR
+            for user in range(self.users):
+                for column, count in enumerate(counts):
+                    to = str(user * width + column)
+                    yield from ((time, event(f"{to} {n}", to, time)) for n in range(count))
+                    if present and column == visited:
+                        yield time, event(f"user {user}", to, time)
+
+    def signatures(self, transcript: Sequence[Mapping[str, Any]]) -> Iterator[Signature]:
+        """What the player makes of the records of one stream: for each user, what was seen of the cells."""
+        width = len(self.others[0])
+        released = np.array([record["counts"] for record in transcript]).reshape(-1, self.users, width)
+        before = np.concatenate([np.zeros((1, self.users, width), np.int64), released[:-1]])
+        parts = []
+        for at, column in self.looked_at:
+            far = released[at, :, column] - self.others[at][column]
+            cut = far.clip(1 - self.resolution, self.resolution)
+            parts.append(np.where(released[at, :, column] == before[at, :, column], 2**20, cut))
+        if self.kind == "shp-window":
+            assert self.users == 1
+            parts = [
+                np.array([int(count > others[0])])
+                for at, record in enumerate(transcript)
+                if record["fresh"]
+                for count, others in zip(
+                    record["history"], self.others[at + 1 - len(record["history"]) :], strict=False
+                )
+            ]
+        yield from map(tuple, np.array(parts).T.tolist())
+
+
+class InBulk:
+    """The program's own noise, reproducible, drawn for many small requests at once: so it is quicker."""
+
+    def __init__(self, seed: int) -> None:
+        self._source = SeededNoise(seed)
+        self._drawn: dict[Fraction, NDArray[np.int64]] = {}
+
+    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        left = self._drawn.get(scale, np.empty(0, np.int64))
+        if len(left) < size:
+            left = self._source.discrete_laplace(scale, max(size, BULK))
+        self._drawn[scale] = left[size:]
+        return left[:size].copy()
+
+
+def play(game: Game, present: bool, seeds: Iterable[int], noise: MakeNoise = InBulk) -> list[Signature]:
+    """All signatures of one world; the transcripts are those of ``replay``."""
+    found: list[Signature] = []
+    events = list(game.events(present))
+    end = ORIGIN + len(game.others) * HOUR
+    for seed in seeds:
+        source = Recorded({0: events}, size=len(events) + 1)
+        transcripts: dict[str, list[Any]] = {}
+        drawn = noise(seed)  # streams take from it in turn
+        for one in replay(game.topology, source, end=end, noise=lambda _, drawn=drawn: drawn):  # type: ignore[misc]
+            transcripts.setdefault(one.stream.name, []).append(json.loads(one.record))
+        for transcript in transcripts.values():
+            found += game.signatures(transcript)
+    return found
+
+
+def audit(game: Game, noise: MakeNoise = InBulk) -> float:
+    """A lower bound on the epsilon of what is released, by RISK."""
+    seeds = range(1, game.replays + 1)
+    # Both worlds have noise of their own, as two runs of a worker would.
+    worlds = [play(game, present, [2 * seed + present for seed in seeds], noise) for present in (False, True)]
+    return bound(*worlds)
+
+
+def bound(absent: Sequence[Signature], present: Sequence[Signature]) -> float:
+    """A lower bound on epsilon from as many transcripts of either world."""
+    assert len(absent) == len(present)
+    third = len(absent) // 3
+    learned = [Counter(world[:third]) for world in (absent, present)]
+    (for_absence, _), (for_presence, _) = choices = [
+        _best_event(one, other) for one, other in (learned[::-1], learned)
+    ]
+    tested = len(absent) - third
+    if choices[0][1] > choices[1][1]:
+        event, fewer, more = for_absence, present, absent
+    else:
+        event, fewer, more = for_presence, absent, present
+    hits = [sum(signature in event for signature in world[third:]) for world in (fewer, more)]
+    return log_ratio(hits[1], hits[0], tested)
+
+
+def _best_event(rare: Counter[Signature], common: Counter[Signature]) -> tuple[set[Signature], float]:
+    """The signatures that together promise the largest bound, the most telling ones first."""
+    telling = sorted(
+        common | rare, key=lambda seen: ((common[seen] + 0.5) / (rare[seen] + 0.5), seen), reverse=True
+    )
+    hits = 0.5 + np.cumsum([common[seen] for seen in telling])
+    misses = 0.5 + np.cumsum([rare[seen] for seen in telling])
+    # About what the bound will be: it decides which event is tried, and nothing else.
+    promise = np.log(hits / misses) - 3 * np.sqrt(1 / hits + 1 / misses)
+    best = int(np.argmax(promise))
+    return set(telling[: best + 1]), float(promise[best])
+
+
+def log_ratio(more: int, fewer: int, size: int) -> float:
+    """A lower bound, by RISK, on the logarithm of p / q from ``more`` and ``fewer`` of ``size`` trials."""
+    lowest = probability_bounds(more, size, RISK / 2)[0]
+    highest = probability_bounds(fewer, size, RISK / 2)[1]
+    return log(lowest / highest) if lowest > 0 else -np.inf
+
+
+def probability_bounds(hits: int, size: int, risk: float) -> tuple[float, float]:
+    """Clopper and Pearson (Biometrika 1934): each bound is wrong with probability ``risk`` at most."""
+    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, size + 1)))])
+    ways = factorials[size] - factorials - factorials[::-1]
+
+    def tail(p: float, upper: bool) -> float:
+        """The probability of at least, or at most, so many hits."""
+        k = np.arange(hits, size + 1) if upper else np.arange(hits + 1)
+        return float(np.exp(ways[k] + k * log(p) + (size - k) * np.log1p(-p)).sum())
+
+    def solve(upper: bool) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            if (tail(middle, upper) > risk) == upper:
+                high = middle
+            else:
+                low = middle
+        return low if upper else high
+
+    return (solve(True) if hits else 0.0), (solve(False) if hits < size else 1.0)

@@ -1,0 +1,233 @@
+"""What an audit of releases can show: the sound kinds keep within epsilon, and broken ones do not.
+
+The games are played through ``replay``, the intruder's through the pan-private mechanisms, which no worker
+runs. Seeds are fixed: a bound that holds or fails does so every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import comb
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from operators.mechanisms import KINDS
+from operators.mechanisms.base import Mechanism
+from operators.mechanisms.pan_private import PAN_PRIVATE, Accumulators, PanPrivate
+from operators.privacy.noise import NoiseSource, SeededNoise
+from operators.topology.model import MechanismSettings
+from tests.contract.broken import pan_private, windows
+from tests.contract.distinguishing import (
+    RISK,
+    Game,
+    InBulk,
+    Signature,
+    audit,
+    bound,
+    play,
+    probability_bounds,
+)
+from tests.contract.noises import RescaledNoise, attach
+
+EPSILON = Fraction(2)
+IN_STREAMS = {"streams": 100, "replays": 7}
+
+#: A user who moves between columns and groups, where there are several. The second number is how much of
+#: epsilon the player has to find at least: a game that nobody can win proves nothing.
+GAMES: dict[str, tuple[Game, float]] = {
+    "uniform": (Game("uniform", EPSILON, 2, [[1, 0], [0, 2]], [0, 1], users=2000), 0.7),
+    "sample": (Game("sample", EPSILON, 2, [[1, 0], [0, 2]], [0, 1], cells=[(0, 0)], users=2000), 0.7),
+    "fast": (
+        # Samples at timestamps 1 and 3, and in the second block 5 and 6: a window holds three of the four.
+        Game(
+            "fast", EPSILON, 4, [[1, 0]] * 6, [None, None, 0, None, 1, 0], users=3000,
+            options={"max_samples": 2, "drift": Fraction(10**6)},
+        ),
+        0.4,
+    ),
+    "budget-distribution": (Game("budget-distribution", EPSILON, 1, [[2]], [0], **IN_STREAMS), 0.4),
+    "budget-absorption": (Game("budget-absorption", EPSILON, 1, [[1]], [0], **IN_STREAMS), 0.4),
+    "budget-distribution groups": (
+        Game(
+            "budget-distribution", EPSILON, 2, [[2, 0], [0, 4]], [0, 1], users=500, replays=4,
+            options={"groups": 1000},
+        ),
+        0.4,
+    ),
+    "budget-absorption groups": (
+        Game(
+            "budget-absorption", EPSILON, 2, [[2, 0], [0, 4]], [0, 1], users=500, replays=4,
+            options={"groups": 1000},
+        ),
+        0.4,
+    ),
+    "time-unit": (Game("time-unit", EPSILON, 1, [[1]], [0], users=2000), 0.7),
+    "retroactive-grouping": (
+        Game(
+            "retroactive-grouping", EPSILON, 1, [[1], [3]], [None, 0], users=3000, replays=2,
+            cells=[(0, 0), (1, 0)], resolution=3, options={"share": Fraction(1, 2)},
+        ),
+        0.5,
+    ),
+    "shp-point": (Game("shp-point", EPSILON, 2, [[1], [0]], [0, 0], **IN_STREAMS), 0.6),
+    "shp-window": (
+        Game("shp-window", EPSILON, 2, [[1], [0]], [0, 0], options={"span": 2}, **IN_STREAMS),
+        0.6,
+    ),
+    "shp-adaptive": (
+        Game("shp-adaptive", EPSILON, 2, [[1], [0]], [0, 0], options={"samples": Fraction(1)}, **IN_STREAMS),
+        0.6,
+    ),
+}  # fmt: skip
+
+
+def half_noise(seed: int) -> NoiseSource:
+    return RescaledNoise(InBulk(seed), Fraction(1, 2))
+
+
+def test_every_kind_is_audited() -> None:
+    assert {game.kind for game, _ in GAMES.values()} == set(KINDS)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_what_is_released_tells_no_more_than_epsilon(name: str) -> None:
+    game, least = GAMES[name]
+    assert least * EPSILON < audit(game) <= EPSILON
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_half_the_noise_is_rejected(name: str) -> None:
+    assert audit(GAMES[name][0], half_noise) > EPSILON
+
+
+# Four columns that are quiet for a window and then move one after another, with a user who follows them.
+FOLLOWING = Game(
+    "budget-absorption", EPSILON, 4, [[0] * 4] * 4 + [[30 * (c == i) for c in range(4)] for i in range(4)],
+    [None] * 4 + [0, 1, 2, 3], users=200, replays=8, options={"groups": 800, "factor": Fraction(12)},
+)  # fmt: skip
+EVERY_COLUMN = Game("fast", EPSILON, 3, [[0] * 3] * 3, [0, 1, 2], users=6000, options={"max_samples": 1})
+STILL = Game("uniform", EPSILON, 2, [[1], [1]], [None, 0], cells=[(0, 0), (1, 0)], resolution=4, users=1000)
+
+
+@pytest.mark.parametrize(
+    ("broken", "game"),
+    [
+        (windows.IndependentGroups, FOLLOWING),
+        (windows.ScheduleForEachColumn, EVERY_COLUMN),
+        (windows.SeededTwice, STILL),
+    ],
+)
+def test_a_broken_kind_is_rejected_and_the_sound_one_is_not(
+    broken: type[Mechanism], game: Game, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert audit(game) <= EPSILON
+    monkeypatch.setitem(KINDS, broken.kind, broken)
+    monkeypatch.setattr("operators.mechanisms.publishing.BudgetLedger", windows.PermissiveLedger)
+    assert audit(game) > EPSILON
+
+
+class DrawsAgain:
+    """After a crash at the second timestamp: what was drawn before it is known, and then it is drawn anew."""
+
+    def __init__(self, seed: int) -> None:
+        self._sources = [InBulk(seed), InBulk(10_000 + seed)]
+
+    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        return self._sources.pop(0).discrete_laplace(scale, size)
+
+
+@pytest.mark.parametrize("recovered", ["the same bytes", "fresh noise"])
+def test_a_second_draw_after_a_crash_is_rejected_and_the_same_bytes_are_not(recovered: str) -> None:
+    """Timestamp 2 was published, and is published again by a successor that knows timestamp 1 alone."""
+    game, _ = GAMES["uniform"]
+    transcripts = []
+    for present in (False, True):
+        before = play(game, present, [2 + present])
+        after = play(game, present, [2 + present], DrawsAgain if recovered == "fresh noise" else InBulk)
+        transcripts.append([(*one, again[1]) for one, again in zip(before, after, strict=True)])
+    assert (bound(*transcripts) > EPSILON) == (recovered == "fresh noise")
+
+
+# Pan-private
+
+
+def intrusion(
+    kind: type[PanPrivate], present: bool, published: Sequence[bool], before: bool, seed: int
+) -> list[Signature]:
+    """One intrusion into timestamp 1; users in columns of their own, at every timestamp.
+
+    They come to timestamp 1 ``before`` or after the intruder has seen its counters. Budget is shifted to
+    publications, which the counts of everybody else bring about where they are wanted.
+    """
+    users, window = 100_000, len(published)
+    settings = MechanismSettings(
+        kind.kind, EPSILON, "2", window, options={"pan_private": "single", "shift": "true"}
+    )
+    noise = SeededNoise(seed)
+    mechanism = kind(settings, users, 1, noise, contributions="trusted", partitions=1)
+    attach(mechanism)
+    seen: list[NDArray[Any]] = []
+    level = 0
+    for i, wanted in enumerate(published):
+        scale = mechanism.opening()
+        assert scale is not None
+        counters = Accumulators(users, scale, noise).cells
+        level += 1000 * wanted
+        if i == 0:
+            sight = counters + (present and before)
+            seen.append(sight)
+        counters += level + present
+        release = mechanism.step(counters)
+        assert release.fresh == wanted
+        if wanted:
+            seen.append(release.counts - level if before else release.counts - level - sight)
+    cut = [part.clip(0, 1) if before else part.clip(-3, 3) for part in seen[not before :]]
+    return list(map(tuple, np.array(cut).T.tolist()))
+
+
+def test_the_printed_pan_private_rule_is_rejected_and_the_sound_one_is_not() -> None:
+    """A third of the remainder for every publication, and an offer that was seen besides."""
+    played = [False, *[True] * 7]
+    for kind, sound in ((PAN_PRIVATE["budget-distribution"], True), (pan_private.AsPrinted, False)):
+        worlds = [intrusion(kind, present, played, True, 1 + present) for present in (False, True)]
+        assert (bound(*worlds) <= EPSILON) == sound
+
+
+def test_an_intruder_who_knows_the_noise_of_the_release_knows_who_came_later() -> None:
+    for kind, sound in ((PAN_PRIVATE["budget-distribution"], True), (pan_private.ReusedNoise, False)):
+        worlds = [intrusion(kind, present, [True], False, 1 + present) for present in (False, True)]
+        assert (bound(*worlds) <= EPSILON) == sound
+
+
+# The bound itself
+
+
+@pytest.mark.parametrize(
+    ("hits", "size", "lowest", "highest"),
+    [(0, 10, 0.0, 0.3085), (3, 10, 0.0667, 0.6525), (10, 10, 0.6915, 1.0), (50, 1000, 0.0373, 0.0654)],
+)
+def test_bounds_are_those_of_clopper_and_pearson(hits: int, size: int, lowest: float, highest: float) -> None:
+    """At 95 %, from the published tables."""
+    assert probability_bounds(hits, size, 0.025) == pytest.approx((lowest, highest), abs=1e-4)
+
+
+@pytest.mark.parametrize("chance", [0.01, 0.2, 0.5, 0.9])
+def test_bounds_are_wrong_as_rarely_as_they_say(chance: float) -> None:
+    """Over all numbers of hits, with their exact probabilities."""
+    size, wrong = 60, [0.0, 0.0]
+    for hits in range(size + 1):
+        lowest, highest = probability_bounds(hits, size, RISK)
+        mass = comb(size, hits) * chance**hits * (1 - chance) ** (size - hits)
+        wrong[0] += mass * (lowest > chance)
+        wrong[1] += mass * (highest < chance)
+    assert max(wrong) <= RISK
+
+
+def test_a_player_without_a_clue_wins_nothing() -> None:
+    chance = np.random.default_rng(2)
+    worlds = [list(map(tuple, chance.integers(0, 3, (3000, 3)).tolist())) for _ in range(2)]
+    assert bound(*worlds) <= 0
