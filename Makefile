@@ -14,8 +14,10 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 INSTALLED := .venv/installed
+# Other frameworks, for `make bench`.
+CONTENDERS := .cache/contenders/installed
 
-.PHONY: help install test lint fuzz chaos longrun broker demo check-docker clean
+.PHONY: help install test lint fuzz chaos bench longrun broker demo check-docker clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -48,6 +50,14 @@ broker: install ## Run Apache Kafka in the foreground: make broker PORT=19092 DI
 
 demo: install ## See it work on two weeks of real flights, in three minutes (KAFKA as for test)
 	@exec $(BIN)/python -m benchmarks.demo $(ARGS)
+
+bench: install $(CONTENDERS) ## Cost of an event, against others (ARGS="--only contenders --events 1000000")
+	@exec $(BIN)/python -m benchmarks.throughput $(ARGS)
+
+$(CONTENDERS): benchmarks/throughput/contenders/requirements.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --requirement $<
+	@touch $@
 
 longrun: install ## A million timestamps through a worker, a quarter of an hour (ARGS="--timestamps 20000")
 	@exec $(BIN)/python -m benchmarks.longrun $(ARGS)

@@ -1,0 +1,1 @@
+"""Programs that count the events of a feed, each a process of its own."""

@@ -1,0 +1,133 @@
+"""One run of a contender: a process of its own, its processor time, and whether its counts are the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.throughput.events import TIMESTAMPS, Feed
+
+ROOT = Path(__file__).parents[2]
+BASELINE = "A: confluent-kafka, orjson, dict"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Seconds of processor time (all threads and processes) and of the clock; were the counts right?
+
+    ``memory`` is the most bytes that were resident at once, 0 where nobody asked;
+    ``events`` is how many there were, 0 if as many as were asked for.
+    """
+
+    cpu: float
+    wall: float
+    correct: bool
+    memory: int = 0
+    events: int = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """A line of ``latest.json``; medians over ``runs``, each of which has both figures and ``correct``."""
+
+    name: str
+    cpu_us_per_event: float
+    events_per_second: float
+    ratio_to_a: float | None
+    correct: bool
+    runs: list[dict[str, Any]]
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, name: str, events: int, runs: Sequence[Run], a: float | None = None, **details: Any
+    ) -> Result:
+        """``a`` is the processor time of A an event, in microseconds, in the same session."""
+        single = [
+            {
+                "cpu_us_per_event": round(run.cpu / (run.events or events) * 1e6, 4),
+                "events_per_second": round((run.events or events) / run.wall),
+                "correct": run.correct,
+                **({"memory_mib": run.memory >> 20} if run.memory else {}),
+            }
+            for run in runs
+        ]
+        cpu = statistics.median(one["cpu_us_per_event"] for one in single)
+        return cls(
+            name=name,
+            cpu_us_per_event=cpu,
+            events_per_second=statistics.median(one["events_per_second"] for one in single),
+            ratio_to_a=None if a is None else round(cpu / a, 3),
+            correct=all(run.correct for run in runs),
+            runs=single,
+            details={"events": events, **details},
+        )
+
+
+def run_client(module: str, feed: Feed, *arguments: str, python: str = sys.executable) -> Run:
+    """Run one of ``contenders``, or any module that keeps to ``contenders.common``.
+
+    Raises RuntimeError with the end of what it said when it fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="eventveil-bench-") as folder:
+        out = Path(folder) / "counts.npz"
+        task = {
+            "bootstrap": feed.bootstrap,
+            "topic": feed.topic,
+            "partitions": feed.workload.partitions,
+            "events": feed.workload.events,
+            "start": feed.start,
+            "interval": feed.workload.interval,
+            "timestamps": TIMESTAMPS,
+            "columns": feed.workload.columns,
+            "out": str(out),
+        }
+        done = subprocess.run(
+            [python, "-m", module, json.dumps(task), *arguments],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{module} failed:\n{done.stderr[-2000:]}")
+        with np.load(out) as found:
+            correct = np.array_equal(found["counts"], feed.workload.truth())
+            return Run(float(found["cpu"]), float(found["wall"]), correct)
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of processor time of a running process, all its threads and its ended children (Linux only)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_memory(pid: int) -> int:
+    """The most bytes that a running process has had in memory (Linux only)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def repeat(times: int, run: Callable[[], Run]) -> list[Run]:
+    """Run it so many times."""
+    return [run() for _ in range(times)]
+
+
+def save(path: Path, results: Sequence[Result]) -> None:
+    """Put results into the file; those of other names in it stay."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    old = json.loads(path.read_text()) if path.exists() else []
+    names = {result.name for result in results}
+    kept = [entry for entry in old if entry["name"] not in names]
+    path.write_text(json.dumps(kept + [asdict(result) for result in results], indent=1) + "\n")

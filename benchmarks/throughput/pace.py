@@ -1,0 +1,65 @@
+"""Produces events at a steady rate, as they happen: ``python -m benchmarks.throughput.pace '{...}'``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.throughput.events import Truth, Workload, encoded, producer_of, send
+
+_SLICE = 0.02
+
+
+@dataclass(frozen=True)
+class Pace:
+    """``rate`` events a second for so many timestamps from ``start`` on (epoch milliseconds).
+
+    ``out`` takes the truth and how many events there were: fewer than the rate says if it was too much.
+    """
+
+    bootstrap: str
+    topic: str
+    rate: float
+    start: int
+    timestamps: int
+    columns: int
+    users: int
+    out: str
+
+
+def main() -> None:
+    """Produce, and write down the truth."""
+    pace = Pace(**json.loads(sys.argv[1]))
+    failed: list[object] = []
+    producer, choose = producer_of(pace.bootstrap, failed), np.random.default_rng(5)
+    workload = Workload(columns=pace.columns, users=pace.users)
+    truth = Truth(workload, pace.timestamps)
+    sent, end = 0, pace.start / 1000 + pace.timestamps * workload.interval / 1000
+    time.sleep(max(0.0, pace.start / 1000 - time.time()))
+    following = time.time()
+    while (now := time.time()) < end:
+        count = int(pace.rate * _SLICE)
+        events = (
+            choose.integers(0, pace.users, count),
+            choose.integers(0, pace.columns, count),
+            np.full(count, int(now * 1000)),
+        )
+        for key, value in encoded(*events):
+            send(producer, pace.topic, key, value)
+        producer.poll(0)
+        truth.add(*events[:2], events[2] - pace.start)
+        sent += count
+        following = max(following + _SLICE, time.time() - 1)
+        time.sleep(max(0.0, following - time.time()))
+    assert producer.flush(30) == 0
+    assert not failed, failed[0]
+    np.savez(Path(pace.out), counts=truth.counts, sent=sent)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The tables of docs/performance.md, between their markers, and its plot, from ``latest.json``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+from benchmarks.throughput.measuring import ROOT
+
+PAGE = ROOT / "docs" / "performance.md"
+PLOT = ROOT / "docs" / "performance.png"
+_OURS, _THEIRS = "#2a7f62", "#8a8a8a"
+
+Entry = dict[str, Any]
+
+
+def write_report(entries: list[Entry]) -> None:
+    """Renew the tables and the plot."""
+    PAGE.write_text(renewed(PAGE.read_text(), entries))
+    _plot(entries)
+
+
+def renewed(page: str, entries: list[Entry]) -> str:
+    """The page with the tables that ``<!-- bench: NAME -->`` announces and ``<!-- end -->`` ends."""
+
+    def table(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{_table(match[2], entries)}\n<!-- end -->"
+
+    return re.sub(r"(<!-- bench: ([a-z]+) -->)\n.*?<!-- end -->", table, page, flags=re.DOTALL)
+
+
+def of_series(series: str, entries: list[Entry]) -> list[Entry]:
+    """The entries of a series; contenders are those of none."""
+    if series == "contenders":
+        return [entry for entry in entries if not re.match(r"[a-z]+: ", entry["name"])]
+    return [entry for entry in entries if entry["name"].startswith(f"{series}: ")]
+
+
+def _table(series: str, entries: list[Entry]) -> str:
+    chosen = of_series(series, entries)
+    if not chosen:
+        return "Not measured yet."
+    lines = [
+        "| contender | CPU µs/event | of single runs | events/s | ratio to A | counts | |",
+        "| --- | --: | --- | --: | --: | --- | --- |",
+    ]
+    for entry in chosen:
+        runs = [run["cpu_us_per_event"] for run in entry["runs"]]
+        ratio = "" if entry["ratio_to_a"] is None else f"{entry['ratio_to_a']:.2f}"
+        lines.append(
+            f"| {entry['name']} | {entry['cpu_us_per_event']:.2f} | {min(runs):.2f}-{max(runs):.2f} "
+            f"| {_thousands(entry['events_per_second'])} | {ratio} "
+            f"| {'right' if entry['correct'] else 'WRONG'} | {_particulars(entry)} |"
+        )
+    details = chosen[0]["details"]
+    commits = ", ".join(sorted({entry["details"]["commit"] for entry in chosen}))
+    loads = [entry["details"]["load_before"] for entry in chosen]
+    lines += [
+        "",
+        f"{details['machine']}; medians of {len(chosen[0]['runs'])}; {details['taken']} UTC at {commits}; "
+        f"load average before each {min(loads)} to {max(loads)}.",
+    ]
+    return "\n".join(lines)
+
+
+def _particulars(entry: Entry) -> str:
+    """What only some runs have: times by name, and the most memory."""
+    units = {"_ms": "ms", "_s": "s"}
+    told = [
+        f"{name.removesuffix(end)} {value} {unit}"
+        for name, value in entry["details"].items()
+        for end, unit in units.items()
+        if name.endswith(end)
+    ]
+    memory = max((run.get("memory_mib", 0) for run in entry["runs"]), default=0)
+    return ", ".join(told + ([f"{memory:,} MiB"] if memory else []))
+
+
+def _thousands(number: float) -> str:
+    """Three digits are enough."""
+    rounded = float(f"{number:.3g}")
+    return f"{rounded:,.0f}"
+
+
+def _plot(entries: list[Entry]) -> None:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.5), width_ratios=(3, 2))
+    chosen = of_series("contenders", entries)[::-1]
+    costs = [entry["cpu_us_per_event"] for entry in chosen]
+    colours = [_OURS if entry["name"].startswith("eventveil") else _THEIRS for entry in chosen]
+    left.barh([entry["name"] for entry in chosen], costs, color=colours)
+    left.set_xscale("log")
+    left.set_xlabel("CPU microseconds per event")
+    for place, cost in enumerate(costs):
+        left.text(cost, place, f" {cost:.2f}", va="center", fontsize=8)
+    left.margins(x=0.2)
+    for series in ("events", "columns", "users", "streams"):
+        points = [
+            (int(entry["name"].split(": ")[1].split(",")[0]), entry["cpu_us_per_event"])
+            for entry in of_series(series, entries)
+            if entry["name"].endswith(", run")
+        ]
+        if points:
+            right.plot(*zip(*sorted(points), strict=True), marker="o", label=series)
+    right.set_xscale("log")
+    right.set_ylim(bottom=0)
+    right.set_xlabel("how many")
+    right.set_ylabel("eventveil run, CPU µs per event")
+    right.legend()
+    figure.tight_layout()
+    figure.savefig(PLOT, dpi=110)
+    plt.close(figure)

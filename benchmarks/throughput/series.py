@@ -1,0 +1,198 @@
+"""What is measured: the contenders, and how the cost of ``eventveil`` grows with the size of the task."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import click
+import numpy as np
+
+from benchmarks.throughput import live
+from benchmarks.throughput.events import Feed, Workload, produce
+from benchmarks.throughput.measuring import BASELINE, ROOT, Result, Run, repeat, run_client
+from benchmarks.throughput.product import run_replay, run_workers
+
+CLIENTS = "benchmarks.throughput.contenders."
+#: The environment of the other frameworks, which ``make bench`` makes.
+PYTHON = ROOT / ".cache" / "contenders" / "bin" / "python"
+FOREIGN = (("Bytewax, map", "bytewax_flow"), ("Quix Streams, update", "quix"))
+_FAUST_EVENTS = 50_000
+_LIVE_TIMESTAMPS = 60
+
+
+@dataclass(frozen=True)
+class Session:
+    """A broker, and how much to measure: so many events, so many runs of each."""
+
+    bootstrap: str
+    events: int
+    runs: int
+    python: str = str(PYTHON)
+    interval: int = 1000
+
+    def measure(self, name: str, events: int, run: Callable[[], Run], a: float | None = None) -> Result:
+        """Run a contender; what was found is printed, too."""
+        load = os.getloadavg()[0]
+        result = Result.of(name, events, repeat(self.runs, run), a, **circumstances(load))
+        ratio = "" if result.ratio_to_a is None else f", {result.ratio_to_a:.2f} of A"
+        click.echo(
+            f"{name}: {result.cpu_us_per_event:.2f} us, {result.events_per_second:,.0f} events/s{ratio}"
+            + ("" if result.correct else ", WRONG COUNTS")
+        )
+        return result
+
+    def feed(self, workload: Workload) -> Feed:
+        """A workload in a topic."""
+        return produce(self.bootstrap, workload)
+
+    def baseline(self, feed: Feed) -> Result:
+        """A, with itself as the measure."""
+        result = self.measure(BASELINE, feed.workload.events, partial(run_client, f"{CLIENTS}raw", feed))
+        return replace(result, ratio_to_a=1.0)
+
+
+def circumstances(load: float) -> dict[str, object]:
+    """When and where a figure was taken, and how busy the machine was."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return {
+        "machine": f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "load_before": round(load, 1),
+        "taken": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
+        "commit": commit.stdout.strip(),
+    }
+
+
+def contenders(session: Session) -> Iterator[Result]:
+    """Everybody on the same events; stock Faust on fewer."""
+    feed = session.feed(Workload(session.events, interval=session.interval))
+    few = session.feed(Workload(min(session.events, _FAUST_EVENTS), interval=session.interval))
+    first = session.baseline(feed)
+    yield first
+    a = first.cpu_us_per_event
+    runs: list[tuple[str, Feed, Callable[[], Run]]] = [
+        ("confluent-kafka, msgspec on batches", feed, partial(run_client, f"{CLIENTS}batch", feed)),
+        *(
+            (name, feed, partial(run_client, f"{CLIENTS}{module}", feed, python=session.python))
+            for name, module in FOREIGN
+        ),
+        (
+            "stock Faust agent, bytes and orjson",
+            few,
+            partial(run_client, f"{CLIENTS}stock_faust", few, "bytes"),
+        ),
+        ("stock Faust agent, Record", few, partial(run_client, f"{CLIENTS}stock_faust", few, "record")),
+        ("eventveil run", feed, partial(run_workers, [feed])),
+        ("eventveil run, two workers", feed, partial(run_workers, [feed], 2)),
+        ("eventveil replay, topic", feed, partial(run_replay, feed, from_file=False)),
+        ("eventveil replay, file", feed, partial(run_replay, feed, from_file=True)),
+    ]
+    for name, given, run in runs:
+        yield session.measure(name, given.workload.events, run, a)
+
+
+def events(session: Session) -> Iterator[Result]:
+    """More events; 1, 2 and 5 times as many."""
+    for factor in (1, 2, 5):
+        count = factor * session.events
+        feed = session.feed(Workload(count))
+        yield session.measure(f"events: {count}, run", count, partial(run_workers, [feed]))
+        yield session.measure(
+            f"events: {count}, replay topic", count, partial(run_replay, feed, from_file=False)
+        )
+        yield session.measure(
+            f"events: {count}, replay file", count, partial(run_replay, feed, from_file=True)
+        )
+
+
+def columns(session: Session) -> Iterator[Result]:
+    """More columns."""
+    for count in (100, 1_000, 10_000, 100_000):
+        feed = session.feed(Workload(session.events, columns=count))
+        yield session.measure(f"columns: {count}, run", session.events, partial(run_workers, [feed]))
+
+
+def users(session: Session) -> Iterator[Result]:
+    """More users, so that fewer of their events are repetitions."""
+    for count in (1_000, 10_000, 100_000, 1_000_000):
+        feed = session.feed(Workload(session.events, users=count))
+        yield session.measure(f"users: {count}, run", session.events, partial(run_workers, [feed]))
+
+
+def streams(session: Session) -> Iterator[Result]:
+    """More streams of 100 columns, each over a topic of its own of one partition; the same events in all."""
+    for count in (1, 20, 200):
+        share = max(1, session.events // count)
+        feeds = [
+            session.feed(
+                Workload(share, columns=100, users=max(1, 100_000 // count), partitions=1, seed=seed)
+            )
+            for seed in range(count)
+        ]
+        yield session.measure(f"streams: {count}, run", share * count, partial(run_workers, feeds))
+
+
+def latency(session: Session) -> Iterator[Result]:
+    """From deadline to release with 100,000 columns, at shares of the speed of catching up with them."""
+    workload = Workload(session.events, columns=100_000)
+    most = session.measure(
+        "latency: 100,000 columns, catching up",
+        session.events,
+        partial(run_workers, [session.feed(workload)]),
+    )
+    yield most
+    for percent in (0, 50, 90):
+        rate = most.events_per_second * percent / 100
+        load = os.getloadavg()[0]
+        run, delays = live.latency(session.bootstrap, workload, rate, _LIVE_TIMESTAMPS)
+        p50, p99 = (round(float(np.percentile(delays, share))) for share in (50, 99))
+        name = f"latency: load {percent} %"
+        click.echo(f"{name} ({run.events / _LIVE_TIMESTAMPS:,.0f} events/s): p50 {p50} ms, p99 {p99} ms")
+        yield Result.of(name, max(1, run.events), [run], p50_ms=p50, p99_ms=p99, **circumstances(load))
+
+
+def takeover(session: Session) -> Iterator[Result]:
+    """How long a worker needs after kill -9 of another, by contributions to open timestamps."""
+    for count in (session.events // 10, session.events):
+        load = os.getloadavg()[0]
+        owned, held, contributions = live.take_over(session.bootstrap, Workload(count, users=count))
+        name = f"takeover: {contributions} open contributions"
+        click.echo(f"{name}: owned after {owned:.2f} s, read again after {held:.2f} s")
+        run = Run(0.0, held, True)
+        yield Result.of(
+            name, contributions, [run], owned_s=round(owned, 2), held_s=round(held, 2), **circumstances(load)
+        )
+
+
+def worldcup(session: Session) -> Iterator[Result]:
+    """As many columns as the World Cup of 1998 had, and 50 times the events; takes ten minutes."""
+    count = 50 * session.events
+    feed = session.feed(Workload(count, columns=89_997, users=2_770_000))
+    once = replace(session, runs=1)
+    yield once.measure(f"worldcup: {count}, run", count, partial(run_workers, [feed]))
+
+
+SERIES: dict[str, Callable[[Session], Iterator[Result]]] = {
+    "contenders": contenders,
+    "events": events,
+    "columns": columns,
+    "users": users,
+    "streams": streams,
+    "latency": latency,
+    "takeover": takeover,
+    "worldcup": worldcup,
+}

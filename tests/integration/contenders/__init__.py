@@ -1,0 +1,1 @@
+"""Contenders that count wrong."""

@@ -1,0 +1,77 @@
+"""``make bench`` in small: everybody counts right, and who does not is found out. No time is judged."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks.throughput.events import TIMESTAMPS, Feed, Workload, produce
+from benchmarks.throughput.measuring import run_client
+from benchmarks.throughput.report import renewed
+from benchmarks.throughput.series import Session, contenders
+
+EVENTS = 3_000
+
+
+@pytest.fixture(scope="module")
+def feed(kafka: str) -> Feed:
+    return produce(kafka, Workload(EVENTS, users=200, columns=20))
+
+
+def test_the_truth_is_what_counting_one_by_one_gives() -> None:
+    workload = Workload(EVENTS, users=200, columns=20)
+    counts, seen = np.zeros((TIMESTAMPS, 20), np.int64), set()
+    for _, value in workload.lines(0):
+        event = json.loads(value)
+        timestamp = event["time"] // 1000
+        if (timestamp, event["user"]) not in seen:
+            seen.add((timestamp, event["user"]))
+            counts[timestamp, int(event["column"][1:])] += 1
+    assert np.array_equal(workload.truth(), counts)
+    assert 0 < counts.sum() < EVENTS
+
+
+def test_contenders_count_right_and_are_compared_with_a(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but those that need an environment of their own."""
+    session = Session(kafka, events=EVENTS, runs=1, python=sys.executable, interval=200)
+    monkeypatch.setattr("benchmarks.throughput.series.FOREIGN", ())
+    found = {result.name: result for result in contenders(session)}
+    assert len(found) == 8
+    assert all(result.correct for result in found.values())
+    a = next(iter(found.values()))
+    assert a.ratio_to_a == 1
+    for result in found.values():
+        assert result.ratio_to_a == pytest.approx(result.cpu_us_per_event / a.cpu_us_per_event, abs=0.001)
+        assert len(result.runs) == 1
+
+
+@pytest.mark.parametrize("module", ["miscounting", "swapping"])
+def test_a_contender_with_wrong_counts_is_reported(feed: Feed, module: str) -> None:
+    assert run_client("benchmarks.throughput.contenders.raw", feed).correct
+    assert not run_client(f"tests.integration.contenders.{module}", feed).correct
+
+
+def test_a_contender_that_fails_is_no_result(feed: Feed) -> None:
+    with pytest.raises(RuntimeError, match="No module named"):
+        run_client("benchmarks.throughput.contenders.absent", feed)
+
+
+def test_the_tables_of_the_page_come_from_the_results() -> None:
+    entry = {
+        "name": "A: somebody", "cpu_us_per_event": 1.5, "events_per_second": 765432.1, "ratio_to_a": 1.0,
+        "correct": False, "runs": [{"cpu_us_per_event": 1.25}, {"cpu_us_per_event": 1.75, "memory_mib": 300}],
+        "details": {"machine": "machine", "commit": "abc", "taken": "now", "load_before": 0.1, "p50_ms": 12},
+    }  # fmt: skip
+    page = (
+        "before\n<!-- bench: contenders -->\nold\n<!-- end -->\n<!-- bench: users -->\n<!-- end -->\nafter\n"
+    )
+    new = renewed(page, [entry, {**entry, "name": "users: 7, run", "correct": True, "ratio_to_a": None}])
+    assert "| A: somebody | 1.50 | 1.25-1.75 | 765,000 | 1.00 | WRONG | p50 12 ms, 300 MiB |" in new
+    assert "| users: 7, run | 1.50 | 1.25-1.75 | 765,000 |  | right | p50 12 ms, 300 MiB |" in new
+    assert "old" not in new
+    assert new.startswith("before\n")
+    assert new.endswith("after\n")
+    assert renewed(new, [entry]) != new
