@@ -23,6 +23,10 @@ class BudgetExceeded(EventveilError):
     """A spend was refused because it would lift some window above epsilon."""
 
 
+class PluginRefused(ValueError):
+    """A mechanism from outside cannot be used; the text says which, why, and the remedy."""
+
+
 class UnfitSetting(ValueError):
     """A setting that a mechanism cannot honour; ``setting`` is its name in a topology."""
 

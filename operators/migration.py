@@ -49,7 +49,7 @@ import orjson
 from operators.counting import CounterState
 from operators.errors import StateRefused
 from operators.genesis import Genesis
-from operators.mechanisms import KINDS
+from operators.mechanisms import KINDS, known
 from operators.mechanisms.base import Mechanism
 from operators.mechanisms.publishing import units_of
 from operators.privacy.changes import Change, Difference, Kind, Terms, crossings
@@ -59,7 +59,7 @@ from operators.records import Outgoing
 from operators.release import ledger_entry
 from operators.sanitizing import ReleaseState
 from operators.topology.changes import LEVELS, REFUSED_BY_BOUNDARY, RENAME, SOUND, reason
-from operators.topology.model import Stream, Topology
+from operators.topology.model import Level, Stream, Topology
 from operators.topology.scalars import exact_number
 
 Place = tuple[str, int]
@@ -235,7 +235,8 @@ def check_sound(life: Life, differences: Mapping[str, Difference]) -> None:
         unsound |= {name: why for name, why in REFUSED_BY_BOUNDARY.items() if name in differences}
     kind = life.terms.mechanism
     kinds = {kind, differences.get("mechanism.kind", Difference(kind, kind)).new}
-    if not all(KINDS[one].level == "w-event" for one in kinds if one in KINDS):
+    levels = {KINDS[one].level for one in kinds if one in KINDS}
+    if not levels <= {"w-event"} or "plugin.level" in life.genesis.fields:
         unsound |= {name: LEVELS for name in differences if not name.startswith("sink.")}
     refused = [
         f"{name} was {differences[name].old!r} and is {differences[name].new!r} now, which cannot be "
@@ -293,8 +294,13 @@ def check_cap(topology: Topology, stream: Stream, history: History) -> None:
 
 
 def _dearest(terms: Terms, interval: int, span: int) -> Fraction:
-    """What terms cost at most over any span (ms); of a horizon they do not say that it does not renew."""
-    level = KINDS[terms.mechanism].level if terms.mechanism in KINDS else "w-event"
+    """What terms cost at most over any span (ms).
+
+    Of a horizon they do not say that it does not renew, and of a plug-in that is not in use any more nothing:
+    the dearest level is assumed.
+    """
+    mechanism = known(terms.mechanism)
+    level: Level = mechanism.level if mechanism else "event"
     return cost(terms.epsilon, terms.window, interval, span, level, renews=True)
 
 

@@ -11,7 +11,7 @@ import orjson
 from operators import mechanisms
 from operators.mechanisms import base
 from operators.records import BATCH_BYTES, MAX_MESSAGE_BYTES
-from operators.topology.model import Stream, Topology
+from operators.topology.model import MechanismSettings, Stream, Topology
 
 _HOUR, _DAY = 3_600_000, 86_400_000
 _UNLIMITED = -1
@@ -266,20 +266,21 @@ def _dead_letter(topology: Topology, name: str) -> TopicPlan:
 
 def largest_release(stream: Stream) -> int:
     """An upper bound of the bytes of a record batch with one release of a stream."""
-    digits = len(str(-base.RELEASE_LIMIT)) + 1
     names = 0
     if stream.sink.counts == "object":
         # A character takes at most 6 bytes in JSON; quotes and a colon come with each name.
         names = sum(6 * len(label) + 3 for label in stream.counts.labels)
     columns = len(stream.counts.labels)
-    _, extra = mechanisms.KINDS[stream.mechanism.kind].numbers(stream.mechanism, columns)
-    return max(1_048_588, names + digits * columns + NUMBER_BYTES * extra + 4096)
+    _, extra = mechanisms.find(stream.mechanism.kind).numbers(stream.mechanism, columns)
+    return max(1_048_588, names + DIGITS * columns + NUMBER_BYTES * extra + 4096)
 
 
 #: The most that the spends of one timestamp take in the state: [1,1048576,<13 digits>], and a comma.
 WINDOW_STATE_BYTES = 26
 #: The most that any other number takes in a state or a release, a float64, with a comma or bracket.
 NUMBER_BYTES = 25
+#: A released count, -1099511627776 at its longest, and a comma.
+DIGITS = 15
 
 
 def largest_state(stream: Stream) -> int:
@@ -288,12 +289,16 @@ def largest_state(stream: Stream) -> int:
     It holds the spends of a window, the last release, and what is decided but not published: a batch that is
     not full, and one release more, as JSON inside of JSON, which doubles a character at most.
     """
-    digits = len(str(-base.RELEASE_LIMIT)) + 1
     columns = len(stream.counts.labels)
     names = 0
     if stream.sink.counts == "object":
         names = len(orjson.dumps(orjson.dumps(stream.counts.labels).decode())) + columns
-    kind = mechanisms.KINDS[stream.mechanism.kind]
-    spends = WINDOW_STATE_BYTES * stream.mechanism.window if kind.level == "w-event" else 0
-    extra = NUMBER_BYTES * sum(kind.numbers(stream.mechanism, columns))
-    return spends + extra + 2 * digits * columns + names + 2 * BATCH_BYTES + 8192
+    kind = mechanisms.find(stream.mechanism.kind)
+    release = NUMBER_BYTES * kind.numbers(stream.mechanism, columns)[1] + DIGITS * columns + names
+    return largest_snapshot(kind, stream.mechanism, columns) + release + 2 * BATCH_BYTES + 4096
+
+
+def largest_snapshot(kind: type[base.Mechanism], settings: MechanismSettings, columns: int) -> int:
+    """An upper bound of the bytes of a mechanism's snapshot: a window's spends, the last release, its own."""
+    spends = WINDOW_STATE_BYTES * settings.window if kind.level == "w-event" else 0
+    return spends + NUMBER_BYTES * kind.numbers(settings, columns)[0] + DIGITS * columns + 4096

@@ -144,10 +144,8 @@ def _stream_audit(plan: StreamPlan, changes: Sequence[Change]) -> GenerationsAud
     stream = plan.stream
     columns = len(stream.counts.labels)
     mechanism = build(stream.mechanism, columns, stream.sensitivity, SystemNoise())
-    options = stream.mechanism.options
-    return GenerationsAudit(
-        plan.name, stream.timeline, mechanism, columns, options, plan.partials_partition, changes
-    )
+    place = plan.partials_partition
+    return GenerationsAudit(plan.name, stream.timeline, mechanism, columns, stream.mechanism, place, changes)
 
 
 def _read_ledger(

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from operators.cli.loading import EXIT_FAILED, load_or_exit
 from operators.decode import Reason
 from operators.errors import EventveilError
-from operators.mechanisms import KINDS
+from operators.mechanisms import find
 from operators.replay import FileInput, Input, Replay, TopicInput
 from operators.replay import replay as start_replay
 from operators.replay.outputs import Paths, open_outputs
@@ -153,7 +153,7 @@ def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None,
 
 def _covered(stream: Stream) -> str:
     window = stream.mechanism.window
-    level = KINDS[stream.mechanism.kind].level
+    level = find(stream.mechanism.kind).level
     if level == "event":
         return "one timestamp"
     return f"horizon of {window} timestamps" if level == "user" else f"{window} consecutive timestamps"

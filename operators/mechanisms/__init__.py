@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from operators.errors import PluginRefused
+from operators.mechanisms import plugins
 from operators.mechanisms.base import Mechanism
 from operators.mechanisms.budget_absorption import BudgetAbsorption
 from operators.mechanisms.budget_distribution import BudgetDistribution
 from operators.mechanisms.fast import Fast
+from operators.mechanisms.plugins import Plugin
 from operators.mechanisms.retroactive_grouping import RetroactiveGrouping
 from operators.mechanisms.sample import Sample
 from operators.mechanisms.shp_adaptive import ShpAdaptive
@@ -33,11 +36,37 @@ KINDS: dict[str, type[Mechanism]] = {
 }
 
 
+def plugin_of(kind: str) -> Plugin | None:
+    """The plug-in that a kind names, None for a kind of Eventveil. Raises PluginRefused for anything else."""
+    return None if kind in KINDS else plugins.load(kind, frozenset(KINDS))
+
+
+def find(kind: str) -> type[Mechanism]:
+    """The class of a kind, also of a plug-in, which is imported. Raises PluginRefused, a ValueError."""
+    plugin = plugin_of(kind)
+    return plugin.mechanism if plugin else KINDS[kind]
+
+
+def known(kind: str) -> type[Mechanism] | None:
+    """The class of a kind that a record names: of Eventveil, or a plug-in that is in use; imports nothing."""
+    plugin = plugins.loaded(kind)
+    return plugin.mechanism if plugin else KINDS.get(kind)
+
+
 def build(settings: MechanismSettings, columns: int, sensitivity: int, noise: NoiseSource) -> Mechanism:
     """The mechanism that the settings ask for, at its first timestamp.
 
-    Raises ValueError for an unknown kind or option, or for settings that the kind cannot honour.
+    Raises ValueError for an unknown kind or option, or for settings that the kind cannot honour;
+    PluginRefused, which is one, for a plug-in that does not keep to the rules.
     """
-    if settings.kind not in KINDS:
-        raise ValueError(f"there is no mechanism {settings.kind!r}, only {', '.join(KINDS)}")
-    return KINDS[settings.kind](settings, columns, sensitivity, noise)
+    plugin = plugin_of(settings.kind)
+    if plugin is None:
+        return KINDS[settings.kind](settings, columns, sensitivity, noise)
+    try:
+        mechanism = plugin.mechanism(settings, columns, sensitivity, noise)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise PluginRefused(f"{settings.kind} cannot be made: {error!r}; mend the class") from error
+    plugins.check_promise(mechanism, settings, sensitivity)
+    return mechanism

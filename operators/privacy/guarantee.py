@@ -99,11 +99,11 @@ def cost(
 
 def cost_of(stream: Stream, span: int) -> Cost:
     """What a stream costs at most over any ``span`` (ms)."""
-    from operators.mechanisms import KINDS
+    from operators.mechanisms import find
 
     met = timestamps_met(span, stream.timeline.interval)
     settings = stream.mechanism
-    level = KINDS[settings.kind].level
+    level = find(settings.kind).level
     covering = periods(level, met, settings.window, renews=settings.options.get("on_horizon") == "renew")
     return Cost(stream.name, met, covering, settings.epsilon * covering, level)
 

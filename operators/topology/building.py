@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from operators.topology.columns import ColumnNames
-from operators.topology.layout import OPTIONS, extent_of, options_of
+from operators.topology.layout import OPTIONS, extent_of, option_of, options_of
 from operators.topology.model import (
     Budget,
     Counts,
@@ -65,7 +65,7 @@ def fill(file: Section) -> Iterator[Default]:
         kind = mechanism.get("kind")
         for option in sorted(options_of(kind) if kind else ()):
             if option not in mechanism.positions:
-                yield Default(mechanism.name(option), OPTIONS[option].text)
+                yield Default(mechanism.name(option), option_of(option).text)
 
 
 def covered(mechanism: Section) -> int | None:
@@ -173,8 +173,9 @@ def _counts(section: Section) -> Counts:
 def _mechanism(section: Section) -> MechanismSettings:
     kind, epsilon = section.get("kind"), section.get("epsilon")
     options = {}
-    for name, option in OPTIONS.items():
-        value = option.value(section.get(name)) if name in options_of(kind) else None
+    own = options_of(kind)
+    for name in (*(name for name in OPTIONS if name in own), *sorted(own - OPTIONS.keys())):
+        value = option_of(name).value(section.get(name))
         if value is not None:
             options[name] = value
     return MechanismSettings(

@@ -6,6 +6,7 @@ The names are those of ``fingerprint_fields`` and of a stream's sink. docs/migra
 from __future__ import annotations
 
 _ONCE = "each event still counts once, in the same timestamp"
+_PLUGIN = "what was spent carries over; whether the new code keeps its promise is for its author to prove"
 _SINK = "the releases stay the same; the audit matches those from the change on with the new topic"
 
 #: A migration can change these: why that is sound.
@@ -13,6 +14,9 @@ SOUND = {
     "mechanism.kind": "every kind counts in the same way what it spends: the budget carries over",
     "mechanism.epsilon": "what was spent carries over, in absolute terms",
     "mechanism.window": "what was spent carries over, for windows of the larger width",
+    "plugin.class": _PLUGIN,
+    "plugin.distribution": _PLUGIN,
+    "plugin.source": _PLUGIN,
     "mechanism.factor": "a public constant, which says when a release is worth its price",
     "mechanism.shift": "it moves budget between spends that the ledger counts alike",
     "mechanism.groups": "who is published apart is a function of releases; one ledger counts for all groups",
@@ -33,6 +37,8 @@ _OTHER_STREAM = "it makes another stream, charged in full beside the old one"
 _OTHER_USER = "somebody else would be protected, and windows across the change would protect neither"
 _TWICE = "an event that was counted could count again, in another timestamp"
 _PLACES = "a user's events would be bounded in another partition, where they could count twice"
+#: Why nothing but the sink of a stream at another level can be migrated.
+LEVELS = "at event level and for a horizon, what is held back or left of the budget does not carry over"
 _COLUMNS = "the last release, which may have to be repeated, does not fit other columns"
 
 #: No migration can change these: why not.
@@ -40,6 +46,7 @@ REFUSED = {
     "timeline.interval": f"releases of timestamps of another length cannot be followed; {_OTHER_STREAM}",
     "timeline.origin": f"releases of timestamps that begin elsewhere cannot be followed; {_OTHER_STREAM}",
     "mechanism.adjacency": "what was spent under one adjacency says nothing under the other",
+    "plugin.level": LEVELS,
     "source.user": _OTHER_USER,
     "source.user_type": _OTHER_USER,
     "source.time": _TWICE,
@@ -59,8 +66,6 @@ REFUSED = {
 _BOUNDARIES = "boundaries that were captured under the old rule would be read under the new one"
 #: With ``append_time: boundary`` these cannot change either.
 REFUSED_BY_BOUNDARY = {"timeline.lateness": _BOUNDARIES, "timeline.max_ahead": _BOUNDARIES}
-#: Why nothing but the sink of a stream at another level can be migrated.
-LEVELS = "at event level and for a horizon, what is held back or left of the budget does not carry over"
 
 MIGRATE = "Put it back, or stop the workers and run `eventveil migrate`"
 MIGRATE_SINK = "Create it if it is gone (`eventveil topics --create`), stop the workers, `eventveil migrate`"

@@ -345,5 +345,5 @@ def _cost(stream: Section, span: int) -> Fraction | None:
     interval = timeline.get("interval")
     if interval is None or kind is None or epsilon is None or window is None:
         return None
-    level, renews = mechanisms.KINDS[kind].level, mechanism.get("on_horizon") == "renew"
+    level, renews = mechanisms.find(kind).level, mechanism.get("on_horizon") == "renew"
     return guarantee.cost(epsilon.value, window, interval, span, level, renews=renews)

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from operators import mechanisms
 from operators.topology.model import Stream
 
 VERSION = 1
@@ -35,6 +36,9 @@ def fingerprint_fields(stream: Stream, partitions: int, partials: int) -> dict[s
         newer["source.append_time"] = source.append_time
     if source.raw is not None:
         newer["source.repartition"] = "true"
+    plugin = mechanisms.plugin_of(mechanism.kind)
+    if plugin is not None:
+        newer |= plugin.fields
     unknown = counts.unknown if counts.unknown_column is None else f"column {counts.unknown_column}"
     return {
         "fingerprint.version": VERSION,

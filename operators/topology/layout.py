@@ -6,13 +6,15 @@ Everything that a reader or an editor needs to know about a key is said here, an
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from operators import mechanisms
+from operators.errors import PluginRefused
+from operators.mechanisms import plugins
 from operators.topology.columns import COLUMN_LIMIT, Columns
-from operators.topology.document import Scalar
+from operators.topology.document import Node, Scalar, Table
 from operators.topology.model import Level, Option
 from operators.topology.problems import START
 from operators.topology.scalars import (
@@ -20,18 +22,21 @@ from operators.topology.scalars import (
     Duration,
     Exact,
     Label,
+    Plain,
     Pointer,
     Rational,
     RationalOr,
+    Schema,
     Servers,
     Text,
     Time,
     Topic,
     UnavailableError,
     Whole,
+    is_text,
     one_of,
 )
-from operators.topology.shapes import Field, Named, One, Record
+from operators.topology.shapes import Field, Invalid, Named, One, Reading, Record, Section
 
 NAME = r"[a-z0-9][a-z0-9._-]{0,99}"
 NAME_EXPECTED = (
@@ -143,16 +148,22 @@ OPTIONS: dict[str, MechanismOption] = {
         "10",
     ),
 }
+_PLUGIN_OPTION = MechanismOption(One(Plain()), "an option of a plug-in", derived="what the plug-in decides")
+
+
+def option_of(name: str) -> MechanismOption:
+    """An option by its name; those that OPTIONS does not know belong to plug-ins."""
+    return OPTIONS.get(name, _PLUGIN_OPTION)
 
 
 def options_of(kind: str) -> frozenset[str]:
     """The options that a kind of mechanism takes."""
-    return frozenset(mechanisms.KINDS[kind].options)
+    return frozenset(mechanisms.find(kind).options)
 
 
 def extent_of(kind: str) -> str | None:
     """The key that says how many timestamps epsilon covers; None at event level."""
-    return EXTENT.get(mechanisms.KINDS[kind].level)
+    return EXTENT.get(mechanisms.find(kind).level)
 
 
 @functools.cache
@@ -385,9 +396,14 @@ def _mechanism() -> Record:
         if kind not in kinds
     }
     later_option = "{} is not available in this version; remove it"
-    return Record(
+    return RecordOfMechanism(
         (
-            Field("kind", One(KindOfMechanism(kinds, later)), f"mechanism, {one_of(kinds)}", True),
+            Field(
+                "kind",
+                One(KindOfMechanism(kinds, later)),
+                f"mechanism, {one_of(kinds)}; or a plug-in, module:Class",
+                True,
+            ),
             Field(
                 "epsilon", One(Rational(1000)), "privacy budget of a window, read exactly, such as 1.0", True
             ),
@@ -410,13 +426,52 @@ def _mechanism() -> Record:
 
 
 class KindOfMechanism(Choice):
-    """A kind of mechanism; a class of the user's own is for a later version."""
+    """A kind of mechanism: one of Eventveil, or a plug-in, which is imported."""
 
     def parse(self, scalar: Scalar) -> str:
         """The kind's name."""
-        if ":" in scalar.text:
-            raise UnavailableError(f"module:Class is not available in this version; use {one_of(self.words)}")
-        return super().parse(scalar)
+        plugin = ":" in scalar.text or scalar.text in plugins.installed()
+        if not is_text(scalar) or not plugin or scalar.text in self.words:
+            return super().parse(scalar)
+        try:
+            mechanisms.find(scalar.text)
+        except PluginRefused as refused:
+            raise UnavailableError(str(refused)) from None
+        return scalar.text
+
+    def strict_schema(self) -> Schema:
+        """An enumeration, with the plug-ins that are installed here, or any module:Class."""
+        names = [name for name in plugins.installed() if name not in self.words]
+        target = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"}
+        return {"anyOf": [{"enum": [*self.words, *names]}, target]}
+
+
+class RecordOfMechanism(Record):
+    """The keys of every mechanism of Eventveil, and the options that a plug-in declares for itself."""
+
+    def read(self, node: Node, name: str, reading: Reading) -> Section | Invalid:
+        """See ``Record.read``."""
+        own = tuple(Field(option, One(Plain()), "an option of a plug-in") for option in self._own(node))
+        return Record((*self.fields, *own), self.rules, self.later).read(node, name, reading)
+
+    def _own(self, node: Node) -> Iterable[str]:
+        """The options that only the plug-in knows; all keys if it was refused: one mistake is enough."""
+        kind = node.entries.get("kind") if isinstance(node, Table) else None
+        if not isinstance(kind, Scalar) or not isinstance(node, Table) or kind.text in mechanisms.KINDS:
+            return ()
+        known = {field.name for field in self.fields}
+        try:
+            return sorted(options_of(kind.text) - known)
+        except PluginRefused:
+            return [key for key in node.entries if key not in known] if ":" in kind.text else ()
+
+    def schema(self) -> Schema:
+        """As for every record, but that beside a kind which is not of Eventveil other keys may stand."""
+        schema = super().schema()
+        kinds = {"properties": {"kind": {"enum": sorted(mechanisms.KINDS)}}, "required": ["kind"]}
+        names = {"propertyNames": {"enum": [field.name for field in self.fields]}}
+        schema["additionalProperties"] = {"type": ["string", "number", "boolean"]}
+        return {**schema, "allOf": [{"if": kinds, "then": names}, *schema["allOf"]]}
 
 
 def _option_rules(kinds: tuple[str, ...]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from operators import mechanisms, provisioning
-from operators.errors import UnfitSetting
+from operators.errors import PluginRefused, UnfitSetting
 from operators.privacy.noise import SystemNoise
 from operators.records import MAX_MESSAGE_BYTES
 from operators.topology.building import streams_of
@@ -21,8 +21,15 @@ def check_limits(topology: Topology, file: Section, problems: Problems) -> None:
     """Note every stream that could be written down, but not run."""
     for stream in topology.streams:
         section = streams_of(file)[stream.name]
-        _check_mechanism(stream, section, problems)
-        _check_state(stream, section, problems)
+        mechanism = section.get("mechanism")
+        try:
+            _check_mechanism(stream, section, problems)
+            _check_state(stream, section, problems)
+        except Exception as error:
+            if mechanisms.plugin_of(stream.mechanism.kind) is None:
+                raise
+            what = error if isinstance(error, PluginRefused) else f"it failed: {error!r}; mend the class"
+            problems.add(mechanism.at("kind"), f"{mechanism.name('kind')}: {what}")
 
 
 def _check_mechanism(stream: Stream, section: Section, problems: Problems) -> None:
@@ -32,6 +39,8 @@ def _check_mechanism(stream: Stream, section: Section, problems: Problems) -> No
     except UnfitSetting as unfit:
         part = section.get("counts") if unfit.setting == "columns" else mechanism
         problems.add(part.at(unfit.setting), f"{part.name(unfit.setting)}: {unfit}")
+    except PluginRefused:
+        raise
     except ValueError as error:
         problems.add(
             mechanism.at("epsilon"),

@@ -43,7 +43,7 @@ class UnfitError(ValueError):
 
 
 class UnavailableError(UnfitError):
-    """A value that a later version will understand; the text says so and what to use instead."""
+    """A value that fits and cannot be had, now or here; the whole text says why, and what to do instead."""
 
 
 class Kind(ABC, Generic[Value]):
@@ -212,6 +212,25 @@ class RationalOr(Kind["Exact | str"]):
     def strict_schema(self) -> Schema:
         """The word or a number."""
         return {"anyOf": [{"const": self.word}, Rational(self.highest).strict_schema()]}
+
+
+@dataclass(frozen=True)
+class Plain(Kind["Exact | int | str"]):
+    """A value of which only a plug-in knows what it should be: a whole number, an exact one, or text."""
+
+    def parse(self, scalar: Scalar) -> Exact | int | str:
+        """A number as it is written; everything else, and what is in quotes, is text."""
+        if scalar.type == "integer":
+            return Whole(1 - 2**53, 2**53 - 1).parse(scalar)
+        if not scalar.quoted and (scalar.type == "number" or exact_number(scalar.text)):
+            return Rational(10**12).parse(scalar)
+        if scalar.type == "nothing" or not re.fullmatch(r"[^\r\n]{1,1000}", scalar.text):
+            raise UnfitError("a whole number, an exact number above 0, or text on one line")
+        return scalar.text
+
+    def strict_schema(self) -> Schema:
+        """Any single value."""
+        return {"type": ["string", "number", "boolean"]}
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ FIELDS: list[tuple[str, str, dict[str, Any], str, str]] = [
 #: Fields that no other setting of the file can have, or that move state to other topics: tried below.
 ELSEWHERE = {
     "source.format", "fingerprint.version", "source.topic", "source.partitions", "topics.partials",
-    "sink.topic", "sink.topic_id", "source.repartition",
+    "sink.topic", "sink.topic_id", "source.repartition", "plugin.class", "plugin.source",
+    "plugin.distribution", "plugin.level",
 }  # fmt: skip
 
 

@@ -24,11 +24,12 @@ HORIZONS: dict[str, dict[str, object]] = {
 }
 GROUPS = {"window": 5, "groups": 2, "regroup": 3, "shift": True}
 OTHER_LEVELS = {"time-unit": {"span": 6}, "retroactive-grouping": {"span": 6, "factor": 100}, **HORIZONS}
+PLUGIN = {"stride": {"kind": "docs.examples.stride:Stride", "window": 5, "stride": 2}}
 
 
 def test_replaying_the_topic_that_a_worker_read_gives_the_workers_records(kafka: str, tmp_path: Path) -> None:
     application = Application(kafka, tmp_path)
-    kinds = {kind: {"window": 5} for kind in W_EVENT_KINDS} | OTHER_LEVELS
+    kinds = {kind: {"window": 5} for kind in W_EVENT_KINDS} | OTHER_LEVELS | PLUGIN
     kinds |= {f"{kind}.groups": GROUPS for kind in ("budget-distribution", "budget-absorption")}
     application.document["streams"] = {
         name: application.stream(

@@ -172,7 +172,7 @@ class Lifetime:
             self.stream.timeline,
             self.mechanism(),
             self.columns,
-            self.stream.mechanism.options,
+            self.stream.mechanism,
             0,
             changes,
         )

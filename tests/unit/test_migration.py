@@ -18,8 +18,9 @@ from operators.errors import StateRefused
 from operators.genesis import Genesis
 from operators.mechanisms import KINDS
 from operators.mechanisms.base import Mechanism
-from operators.migration import check_cap, check_reset, check_sound
-from operators.privacy.changes import Change, Difference
+from operators.mechanisms.time_unit import TimeUnit
+from operators.migration import _dearest, check_cap, check_reset, check_sound
+from operators.privacy.changes import Change, Difference, Terms
 from operators.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, SOUND
 from operators.topology.model import Budget
 from tests.contract.noises import W_EVENT_KINDS, ZeroNoise, make
@@ -383,7 +384,7 @@ def test_every_field_is_either_sound_or_refused_with_a_reason() -> None:
     }
     fields = Lifetime(**terms("budget-absorption"), **everything).life.genesis.fields
     options = {f"mechanism.{option}" for kind in W_EVENT_KINDS for option in KINDS[kind].options}
-    assert {*fields, *options} == {*SOUND, *REFUSED}
+    assert {*fields, *options, *PLUGIN} == {*SOUND, *REFUSED}
     assert not SOUND.keys() & REFUSED.keys()
 
 
@@ -571,3 +572,46 @@ def test_another_generation_is_charged_to_the_cap() -> None:
     short = replace(enough, budget=Budget(Fraction(19, 10), 20))
     with pytest.raises(StateRefused, match=r"cost epsilon 1, with all streams .* 2, above the cap of 1\.9"):
         check_cap(short, life.stream, life.history)
+
+
+# Plug-ins
+
+STRIDE = "docs.examples.stride:Stride"
+PLUGIN = {"plugin.class", "plugin.distribution", "plugin.source", "plugin.level"}
+
+
+@pytest.mark.parametrize(("before", "after"), [("uniform", STRIDE), (STRIDE, "sample"), (STRIDE, STRIDE)])
+def test_a_stream_goes_over_to_a_plug_in_and_back_with_what_it_spent(before: str, after: str) -> None:
+    life = Lifetime(**terms(before))
+    life.release(5)
+    life.change(**terms(after, TWO, 4))
+    life.release(9)
+    check_promise(life.ledger)
+    assert not any(report.findings for report in life.audit())
+
+
+def test_another_source_of_a_plug_in_is_refused_by_name_and_can_be_migrated() -> None:
+    life = Lifetime(**terms(STRIDE))
+    fields = {**life.life.genesis.fields, "plugin.source": "0" * 64}
+    with pytest.raises(StateRefused, match=r"plugin\.source was '\w{64}' and is '0{64}' now"):
+        life.life.genesis.check(fields, "t", "id", 0, "here")
+    check_sound(life.life, {"plugin.source": Difference("1", "0")})
+
+
+class Events(TimeUnit):
+    """A plug-in at event level."""
+
+    kind = "events"
+
+
+def test_a_plug_in_at_another_level_cannot_be_migrated() -> None:
+    life = Lifetime(**terms(f"{__name__}:Events", window=1))
+    with pytest.raises(StateRefused) as refusal:
+        check_sound(life.life, {"mechanism.epsilon": Difference("1", "2")})
+    assert refusal.value.what.endswith("what is held back or left of the budget does not carry over")
+
+
+def test_the_dearest_level_is_assumed_of_a_plug_in_that_is_not_in_use_any_more() -> None:
+    hour = 3_600_000
+    spans = [_dearest(Terms(kind, ONE, 24, 1), hour, 24 * hour) for kind in ("uniform", "gone:Class")]
+    assert spans == [2, 25]

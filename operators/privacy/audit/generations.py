@@ -10,7 +10,7 @@ from operators.privacy.audit.findings import Kept, Report
 from operators.privacy.audit.records import Found
 from operators.privacy.audit.stream import StreamAudit
 from operators.privacy.changes import Change, Options, Terms
-from operators.topology.model import Timeline
+from operators.topology.model import MechanismSettings, Timeline
 
 
 class GenerationsAudit:
@@ -26,14 +26,14 @@ class GenerationsAudit:
         timeline: Timeline,
         mechanism: Mechanism,
         columns: int,
-        options: Options,
+        settings: MechanismSettings,
         partition: int,
         changes: Sequence[Change] = (),
     ) -> None:
         guarantee = mechanism.guarantee
-        now = Terms(mechanism.kind, guarantee.epsilon, guarantee.window, mechanism.units)
+        now = Terms(settings.kind, guarantee.epsilon, guarantee.window, mechanism.units)
         begins = [0, *(index + 1 for index, change in enumerate(changes) if change.kind == "reset")]
-        texts: Options = {name: str(value) for name, value in options.items()}
+        texts: Options = {name: str(value) for name, value in settings.options.items()}
         #: Those before each change, then those of now.
         told = [texts]
         for change in reversed(changes):

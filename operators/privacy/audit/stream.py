@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from operators.mechanisms import KINDS
+from operators.mechanisms import known
 from operators.privacy.audit.charges import Charges, HorizonSums, Seen, WindowSums
 from operators.privacy.audit.findings import Finding, Invariant, Kept, Report
 from operators.privacy.audit.order import SinkOrder
@@ -267,7 +267,7 @@ class StreamAudit:
             self._blame("I7", entry.timestamp, found, "a fresh release was not charged")
         if entry.publish and not entry.fresh:
             self._blame("I7", entry.timestamp, found, "a repeated release was charged as a fresh one")
-        kind = KINDS.get(self._terms.mechanism)
+        kind = known(self._terms.mechanism)
         if kind and not self._can_spend(kind, Spend(entry.test, entry.publish)):
             what = f"{kind.kind} cannot have spent this"
             self._blame("I7", entry.timestamp, found, what, f": {entry.test} and {entry.publish} units")

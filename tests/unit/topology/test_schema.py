@@ -75,6 +75,7 @@ BEYOND_A_SCHEMA = {
     "secret file missing",
     "start beyond the year 9999",
     "windows beyond the year 9999",
+    "mechanism of the user's own",
     "epsilon NaN",
     "bootstrap with an impossible port",
 }
