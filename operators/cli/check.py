@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 
 from operators.cli.loading import EXIT_INVALID
-from operators.mechanisms import build
+from operators.mechanisms import build, plugin_of
 from operators.mechanisms.base import Mechanism
 from operators.privacy.guarantee import describe, describe_total, totals
 from operators.privacy.noise import SystemNoise
@@ -49,12 +49,23 @@ def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
         mechanism = mechanism_of(stream)
         yield from (f"  {line}" for line in describe(stream, mechanism.guarantee))
         yield from (f"  {line}" for line in mechanism.notes)
+        yield from (f"  {line}" for line in _origin(stream.mechanism.kind))
     yield from _sums(topology)
     if defaults:
         yield ""
         yield "Defaults that this file relies on"
         yield from (f"  {default.setting}: {default.value}" for default in defaults)
     yield ""
+
+
+def _origin(kind: str) -> Iterator[str]:
+    """Whose word the guarantee is, if it is not that of Eventveil."""
+    plugin = plugin_of(kind)
+    if plugin is not None:
+        yield (
+            f"Plug-in {plugin.target} ({plugin.distribution}, source {plugin.source[:12]}): all of this is"
+            f" its author's promise; `eventveil mechanisms test {kind}` tries what can be tried."
+        )
 
 
 def mechanism_of(stream: Stream) -> Mechanism:

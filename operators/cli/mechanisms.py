@@ -1,4 +1,4 @@
-"""``eventveil mechanisms``: the kinds of mechanism, what they guarantee, their options."""
+"""``eventveil mechanisms``: the kinds of mechanism, guarantees and options; ``test``: their contract."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from fractions import Fraction
 
 import click
 
-from operators.mechanisms import KINDS
+from operators import mechanisms as kinds
+from operators.cli.loading import EXIT_FAILED
+from operators.errors import PluginRefused
+from operators.mechanisms import plugins
 from operators.mechanisms.base import Guarantee, Mechanism
+from operators.mechanisms.contract import LIMITS, PROPERTIES, Finding, judge
+from operators.mechanisms.contract.subject import Subject
 from operators.privacy.noise import SystemNoise
-from operators.topology.layout import EXTENT, OPTIONS
-from operators.topology.model import MechanismSettings
+from operators.topology.document import Scalar
+from operators.topology.layout import EXTENT, option_of
+from operators.topology.model import MechanismSettings, Option
+from operators.topology.problems import START
+from operators.topology.scalars import UnfitError
 
 _WINDOW = 100
 _LEVELS = {
@@ -21,17 +29,22 @@ _LEVELS = {
 }
 
 
-@click.command()
-def mechanisms() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def mechanisms(context: click.Context) -> None:
     """List the kinds of mechanism with their guarantees and options."""
-    click.echo("\n".join(describe_kinds()))
+    if context.invoked_subcommand is None:
+        click.echo("\n".join(describe_kinds()))
 
 
 def describe_kinds() -> Iterator[str]:
-    """The lines that are printed: a paragraph per kind."""
-    for kind, mechanism in KINDS.items():
+    """The lines that are printed: a paragraph per kind, those of plug-ins that are installed last."""
+    for kind, mechanism in kinds.KINDS.items():
         yield f"{kind}: {mechanism.summary}"
         yield from (f"  {line}" for line in _describe(mechanism))
+        yield ""
+    for kind in plugins.installed():
+        yield from _describe_plugin(kind)
         yield ""
     yield "`eventveil check` says what a topology's own settings mean, in words and numbers."
 
@@ -42,10 +55,31 @@ def _describe(mechanism: type[Mechanism]) -> Iterator[str]:
     extent = EXTENT.get(guarantee.level)
     setting = f", {extent} {_WINDOW}" if extent else ""
     yield f"noise of a fresh count, at epsilon 1{setting}, one contribution: {_noise(guarantee)}"
+    yield from _options(mechanism)
+
+
+def _options(mechanism: type[Mechanism]) -> Iterator[str]:
     if not mechanism.options:
         yield "options: none"
     for option in sorted(mechanism.options):
-        yield f"option {option} (default {OPTIONS[option].text}): {OPTIONS[option].help}"
+        yield f"option {option} (default {option_of(option).text}): {option_of(option).help}"
+
+
+def _describe_plugin(kind: str) -> Iterator[str]:
+    """A plug-in has its own idea of the settings that it needs, so there is no example of its noise."""
+    if kind in kinds.KINDS:
+        yield f"{kind}: a plug-in of this name is installed and not used; the kind of Eventveil is"
+        return
+    try:
+        plugin = kinds.plugin_of(kind)
+    except PluginRefused as refused:
+        yield f"{kind}: cannot be used: {refused}"
+        return
+    assert plugin is not None
+    yield f"{kind}: {plugin.mechanism.summary}"
+    yield f"  plug-in: {plugin.target} of {plugin.distribution}; its guarantee is its author's to prove"
+    yield f"  guarantee: {_LEVELS[plugin.mechanism.level]}"
+    yield from (f"  {line}" for line in _options(plugin.mechanism))
 
 
 def _example(mechanism: type[Mechanism]) -> Guarantee:
@@ -60,3 +94,51 @@ def _noise(guarantee: Guarantee) -> str:
         return f"scale {float(best):.6g}"
     at_worst = "without bound" if worst is None else f"{float(worst):.6g}"
     return f"scale {float(best):.6g} at best, {at_worst} at worst"
+
+
+@mechanisms.command()
+@click.argument("kind", metavar="module:Class|KIND")
+@click.option("--option", "given", multiple=True, metavar="NAME=VALUE", help="An option to test it with.")
+@click.pass_context
+def test(context: click.Context, kind: str, given: tuple[str, ...]) -> None:
+    """Try the contract of mechanisms on one of them: a plug-in, or a kind of Eventveil.
+
+    Prints each property with what was tried and, where it fails, a counterexample. Exit status 1 if one does,
+    or if the class cannot be used at all. Imports the module, so runs its code.
+    """
+    try:
+        mechanism = kinds.find(kind)
+    except PluginRefused as refused:
+        click.echo(f"eventveil mechanisms test: {refused}", err=True)
+        context.exit(EXIT_FAILED)
+    subject = Subject(mechanism, dict(_option(mechanism, one) for one in given))
+    click.echo(f"{subject.name}: {mechanism.summary}")
+    passed = True
+    for one in PROPERTIES:
+        finding = judge(one, subject)
+        passed &= finding.counterexample is None
+        click.echo("\n".join(_lines(finding)))
+    click.echo(f"\n{'Passed' if passed else 'FAILED'}. {LIMITS}")
+    context.exit(0 if passed else EXIT_FAILED)
+
+
+def _option(mechanism: type[Mechanism], text: str) -> tuple[str, Option]:
+    """An option as a topology would have it. Fails, which is wrong usage, for what it cannot be."""
+    name, _, value = text.partition("=")
+    if name not in mechanism.options:
+        known = ", ".join(sorted(mechanism.options)) or "none"
+        raise click.UsageError(f"--option {text}: {mechanism.kind} has no option {name!r}; known: {known}")
+    try:
+        read = option_of(name).value(option_of(name).shape.kind.parse(Scalar(START, value)))
+    except UnfitError as unfit:
+        raise click.UsageError(f"--option {text}: found {value!r}, expected {unfit.expected}") from None
+    return name, read if read is not None else value
+
+
+def _lines(finding: Finding) -> Iterator[str]:
+    verdict = "ok    " if finding.counterexample is None else "FAILED"
+    yield f"{verdict} {finding.property.name}: {finding.property.says}"
+    if finding.tried:
+        yield f"       tried: {finding.tried}"
+    if finding.counterexample is not None:
+        yield f"       counterexample: {finding.counterexample}"

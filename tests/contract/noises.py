@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from operators.mechanisms import KINDS
 from operators.mechanisms.base import Counts, Mechanism
+from operators.mechanisms.contract.privacy import Target
 from operators.mechanisms.dissimilarity import DissimilarityMechanism
 from operators.privacy.noise import NoiseSource
 from operators.topology.model import MechanismSettings, Option
@@ -122,20 +123,6 @@ class RescaledNoise:
 
     def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         return self._source.discrete_laplace(scale * self._by, size)
-
-
-class Target(np.ndarray):
-    """Noise that turns whatever it is added to into the target, and hands the true values to ``seen``."""
-
-    seen: Callable[[Counts], None]
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        plain = [one.view(np.ndarray) if isinstance(one, Target) else one for one in inputs]
-        if ufunc is np.add and method == "__call__":
-            true = next(one for one in inputs if not isinstance(one, Target))
-            self.seen(np.broadcast_to(true, self.shape).copy())
-            return self.view(np.ndarray).copy()
-        return getattr(ufunc, method)(*plain, **options)
 
 
 class ObservedNoise:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
 from operators.cli.main import main
-from operators.mechanisms import KINDS
+from operators.mechanisms import KINDS, plugins
+from tests.unit.topology.examples import BASE
+
+commands = sys.modules["operators.cli.mechanisms"]
 
 GUARANTEES = {
     "w-event": "  guarantee: w-event: epsilon for whatever a user does within any `window`",
@@ -53,3 +60,91 @@ def test_options_are_listed_where_a_kind_has_some() -> None:
     assert "  option factor (default 1): Counts are published anew" in "\n".join(
         paragraphs()["budget-absorption"]
     )
+
+
+# The suite of the contract, from the command line
+
+STRIDE = "docs.examples.stride:Stride"
+
+
+def tried(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["mechanisms", "test", *arguments])
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the property that takes seconds; tests/contract has it."""
+    few = [one for one in commands.PROPERTIES if one.name not in {"distinguishing", "budget-long"}]
+    monkeypatch.setattr(commands, "PROPERTIES", few)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_plug_in_that_keeps_the_contract_passes_and_is_not_called_private() -> None:
+    code, output = tried(STRIDE, "--option", "stride=3")
+    assert code == 0
+    lines = output.splitlines()
+    assert (
+        lines[0] == "docs.examples.stride:Stride: publishes every n-th timestamp with its part of the budget"
+    )
+    verdicts = [line for line in lines if line.startswith("ok ")]
+    assert [line.split()[1].rstrip(":") for line in verdicts] == [one.name for one in commands.PROPERTIES]
+    assert output.count("tried: ") == len(verdicts)
+    assert lines[-1].startswith("Passed. What this shows: ")
+    assert "What it cannot show: that the mechanism is private." in lines[-1]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_plug_in_that_breaks_it_fails_with_the_property_and_a_counterexample() -> None:
+    code, output = tried("tests.contract.unsound:HalfNoise")
+    assert code == 1
+    assert "FAILED noise: noise is drawn for what was granted, and enough of it\n" in output
+    assert "counterexample: timestamp 1: noise of scale " in output
+    assert "FAILED loss: " in output
+    assert "changes the likelihood of the noisy values" in output
+    assert output.splitlines()[-1].startswith("FAILED. What this shows: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "what"),
+    [
+        (["no.such:Class"], 1, "no.such:Class cannot be imported"),
+        (["json:JSONDecoder"], 1, "is no Mechanism"),
+        (["unifrom"], 1, "there is no mechanism 'unifrom', only budget-absorption, "),
+        ([STRIDE, "--option", "strde=1"], 2, "stride has no option 'strde'; known: stride"),
+        (["uniform", "--option", "factor=1"], 2, "uniform has no option 'factor'; known: none"),
+        (["sample", "--option", "x"], 2, "sample has no option 'x'"),
+        (["budget-absorption", "--option", "factor=-1"], 2, "found '-1', expected an exact number above 0"),
+    ],
+)
+def test_what_cannot_be_tested_is_said(arguments: list[str], code: int, what: str) -> None:
+    found, output = tried(*arguments)
+    assert (found, what in output) == (code, True), output
+
+
+def test_plug_ins_are_listed_after_the_kinds_and_a_bad_one_does_not_hide_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    points = [
+        EntryPoint(name, target, plugins.GROUP)
+        for name, target in (("acme-stride", STRIDE), ("broken", "no.such:Class"), ("uniform", STRIDE))
+    ]
+    monkeypatch.setattr(plugins, "entry_points", lambda group: points)
+    monkeypatch.setattr(plugins, "_loaded", {})
+    output = CliRunner().invoke(main, ["mechanisms"]).output
+    blocks = dict(block.split(": ", 1) for block in output.split("\n\n")[len(KINDS) : -1])
+    assert list(blocks) == ["acme-stride", "broken", "uniform"]
+    assert f"plug-in: {STRIDE} of unknown; its guarantee is its author's to prove" in blocks["acme-stride"]
+    assert "option stride (default what the plug-in decides)" in blocks["acme-stride"]
+    assert blocks["broken"].startswith("cannot be used: no.such:Class cannot be imported")
+    assert blocks["uniform"].startswith("a plug-in of this name is installed and not used")
+
+
+def test_check_says_whose_promise_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(BASE.replace("kind: budget-absorption", f"kind: {STRIDE}\n      stride: 3"))
+    result = CliRunner().invoke(main, ["check", str(path)])
+    assert result.exit_code == 0, result.output
+    (line,) = [line for line in result.output.splitlines() if line.startswith("  Plug-in ")]
+    assert line.startswith(f"  Plug-in {STRIDE} (")
+    assert line.endswith(f"promise; `eventveil mechanisms test {STRIDE}` tries what can be tried.")
