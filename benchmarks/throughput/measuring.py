@@ -56,7 +56,7 @@ class Result:
         single = [
             {
                 "cpu_us_per_event": round(run.cpu / (run.events or events) * 1e6, 4),
-                "events_per_second": round((run.events or events) / run.wall),
+                "events_per_second": round((run.events or events) / run.wall) if run.wall > 0 else 0,
                 "correct": run.correct,
                 **({"memory_mib": run.memory >> 20} if run.memory else {}),
             }

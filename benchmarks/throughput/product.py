@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from tests.worker.process import WorkerProcess
 COMMAND = str(Path(sys.executable).with_name("eventveil"))
 LATENESS = 1000
 SKEW = 100
+_PATIENCE = 1200
 MECHANISM = {"kind": "budget-absorption", "epsilon": 1, "window": 100}
 
 
@@ -112,11 +114,13 @@ class Sinks:
         return self._left <= 0
 
 
-def run_workers(feeds: list[Feed], workers: int = 1, seconds: float = 300) -> Run:
+def run_workers(
+    feeds: list[Feed], workers: int = 1, watch: Callable[[WorkerProcess], None] | None = None
+) -> Run:
     """Let workers catch up with feeds whose timestamps are all due.
 
     Measured from the first partition of a source that one owns, so without the start of the interpreter,
-    until the last release is in its sink.
+    until the last release is in its sink; ``watch`` is called with each worker at its beginning.
     """
     with tempfile.TemporaryDirectory(prefix="eventveil-bench-") as folder, ExitStack() as running:
         deployment = Deployment(feeds, Path(folder))
@@ -125,7 +129,7 @@ def run_workers(feeds: list[Feed], workers: int = 1, seconds: float = 300) -> Ru
         for feed in feeds:
             feed.wait_until_due(LATENESS + SKEW)
         processes = [running.enter_context(deployment.worker(number)) for number in range(workers)]
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + _PATIENCE
         begun = dict.fromkeys(processes, 0.0)
         clock = 0.0
         while not sinks.all_released(0.02):
@@ -133,6 +137,8 @@ def run_workers(feeds: list[Feed], workers: int = 1, seconds: float = 300) -> Ru
                 if not begun[process] and " owns " in process.log.read_text():
                     begun[process] = cpu_of(process.process.pid)
                     clock = clock or time.monotonic()
+                    if watch is not None:
+                        watch(process)
                 if not process.running or time.monotonic() > deadline:
                     raise RuntimeError(f"a worker did not finish:\n{process.log.read_text()[-2000:]}")
         wall = time.monotonic() - clock

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.throughput.events import TIMESTAMPS, Feed, Workload, produce
 from benchmarks.throughput.measuring import run_client
+from benchmarks.throughput.profiling import self_time, whole_time
 from benchmarks.throughput.report import renewed
 from benchmarks.throughput.series import Session, contenders
 
@@ -57,6 +58,15 @@ def test_a_contender_with_wrong_counts_is_reported(feed: Feed, module: str) -> N
 def test_a_contender_that_fails_is_no_result(feed: Feed) -> None:
     with pytest.raises(RuntimeError, match="No module named"):
         run_client("benchmarks.throughput.contenders.absent", feed)
+
+
+def test_a_profile_adds_up_looks_by_function() -> None:
+    looks = [
+        "run (operators/worker/app.py:1);parse (operators/decode.py:9) 3",
+        "run (operators/worker/app.py:2) 1",
+    ]
+    assert self_time(looks) == {"parse (operators/decode.py)": 3, "run (worker/app.py)": 1}
+    assert whole_time(looks) == {"parse (operators/decode.py)": 3, "run (worker/app.py)": 4}
 
 
 def test_the_tables_of_the_page_come_from_the_results() -> None:
