@@ -15,24 +15,28 @@ says truly from where to where it reaches. The worker refuses a chunk that does 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import aiokafka
 import faust
+from aiokafka.consumer.fetcher import FetchResult
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
 from operators.kafka.settings import aiokafka as aiokafka_settings
-from operators.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk
+from operators.records import MAX_MESSAGE_BYTES, Chunk
 from operators.topology.model import Kafka
+from operators.worker import batches
+from operators.worker.batches import Block
 
 _WAIT_SECONDS = 0.1
-#: Together with the size of a record this bounds what a chunk of well compressed records takes in memory.
+#: Of a chunk that aiokafka unpacks; the others are bounded where they are made.
 _MAX_RECORDS = 2_000
-_LOG_APPEND_TIME = 1
+#: Why aiokafka unpacks its fetches itself, at several times the cost; empty if it does not.
+_STOCK = batches.unsupported()
 
 
 class Delivery(Protocol):
@@ -74,6 +78,8 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     """The thread that owns the aiokafka consumer."""
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
+        if _STOCK:
+            self.log.warning("Delivers the slow way, with the same results: %s", _STOCK)
         delivery: Delivery = transport.delivery
         self._assignor = RoundRobinPartitionAssignor
         session = int(delivery.session_timeout * 1000)
@@ -137,12 +143,31 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             return []
         with fetcher._subscriptions.fetch_context():
             # With a timeout of zero this never yields to the loop, so the positions belong to the records.
-            fetched = await fetcher.fetched_records(set(before), timeout=0, max_records=_MAX_RECORDS)
+            fetched = await (self._stock_records if _STOCK else self._blocks)(fetcher, before)
         return [
-            _as_chunk(tp, wanted[tp], start, fetched.get(tp, ()), after)
+            _as_chunk(tp, wanted[tp], start, fetched.get(tp) or Block(), after)
             for tp, start in before.items()
             if (after := _position(consumer, tp)) is not None and after != start
         ]
+
+    async def _blocks(self, fetcher: Any, partitions: Iterable[TP]) -> dict[TP, Block]:
+        """A block of each partition that has one."""
+        found: dict[TP, Block] = {}
+        for tp in partitions:
+            if isinstance(fetched := fetcher._records.get(tp), FetchResult):
+                batches.take_over(fetched)
+            for blocks in (await fetcher.fetched_records({tp}, timeout=0, max_records=1)).values():
+                found[tp] = blocks[0]
+        return found
+
+    async def _stock_records(self, fetcher: Any, partitions: Iterable[TP]) -> dict[TP, Block]:
+        """The same as aiokafka unpacks it."""
+        fetched = await fetcher.fetched_records(set(partitions), timeout=0, max_records=_MAX_RECORDS)
+        found: dict[TP, Block] = {}
+        for tp, records in fetched.items():
+            found[TP(*tp)] = block = Block()
+            block.add(records, None)
+        return found
 
     async def go_to(self, partition: TP, offset: int) -> bool:
         """Move a partition to an offset; False if it is not assigned any more."""
@@ -192,21 +217,18 @@ def _state(consumer: aiokafka.AIOKafkaConsumer, partition: TP) -> Any:
     return assignment.state_value(key) if assignment and key in assignment.tps else None
 
 
-def _as_chunk(partition: TP, token: int, start: int, records: Any, after: int) -> Chunk:
+def _as_chunk(partition: TP, token: int, start: int, block: Block, after: int) -> Chunk:
     return Chunk(
         topic=partition.topic,
         partition=partition.partition,
         generation=token,
         start=start,
-        offsets=[record.offset for record in records],
-        append_times=[
-            record.timestamp if record.timestamp_type == _LOG_APPEND_TIME else NO_APPEND_TIME
-            for record in records
-        ],
-        keys=[record.key for record in records],
-        values=[record.value for record in records],
+        offsets=block.offsets,
+        append_times=block.append_times,
+        keys=block.keys,
+        values=block.values,
         next_offset=after,
-        headers=[record.headers for record in records],
+        headers=block.headers,
     )
 
 

@@ -1,0 +1,184 @@
+"""The records of a fetch as columns, without one aiokafka ConsumerRecord for each.
+
+aiokafka unpacks a fetch with a generator that makes an object of eleven fields per record. Here another
+generator takes its place in the same PartitionRecords, with the same checks in the same order, and gives a
+block of many records at a time: what a record costs beyond its parsing is a slot in a list. It leans on
+private members of aiokafka; where they are not as expected (``unsupported``), aiokafka's own stays in place,
+and the results are the same.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from operator import attrgetter
+from typing import Any, overload
+
+import aiokafka
+import numpy as np
+from aiokafka.consumer.fetcher import READ_COMMITTED, FetchResult, PartitionRecords
+from aiokafka.errors import CorruptRecordException
+
+from operators.records import NO_APPEND_TIME
+
+LOG_APPEND_TIME = 1
+#: What the generator was written for; the member functions and attributes that it uses.
+_VERSION = "0.14.0"
+_METHODS = ("_unpack_records", "_consume_aborted_up_to", "_contains_abort_marker")
+_ATTRIBUTES = {
+    PartitionRecords: ("_tp", "_records", "_check_crcs", "_isolation_level", "_aborted_producers",
+                       "_records_iterator", "next_fetch_offset"),
+    FetchResult: ("_partition_records",),
+}  # fmt: skip
+#: Records that a block takes, and roughly the bytes of their values.
+_MOST_RECORDS = 8192
+_MOST_BYTES = 8_000_000
+_AT_ONCE = 1024
+
+
+def unsupported() -> str:
+    """Why this version of aiokafka has to unpack its fetches itself; empty if it has not."""
+    if aiokafka.__version__ != _VERSION:
+        return f"aiokafka {aiokafka.__version__} instead of {_VERSION}"
+    missing = [name for name in _METHODS if not hasattr(PartitionRecords, name)]
+    for owner, names in _ATTRIBUTES.items():
+        missing += [name for name in names if name not in owner.__init__.__code__.co_names]
+    return f"aiokafka without {', '.join(missing)}" if missing else ""
+
+
+class Block:
+    """Consecutive records of one partition. ``records`` are aiokafka's, with key, value and headers."""
+
+    def __init__(self) -> None:
+        self.offsets = array("q")
+        self.append_times = array("q")
+        self.records: list[Any] = []
+        self.values: list[bytes | None] = []
+
+    def add(self, records: list[Any], append_time: int | None) -> int:
+        """Add records that have this append time or, if None, their own; the bytes of their values."""
+        first, last = records[0].offset, records[-1].offset
+        if last - first + 1 == len(records):
+            self.offsets.frombytes(np.arange(first, last + 1).tobytes())
+        else:
+            self.offsets.extend([record.offset for record in records])
+        if append_time is None:
+            self.append_times.extend(map(append_time_of, records))
+        else:
+            self.append_times.extend(array("q", [append_time]) * len(records))
+        values = [record.value for record in records]
+        self.records += records
+        self.values += values
+        return sum(map(len, filter(None, values)))
+
+    @property
+    def keys(self) -> Sequence[bytes | None]:
+        """The keys; few of them are ever looked at."""
+        return Attribute(self.records, "key")
+
+    @property
+    def headers(self) -> Sequence[Any]:
+        """The headers; see ``keys``."""
+        return Attribute(self.records, "headers")
+
+
+def append_time_of(record: Any) -> int:
+    """The broker's time of a record, NO_APPEND_TIME if it has the producer's."""
+    time: int = record.timestamp
+    return time if record.timestamp_type == LOG_APPEND_TIME else NO_APPEND_TIME
+
+
+class Attribute(Sequence[Any]):
+    """An attribute of each of many objects, looked up when it is asked for."""
+
+    def __init__(self, owners: Sequence[Any], name: str) -> None:
+        self._owners, self._name = owners, name
+        self._get = attrgetter(name)
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Attribute: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return Attribute(self._owners[index], self._name)
+        return self._get(self._owners[index])
+
+
+def take_over(fetched: Any) -> None:
+    """Let a FetchResult of aiokafka give blocks, unless it does already. Nothing may have been read of it."""
+    records = fetched._partition_records
+    if records is not None and not isinstance(records._records_iterator, _Blocks):
+        records._records_iterator = _Blocks(records)
+
+
+class _Blocks(Iterator[Block]):
+    """What takes the place of the generator in a PartitionRecords."""
+
+    def __init__(self, source: PartitionRecords) -> None:
+        self._blocks = _unpack(source)
+
+    def __next__(self) -> Block:
+        return next(self._blocks)
+
+
+def _unpack(source: Any) -> Iterator[Block]:
+    """``PartitionRecords._unpack_records`` of aiokafka, block by block."""
+    block, size = Block(), 0
+    while source._records.has_next():
+        batch = source._records.next_batch()
+        if source._check_crcs and not batch.validate_crc():
+            if block.values:
+                yield block
+            raise CorruptRecordException(f"Invalid CRC - {source._tp}")
+        if _is_passed_over(source, batch):
+            source.next_fetch_offset = batch.next_offset
+            continue
+        append_time = _append_time_of_all(batch)
+        for records in _parts(batch):
+            if records[0].offset < source.next_fetch_offset:
+                # The fetch began within the batch.
+                records = [record for record in records if record.offset >= source.next_fetch_offset]
+            if records:
+                size += block.add(records, append_time)
+                source.next_fetch_offset = records[-1].offset + 1
+            if len(block.values) >= _MOST_RECORDS or size >= _MOST_BYTES:
+                yield block
+                block, size = Block(), 0
+        # A batch keeps its last offset when compaction removes the record.
+        source.next_fetch_offset = batch.next_offset
+    if block.values:
+        yield block
+
+
+def _parts(batch: Any) -> Iterator[list[Any]]:
+    """The records of a batch. It may be iterated over only once, and told only once that it has ended."""
+    iterator = chain(batch)
+    full = True
+    while full and (records := list(islice(iterator, _AT_ONCE))):
+        full = len(records) == _AT_ONCE
+        yield records
+
+
+def _is_passed_over(source: Any, batch: Any) -> bool:
+    """Whether it is a control batch, or one of an aborted transaction."""
+    if source._isolation_level == READ_COMMITTED and batch.producer_id is not None:
+        source._consume_aborted_up_to(batch.base_offset)
+        if batch.is_control_batch and source._contains_abort_marker(batch):
+            source._aborted_producers.discard(batch.producer_id)
+        if batch.is_transactional and batch.producer_id in source._aborted_producers:
+            return True
+    return bool(batch.is_control_batch)
+
+
+def _append_time_of_all(batch: Any) -> int | None:
+    """Records of the current format have the append time of their batch; of older ones, their own."""
+    if getattr(batch, "magic", 0) < 2:
+        return None
+    return batch.max_timestamp if batch.timestamp_type == LOG_APPEND_TIME else NO_APPEND_TIME

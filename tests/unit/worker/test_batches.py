@@ -1,0 +1,204 @@
+"""Blocks hold what aiokafka's own unpacking gives, whatever a partition of Kafka may hold."""
+
+from __future__ import annotations
+
+import struct
+from random import Random
+from typing import Any
+
+import aiokafka
+import pytest
+from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, PartitionRecords
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.record.util import calc_crc32c
+from aiokafka.structs import TopicPartition
+
+from operators.records import NO_APPEND_TIME
+from operators.worker import batches
+
+TP = TopicPartition("raw", 0)
+_COMMIT, _ABORT = b"\0\0\0\1", b"\0\0\0\0"
+
+
+class Log:
+    """A random part of a partition, as a fetch returns it."""
+
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
+        self.end = chance.randrange(5)
+        self.batches: list[tuple[int, bytes]] = []
+        self.aborted: list[tuple[int, int]] = []
+
+    def append(self) -> None:
+        """One record batch: maybe compressed, of a transaction, with holes from compaction."""
+        chance = self.chance
+        producer = chance.choice((-1, 7, 8))
+        transactional = producer >= 0 and chance.random() < 0.7
+        count, size = chance.choice((1, 2, 30)), chance.randrange(40)
+        builder = DefaultRecordBatchBuilder(
+            2, chance.choice((0, 1, 2, 3, 4)), transactional, producer, 0, 0, 10**6
+        )
+        kept = [offset for offset in range(count) if chance.random() < 0.8] or [count - 1]
+        for offset in kept:
+            value = chance.choice((None, b"", chance.randbytes(size)))
+            headers = chance.choice(([], [("h", b"1"), ("h", None)]))
+            builder.append(offset, 1000 + offset, chance.choice((None, b"k")), value, headers)
+        self._add(bytes(builder.build()), kept[-1] + chance.choice((0, 3)), chance.random() < 0.7)
+        if transactional and chance.random() < 0.5:
+            self.mark(producer)
+
+    def mark(self, producer: int) -> None:
+        """The end of a transaction."""
+        builder = DefaultRecordBatchBuilder(2, 0, True, producer, 0, 0, 1000)
+        abort = self.chance.random() < 0.5
+        if abort:
+            self.aborted.append((producer, self.chance.randrange(self.end)))
+        builder.append(0, 1, _ABORT if abort else _COMMIT, b"\0\0\0\0\0\0", [])
+        self._add(bytes(builder.build()), 0, False, control=True)
+
+    def _add(self, batch: bytes, last: int, append_time: bool, control: bool = False) -> None:
+        made = bytearray(batch)
+        struct.pack_into(">q", made, 0, self.end)
+        attributes = struct.unpack_from(">h", made, 21)[0] | append_time << 3 | control << 5
+        struct.pack_into(">hi", made, 21, attributes, last)
+        struct.pack_into(">I", made, 17, calc_crc32c(bytes(made[21:])))
+        self.end += last + 1
+        self.batches.append((self.end, bytes(made)))
+
+    def fetched(self, offset: int, isolation: int) -> PartitionRecords:
+        data = b"".join(batch for end, batch in self.batches if end > offset)
+        return partition_records(data, offset, isolation, self.aborted)
+
+
+def partition_records(
+    data: bytes, offset: int = 0, isolation: int = READ_COMMITTED, aborted: Any = ()
+) -> PartitionRecords:
+    return PartitionRecords(TP, MemoryRecords(data), list(aborted), offset, None, None, True, isolation)
+
+
+Read = tuple[list[Any], int, str]
+
+
+def read_stock(source: PartitionRecords) -> Read:
+    found: list[Any] = []
+    try:
+        for one in source:
+            append_time = one.timestamp if one.timestamp_type == 1 else NO_APPEND_TIME
+            found.append((one.offset, append_time, one.key, one.value, tuple(one.headers)))
+    except CorruptRecordException as error:
+        return found, source.next_fetch_offset, str(error)
+    return found, source.next_fetch_offset, ""
+
+
+class Fetched:
+    def __init__(self, source: PartitionRecords) -> None:
+        self._partition_records = source
+
+
+def read_blocks(source: PartitionRecords, positions: list[int] | None = None) -> Read:
+    batches.take_over(Fetched(source))
+    found: list[Any] = []
+    try:
+        for block in source:
+            batches.take_over(Fetched(source))  # as every further drain does
+            headers = [tuple(one) for one in block.headers]
+            found += zip(block.offsets, block.append_times, block.keys, block.values, headers, strict=True)
+            assert block.offsets[-1] < source.next_fetch_offset
+            if positions is not None:
+                positions.append(source.next_fetch_offset)
+    except CorruptRecordException as error:
+        return found, source.next_fetch_offset, str(error)
+    return found, source.next_fetch_offset, ""
+
+
+def make_log(seed: int) -> Log:
+    log = Log(Random(seed))
+    for _ in range(log.chance.choice((0, 1, 6))):
+        log.append()
+    return log
+
+
+@pytest.mark.parametrize("most", [1, 8192])
+@pytest.mark.parametrize("isolation", [READ_COMMITTED, READ_UNCOMMITTED])
+def test_blocks_hold_what_aiokafka_gives(isolation: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_MOST_RECORDS", most)
+    monkeypatch.setattr(batches, "_AT_ONCE", 7)
+    seen = 0
+    for seed in range(150):
+        log = make_log(seed)
+        start = log.chance.choice((0, 0, log.chance.randrange(log.end + 1)))
+        expected = read_stock(log.fetched(start, isolation))
+        assert read_blocks(log.fetched(start, isolation)) == expected, f"seed {seed}"
+        seen += len(expected[0])
+    assert seen > 1000
+
+
+def test_before_a_damaged_batch_everything_is_delivered_and_then_the_damage_is_told() -> None:
+    log = Log(Random(3))
+    while log.end < 60:
+        log.append()
+    whole = b"".join(batch for _, batch in log.batches)
+    told = 0
+    for _ in range(60):
+        damaged = bytearray(whole)
+        damaged[log.chance.randrange(len(damaged))] ^= 1 << log.chance.randrange(8)
+        try:
+            expected = read_stock(partition_records(bytes(damaged)))
+        except Exception as error:  # the length of a batch was hit: neither may go on
+            with pytest.raises(type(error)):
+                read_blocks(partition_records(bytes(damaged)))
+        else:
+            assert read_blocks(partition_records(bytes(damaged))) == expected
+            told += "Invalid CRC" in expected[2] and bool(expected[0])
+    assert told > 10
+
+
+def test_the_position_after_a_block_is_behind_its_last_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_MOST_RECORDS", 10)
+    monkeypatch.setattr(batches, "_AT_ONCE", 5)
+    log = Log(Random(1))
+    while log.end < 200:
+        log.append()
+    positions: list[int] = []
+    whole = read_blocks(log.fetched(0, READ_UNCOMMITTED), positions)
+    assert len(positions) > 5
+    for position in positions:
+        after = read_blocks(log.fetched(position, READ_UNCOMMITTED))
+        assert after[0] == [one for one in whole[0] if one[0] >= position]
+
+
+def test_blocks_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(batches, "_AT_ONCE", 2)
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, 0, 0, 10**6)
+    for offset in range(40):
+        builder.append(offset, 1, None, b"x" * 300, [])
+    source = partition_records(bytes(builder.build()))
+    batches.take_over(Fetched(source))
+    assert {len(block.values) for block in source} == {4}
+
+
+def test_records_of_an_older_format_are_read_too() -> None:
+    builder = LegacyRecordBatchBuilder(1, 0, 10**6)
+    for offset in range(3):
+        builder.append(offset, 1000 + offset, None, b"v")
+    data = bytes(builder.build())
+    expected = read_stock(partition_records(data))
+    assert len(expected[0]) == 3
+    assert read_blocks(partition_records(data)) == expected
+
+
+def test_the_pinned_aiokafka_is_supported_and_another_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert batches.unsupported() == ""
+    monkeypatch.setattr(batches, "_METHODS", ("_consume_aborted_up_to", "_gone"))
+    assert "_gone" in batches.unsupported()
+    monkeypatch.setattr(aiokafka, "__version__", "9.9.9")
+    assert batches.unsupported() == "aiokafka 9.9.9 instead of 0.14.0"
+
+
+def test_attributes_are_looked_up_by_index_and_slice() -> None:
+    found = batches.Attribute([struct.Struct(code) for code in "bhiq"], "size")
+    assert (list(found), found[-1], list(found[1:3]), len(found)) == ([1, 2, 4, 8], 8, [2, 4], 4)
