@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import log
+from math import exp, log
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ from operators.topology.model import (
 from tests.unit.replay.history import HOUR, ORIGIN, Recorded, event
 
 RISK = 1e-3
+SELDOM = 5
 Signature = tuple[int, ...]
 BULK = 2000
 MakeNoise = Callable[[int], NoiseSource]
@@ -189,15 +190,29 @@ def bound(absent: Sequence[Signature], present: Sequence[Signature]) -> float:
 
 def _best_event(rare: Counter[Signature], common: Counter[Signature]) -> tuple[set[Signature], float]:
     """The signatures that together promise the largest bound, the most telling ones first."""
-    telling = sorted(
-        common | rare, key=lambda seen: ((common[seen] + 0.5) / (rare[seen] + 0.5), seen), reverse=True
-    )
-    hits = 0.5 + np.cumsum([common[seen] for seen in telling])
-    misses = 0.5 + np.cumsum([rare[seen] for seen in telling])
+    likely, unlikely = _each_part_alone(common), _each_part_alone(rare)
+
+    def telling(seen: Signature) -> tuple[float, Signature]:
+        # What was seen seldom is judged by its parts, as if they had nothing to do with each other.
+        share = 1 / (1 + exp(unlikely(seen) - likely(seen)))
+        return (common[seen] + SELDOM * share) / (rare[seen] + SELDOM * (1 - share)), seen
+
+    ordered = sorted(common | rare, key=telling, reverse=True)
+    hits = 0.5 + np.cumsum([common[seen] for seen in ordered])
+    misses = 0.5 + np.cumsum([rare[seen] for seen in ordered])
     # About what the bound will be: it decides which event is tried, and nothing else.
     promise = np.log(hits / misses) - 3 * np.sqrt(1 / hits + 1 / misses)
     best = int(np.argmax(promise))
-    return set(telling[: best + 1]), float(promise[best])
+    return set(ordered[: best + 1]), float(promise[best])
+
+
+def _each_part_alone(world: Counter[Signature]) -> Callable[[Signature], float]:
+    """The log-likelihood of a signature if its parts were independent."""
+    parts = [Counter[int]() for _ in next(iter(world))]
+    for signature, count in world.items():
+        for part, value in zip(parts, signature, strict=True):
+            part[value] += count
+    return lambda seen: sum(log(part[value] + 0.5) for part, value in zip(parts, seen, strict=True))
 
 
 def log_ratio(more: int, fewer: int, size: int) -> float:
