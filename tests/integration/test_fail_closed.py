@@ -77,13 +77,15 @@ FIELDS: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("mechanism.epsilon", "mechanism", {"epsilon": 2}, "'1'", "'2'"),
     ("mechanism.window", "mechanism", {"window": 20}, "10", "20"),
     ("mechanism.factor", "mechanism", {"factor": 2}, "'1'", "'2'"),
+    ("mechanism.shift", "mechanism", {"shift": True}, "None", "'true'"),
+    ("mechanism.groups", "mechanism", {"groups": 2}, "None", "'2'"),
     ("mechanism.adjacency", "mechanism", {"adjacency": "substitute"}, "'add-remove'", "'substitute'"),
 ]
 #: Fields that no other setting of the file can have, or that move state to other topics: tried below.
 ELSEWHERE = {
     "source.format", "fingerprint.version", "source.topic", "source.partitions", "topics.partials",
     "sink.topic", "sink.topic_id", "source.repartition", "plugin.class", "plugin.source",
-    "plugin.distribution", "plugin.level",
+    "plugin.distribution", "plugin.level", "mechanism.regroup", "mechanism.max_samples", "mechanism.drift",
 }  # fmt: skip
 
 
@@ -124,8 +126,10 @@ def test_another_source_is_refused(edited: Application) -> None:
     edited.document["streams"]["places"]["source"]["topic"] = other = f"{edited.source}.2"
     edited.write()
     create_topic(edited.bootstrap, other, edited.partitions, {"message.timestamp.type": "LogAppendTime"})
-    for message in refusals(edited.path):
-        assert f"source.topic was '{edited.source}' and is '{other}' now. {RENAME}" in message
+    found = refusals(edited.path)
+    assert any(f"source.topic was '{edited.source}' and is '{other}' now. {RENAME}" in one for one in found)
+    for message in found:
+        assert "source.topic was" in message or f"it holds state of {edited.source}, partition" in message
 
 
 def test_another_number_of_partials_is_refused(edited: Application) -> None:
@@ -145,7 +149,8 @@ def test_a_second_application_of_this_name_is_refused(edited: Application) -> No
     assert f"it holds state of {edited.source}, partition 0 (stream places), not of {source}" in output
     assert "If another application has this name, give it one of its own" in output
     for message in refusals(edited.path):
-        assert "there is no genesis record of stream others. Run `eventveil topics --create`" in message
+        missing = "there is no genesis record of stream others. Run `eventveil topics --create`" in message
+        assert missing or f"it holds state of {edited.source}, partition" in message
 
 
 # Damaged state
