@@ -87,7 +87,8 @@ class PartitionAggregator:
         events: list[int] = []
         origins: list[Origin] = []
         keys: list[bytes | None] = []
-        for index, (offset, headers) in enumerate(zip(chunk.offsets, chunk.headers, strict=True)):
+        every = chunk.headers or [None] * len(chunk.offsets)
+        for index, (offset, headers) in enumerate(zip(chunk.offsets, every, strict=True)):
             told, key = read_headers(headers, f"{chunk.topic}, partition {chunk.partition}, offset {offset}")
             if isinstance(told, Mark):
                 for counter in self.counters.values():

@@ -265,6 +265,17 @@ class _Texts:
 _TEXTS = _Texts()
 
 
+class _Index(dict[Any, int]):
+    """The indices of columns, and what all other labels have in common."""
+
+    def __init__(self, index: Mapping[Any, int], unknown: int) -> None:
+        super().__init__(index)
+        self._unknown = unknown
+
+    def __missing__(self, label: Any) -> int:
+        return self._unknown
+
+
 class ColumnFinder:
     """Finds the columns of one stream's events among the fields that were read."""
 
@@ -278,16 +289,15 @@ class ColumnFinder:
                 int(label): index for label, index in self._index.items() if str(_int(label)) == label
             }
         ignored = IGNORED if counts.unknown_column is None else counts.unknown_column
-        self._unknown = UNSURE if counts.unknown == "dead-letter" else ignored
+        self._index = _Index(self._index, UNSURE if counts.unknown == "dead-letter" else ignored)
 
     def __call__(self, fields: Fields) -> NDArray[np.int64]:
         """The index of the column of each row, IGNORED or UNSURE."""
         values = fields.values(self._pointer)
-        find, unknown = self._index.get, self._unknown
-        found = np.array([find(value, unknown) for value in values], np.int64)
+        found = np.fromiter(map(self._index.__getitem__, values), np.int64, len(values))
         if self._integers and fields.integers(self._pointer) is None:
             # A float is equal to an integer, and beyond 64 bits the integer would have been a float.
-            found[[not is_int64(value) for value in values]] = UNSURE
+            found[[not _is_int64(value) for value in values]] = UNSURE
         return found
 
 
@@ -298,6 +308,5 @@ def _int(label: str) -> int | None:
         return None
 
 
-def is_int64(value: Any) -> bool:
-    """Whether a number in JSON is one integer to both parsers."""
+def _is_int64(value: Any) -> bool:
     return type(value) is int and -(2**63) <= value < 2**63

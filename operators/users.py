@@ -1,38 +1,29 @@
 """Numbers for users: each distinct one gets the next, so that whole chunks of them fit into arrays.
 
-A dictionary of the whole values, hence exact. It is the one entry per distinct user that a worker keeps;
-whatever is known of a user and an open timestamp goes by the number.
+Users are told apart by their whole values. What is kept of one is its value, a place in a table and two
+flags; whatever is known of a user and an open timestamp goes by the number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import compress
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.bulk import Fields, is_int64
+from operators.bulk import Fields
 from operators.partitioner import MANY
 from operators.topology.model import Source
+from operators.words import LONGEST, Numbers, Words, words_of
 
 #: So many users are kept whether they are needed or not.
 _FREE = 65_536
 _FEW = 64
-
-
-class _Numbers(dict[Any, int]):
-    """By the value in JSON: numbers in the order of insertion; the values since the last ``take_new``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.new: list[Any] = []
-
-    def __missing__(self, user: Any) -> int:
-        self.new.append(user)
-        self[user] = number = len(self)
-        return number
+#: The number of what is no user, and the first number of one.
+_NOBODY, _FIRST = 0, 1
+#: A word that begins no string: its last byte occurs nowhere in UTF-8. The others name a string that is long.
+_LONG = np.uint64(0xFF << 56)
 
 
 class Users:
@@ -46,7 +37,9 @@ class Users:
         self._pointer, self._integers = source.user, source.user_type == "integer"
         self._partitions_of = MANY[source.partitioner]
         self._partitions, self._partition = partitions, partition
-        self._numbers = _Numbers()
+        self._numbers = Numbers(_FIRST)
+        self._long: dict[str, int] = {}
+        self._next_alias = 0
         self._belongs = np.zeros(_FEW, bool)
         self._met = np.zeros(_FEW, bool)
         self._asked = 0
@@ -60,42 +53,65 @@ class Users:
     def of(self, fields: Fields) -> NDArray[np.int64]:
         """The numbers of the users that were read."""
         if self._last is None or self._last[0] is not fields:
-            self._last = fields, self._of(fields)
+            self._last = fields, self._of_fields(fields)
         return self._last[1]
 
-    def _of(self, fields: Fields) -> NDArray[np.int64]:
+    def _of_fields(self, fields: Fields) -> NDArray[np.int64]:
         users = fields.values(self._pointer)
-        if self._integers and fields.integers(self._pointer) is None:
-            # A float is equal to an integer, and beyond 64 bits the integer would have been a float.
-            users = [user if is_int64(user) else None for user in users]
-        found = np.fromiter(map(self._numbers.__getitem__, users), np.int64, len(users))
-        self._learn()
-        self._met[found] = True
-        self._asked += len(found)
+        if not self._integers:
+            return self._of(users, self._words(users))
+        values = fields.integers(self._pointer)
+        if values is not None:
+            return self._of(users, values.view(np.uint64)[:, None])
+        # Here are floats, and integers beyond 64 bits, of which orjson would have made floats.
+        found = np.full(len(users), _NOBODY)
+        for row, user in enumerate(users):
+            if type(user) is int and -(2**63) <= user < 2**64:
+                found[row] = self.number(b"%d" % user)
         return found
 
     def number(self, user: bytes) -> int:
         """The number of one user, given in canonical bytes."""
-        found = self._numbers[int(user) if self._integers else user.decode()]
-        self._learn()
+        if self._integers:
+            value = int(user)
+            words = np.array([[value % 2**64, int(value >= 2**63)]], np.uint64)
+            return int(self._of([value], words)[0])
+        return int(self._of([user.decode()], self._words([user.decode()]))[0])
+
+    def _words(self, users: list[str]) -> Words:
+        longest = max(map(len, users), default=0)
+        if 4 * longest <= LONGEST or (longest <= LONGEST and "".join(users).isascii()):
+            return words_of(users)
+        long = [row for row, user in enumerate(users) if len(user.encode()) > LONGEST]
+        short = users.copy()
+        for row in long:
+            short[row] = ""
+        words = words_of(short)
+        for row in long:
+            alias = self._long.setdefault(users[row], self._next_alias)
+            self._next_alias = max(self._next_alias, alias + 1)
+            words[row, 0] = _LONG | np.uint64(alias)
+        return words
+
+    def _of(self, users: Sequence[Any], words: Words) -> NDArray[np.int64]:
+        found, new = self._numbers.of(words)
+        if new.size:
+            end = _FIRST + len(self._numbers)
+            self._belongs, self._met = _grown(self._belongs, end), _grown(self._met, end)
+            keys = [self._canonical(users[row]) for row in new.tolist()]
+            belongs = self._partitions_of(keys, self._partitions) == self._partition
+            self._belongs[end - len(new) : end] = belongs & np.fromiter(map(bool, keys), bool, len(keys))
         self._met[found] = True
+        self._asked += len(found)
         return found
+
+    def _canonical(self, user: Any) -> bytes:
+        canonical: bytes = b"%d" % user if self._integers else user.encode()
+        return canonical
 
     def belong(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of them are users, and of this partition."""
         return self._belongs[numbers]
-
-    def _learn(self) -> None:
-        """Find out about new users where they belong."""
-        new, self._numbers.new = self._numbers.new, []
-        if not new:
-            return
-        known, size = len(self._numbers) - len(new), len(self._numbers)
-        self._belongs, self._met = _grown(self._belongs, size), _grown(self._met, size)
-        # None stands for what is no user, and nobody is empty.
-        keys = [b"%d" % user if type(user) is int else (user or "").encode() for user in new]
-        self._belongs[known:size] = self._partitions_of(keys, self._partitions) == self._partition
-        self._belongs[known:size] &= np.fromiter(map(bool, keys), bool, len(keys))
 
     @property
     def crowded(self) -> bool:
@@ -104,16 +120,19 @@ class Users:
 
     def forget(self, needed: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
         """Forget who is neither ``needed`` nor was met lately; the new numbers, at the old ones."""
-        keep = self._met[: len(self)].copy()
+        end = _FIRST + len(self)
+        keep = self._met[:end].copy()
         for numbers in needed:
             keep[numbers] = True
-        kept = _Numbers()
-        for user in compress(self._numbers, keep.tolist()):
-            kept[user] = len(kept)
-        self._belongs = _grown(self._belongs[: len(self)][keep], _FEW)
-        self._numbers, self._last = kept, None
+        keep[_NOBODY] = True
+        self._numbers.keep(keep[_FIRST:])
+        if self._long:
+            aliases = self._numbers.first_words()
+            kept = set((aliases[aliases >= _LONG] ^ _LONG).tolist())
+            self._long = {user: alias for user, alias in self._long.items() if alias in kept}
+        self._belongs, self._last = _grown(self._belongs[:end][keep], _FEW), None
         self._met = np.zeros(len(self._belongs), bool)
-        self._asked, self._kept = 0, len(kept)
+        self._asked, self._kept = 0, len(self)
         return np.cumsum(keep) - 1
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from random import Random
@@ -72,9 +73,9 @@ def ingest(stream: Stream, chunks: Sequence[Sequence[bytes]], timestamps: int) -
     position = 0
     for values in chunks:
         after = position + len(values)
-        times = [2**45] * len(values)
+        offsets, times = array("q", range(position, after)), array("q", [2**45]) * len(values)
         keys = [None] * len(values)
-        aggregator.observe(Chunk("raw", 0, 0, position, range(position, after), times, keys, values, after))
+        aggregator.observe(Chunk("raw", 0, 0, position, offsets, times, keys, values, after))
         position = after
     counter = aggregator.counters[stream.name]
     closed = [counter.close() for _ in range(timestamps)]

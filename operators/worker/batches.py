@@ -10,17 +10,16 @@ and the results are the same.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain, islice
-from operator import attrgetter
-from typing import Any, overload
+from typing import Any
 
 import aiokafka
 import numpy as np
 from aiokafka.consumer.fetcher import READ_COMMITTED, FetchResult, PartitionRecords
 from aiokafka.errors import CorruptRecordException
 
-from operators.records import NO_APPEND_TIME
+from operators.records import NO_APPEND_TIME, Headers
 
 LOG_APPEND_TIME = 1
 #: What the generator was written for; the member functions and attributes that it uses.
@@ -48,13 +47,18 @@ def unsupported() -> str:
 
 
 class Block:
-    """Consecutive records of one partition. ``records`` are aiokafka's, with key, value and headers."""
+    """Consecutive records of one partition, in columns; ``headers`` is empty if no record has any.
+
+    The objects that aiokafka makes of records are not kept: they would be what the garbage collector mostly
+    looks through.
+    """
 
     def __init__(self) -> None:
         self.offsets = array("q")
         self.append_times = array("q")
-        self.records: list[Any] = []
+        self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
+        self.headers: list[Headers] = []
 
     def add(self, records: list[Any], append_time: int | None) -> int:
         """Add records that have this append time or, if None, their own; the bytes of their values."""
@@ -67,48 +71,20 @@ class Block:
             self.append_times.extend(map(append_time_of, records))
         else:
             self.append_times.extend(array("q", [append_time]) * len(records))
+        headers = [record.headers for record in records]
+        if self.headers or any(headers):
+            self.headers += [()] * (len(self.values) - len(self.headers))
+            self.headers += headers
         values = [record.value for record in records]
-        self.records += records
+        self.keys += [record.key for record in records]
         self.values += values
         return sum(map(len, filter(None, values)))
-
-    @property
-    def keys(self) -> Sequence[bytes | None]:
-        """The keys; few of them are ever looked at."""
-        return Attribute(self.records, "key")
-
-    @property
-    def headers(self) -> Sequence[Any]:
-        """The headers; see ``keys``."""
-        return Attribute(self.records, "headers")
 
 
 def append_time_of(record: Any) -> int:
     """The broker's time of a record, NO_APPEND_TIME if it has the producer's."""
     time: int = record.timestamp
     return time if record.timestamp_type == LOG_APPEND_TIME else NO_APPEND_TIME
-
-
-class Attribute(Sequence[Any]):
-    """An attribute of each of many objects, looked up when it is asked for."""
-
-    def __init__(self, owners: Sequence[Any], name: str) -> None:
-        self._owners, self._name = owners, name
-        self._get = attrgetter(name)
-
-    def __len__(self) -> int:
-        return len(self._owners)
-
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Attribute: ...
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return Attribute(self._owners[index], self._name)
-        return self._get(self._owners[index])
 
 
 def take_over(fetched: Any) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from operators import users as module
+from operators import words
 from operators.bulk import BulkReader, Fields, fields_of
 from operators.partitioner import PARTITIONERS
 from operators.users import Users
@@ -37,21 +38,37 @@ def test_equal_users_have_equal_numbers_and_belong_where_the_partitioner_says(
     ]
 
 
-class Colliding(str):
-    def __hash__(self) -> int:
-        return 1
-
-
-def test_users_are_told_apart_although_their_hashes_collide() -> None:
+def test_users_are_told_apart_although_their_hashes_collide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "_FACTORS", np.zeros(8, np.uint64))
     users = Users(stream().source, 1, 0)
-    found = users.of(Fields(np.arange(3), {"/user": [Colliding("x"), Colliding("y"), Colliding("x")]}))
-    assert found.tolist() == [0, 1, 0]
+    names = ["x", "y", "x", "a" * 7, "a" * 8, "a" * 9, "", "\0", "\1", "é", "b" * 63, "b" * 64, "b" * 65]
+    first = users.of(fields(*names)).tolist()
+    assert first == users.of(fields(*names)).tolist()
+    assert len(set(zip(first, names, strict=True))) == len(set(first)) == len(set(names))
 
 
-def test_neither_floats_nor_numbers_beyond_64_bits_are_integer_users() -> None:
+def test_long_users_are_remembered_and_forgotten_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FREE", 4)
+    users = Users(stream().source, 1, 0)
+    long = [letter * 100 for letter in "abcdef"]
+    first = users.of(fields(*long, "é" * 32))
+    users.forget([])
+    renumbered = users.forget([first[[1, 6]]])
+    assert (len(users), len(users._long)) == (2, 2)
+    again = users.of(fields(long[1], "é" * 32, long[0], "z" * 100, long[1]))
+    assert again.tolist() == [renumbered[first[1]], renumbered[first[6]], 3, 4, 1]
+
+
+def test_an_integer_beyond_63_bits_is_no_negative_one() -> None:
+    users = Users(stream(user_type="integer").source, 1, 0)
+    assert users.number(b"-1") != users.number(b"%d" % (2**64 - 1))
+    assert users.of(fields(-1, 2**64 - 1, user_type="integer")).tolist() == [1, 2]
+
+
+def test_floats_are_no_integer_users() -> None:
     users = Users(stream(user_type="integer").source, 1, 0)
     found = users.of(fields(1, 1.0, 2**64 - 1, -1, user_type="integer"))
-    assert users.belong(found).tolist() == [True, False, False, True]
+    assert users.belong(found).tolist() == [True, False, True, True]
     assert users.number(b"1") == found[0]
 
 
@@ -60,14 +77,14 @@ def test_who_is_neither_needed_nor_met_again_is_forgotten(monkeypatch: pytest.Mo
     users = Users(stream().source, 1, 0)
     first = users.of(fields(*"abcdefghij"))
     assert users.crowded
-    assert users.forget([]).tolist() == list(range(10))  # all were met
+    assert users.forget([]).tolist() == list(range(11))  # all were met; 0 is nobody
     assert not users.crowded
     users.of(fields("c", "k"))
     renumbered = users.forget([first[[7]]])
     assert len(users) == 3
-    assert [int(renumbered[first["abcdefghij".index(name)]]) for name in "ch"] == [0, 1]
-    assert users.of(fields("c", "h", "k", "a")).tolist() == [0, 1, 2, 3]
-    assert users.belong(np.arange(4)).all()
+    assert [int(renumbered[first["abcdefghij".index(name)]]) for name in "ch"] == [1, 2]
+    assert users.of(fields("c", "h", "k", "a")).tolist() == [1, 2, 3, 4]
+    assert users.belong(np.arange(5)).tolist() == [False, True, True, True, True]
 
 
 def test_users_who_no_longer_come_are_noticed_after_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,3 +98,32 @@ def test_users_who_no_longer_come_are_noticed_after_many_events(monkeypatch: pyt
     assert users.crowded
     users.forget([])
     assert len(users) == 1
+
+
+_TEXTS = (
+    st.text(alphabet="ab\0\1é", max_size=12) | st.text(max_size=40) | st.sampled_from(["x" * 63, "x" * 62])
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.lists(_TEXTS.filter(lambda text: len(text.encode()) <= words.LONGEST), min_size=1), max_size=6
+    )
+)
+def test_numbers_are_those_of_a_dictionary(chunks: list[list[str]]) -> None:
+    numbers, expected = words.Numbers(5), dict[str, int]()
+    for chunk in chunks:
+        before = len(expected)
+        found, new = numbers.of(words.words_of(chunk))
+        for text, number in zip(chunk, found.tolist(), strict=True):
+            assert expected.setdefault(text, number) == number
+        assert sorted(expected.values()) == list(range(5, 5 + len(numbers)))
+        assert [*found[new].tolist()] == list(range(5 + before, 5 + len(expected)))
+
+
+def test_a_user_takes_few_bytes() -> None:
+    numbers = words.Numbers(0)
+    for start in range(0, 300_000, 5000):
+        numbers.of(words.words_of([f"user{number}" for number in range(start, start + 5000)]))
+    assert (numbers._known.nbytes + numbers._table.nbytes) / len(numbers) < 45

@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.bulk import Fields
 from operators.contributions import Contributions, EarliestContributions
 from operators.users import Users
+from operators.words import Words
 
 
 class HashDecides(Users):
     """Users are told apart by a hash: where two collide, one's presence removes the other's contribution."""
 
-    def of(self, fields: Fields) -> NDArray[np.int64]:
-        hashes = [str(hash(user)) for user in fields.values(self._pointer)]
-        return super().of(Fields(fields.rows, {self._pointer: hashes}))
+    def _words(self, users: list[str]) -> Words:
+        return super()._words(users)[:, :1]
 
 
 class PlaceDecides(Contributions):
