@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 import uuid
+from array import array
+from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
-from itertools import islice, takewhile
+from itertools import chain, takewhile
 from typing import Literal, cast
 
 from confluent_kafka import (
@@ -99,15 +101,20 @@ def _until(consumer: Consumer, end: int) -> Iterator[Message]:
 
 def _messages(consumer: Consumer) -> Iterator[Message]:
     """Records and end-of-partition events, without end."""
+    return chain.from_iterable(_batches(consumer))
+
+
+def _batches(consumer: Consumer) -> Iterator[list[Message]]:
+    """The same, as many as there are at a time."""
     while True:
         first = consumer.poll(_SILENCE_SECONDS)
         if first is None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer while reading to the end"))
-        for message in (first, *consumer.consume(_CHUNK_RECORDS, timeout=0)):
-            error = message.error()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        messages = [first, *consumer.consume(_CHUNK_RECORDS, timeout=0)]
+        for error in filter(None, [message.error() for message in messages]):
+            if error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
-            yield message
+        yield messages
 
 
 def offset_of(message: Message) -> int:
@@ -193,7 +200,7 @@ def read_topic(
             if chunk is None:
                 del reached[behind]
             else:
-                reached[behind] = max(reached[behind], *chunk.append_times, NO_APPEND_TIME)
+                reached[behind] = max(reached[behind], max(chunk.append_times, default=NO_APPEND_TIME))
                 yield chunk
 
 
@@ -203,41 +210,43 @@ def _read_chunks(
     consumer = _consumer(kafka, "read_committed", settings)
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
-        messages = _until(consumer, end)
-        while start < end:
-            records = list(islice(messages, _CHUNK_RECORDS))
-            full = len(records) == _CHUNK_RECORDS
-            after = offset_of(records[-1]) + 1 if full else end
-            yield _chunk(topic, partition, start, records, after)
-            start = after
+        waiting: list[Message] = []
+        for messages in _batches(consumer):
+            waiting += [message for message in messages if message.error() is None]
+            while len(waiting) >= _CHUNK_RECORDS and start < end:
+                records, waiting = waiting[:_CHUNK_RECORDS], waiting[_CHUNK_RECORDS:]
+                after = min(offset_of(records[-1]) + 1, end)
+                yield _chunk(topic, partition, start, records, after)
+                start = after
+            if offset_of(messages[-1]) >= end:
+                break
+        if start < end:
+            yield _chunk(topic, partition, start, waiting, end)
     finally:
         consumer.close()
 
 
 def _chunk(topic: str, partition: int, start: int, records: list[Message], after: int) -> Chunk:
+    """A chunk of those of the records that are below ``after``."""
+    offsets = array("q", [cast(int, message.offset()) for message in records])
+    if (below := bisect_left(offsets, after)) < len(records):
+        records, offsets = records[:below], offsets[:below]
+    times = [message.timestamp() for message in records]
     return Chunk(
         topic=topic,
         partition=partition,
         generation=0,
         start=start,
-        offsets=[offset_of(message) for message in records],
-        append_times=[append_time(message) for message in records],
+        offsets=offsets,
+        append_times=array(
+            "q", [moment if kind == TIMESTAMP_LOG_APPEND_TIME else NO_APPEND_TIME for kind, moment in times]
+        ),
         keys=[message.key() for message in records],
         values=[message.value() for message in records],
         next_offset=after,
-        headers=[_headers(message) for message in records],
+        # The client's types allow a dict and texts, which it takes but never returns.
+        headers=[cast(Headers | None, message.headers()) for message in records],
     )
-
-
-def _headers(message: Message) -> Headers | None:
-    # The client's types allow a dict and texts, which it takes but never returns.
-    return cast(Headers | None, message.headers())
-
-
-def append_time(message: Message) -> int:
-    """The broker's time of a record in epoch milliseconds, NO_APPEND_TIME if it has the producer's."""
-    kind, moment = message.timestamp()
-    return moment if kind == TIMESTAMP_LOG_APPEND_TIME else NO_APPEND_TIME
 
 
 def read_table(kafka: Kafka, topic: str, partition: int) -> dict[bytes, bytes]:
