@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, unique
 
 TIMESTAMPS = 10
-_SLOWEST = 100_000  # events a second that the producer can write at least
 _PORTION = 100_000
 
 
@@ -135,18 +134,32 @@ def send(producer: Producer, topic: str, key: bytes, value: bytes) -> None:
 
 
 def produce(bootstrap: str, workload: Workload) -> Feed:
-    """Write a workload to a new topic. Raises RuntimeError if the machine is too slow for its window."""
+    """Write a workload to a new topic; how long that will take is tried with a few of its events first.
+
+    Raises RuntimeError if the window began before all events were written, or if some were lost.
+    """
+    few = min(workload.events, _PORTION)
+    begun = time.monotonic()
+    _write(bootstrap, replace(workload, events=few), int(time.time() * 1000))
+    slowest = 2 * (time.monotonic() - begun) * workload.events / few
+    start = (int(time.time() + slowest) + 3) * 1000
+    topic = _write(bootstrap, workload, start)
+    if time.time() * 1000 > start:
+        raise RuntimeError(
+            f"writing {workload.events} events took more than {slowest:.0f} s: the machine is busy"
+        )
+    return Feed(workload, bootstrap, topic, start)
+
+
+def _write(bootstrap: str, workload: Workload, start: int) -> str:
+    """The topic with the events."""
     topic = create_topic(bootstrap, unique("bench"), workload.partitions, LOG_APPEND_TIME)
-    start = (int(time.time()) + 3 + workload.events // _SLOWEST) * 1000
     failed: list[object] = []
     producer = producer_of(bootstrap, failed)
     for number, (key, value) in enumerate(workload.lines(start)):
         send(producer, topic, key, value)
         if number % 10_000 == 0:
             producer.poll(0)
-    left = producer.flush(120)
-    if left or failed or time.time() * 1000 > start:
-        raise RuntimeError(
-            f"{left} events left, {failed[:1]}, or too slow: {_SLOWEST} events a second needed"
-        )
-    return Feed(workload, bootstrap, topic, start)
+    if left := producer.flush(120) or failed:
+        raise RuntimeError(f"events that were not written: {left}")
+    return topic
