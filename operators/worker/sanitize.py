@@ -22,6 +22,7 @@ from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume
 from operators.worker.owner import Blocking, Owner
 from operators.worker.published import Public
+from operators.worker.sinks import Sinks
 
 
 class SanitizeOwner(Owner):
@@ -48,7 +49,7 @@ class SanitizeOwner(Owner):
         self._cluster = cluster
         self._noise = noise
         self._observation = observation
-        self._sinks: dict[str, str] = {}
+        self._sinks = Sinks(cluster, MIGRATE_SINK)
         self._ledger_starts: dict[str, int] = {}
         self._missing = MissingPartitions(cluster, (partials, table.partition), blocking, clock)
         self._sanitizer: PartitionSanitizer
@@ -59,7 +60,7 @@ class SanitizeOwner(Owner):
         sources = {plan.stream.source.topic for plan in self._plans}
         sinks = {plan.stream.sink.topic for plan in self._plans}
         live = self._cluster.topics({self._partials, *sources, *sinks})
-        self._sinks = {name: topic.id for name, topic in live.items() if name in sinks}
+        self._sinks.remember(live, sinks)
         states = self.table.take_over()
         topics = Topics(self._ledger, self.table.topic, self.table.partition)
         sanitizers = {plan.name: self._restore(plan, states, live) for plan in self._plans}
@@ -68,7 +69,7 @@ class SanitizeOwner(Owner):
         check_resume(self._cluster, place, self._sanitizer.resume)
         pending = self._sanitizer.publish()
         if pending:
-            self._check_sinks()
+            self._sinks.check()
             self.table.transact("publish", pending)
             self._published(pending)
         return self._sanitizer.resume
@@ -96,16 +97,6 @@ class SanitizeOwner(Owner):
         states = {name: sanitizer.state for name, sanitizer in streams.items()}
         public.check_ledger(states, self._ledger_starts, self.table.topic)
         public.check_sinks(states, {name: live[one.stream.sink.topic] for name, one in streams.items()})
-
-    def _check_sinks(self) -> None:
-        """Raise StateRefused if a sink is not the topic that it was when this owner took over."""
-        live = self._cluster.topics(self._sinks)
-        for name, known in self._sinks.items():
-            if name not in live:
-                raise StateRefused(f"topic {name} (sink)", "it was deleted", MIGRATE_SINK)
-            if live[name].id != known:
-                what = f"sink.topic_id was {known!r} and is {live[name].id!r} now: it was created again"
-                raise StateRefused(f"topic {name} (sink)", what, MIGRATE_SINK)
 
     @property
     def position(self) -> int:
@@ -136,7 +127,7 @@ class SanitizeOwner(Owner):
             await self._blocking(self.table.transact, "decide", decided)
             self.check_open()
             releases = await self._blocking(self._sanitizer.publish)
-            await self._blocking(self._check_sinks)
+            await self._blocking(self._sinks.check)
             await self._blocking(self.table.transact, "publish", releases)
             self._published(releases)
 
