@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 
 from operators.timeline import parse_rfc3339
-from operators.topology.model import Counts, Source
+from operators.topology.model import Counts, ReadingStream, Source
+from operators.values.grid import is_number, on_grid
 
 _LONGEST_DETAIL = 200
 #: Times in epoch milliseconds are smaller than this, and greater than its negative.
@@ -119,6 +120,27 @@ class UserFinder:
         if not user:
             return Rejection(Reason.EMPTY_USER, f"the user at {self._pointer} is empty")
         return user.encode()
+
+
+class ValueDecoder:
+    """Finds the value of an event on the grid of a value stream."""
+
+    def __init__(self, stream: ReadingStream) -> None:
+        self._source, self._step, self._maximum = stream.source, stream.step, stream.maximum
+        self._find = compile_pointer(stream.source.value)
+
+    def decode(self, record: bytes | None) -> tuple[int, Reason | None]:
+        """The value in steps of the grid; 0 with the reason if it cannot be read, for its place stays."""
+        document = parse(record, self._source.max_bytes)
+        if isinstance(document, Rejection):
+            return 0, document.reason
+        try:
+            value = self._find(document)
+        except (LookupError, TypeError):
+            return 0, Reason.MISSING_FIELD
+        if not is_number(value):
+            return 0, Reason.WRONG_TYPE
+        return on_grid(value, self._step, self._maximum), None
 
 
 class Decoder:

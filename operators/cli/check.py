@@ -16,6 +16,8 @@ from operators.topology.loading import load_with_defaults
 from operators.topology.model import Stream, Topology
 from operators.topology.problems import TopologyInvalid
 from operators.topology.shapes import Default
+from operators.values.description import describe as describe_values
+from operators.values.kinds import build as build_values
 
 
 @click.command()
@@ -50,6 +52,11 @@ def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
         yield from (f"  {line}" for line in describe(stream, mechanism.guarantee))
         yield from (f"  {line}" for line in mechanism.notes)
         yield from (f"  {line}" for line in _origin(stream.mechanism.kind))
+    for readings in topology.readings:
+        yield ""
+        yield f"Stream {readings.name}: {readings.source.topic} -> {readings.sink}, {readings.mechanism.kind}"
+        lines = describe_values(readings, build_values(readings, SystemNoise()))
+        yield from (f"  {line}" for line in lines)
     yield from _sums(topology)
     if defaults:
         yield ""

@@ -20,6 +20,8 @@ from operators.topology.layout import EXTENT, option_of
 from operators.topology.model import MechanismSettings, Option
 from operators.topology.problems import START
 from operators.topology.scalars import UnfitError
+from operators.topology.values import OPTIONS as OPTIONS_OF_VALUES
+from operators.values.kinds import VALUE_KINDS
 
 _WINDOW = 100
 _LEVELS = {
@@ -42,6 +44,10 @@ def describe_kinds() -> Iterator[str]:
     for kind, mechanism in kinds.KINDS.items():
         yield f"{kind}: {mechanism.summary}"
         yield from (f"  {line}" for line in _describe(mechanism))
+        yield ""
+    for kind, values in VALUE_KINDS.items():
+        yield f"{kind}: {values.summary}"
+        yield from (f"  {line}" for line in _describe_values(kind))
         yield ""
     for kind in plugins.installed():
         yield from _describe_plugin(kind)
@@ -80,6 +86,13 @@ def _describe_plugin(kind: str) -> Iterator[str]:
     yield f"  plug-in: {plugin.target} of {plugin.distribution}; its guarantee is its author's to prove"
     yield f"  guarantee: {_LEVELS[plugin.mechanism.level]}"
     yield from (f"  {line}" for line in _options(plugin.mechanism))
+
+
+def _describe_values(kind: str) -> Iterator[str]:
+    yield "guarantee: value stream, event level: epsilon for any one value, replaced in its place"
+    for option in OPTIONS_OF_VALUES[kind]:
+        default = f" (default {option.default or option.derived})" if not option.required else " (required)"
+        yield f"option {option.name}{default}: {option.help}"
 
 
 def _example(mechanism: type[Mechanism]) -> Guarantee:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -17,7 +18,7 @@ from operators.cli.loading import EXIT_FAILED, load_or_exit
 from operators.decode import Reason
 from operators.errors import EventveilError
 from operators.mechanisms import find
-from operators.replay import FileInput, Input, Replay, TopicInput
+from operators.replay import FileInput, Input, Replay, TopicInput, ValueReplay, replay_values
 from operators.replay import replay as start_replay
 from operators.replay.outputs import Paths, open_outputs
 from operators.timeline import format_rfc3339, parse_rfc3339, start_of
@@ -56,9 +57,10 @@ class _Time(click.ParamType):
     help="Where the first timestamp begins; default: the origin. It must be where a timestamp begins.",
 )  # fmt: skip
 @click.option(
-    "--to", "end", type=_Time(last=True), metavar="TIME|last", required=True,
+    "--to", "end", type=_Time(last=True), metavar="TIME|last",
     help="The last timestamp is the last one that ends at or before TIME; with `last`, the last one that has "
-    "an event, so that the raw data decide the length.",
+    "an event, so that the raw data decide the length. Value streams have no timestamps and end with their "
+    "input.",
 )  # fmt: skip
 @click.option("--stream", "only", multiple=True, help="Replay this stream only; may be given repeatedly.")
 @click.option("--seed", type=int, help="Reproducible noise, which whoever knows the seed can remove.")
@@ -87,13 +89,25 @@ def replay(
     all streams read it, its events may come in any order, and none is late or too far ahead. The releases
     are sorted by (timestamp, stream); timestamps are numbered from the origin.
 
+    Value streams are replayed apart from counts. They give one reading for each value, in the order of the
+    lines, or of the offsets in each partition.
+
     A replay is a new release: its epsilon adds to that of every other over the same people.
     """
+    context = click.get_current_context()
+    given_to = context.get_parameter_source("end") is not ParameterSource.DEFAULT
     paths = Paths(output, ledger, truth)
     _check_paths(paths, source, force)
     loaded = load_or_exit(topology)
     try:
         given = _open_input(loaded, source)
+        if _is_of_values(loaded, given.topic, only):
+            if start is not None or end is not None:
+                raise click.UsageError("a value stream has no timestamps: leave out --from, and --to TIME")
+            _replay_values(replay_values(loaded, given, only=only, seed=seed), given, paths, seed, show_drops)
+            return
+        if not given_to:
+            raise click.UsageError("Missing option '--to'.", context)
         try:
             running = start_replay(loaded, given, start=start, end=end, only=only, seed=seed)
         except ValueError as error:
@@ -125,6 +139,42 @@ def _check_paths(paths: Paths, source: str, force: bool) -> None:
             raise click.UsageError(f"{option}: {path} exists; --force replaces it")
 
 
+def _is_of_values(topology: Topology, topic: str | None, only: tuple[str, ...]) -> bool:
+    """Whether value streams are to be replayed, and not counts. Raises UsageError if it would be both."""
+    values = {stream.name: stream for stream in topology.readings}
+    if topic is not None and not only:
+        return topic in topology.value_sources
+    chosen = set(only) or {stream.name for stream in topology.streams} | set(values)
+    if chosen & set(values) and not chosen <= set(values):
+        raise click.UsageError(
+            "value streams are replayed apart from counts: name the ones or the others with --stream "
+            f"({', '.join(values)} are of values)"
+        )
+    for name in only:
+        if name in values and topic not in {None, values[name].source.topic}:
+            raise click.UsageError(f"stream {name} reads topic {values[name].source.topic}, not {topic}")
+    return chosen <= set(values)
+
+
+def _replay_values(
+    running: ValueReplay, given: Input, paths: Paths, seed: int | None, show_drops: bool
+) -> None:
+    for stream in running.streams:
+        _announce_epsilon(stream.name, stream.mechanism.epsilon_text, "one value")
+    _announce_input([one.source.topic for one in running.streams], given, paths, "values", seed is not None)
+    with open_outputs(paths) as outputs:
+        for replayed in running:
+            outputs.write_values(replayed)
+    for name, outcomes in running.outcomes.items():
+        if not outcomes:
+            _note(f"warning: there is no value for {name}")
+        if show_drops:
+            counts = (
+                ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()) or "no event"
+            )
+            _note(f"raw data, not to be published: {name} had {counts}; what was not read is 0 in its place")
+
+
 def _open_input(topology: Topology, source: str) -> Input:
     if source.startswith(_TOPIC):
         topic = source.removeprefix(_TOPIC)
@@ -134,19 +184,27 @@ def _open_input(topology: Topology, source: str) -> Input:
 
 def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None, seeded: bool) -> None:
     for stream in running.streams:
-        _note(
-            f"a replay is a new release: for {stream.name} it adds epsilon {stream.mechanism.epsilon_text} "
-            f"over any {_covered(stream)} to all that was released about the same people"
-        )
+        _announce_epsilon(stream.name, stream.mechanism.epsilon_text, f"any {_covered(stream)}")
     if start is not None:
         _note("--from starts with a fresh budget: what adjacent ranges cost adds up in windows across both")
+    _announce_input([one.source.topic for one in running.streams], given, paths, "counts", seeded)
+
+
+def _announce_epsilon(stream: str, epsilon: str, over: str) -> None:
+    _note(
+        f"a replay is a new release: for {stream} it adds epsilon {epsilon} "
+        f"over {over} to all that was released about the same people"
+    )
+
+
+def _announce_input(sources: Iterable[str], given: Input, paths: Paths, what: str, seeded: bool) -> None:
     if seeded:
         _note("the noise is seeded: whoever knows the seed can remove it. Do not publish this release")
-    topics = sorted({stream.source.topic for stream in running.streams})
+    topics = sorted(set(sources))
     if len(topics) > 1:
         _note(f"every stream reads the whole file, whether made for {', '.join(topics)}; see --stream")
     if paths.truth is not None:
-        _note(f"{paths.truth} will hold true counts: raw data, as private as the events")
+        _note(f"{paths.truth} will hold true {what}: raw data, as private as the events")
     for warning in given.warnings:
         _note(f"warning: {warning}")
 

@@ -3,6 +3,7 @@
 from operators.replay.inputs import FileInput, Input, TopicInput
 from operators.replay.replaying import Released, Replay, replay, seeded_noise
 from operators.replay.span import Span, plan_span
+from operators.replay.values import ValueReplay, replay_values
 
 __all__ = [
     "FileInput",
@@ -11,7 +12,9 @@ __all__ = [
     "Replay",
     "Span",
     "TopicInput",
+    "ValueReplay",
     "plan_span",
     "replay",
+    "replay_values",
     "seeded_noise",
 ]

@@ -12,6 +12,7 @@ from typing import BinaryIO
 import orjson
 
 from operators.replay.replaying import Released
+from operators.replay.values import Replayed
 
 _OWNER_ONLY = 0o600
 
@@ -26,7 +27,7 @@ class Paths:
 
 
 class Outputs:
-    """Open files, one JSON line per release in each."""
+    """Open files, one JSON line per release, or reading, in each."""
 
     def __init__(self, output: BinaryIO, ledger: BinaryIO | None, truth: BinaryIO | None) -> None:
         self._output, self._ledger, self._truth = output, ledger, truth
@@ -38,6 +39,14 @@ class Outputs:
             self._ledger.write(ledger_line(released))
         if self._truth is not None:
             self._truth.write(truth_line(released))
+
+    def write_values(self, replayed: Replayed) -> None:
+        """Append the readings, charges and true values of a chunk. Raises OSError."""
+        self._output.writelines(record + b"\n" for record in replayed.records)
+        if self._ledger is not None:
+            self._ledger.writelines(span_lines(replayed))
+        if self._truth is not None:
+            self._truth.writelines(value_lines(replayed))
 
 
 @contextmanager
@@ -87,6 +96,34 @@ def ledger_line(released: Released) -> bytes:
         "units": released.units,
     }
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def span_lines(replayed: Replayed) -> Iterator[bytes]:
+    """What the values of a span were charged, a line a span; ``units`` make up epsilon."""
+    for charge in replayed.charges:
+        line = {
+            "stream": replayed.stream.name,
+            "partition": replayed.partition,
+            "purpose": charge.purpose,
+            "start": charge.start,
+            "stop": charge.stop,
+            "spent": charge.units,
+            "units": replayed.units,
+        }
+        yield orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def value_lines(replayed: Replayed) -> Iterator[bytes]:
+    """The true values behind readings, in steps of the grid: raw data."""
+    for position, value in enumerate(replayed.truth, replayed.start):
+        line = {
+            "stream": replayed.stream.name,
+            "partition": replayed.partition,
+            "position": position,
+            "value": value,
+            "step": replayed.stream.step_text,
+        }
+        yield orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def truth_line(released: Released) -> bytes:

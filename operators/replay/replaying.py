@@ -83,11 +83,14 @@ def replay(
 def select_streams(topology: Topology, topic: str | None, only: Collection[str] = ()) -> list[Stream]:
     """The streams over ``topic`` (None: over any) that ``only`` names (empty: all). Raises ValueError."""
     names = {stream.name for stream in topology.streams}
+    known = names | {stream.name for stream in topology.readings}
     for name in only:
         if name not in names:
-            raise ValueError(f"there is no stream {name}, only {', '.join(sorted(names))}")
+            raise ValueError(f"there is no stream {name}, only {', '.join(sorted(known))}")
     if topic is not None and topic not in topology.sources:
-        raise ValueError(f"no stream reads topic {topic}, only {', '.join(topology.sources)}")
+        raise ValueError(
+            f"no stream reads topic {topic}, only {', '.join((*topology.sources, *topology.value_sources))}"
+        )
     wanted = [stream for stream in topology.streams if not only or stream.name in only]
     for stream in wanted:
         if only and topic not in {None, stream.source.topic}:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from operators.topology.model import (
     Counts,
     Kafka,
     MechanismSettings,
+    ReadingStream,
     Security,
     Sink,
     Source,
@@ -21,9 +22,14 @@ from operators.topology.model import (
     Timeline,
     TopicSettings,
     Topology,
+    ValueMechanism,
+    ValueSource,
 )
 from operators.topology.scalars import duration_text
 from operators.topology.shapes import Default, Section
+from operators.topology.values import OPTIONS as VALUE_OPTIONS
+from operators.topology.values import is_value_stream
+from operators.topology.values import options_of as value_options_of
 
 POPULATION = "users"
 #: Seven days: what max_ahead is, left out, where it bounds the outage that loses no event (ms).
@@ -33,13 +39,25 @@ GRACE = 300_000
 
 
 def streams_of(file: Section) -> dict[str, Section]:
-    """The streams that could be read, by name."""
+    """The streams of counts that could be read, by name."""
+    return {name: stream for name, stream in all_streams_of(file).items() if not is_value_stream(stream)}
+
+
+def value_streams_of(file: Section) -> dict[str, Section]:
+    """The value streams that could be read, by name."""
+    return {name: stream for name, stream in all_streams_of(file).items() if is_value_stream(stream)}
+
+
+def all_streams_of(file: Section) -> dict[str, Section]:
+    """Both."""
     return file.get("streams") or {}
 
 
-def parts_of(file: Section, part: str) -> Iterator[tuple[str, Section, Section]]:
+def parts_of(
+    file: Section, part: str, streams: Callable[[Section], dict[str, Section]] = streams_of
+) -> Iterator[tuple[str, Section, Section]]:
     """Every stream with that part of it (source, timeline, ...) which could be read: name, stream, part."""
-    for name, stream in streams_of(file).items():
+    for name, stream in streams(file).items():
         section = stream.get(part)
         if section is not None:
             yield name, stream, section
@@ -53,7 +71,7 @@ def fill(file: Section) -> Iterator[Default]:
     for stream in streams_of(file).values():
         if name is not None:
             yield from _set(stream, "dead_letter", f"{name}.dead")
-    for _, _, source in parts_of(file, "source"):
+    for _, _, source in parts_of(file, "source", all_streams_of):
         yield from _set(source, "users", population)
     for _, stream, timeline in parts_of(file, "timeline"):
         ahead = _max_ahead(stream.get("source"), timeline.get("interval"))
@@ -66,6 +84,10 @@ def fill(file: Section) -> Iterator[Default]:
         for option in sorted(options_of(kind) if kind else ()):
             if option not in mechanism.positions:
                 yield Default(mechanism.name(option), option_of(option).text)
+    for _, _, mechanism in parts_of(file, "mechanism", value_streams_of):
+        for one in VALUE_OPTIONS[mechanism.get("kind")]:
+            if one.derived is not None and one.name not in mechanism.positions:
+                yield Default(mechanism.name(one.name), one.derived)
 
 
 def covered(mechanism: Section) -> int | None:
@@ -99,6 +121,7 @@ def build(file: Section, path: str, directory: str) -> Topology:
         topics=TopicSettings(**topics.values),
         streams=tuple(_stream(name, stream, file.get("name")) for name, stream in streams_of(file).items()),
         budget=_budget(file.get("budget")),
+        readings=tuple(_readings(name, stream) for name, stream in value_streams_of(file).items()),
     )
 
 
@@ -126,6 +149,23 @@ def _stream(name: str, stream: Section, application: str) -> Stream:
         mechanism=_mechanism(stream.get("mechanism")),
         sink=Sink(sink.get("topic"), sink.get("counts")),
         dead_letter=stream.get("dead_letter"),
+    )
+
+
+def _readings(name: str, stream: Section) -> ReadingStream:
+    source, values, mechanism = stream.get("source"), stream.get("values"), stream.get("mechanism")
+    epsilon, step = mechanism.get("epsilon"), values.get("step")
+    names = ("topic", "value", "format", "max_bytes")
+    return ReadingStream(
+        name=name,
+        source=ValueSource(**{name: source.get(name) for name in names}, population=source.get("users")),
+        maximum=int(values.get("maximum").value / step.value),
+        step=step.value,
+        step_text=step.text,
+        mechanism=ValueMechanism(
+            mechanism.get("kind"), epsilon.value, epsilon.text, value_options_of(mechanism)
+        ),
+        sink=stream.get("sink").get("topic"),
     )
 
 

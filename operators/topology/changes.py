@@ -79,6 +79,13 @@ def remedy(field: str) -> str:
     return MIGRATE if field in SOUND else RENAME
 
 
+def remedy_for_values(field: str) -> str:
+    """The same for a value stream, which cannot be migrated: a change begins a new stream."""
+    if field == "sink.topic_id":
+        return "The topic was deleted and created again. Give the stream a new name (whose epsilon adds up)"
+    return RENAME
+
+
 def reason(field: str) -> str:
     """Why a field cannot be migrated. A setting that this table does not know cannot."""
     return REFUSED.get(field, "it is not known what it would change")

@@ -11,12 +11,21 @@ from fractions import Fraction
 
 from operators import mechanisms
 from operators.privacy import guarantee
-from operators.topology.building import covered, parts_of, repartitioned, streams_of
+from operators.topology.building import (
+    all_streams_of,
+    covered,
+    parts_of,
+    repartitioned,
+    streams_of,
+    value_streams_of,
+)
 from operators.topology.document import shorten
 from operators.topology.layout import EXTENT, EXTENT_HELP, OPTIONS, extent_of, options_of
 from operators.topology.problems import Position, Problems
 from operators.topology.scalars import duration_text, one_of
 from operators.topology.shapes import Section, suggestion
+from operators.topology.values import is_value_stream
+from operators.values.stream import VALUE_LIMIT
 
 # The last millisecond that RFC 3339 can write: 9999-12-31T23:59:59.999Z.
 END_OF_TIME = 253_402_300_799_999
@@ -49,9 +58,12 @@ def check(file: Section, problems: Problems) -> None:
     for _, _, mechanism in parts_of(file, "mechanism"):
         _check_extent(mechanism, problems)
         _check_options(mechanism, problems)
+    for _, _, values in parts_of(file, "values", value_streams_of):
+        _check_grid(values, problems)
     _check_topic_names(file, problems)
     _check_shared_sources(file, problems)
     _check_budget(file, problems)
+    _check_uncapped(file, problems)
 
 
 def _check_topics_section(file: Section, problems: Problems) -> None:
@@ -220,6 +232,19 @@ def _check_options(mechanism: Section, problems: Problems) -> None:
             )
 
 
+def _check_grid(values: Section, problems: Problems) -> None:
+    maximum, step = values.get("maximum"), values.get("step")
+    if maximum is None or step is None:
+        return
+    steps = maximum.value / step.value
+    if steps.denominator != 1 or steps > VALUE_LIMIT:
+        problems.add(
+            values.at("maximum"),
+            f"{values.name('maximum')}: is {guarantee.number(steps)} steps of {step.text},"
+            f" expected a whole number of them, at most {VALUE_LIMIT}",
+        )
+
+
 @dataclass(frozen=True)
 class _Use:
     """One use of a topic: ``role`` completes "is already ..."; sinks belong to one stream alone."""
@@ -232,16 +257,17 @@ class _Use:
 
 
 def _uses(file: Section) -> Iterator[_Use]:
-    for name, _, source in parts_of(file, "source"):
+    for name, stream, source in parts_of(file, "source", all_streams_of):
         if source.get("topic") is not None:
+            # One partition has one owner, who either counts it or reads its values.
             yield _Use(
                 source.get("topic"),
                 f"the source of stream {name}",
-                "source",
+                "value source" if is_value_stream(stream) else "source",
                 source.at("topic"),
                 source.name("topic"),
             )
-    for name, _, sink in parts_of(file, "sink"):
+    for name, _, sink in parts_of(file, "sink", all_streams_of):
         if sink.get("topic") is not None:
             yield _Use(
                 sink.get("topic"), f"the sink of stream {name}", "sink", sink.at("topic"), sink.name("topic")
@@ -277,15 +303,18 @@ def _check_topic_names(file: Section, problems: Problems) -> None:
                 " which takes . for _; rename one",
             )
         elif use.kind != other.kind or use.kind == "sink":
-            problems.add(
-                use.position,
-                f"{use.setting}: topic {use.topic} is already {other.role}; give each its own topic",
+            both = {use.kind, other.kind} == {"source", "value source"}
+            remedy = (
+                "one of values, one of counts: put one into another file, with another name"
+                if both
+                else "give each its own topic"
             )
+            problems.add(use.position, f"{use.setting}: topic {use.topic} is already {other.role}; {remedy}")
 
 
 def _check_shared_sources(file: Section, problems: Problems) -> None:
     first: dict[str, tuple[str, Section]] = {}
-    for name, _, source in parts_of(file, "source"):
+    for name, _, source in parts_of(file, "source", all_streams_of):
         if source.get("topic") is None:
             continue
         other_name, other = first.setdefault(source.get("topic"), (name, source))
@@ -321,9 +350,24 @@ def _check_budget(file: Section, problems: Problems) -> None:
         )
 
 
+def _check_uncapped(file: Section, problems: Problems) -> None:
+    """Nothing bounds how many values a user has, so no cap can hold for a value stream."""
+    budget = file.get("budget")
+    capped = budget.get("users") if budget is not None else None
+    for _, stream, source in parts_of(file, "source", value_streams_of):
+        if capped is not None and source.get("users") == capped:
+            mechanism = stream.get("mechanism")
+            problems.add(
+                mechanism.at("kind"),
+                f"{mechanism.name('kind')}: {mechanism.get('kind')} cannot be under a cap: a user with k"
+                " values pays k epsilon, and nothing bounds k; name another population in"
+                f" {source.name('users')} (the cap is on {capped}), or remove the budget",
+            )
+
+
 def _check_population(file: Section, budget: Section, problems: Problems) -> None:
     """A cap on people whom no stream counts is a slip of the pen, and caps nothing."""
-    sources = [stream.get("source") for stream in streams_of(file).values()]
+    sources = [stream.get("source") for stream in all_streams_of(file).values()]
     populations = [source.get("users") for source in sources if source is not None]
     capped = budget.get("users")
     if capped in populations or None in populations or len(populations) < len(sources) or not sources:

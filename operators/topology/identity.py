@@ -13,7 +13,9 @@ from typing import Any
 import orjson
 
 from operators import mechanisms
-from operators.topology.model import Stream
+from operators.privacy.noise import SystemNoise
+from operators.topology.model import ReadingStream, Stream
+from operators.values.kinds import build
 
 VERSION = 1
 
@@ -67,6 +69,25 @@ def fingerprint_fields(stream: Stream, partitions: int, partials: int) -> dict[s
         "mechanism.adjacency": mechanism.adjacency,
         **{f"mechanism.{name}": str(value) for name, value in sorted(mechanism.options.items())},
         "topics.partials": partials,
+    }
+
+
+def reading_fields(stream: ReadingStream, partitions: int) -> dict[str, str | int | None]:
+    """The same for a value stream: everything that affects a value, its place, or noise.
+
+    ``partitions`` is the number of partitions of the source topic.
+    """
+    source = stream.source
+    settings = build(stream, SystemNoise()).settings()
+    return {
+        "fingerprint.version": VERSION,
+        "source.topic": source.topic,
+        "source.partitions": partitions,
+        "source.format": source.format,
+        "source.value": source.value,
+        "source.max_bytes": source.max_bytes,
+        "values.step": str(stream.step),
+        **{f"mechanism.{name}": value for name, value in sorted(settings.items())},
     }
 
 

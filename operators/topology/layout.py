@@ -37,6 +37,8 @@ from operators.topology.scalars import (
     one_of,
 )
 from operators.topology.shapes import Field, Invalid, Named, One, Reading, Record, Section
+from operators.topology.values import ByKind, value_stream
+from operators.values.kinds import VALUE_KINDS
 
 NAME = r"[a-z0-9][a-z0-9._-]{0,99}"
 NAME_EXPECTED = (
@@ -49,7 +51,7 @@ LONGEST_SPAN = 4096
 # The limits of operators.mechanisms.groups.
 MOST_GROUPS = 1000
 LONGEST_PERIOD = 2**20
-PLANNED_KINDS = ("tops", "pak", "topl")
+PLANNED_KINDS = ("topl",)
 PLANNED_OPTIONS = ("pan_private", "noise")
 # The key that says how many timestamps epsilon covers; at event level it is always one.
 EXTENT: Mapping[Level, str] = {"w-event": "window", "user": "horizon"}
@@ -186,7 +188,10 @@ def layout() -> Record:
             Field("kafka", _kafka(), "The brokers and how to reach them."),
             Field("topics", _topics(), "Settings of the topics that Eventveil creates."),
             Field(
-                "streams", Named(_stream(), "stream", NAME, NAME_EXPECTED), "Sanitized streams by name.", True
+                "streams",
+                Named(_streams(), "stream", NAME, NAME_EXPECTED),
+                "Sanitized streams by name.",
+                True,
             ),
             Field(
                 "budget",
@@ -252,6 +257,10 @@ def _topics() -> Record:
             ),
         )
     )
+
+
+def _streams() -> ByKind:
+    return ByKind(_stream(), {kind: value_stream(kind) for kind in VALUE_KINDS})
 
 
 def _stream() -> Record:
@@ -400,8 +409,8 @@ def _mechanism() -> Record:
         (
             Field(
                 "kind",
-                One(KindOfMechanism(kinds, later)),
-                f"mechanism, {one_of(kinds)}; or a plug-in, module:Class",
+                One(KindOfMechanism((*kinds, *VALUE_KINDS), later)),
+                f"mechanism, {one_of((*kinds, *VALUE_KINDS))}; or a plug-in, module:Class",
                 True,
             ),
             Field(

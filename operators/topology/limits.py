@@ -11,10 +11,11 @@ from operators import mechanisms, provisioning
 from operators.errors import PluginRefused, UnfitSetting
 from operators.privacy.noise import SystemNoise
 from operators.records import MAX_MESSAGE_BYTES
-from operators.topology.building import streams_of
-from operators.topology.model import MechanismSettings, Stream, Topology
+from operators.topology.building import all_streams_of, streams_of
+from operators.topology.model import MechanismSettings, ReadingStream, Stream, Topology
 from operators.topology.problems import Problems
 from operators.topology.shapes import Section
+from operators.values.kinds import build as build_values
 
 
 def check_limits(topology: Topology, file: Section, problems: Problems) -> None:
@@ -30,6 +31,17 @@ def check_limits(topology: Topology, file: Section, problems: Problems) -> None:
                 raise
             what = error if isinstance(error, PluginRefused) else f"it failed: {error!r}; mend the class"
             problems.add(mechanism.at("kind"), f"{mechanism.name('kind')}: {what}")
+    for readings in topology.readings:
+        _check_values(readings, all_streams_of(file)[readings.name].get("mechanism"), problems)
+
+
+def _check_values(stream: ReadingStream, mechanism: Section, problems: Problems) -> None:
+    try:
+        build_values(stream, SystemNoise())
+    except ValueError as error:
+        problems.add(
+            mechanism.position, f"{mechanism.path}: {error}; change it, or the options it depends on"
+        )
 
 
 def _check_mechanism(stream: Stream, section: Section, problems: Problems) -> None:

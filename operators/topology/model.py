@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 Adjacency = Literal["add-remove", "substitute"]
 Partitioner = Literal["murmur2", "crc32"]
@@ -160,6 +160,46 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueSource:
+    """A raw topic each of whose events has one value, at the JSON pointer ``value``; see ``Source``."""
+
+    topic: str
+    value: str
+    format: Literal["json"] = "json"
+    max_bytes: int = 1_048_576
+    population: str = "users"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueMechanism:
+    """What kind of mechanism for values, the epsilon of one (exact; ``epsilon_text`` as written), options.
+
+    ``options`` are keyword arguments of the kind's settings in ``operators.values``.
+    """
+
+    kind: str
+    epsilon: Fraction
+    epsilon_text: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingStream:
+    """One stream of sanitized readings, one per value (``operators.values``); ``sink`` is a topic.
+
+    Values are rounded to multiples of ``step`` (``step_text`` as written) up to ``maximum`` of them.
+    """
+
+    name: str
+    source: ValueSource
+    maximum: int
+    step: Fraction
+    step_text: str
+    mechanism: ValueMechanism
+    sink: str
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """A cap: over any ``span`` (ms) the streams of ``population`` cost at most ``epsilon`` together."""
 
@@ -170,7 +210,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A whole topology file; ``streams`` in the order of the file."""
+    """A whole topology file; ``streams`` of counts and ``readings`` of values in the order of the file."""
 
     path: str
     version: int
@@ -179,6 +219,7 @@ class Topology:
     topics: TopicSettings
     streams: tuple[Stream, ...]
     budget: Budget | None = None
+    readings: tuple[ReadingStream, ...] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -194,6 +235,16 @@ class Topology:
     def rekeying_changelog(self) -> str:
         """Compacted; one partition per partition of the topics in ``rekeyed``."""
         return f"{self.name}-repartition-changelog"
+
+    @property
+    def value_sources(self) -> tuple[str, ...]:
+        """The topics whose values are sanitized, each once, in the order of the file."""
+        return tuple(dict.fromkeys(stream.source.topic for stream in self.readings))
+
+    @property
+    def state_changelog(self) -> str:
+        """Compacted, raw; one partition per (topic, partition) of ``value_sources``, in their order."""
+        return f"{self.name}-state-changelog"
 
     @property
     def counting_changelog(self) -> str:

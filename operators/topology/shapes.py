@@ -198,7 +198,7 @@ class Record(Shape):
 class Named(Shape):
     """A mapping from names that the user chooses to records; at least one."""
 
-    record: Record
+    record: Shape
     what: str
     pattern: str
     expected: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import isfinite
+from typing import TypeGuard
 
 
 def on_grid(value: object, step: Fraction, maximum: int) -> int:
@@ -18,6 +19,13 @@ def on_grid(value: object, step: Fraction, maximum: int) -> int:
     """
     if step <= 0 or maximum < 1:
         raise ValueError(f"step should be above 0 and maximum at least 1, not {step} and {maximum}")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        return 0
+    return _rounded(value, step, maximum) if is_number(value) else 0
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a JSON value is a finite number; what is not has the value 0."""
+    return not isinstance(value, bool) and isinstance(value, int | float) and isfinite(value)
+
+
+def _rounded(value: int | float, step: Fraction, maximum: int) -> int:
     return min(max((2 * Fraction(value) + step) // (2 * step), 0), maximum)

@@ -7,15 +7,18 @@ composition one value costs what its span was charged, at most epsilon. Asked be
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from operators.errors import BudgetExceeded
+
+Purpose = Literal["threshold", "tree"]
+PURPOSES = get_args(Purpose)
 
 
 class Charge(NamedTuple):
     """Positions ``start`` to ``stop`` - 1 (from 0) pay ``units`` each, for a threshold or for a tree."""
 
-    purpose: Literal["threshold", "tree"]
+    purpose: Purpose
     start: int
     stop: int
     units: int

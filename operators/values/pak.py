@@ -101,9 +101,10 @@ class Pak(ValueStream):
         quantile = int(np.sort(held)[rank - 1])
         return quantile, smooth_sensitivity(held, rank, self.shape.maximum, self._growth)
 
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
+        """See ``ValueStream``."""
         own = {name: str(getattr(self._own, name)) for name in ("delta", "quantile", "failure", "clamp")}
-        return {**super()._settings(), **own}
+        return {**super().settings(), **own}
 
 
 def smooth_sensitivity(values: NDArray[np.int64], rank: int, maximum: int, growth: Fraction) -> Fraction:

@@ -159,6 +159,16 @@ class ValueStream(ABC):
         """Values are cut off here, in steps of the grid; None while values are held back. It is private."""
         return self._threshold
 
+    @property
+    def position(self) -> int:
+        """How many values have been seen."""
+        return self._position
+
+    @property
+    def charged_until(self) -> int:
+        """All positions before this one have been charged."""
+        return self._ledger.charged_until
+
     def step(self, values: NDArray[np.int64]) -> Readings:
         """Consume a batch of true values (int64, one dimension); an invalid value has become 0 in its place.
 
@@ -190,7 +200,7 @@ class ValueStream(ABC):
     def _estimate(self, held: NDArray[np.int64]) -> int:
         """A private threshold of at least 1 from the values held back, whose positions have been charged."""
 
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Everything a state depends on: only a stream with the same may continue it."""
         return {"kind": self.kind, **{name: _plain(value) for name, value in asdict(self.shape).items()}}
 
@@ -278,7 +288,7 @@ class ValueStream(ABC):
             raise RuntimeError("an earlier step failed: there is no state to keep")
         return orjson.dumps(
             {
-                "settings": self._settings(),
+                "settings": self.settings(),
                 "position": self._position,
                 "charged_until": self._ledger.charged_until,
                 "held": self._held,
@@ -294,7 +304,7 @@ class ValueStream(ABC):
 
     def restore(self, state: bytes) -> None:
         """Continue from ``snapshot()``. ValueError for other bytes, and then nothing has changed."""
-        values = _State(orjson.loads(state), self._settings())
+        values = _State(orjson.loads(state), self.settings())
         threshold = values.optional("threshold", 1, SCALE_LIMIT)
         held = values.integers("held", 0, self.shape.maximum)
         position, charged = values.integer("position", 0), values.integer("charged_until", 0)

@@ -97,9 +97,10 @@ class Tops(ValueStream):
         queries = scores(held, self._thresholds, cost)
         return self._thresholds[noisy_maximum(queries, shape.epsilon, self._maximum_by, self._noise)]
 
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
+        """See ``ValueStream``."""
         own = {"maximum_by": self._maximum_by, "excess": str(self._excess), "thresholds": self._digest}
-        return {**super()._settings(), **own}
+        return {**super().settings(), **own}
 
 
 def _ascending(thresholds: Sequence[int], maximum: int) -> bool:

@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from operators.cli.main import main
 from operators.mechanisms import KINDS, plugins
+from operators.topology.values import OPTIONS
+from operators.values.kinds import VALUE_KINDS
 from tests.unit.topology.examples import BASE
 
 commands = sys.modules["operators.cli.mechanisms"]
@@ -32,10 +34,14 @@ def paragraphs() -> dict[str, list[str]]:
 
 def test_every_kind_is_listed_with_its_summary_and_guarantee() -> None:
     found = paragraphs()
-    assert list(found) == list(KINDS)
-    for kind, lines in found.items():
-        assert lines[0] == f"{kind}: {KINDS[kind].summary}"
-        assert lines[1].startswith(GUARANTEES[KINDS[kind].level])
+    assert list(found) == [*KINDS, *VALUE_KINDS]
+    for kind in KINDS:
+        assert found[kind][0] == f"{kind}: {KINDS[kind].summary}"
+        assert found[kind][1].startswith(GUARANTEES[KINDS[kind].level])
+    for kind in VALUE_KINDS:
+        assert found[kind][0] == f"{kind}: {VALUE_KINDS[kind].summary}"
+        assert "event level: epsilon for any one value, replaced in its place" in found[kind][1]
+        assert [line.split()[1] for line in found[kind][2:]] == [option.name for option in OPTIONS[kind]]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +59,8 @@ def test_the_noise_is_that_of_the_worked_scales(kind: str, noise: str) -> None:
 
 
 def test_options_are_listed_where_a_kind_has_some() -> None:
-    for kind, lines in paragraphs().items():
+    for kind in KINDS:
+        lines = paragraphs()[kind]
         options = [line.split()[1] for line in lines if line.startswith("  option ")]
         assert options == sorted(KINDS[kind].options)
         assert ("  options: none" in lines) == (not options)
@@ -132,7 +139,7 @@ def test_plug_ins_are_listed_after_the_kinds_and_a_bad_one_does_not_hide_them(
     monkeypatch.setattr(plugins, "entry_points", lambda group: points)
     monkeypatch.setattr(plugins, "_loaded", {})
     output = CliRunner().invoke(main, ["mechanisms"]).output
-    blocks = dict(block.split(": ", 1) for block in output.split("\n\n")[len(KINDS) : -1])
+    blocks = dict(block.split(": ", 1) for block in output.split("\n\n")[len(KINDS) + len(VALUE_KINDS) : -1])
     assert list(blocks) == ["acme-stride", "broken", "uniform"]
     assert f"plug-in: {STRIDE} of unknown; its guarantee is its author's to prove" in blocks["acme-stride"]
     assert "option stride (default what the plug-in decides)" in blocks["acme-stride"]

@@ -129,9 +129,9 @@ def _alias_bomb() -> str:
     ids=["10 MB", "alias bomb", "two hundred thousand aliases", "a million brackets", "unknown keys"],
 )
 def test_a_hostile_file_is_refused_quickly(tmp_path: Path, data: bytes, message: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     problems = problems_of(tmp_path, data)
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
     assert any(message in problem.message for problem in problems)
 
 

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from operators.topology import TopologyInvalid, json_schema, json_schema_text
 from operators.topology.layout import OPTIONS, layout, options_of
 from operators.topology.shapes import Named, Record
+from operators.topology.values import ByKind
 from tests.unit.topology.examples import (
     BASE,
     DESIGN,
@@ -149,7 +150,9 @@ def _walk(record: Record) -> list[Record]:
     found = [record]
     for field in record.fields:
         shape = field.shape.record if isinstance(field.shape, Named) else field.shape
-        found += _walk(shape) if isinstance(shape, Record) else []
+        shapes = [shape.counts, *shape.values.values()] if isinstance(shape, ByKind) else [shape]
+        for one in shapes:
+            found += _walk(one) if isinstance(one, Record) else []
     return found
 
 
