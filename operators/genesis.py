@@ -6,7 +6,7 @@ worker starts no stream without it, nor one whose topology says something else b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import orjson
 
 from operators.counting import CounterState, read_state, unreadable
 from operators.errors import StateRefused
+from operators.perturbing import PerturberState
 from operators.sanitizing import ReleaseState
 from operators.topology.changes import remedy
 
@@ -69,8 +70,19 @@ class Genesis:
             raise unreadable(place, f"the genesis record of stream {stream} is malformed")
         return genesis
 
-    def check(self, fields: Mapping[str, Any], topic: str, topic_id: str, partition: int, place: str) -> None:
-        """Raise StateRefused if the topology or the topic is not what the state was made for."""
+    def check(
+        self,
+        fields: Mapping[str, Any],
+        topic: str,
+        topic_id: str,
+        partition: int,
+        place: str,
+        remedy: Callable[[str], str] = remedy,
+    ) -> None:
+        """Raise StateRefused if the topology or the topic is not what the state was made for.
+
+        ``remedy`` says what to do about a field that changed.
+        """
         for name in sorted({*self.fields, *fields}):
             if self.fields.get(name) != fields.get(name):
                 raise StateRefused(
@@ -109,6 +121,15 @@ class Genesis:
             return ReleaseState(self.instance, self.first, self.first, self.resume)
         state = ReleaseState.decode(value, place)
         self._same_life((state.instance, state.first, self.partition), place)
+        return state
+
+    def perturber_state(self, table: Mapping[bytes, bytes], place: str) -> PerturberState:
+        """The state of a value stream in a changelog partition, the initial one if nothing was read yet."""
+        value = table.get(self.stream.encode())
+        if value is None:
+            return PerturberState(self.instance, self.partition, self.resume)
+        state = PerturberState.decode(value, place)
+        self._same_life((state.instance, self.first, state.partition), place)
         return state
 
     def _same_life(self, life: tuple[str, int, int], place: str) -> None:

@@ -89,28 +89,13 @@ def plan_topics(topology: Topology, source_partitions: Mapping[str, int]) -> lis
         internal: raw for raw, internal in topology.rekeyed.items()
     }
     sizes = {source: source_partitions.get(raw, settings.partitions) for source, raw in events.items()}
-    counted = sum(sizes.values())
     partials = settings.partials
     return [
         *(_source(topology, source, raw) for source, raw in events.items()),
+        *(_value_source(topology, source) for source in topology.value_sources),
         *_rekeying(topology, sizes),
-        TopicPlan(
-            topology.counting_changelog,
-            "counting changelog",
-            counted,
-            True,
-            (*_compacted(topology),),
-            _COMPACTION,
-        ),
-        TopicPlan(topology.partials, "partials", partials, True, (*_kept_partials(topology),)),
-        TopicPlan(
-            topology.ledger_changelog,
-            "ledger changelog",
-            partials,
-            True,
-            (*_compacted(topology),),
-            _COMPACTION,
-        ),
+        *(_counting(topology, sum(sizes.values())) if topology.streams else ()),
+        *_values(topology, source_partitions),
         TopicPlan(topology.ledger, "ledger", partials, True, (*_kept_for_ever(topology),)),
         *(_sink(topology, stream) for stream in topology.streams),
         *(_dead_letter(topology, name) for name in sorted({one.dead_letter for one in topology.streams})),
@@ -124,12 +109,56 @@ _COMPACTION = {
     "min.cleanable.dirty.ratio": "0.1",
     "max.compaction.lag.ms": str(_HOUR),
 }
+_SINK = {"message.timestamp.type": "LogAppendTime", "unclean.leader.election.enable": "false"}
 _APPEND_TIME = Setting(
     "message.timestamp.type",
     "LogAppendTime",
     "equal",
     "whether an event is late is decided by the broker's time",
 )
+
+
+def _changelog(topology: Topology, name: str, role: str, partitions: int) -> TopicPlan:
+    return TopicPlan(name, role, partitions, True, (*_compacted(topology),), _COMPACTION)
+
+
+def _counting(topology: Topology, counted: int) -> Iterator[TopicPlan]:
+    """What lies between the ``counted`` source partitions and the ledger."""
+    partials = topology.topics.partials
+    yield _changelog(topology, topology.counting_changelog, "counting changelog", counted)
+    yield TopicPlan(topology.partials, "partials", partials, True, (*_kept_partials(topology),))
+    yield _changelog(topology, topology.ledger_changelog, "ledger changelog", partials)
+
+
+def _values(topology: Topology, source_partitions: Mapping[str, int]) -> Iterator[TopicPlan]:
+    """The state of value streams, and their sinks: a partition for each partition of the source."""
+    sizes = {
+        source: source_partitions.get(source, topology.topics.partitions) for source in topology.value_sources
+    }
+    if sizes:
+        yield _changelog(topology, topology.state_changelog, "state changelog", sum(sizes.values()))
+    for stream in topology.readings:
+        yield TopicPlan(
+            stream.sink,
+            "sink",
+            sizes[stream.source.topic],
+            True,
+            (Setting("cleanup.policy", "delete", "equal", "compaction would leave the last reading alone"),),
+            _SINK | {"min.insync.replicas": str(topology.topics.min_insync)},
+        )
+
+
+def _value_source(topology: Topology, source: str) -> TopicPlan:
+    required = (
+        Setting("cleanup.policy", "delete", "equal", "compaction would remove values and move the others"),
+        Setting("retention.ms", str(_HOUR), "at-least", "values that were not read must survive a restart"),
+    )
+    advised = {
+        "retention.ms": str(7 * _DAY),
+        "min.insync.replicas": str(topology.topics.min_insync),
+        "unclean.leader.election.enable": "false",
+    }
+    return TopicPlan(source, "source", topology.topics.partitions, False, required, advised)
 
 
 def _durable(topology: Topology) -> tuple[Setting, ...]:
@@ -189,14 +218,7 @@ def _rekeying(topology: Topology, sizes: Mapping[str, int]) -> Iterator[TopicPla
         )
     if topology.rekeyed:
         partitions = sum(sizes[source] for source in topology.rekeyed.values())
-        yield TopicPlan(
-            topology.rekeying_changelog,
-            "re-keying changelog",
-            partitions,
-            True,
-            (*_compacted(topology),),
-            _COMPACTION,
-        )
+        yield _changelog(topology, topology.rekeying_changelog, "re-keying changelog", partitions)
 
 
 def _source(topology: Topology, source: str, name: str) -> TopicPlan:
@@ -242,11 +264,7 @@ def _sink(topology: Topology, stream: Stream) -> TopicPlan:
         1,
         False,
         required,
-        {
-            "message.timestamp.type": "LogAppendTime",
-            "min.insync.replicas": str(topology.topics.min_insync),
-            "unclean.leader.election.enable": "false",
-        },
+        _SINK | {"min.insync.replicas": str(topology.topics.min_insync)},
     )
 
 

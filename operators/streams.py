@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from operators.topology import fingerprint_fields
-from operators.topology.model import Stream, Topology
+from operators.topology.identity import reading_fields
+from operators.topology.model import ReadingStream, Stream, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class StreamPlan:
     @property
     def partials_partition(self) -> int:
         """The partition of the partials topic, of the ledger and of its changelog."""
-        return zlib.crc32(self.name.encode()) % self.partials
+        return ledger_partition(self.name, self.partials)
 
     def fields(self, partitions: int) -> dict[str, Any]:
         """The facts behind the fingerprint, for a source topic of ``partitions`` partitions."""
@@ -46,6 +47,39 @@ class StreamPlan:
         return {**self.fields(partitions), **sink}
 
 
+@dataclass(frozen=True, slots=True)
+class ReadingPlan:
+    """A value stream and its partition of the ledger, chosen as for other streams (``StreamPlan``)."""
+
+    stream: ReadingStream
+    partials: int
+
+    @property
+    def name(self) -> str:
+        """The name of the stream."""
+        return self.stream.name
+
+    @property
+    def ledger_partition(self) -> int:
+        """Where the charges of all of its source partitions are."""
+        return ledger_partition(self.name, self.partials)
+
+    def fields(self, partitions: int, sink_id: str) -> dict[str, Any]:
+        """What the genesis records: the facts behind the fingerprint, and the topic of the readings."""
+        sink = {"sink.topic": self.stream.sink, "sink.topic_id": sink_id}
+        return {**reading_fields(self.stream, partitions), **sink}
+
+
+def ledger_partition(stream: str, partials: int) -> int:
+    """The partition of the ledger, of ``partials``, that a stream of that name has."""
+    return zlib.crc32(stream.encode()) % partials
+
+
+def plan_readings(topology: Topology) -> list[ReadingPlan]:
+    """The plans of all value streams, in the order of the file."""
+    return [ReadingPlan(stream, topology.topics.partials) for stream in topology.readings]
+
+
 def plan_streams(topology: Topology) -> list[StreamPlan]:
     """The plans of all streams, in the order of the file."""
     return [StreamPlan(stream, topology.topics.partials) for stream in topology.streams]
@@ -58,10 +92,21 @@ def counting_places(
 
     ``partitions`` are the numbers of partitions of all sources, which lie one after the other.
     """
-    first = sum(partitions[name] for name in topology.sources[: topology.sources.index(source)])
-    return {
-        (topology.counting_changelog, first + partition): partition for partition in range(partitions[source])
-    }
+    return _places(topology.counting_changelog, topology.sources, source, partitions)
+
+
+def value_places(
+    topology: Topology, source: str, partitions: Mapping[str, int]
+) -> dict[tuple[str, int], int]:
+    """The same for the state of value streams, ``partitions`` being those of all topics of values."""
+    return _places(topology.state_changelog, topology.value_sources, source, partitions)
+
+
+def _places(
+    changelog: str, sources: Sequence[str], source: str, partitions: Mapping[str, int]
+) -> dict[tuple[str, int], int]:
+    first = sum(partitions[name] for name in sources[: sources.index(source)])
+    return {(changelog, first + partition): partition for partition in range(partitions[source])}
 
 
 def writer_of(topology: Topology, topic: str, partition: int) -> str:
@@ -69,6 +114,10 @@ def writer_of(topology: Topology, topic: str, partition: int) -> str:
 
     Named after what it writes, so that a partition has one writer whatever the sources are called.
     """
-    roles = {topology.ledger_changelog: "sanitize", topology.rekeying_changelog: "rekey"}
+    roles = {
+        topology.ledger_changelog: "sanitize",
+        topology.rekeying_changelog: "rekey",
+        topology.state_changelog: "perturb",
+    }
     role = roles.get(topic, "aggregate")
     return f"{topology.name}-{role}-{partition}"

@@ -30,15 +30,27 @@ from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
 from operators.kafka.reading import committed_ends, offset_of, read_partition
 from operators.mechanisms import build
-from operators.privacy.audit import Finding, Found, GenerationsAudit, Kept, Report, stranger
+from operators.privacy.audit import (
+    Finding,
+    Found,
+    GenerationsAudit,
+    Kept,
+    ReadingsAudit,
+    ReadingsReport,
+    Report,
+    stranger,
+)
 from operators.privacy.changes import Change, crossings
 from operators.privacy.guarantee import number
 from operators.privacy.noise import SystemNoise
-from operators.streams import StreamPlan, plan_streams
+from operators.readings import terms_of
+from operators.streams import ReadingPlan, StreamPlan, plan_readings, plan_streams
 from operators.topology.model import Kafka, Topology
+from operators.values.kinds import build as build_values
 
 Place = tuple[str, int]
 Offsets = Mapping[Place, int]
+Audit = GenerationsAudit | ReadingsAudit
 
 #: The broker ends a transaction after 20 seconds (``operators.kafka.fenced``), and looks every 10 seconds.
 _UNDECIDED_SECONDS = 60.0
@@ -50,6 +62,8 @@ _PERIOD = {"w-event": "window", "event": "timestamp", "user": "horizon"}
 @click.argument("topology")
 def ledger(topology: str) -> None:
     """Audit what TOPOLOGY has released: each release charged, in one version, every window within epsilon.
+
+    For a value stream: spans of values that follow each other, each within epsilon, and every reading in one.
 
     Reads the ledger and the sinks; a worker may run meanwhile. Exit status 1 if anything is violated, each
     violation on a line of standard error: the invariant (I1 one draw, I2 charge first, I7 auditable), the
@@ -66,22 +80,26 @@ def ledger(topology: str) -> None:
 
 def _audit(topology: Topology) -> bool:
     cluster = Cluster(topology.kafka)
-    plans = plan_streams(topology)
+    sinks = {stream.name: stream.sink.topic for stream in topology.streams}
+    sinks |= {stream.name: stream.sink for stream in topology.readings}
     ledger_places = _places(cluster, topology.ledger)
-    sink_places = {plan.name: _places(cluster, plan.stream.sink.topic) for plan in plans}
+    sink_places = {name: _places(cluster, sink) for name, sink in sinks.items()}
     all_sinks = [place for places in sink_places.values() for place in places]
     decided = _committed_ends(topology.kafka, all_sinks)
     ledger_ends = _settled_ends(cluster, topology.kafka, ledger_places)
     sink_ends = _settled_ends(cluster, topology.kafka, all_sinks)
 
     changes = _changes(topology.kafka, ledger_ends)
-    audits = {plan.name: _stream_audit(plan, changes.get(plan.name, ())) for plan in plans}
+    audits: dict[str, Audit] = {
+        plan.name: _stream_audit(plan, changes.get(plan.name, ())) for plan in plan_streams(topology)
+    }
+    audits |= {plan.name: _readings_audit(plan) for plan in plan_readings(topology)}
     strangers, others = _read_ledger(cluster, topology.kafka, ledger_ends, audits)
     clean = not strangers
-    for plan in plans:
-        ends = {place: sink_ends[place] for place in sink_places[plan.name]}
-        for report in _read_sink(cluster, topology.kafka, plan, ends, decided, audits[plan.name]):
-            _show(describe(report, plan.stream.sink.topic), report.findings)
+    for name, audit in audits.items():
+        ends = {place: sink_ends[place] for place in sink_places[name]}
+        for report in _read_sink(cluster, topology.kafka, sinks[name], ends, decided, audit):
+            _show(describe(report, sinks[name]), report.findings)
             clean = clean and not report.violations
     if others:
         click.echo(f"not in this file, so not checked: {', '.join(sorted(others))}")
@@ -148,8 +166,14 @@ def _stream_audit(plan: StreamPlan, changes: Sequence[Change]) -> GenerationsAud
     return GenerationsAudit(plan.name, stream.timeline, mechanism, columns, stream.mechanism, place, changes)
 
 
+def _readings_audit(plan: ReadingPlan) -> ReadingsAudit:
+    stream = plan.stream
+    units = build_values(stream, SystemNoise()).units
+    return ReadingsAudit(plan.name, terms_of(stream), stream.step_text, units, plan.ledger_partition)
+
+
 def _read_ledger(
-    cluster: Cluster, kafka: Kafka, ends: Offsets, audits: Mapping[str, GenerationsAudit]
+    cluster: Cluster, kafka: Kafka, ends: Offsets, audits: Mapping[str, Audit]
 ) -> tuple[list[Finding], set[str]]:
     """Hand the ledger to the audits; the answer is what is nobody's entry, and the names of other streams."""
     starts = cluster.first_offsets(ends)
@@ -170,9 +194,8 @@ def _read_ledger(
 
 
 def _read_sink(
-    cluster: Cluster, kafka: Kafka, plan: StreamPlan, ends: Offsets, decided: Offsets, audit: GenerationsAudit
-) -> list[Report]:
-    topic = plan.stream.sink.topic
+    cluster: Cluster, kafka: Kafka, topic: str, ends: Offsets, decided: Offsets, audit: Audit
+) -> Sequence[Report | ReadingsReport]:
     compacted = "compact" in cluster.settings([topic])[topic]["cleanup.policy"]
     starts = cluster.first_offsets(ends)
     for place, end in ends.items():
@@ -208,10 +231,16 @@ def _show(lines: Iterable[str], findings: Iterable[Finding]) -> None:
         click.echo(str(finding), err=True)
 
 
-def describe(report: Report, sink: str) -> Iterator[str]:
+def describe(report: Report | ReadingsReport, sink: str) -> Iterator[str]:
     """The lines for one stream: the result, then what else there is to know."""
     violations = f"; {_count(report.violations, 'violation')}" if report.violations else ""
-    if report.releases:
+    if isinstance(report, ReadingsReport):
+        readings, spans = _count(report.readings, "reading"), _count(report.spans, "span")
+        yield (
+            f"{report.stream}: {readings}, {report.held} values held back, {spans} checked, "
+            f"each value within epsilon {report.epsilon}{violations}"
+        )
+    elif report.releases:
         spent = largest_spent(report.largest, report.units, report.epsilon)
         releases, windows = _count(report.releases, "release"), _count(report.windows, _PERIOD[report.level])
         yield (
@@ -223,7 +252,29 @@ def describe(report: Report, sink: str) -> Iterator[str]:
     yield from (f"  {note}" for note in _notes(report, sink))
 
 
-def _notes(report: Report, sink: str) -> Iterator[str]:
+def _notes(report: Report | ReadingsReport, sink: str) -> Iterator[str]:
+    yield from _matched(report, sink) if isinstance(report, ReadingsReport) else _history(report, sink)
+    if report.repeated:
+        yield f"{_count(report.repeated, 'record')} repeated byte for byte"
+    if report.aborted:
+        yield f"{_count(report.aborted, 'record')} of aborted transactions, the same as the committed ones"
+    if report.undecided:
+        yield f"{_count(report.undecided, 'record')} newer than the ledger that was read: not judged yet"
+    if report.foreign:
+        yield f"{_count(report.foreign, 'record')} in {sink} of somebody else"
+    if report.violations > len(report.findings):
+        yield f"{report.violations - len(report.findings)} more violations of the same sorts, not listed"
+
+
+def _matched(report: ReadingsReport, sink: str) -> Iterator[str]:
+    for partition, first in report.matched_from.items():
+        yield (
+            f"matched with {sink}, partition {partition}, from position {first} on: "
+            "retention has removed older records there"
+        )
+
+
+def _history(report: Report, sink: str) -> Iterator[str]:
     for change in report.changes:
         fields = ", ".join(f"{name} {one.old} to {one.new}" for name, one in change.fields.items())
         yield f"migrated at timestamp {change.start}: {fields}"
@@ -244,16 +295,6 @@ def _notes(report: Report, sink: str) -> Iterator[str]:
             f"charges before timestamp {report.sink_since} are not matched with records: "
             "these went to the sink of that time, which is not read"
         )
-    if report.repeated:
-        yield f"{_count(report.repeated, 'record')} repeated byte for byte"
-    if report.aborted:
-        yield f"{_count(report.aborted, 'record')} of aborted transactions, the same as the committed ones"
-    if report.undecided:
-        yield f"{_count(report.undecided, 'record')} newer than the ledger that was read: not judged yet"
-    if report.foreign:
-        yield f"{_count(report.foreign, 'record')} in {sink} of somebody else"
-    if report.violations > len(report.findings):
-        yield f"{report.violations - len(report.findings)} more violations of the same sorts, not listed"
 
 
 def largest_spent(largest: int, units: int, epsilon: Fraction) -> str:

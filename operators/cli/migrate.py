@@ -48,6 +48,8 @@ def _migrate(topology: Topology, *, apply: bool) -> bool:
             click.echo(f"{plan.name}: unchanged")
         else:
             _show(written, apply=apply)
+    for stream in topology.readings:
+        click.echo(f"{stream.name}: a value stream is never migrated; to change one, give it a new name")
     return any(steps)
 
 

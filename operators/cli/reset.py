@@ -37,6 +37,8 @@ def reset(topology: str, name: str, start: int | None, adds: str | None) -> None
     """
     loaded = load_or_exit(topology)
     plan = next((plan for plan in plan_streams(loaded) if plan.name == name), None)
+    if name in {stream.name for stream in loaded.readings}:
+        raise click.UsageError(f"{name} is a value stream; to run it again, give it a new name and sink")
     if plan is None:
         raise click.UsageError(f"there is no stream {name!r} in {topology}")
     apply = _accepted(plan, adds)

@@ -15,6 +15,8 @@ from operators.kafka.provision import create_topics, inspect_topics, write_genes
 from operators.provisioning import TopicPlan, plan_topics
 from operators.topology.model import Topology
 
+_PER_SOURCE = ("counting changelog", "state changelog")
+
 
 @click.command()
 @click.argument("topology")
@@ -69,8 +71,10 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
 
 def _write_genesis(topology: Topology, cluster: Cluster) -> None:
     written = write_genesis(topology, cluster, lambda: time.time_ns() // 1_000_000)
+    values = {stream.name for stream in topology.readings}
     for stream, first in sorted({(record.stream, record.first) for record in written}):
-        click.echo(f"genesis of {stream}: it begins with timestamp {first}")
+        begins = "the next value of each partition" if stream in values else f"timestamp {first}"
+        click.echo(f"genesis of {stream}: it begins with {begins}")
 
 
 def _remedy(plan: TopicPlan) -> str:
@@ -82,7 +86,7 @@ def _remedy(plan: TopicPlan) -> str:
 def _print_commands(topology: Topology) -> None:
     for plan in plan_topics(topology, {}):
         settings = " ".join(f"--config {name}={value}" for name, value in plan.settings.items())
-        note = "; one per partition of the sources" if plan.role == "counting changelog" else ""
+        note = "; one per partition of the sources" if plan.role in _PER_SOURCE else ""
         click.echo(f"# {plan.role}{note}")
         click.echo(
             f"kafka-topics.sh --bootstrap-server {topology.kafka.bootstrap} --create --topic {plan.name} "

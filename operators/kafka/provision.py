@@ -18,7 +18,14 @@ from operators.provisioning import TopicPlan, plan_topics
 from operators.records import Outgoing
 from operators.rekeying import fingerprint
 from operators.release import fields_of
-from operators.streams import StreamPlan, counting_places, plan_streams
+from operators.streams import (
+    ReadingPlan,
+    StreamPlan,
+    counting_places,
+    plan_readings,
+    plan_streams,
+    value_places,
+)
 from operators.timeline import first_whole_timestamp, format_rfc3339, start_of
 from operators.topology.model import Topology
 
@@ -36,7 +43,8 @@ class Inspection:
 
 def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
     """Compare the topics of the cluster with those that the topology needs."""
-    sources = cluster.topics({stream.source.topic_of_events for stream in topology.streams})
+    events = {stream.source.topic_of_events for stream in topology.streams}
+    sources = cluster.topics({*events, *topology.value_sources})
     plans = plan_topics(topology, {name: topic.partitions for name, topic in sources.items()})
     found = cluster.topics({plan.name for plan in plans})
     settings = cluster.settings(found)
@@ -82,6 +90,7 @@ def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]
     def make() -> list[Outgoing]:
         genesis = _Genesis(topology, cluster, clock)
         missing = [record for plan in plan_streams(topology) for record in genesis.missing(plan)]
+        missing += [record for plan in plan_readings(topology) for record in genesis.missing_values(plan)]
         written.extend(one for one, _ in missing)
         rekeying = [record for raw in topology.rekeyed for record in genesis.missing_rekeying(raw)]
         return [*(record for _, record in missing), *rekeying]
@@ -95,13 +104,13 @@ class _Genesis:
 
     def __init__(self, topology: Topology, cluster: Cluster, clock: Callable[[], int]) -> None:
         self._topology, self._cluster = topology, cluster
-        sinks = {stream.sink.topic for stream in topology.streams}
-        self._topics = cluster.topics({*topology.sources, *topology.rekeyed, *sinks, topology.partials})
+        sinks = {stream.sink.topic for stream in topology.streams} | {one.sink for one in topology.readings}
+        partials = [topology.partials] if topology.streams else []
+        read = [*topology.sources, *topology.value_sources, *partials]
+        self._topics = cluster.topics({*read, *topology.rekeyed, *sinks})
         # The ends before the clock: the events of a timestamp that begins later lie behind them.
         self._ends = cluster.end_offsets(
-            (name, partition)
-            for name in (*topology.sources, topology.partials)
-            for partition in range(self._topics[name].partitions)
+            (name, partition) for name in read for partition in range(self._topics[name].partitions)
         )
         self._now = clock()
         self._tables: dict[tuple[str, int], dict[bytes, bytes]] = {}
@@ -119,7 +128,7 @@ class _Genesis:
         if len(existing) == len(places):
             return []
         if (self._topology.ledger_changelog, plan.partials_partition) not in existing:
-            self._check_unpublished(plan)
+            self._check_unpublished(plan.name, plan.stream.sink.topic, plan.partials_partition)
         if existing:
             known = next(iter(existing.values()))
             instance, first = known.instance, known.first
@@ -128,7 +137,7 @@ class _Genesis:
             first = self._first(plan)
         partitions = self._topics[plan.stream.source.topic].partitions
         resume = self._resume(plan, first)
-        ledger = self._ledger_end(plan) if not existing else known.ledger
+        ledger = self._ledger_end(plan.partials_partition) if not existing else known.ledger
         records = []
         for place, (topic, partition) in places.items():
             if place not in existing:
@@ -149,6 +158,35 @@ class _Genesis:
                 records.append(
                     (record, Outgoing(place[0], record.encode(), Genesis.key(plan.name), place[1]))
                 )
+        return records
+
+    def missing_values(self, plan: ReadingPlan) -> list[tuple[Genesis, Outgoing]]:
+        """The same for a value stream, which begins with what is appended from now on."""
+        topology, source = self._topology, self._topics[plan.stream.source.topic]
+        sizes = {name: self._topics[name].partitions for name in topology.value_sources}
+        places = value_places(topology, source.name, sizes)
+        for place, one in places.items():
+            check_neighbours(self._table(*place), source.name, one, f"{place[0]}, partition {place[1]}")
+        missing = {
+            place: one for place, one in places.items() if Genesis.key(plan.name) not in self._table(*place)
+        }
+        if not missing:
+            return []
+        if len(missing) < len(places):
+            # They are written together, so some were lost.
+            raise StateRefused(
+                ", ".join(f"{topic}, partition {partition}" for topic, partition in missing),
+                f"the genesis of stream {plan.name} is gone from there, but not from other partitions",
+                "Restore the changelog from a backup, or give the stream a new name and a new sink",
+            )
+        self._check_unpublished(plan.name, plan.stream.sink, plan.ledger_partition)
+        fields = plan.fields(source.partitions, self._topics[plan.stream.sink].id)
+        instance, ledger = uuid.uuid4().hex, self._ledger_end(plan.ledger_partition)
+        records = []
+        for place, one in missing.items():
+            resume = self._ends[source.name, one]
+            record = Genesis(plan.name, instance, fields, source.name, source.id, one, 1, resume, ledger)
+            records.append((record, Outgoing(place[0], record.encode(), Genesis.key(plan.name), place[1])))
         return records
 
     def missing_rekeying(self, raw: str) -> list[Outgoing]:
@@ -230,23 +268,23 @@ class _Genesis:
                 "Choose a later timeline.start, or give the stream a new name",
             )
 
-    def _ledger_end(self, plan: StreamPlan) -> int:
-        place = (self._topology.ledger, plan.partials_partition)
+    def _ledger_end(self, partition: int) -> int:
+        place = (self._topology.ledger, partition)
         return self._cluster.end_offsets([place])[place]
 
-    def _check_unpublished(self, plan: StreamPlan) -> None:
+    def _check_unpublished(self, stream: str, sink_name: str, ledger_partition: int) -> None:
         topology = self._topology
-        sink = self._cluster.topic(plan.stream.sink.topic)
-        places = [(topology.ledger, plan.partials_partition)]
+        sink = self._cluster.topic(sink_name)
+        places = [(topology.ledger, ledger_partition)]
         places += [(sink.name, partition) for partition in range(sink.partitions)]
         starts, ends = self._cluster.first_offsets(places), self._cluster.end_offsets(places)
         for place in places:
             tail = starts[place] if place[0] == topology.ledger else max(starts[place], ends[place] - _TAIL)
             for message in read_partition(topology.kafka, *place, start=tail):
-                if message.key() == plan.name.encode() and fields_of(message.value(), plan.name):
+                if message.key() == stream.encode() and fields_of(message.value(), stream):
                     raise StateRefused(
                         f"{place[0]}, partition {place[1]}",
-                        f"stream {plan.name} has published before, but its budget state is gone",
+                        f"stream {stream} has published before, but its budget state is gone",
                         "Give the stream a new name and a new sink (whose epsilon adds up); a backup of the "
                         "changelogs would do only if nothing was published after it was made",
                     )

@@ -1,4 +1,4 @@
-"""The worker: one Faust app with two agents, ``aggregate`` and ``sanitize``.
+"""The worker: one Faust app with an agent per role: aggregate and sanitize, rekey, perturb.
 
 Faust brings the consumer group, the assignment of partitions and the agents; all state and every offset are
 kept by the owners of the partitions (``operators.worker.owner``), in topics that only they can write.
@@ -24,7 +24,7 @@ from operators.kafka.fenced import DeclaredClock, FencedTable
 from operators.kafka.settings import faust_credentials
 from operators.privacy.noise import NoiseSource, SystemNoise
 from operators.records import Chunk
-from operators.streams import plan_streams, writer_of
+from operators.streams import plan_readings, plan_streams, writer_of
 from operators.topology.model import Stream, Topology
 from operators.worker.aggregate import AggregateOwner
 from operators.worker.assignment import Assignment
@@ -32,6 +32,7 @@ from operators.worker.chunks import ChunkConsumer, ChunkSchema, ChunkTransport
 from operators.worker.compatibility import check_private_members
 from operators.worker.observation import Observation, PartitionView
 from operators.worker.owner import Owner
+from operators.worker.perturb import PerturbOwner
 from operators.worker.rekey import RekeyOwner
 from operators.worker.sanitize import SanitizeOwner
 
@@ -84,6 +85,7 @@ class Worker:
         self._cluster = Cluster(topology.kafka)
         self._first_partition = self._layout(topology.sources)
         self._first_rekeyed = self._layout(topology.rekeyed)
+        self._first_of_values = self._layout(topology.value_sources)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafka")
         # Take-overs may wait for minutes; the partitions that are owned must not wait for them.
         self._take_over_threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="take-over")
@@ -124,26 +126,20 @@ class Worker:
         )
         app.transport = ChunkTransport(app.conf.broker_consumer, app, delivery=self)
         schema = ChunkSchema()
-        counted = app.topic(*topology.sources, schema=schema, acks=False)
-        partials = app.topic(topology.partials, schema=schema, acks=False)
+        roles = {
+            "aggregate": topology.sources,
+            "sanitize": (topology.partials,) if topology.streams else (),
+            "rekey": tuple(topology.rekeyed),
+            "perturb": topology.value_sources,
+        }
 
-        @app.agent(counted, name="aggregate")
-        async def aggregate(chunks: Any) -> None:
+        async def handle(chunks: Any) -> None:
             async for chunk in chunks:
                 self._handle(chunk)
 
-        @app.agent(partials, name="sanitize")
-        async def sanitize(chunks: Any) -> None:
-            async for chunk in chunks:
-                self._handle(chunk)
-
-        if topology.rekeyed:
-
-            @app.agent(app.topic(*topology.rekeyed, schema=schema, acks=False), name="rekey")
-            async def rekey(chunks: Any) -> None:
-                async for chunk in chunks:
-                    self._handle(chunk)
-
+        for role, topics in roles.items():
+            if topics:
+                app.agent(app.topic(*topics, schema=schema, acks=False), name=role)(handle)
         return app
 
     def _make_owner(self, tp: TP) -> Owner:
@@ -163,6 +159,13 @@ class Worker:
             return RekeyOwner(
                 table, self._blocking, streams, (tp.topic, tp.partition), self._cluster, self._clock
             )
+        if tp.topic in topology.value_sources:
+            table = self._table(topology.state_changelog, self._first_of_values[tp.topic] + tp.partition, ())
+            readings = [plan for plan in plan_readings(topology) if plan.stream.source.topic == tp.topic]
+            return PerturbOwner(
+                table, self._blocking, readings, (tp.topic, tp.partition), topology.ledger,
+                topology.kafka, self._cluster, self._noise, self.observation,
+            )  # fmt: skip
         changelog_partition = self._first_partition[tp.topic] + tp.partition
         plans = [plan for plan in self._plans if plan.stream.source.topic == tp.topic]
         streams = [plan.stream for plan in plans]

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from operators import __version__, timeline
 from operators.counting import OUTCOMES
+from operators.perturbing import VALUE_OUTCOMES
 from operators.worker.observation import ROLES, STALL_SECONDS, Observation, StreamView
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
@@ -108,6 +109,10 @@ def _releases(seen: Observation) -> Samples:
         yield (stream, "repeated"), seen.releases[stream, False]
 
 
+def _readings(seen: Observation) -> Samples:
+    return [((stream.name,), seen.readings[stream.name]) for stream in seen.topology.readings]
+
+
 def _released_at(seen: Observation) -> Samples:
     return [((stream,), at) for stream, at in dict(seen.released_at).items()]
 
@@ -131,15 +136,20 @@ def _events(seen: Observation) -> Samples:
     for stream in seen.streams:
         for outcome in OUTCOMES:
             yield (stream, outcome), seen.events[stream, outcome]
+    for readings in seen.topology.readings:
+        for outcome in VALUE_OUTCOMES:
+            yield (readings.name, outcome), seen.events[readings.name, outcome]
 
 
 def _fetched(seen: Observation) -> Samples:
-    return [((topic,), seen.fetched[topic]) for topic in (*seen.topology.rekeyed, *seen.topology.sources)]
+    topology = seen.topology
+    topics = (*topology.rekeyed, *topology.sources, *topology.value_sources)
+    return [((topic,), seen.fetched[topic]) for topic in topics]
 
 
 def _lag(seen: Observation) -> Samples:
     for tp, view in seen.partitions.items():
-        if seen.role(tp) == "aggregate" and view.end is not None:
+        if seen.role(tp) in {"aggregate", "perturb"} and view.end is not None:
             yield (tp.topic, str(tp.partition)), max(0, view.end - view.position)
 
 
@@ -203,6 +213,11 @@ METRICS = (
         _releases,
     ),
     Metric(
+        "eventveil_readings_total", "counter", "records", ("stream",),
+        "Records of a value stream published by this worker, one per value: their number is public.",
+        _readings,
+    ),
+    Metric(
         "eventveil_last_release_time_seconds", "gauge", "Unix seconds", ("stream",),
         "When this worker last published a release; absent before its first. Its age is time() minus this.",
         _released_at,
@@ -228,7 +243,8 @@ METRICS = (
         "eventveil_events_total", "counter", "records", ("stream", "outcome"),
         "Records whose verdict is durable, each once whoever reads it again, by what became of them: "
         "counted, bounded (beyond the contributions of their user), ignored (unknown column), or else the "
-        "reason of the dead letter.", _events, raw=True,
+        "reason of the dead letter. In value streams: read, or the reason why a value is 0.",
+        _events, raw=True,
     ),
     Metric(
         "eventveil_records_fetched_total", "counter", "records", ("topic",),
@@ -299,7 +315,8 @@ waits for the partials of another worker's partitions makes that worker not read
 streams, alert on `eventveil_release_delay_seconds`.
 
 Counters live in the memory of one process: add them up over workers, and use `rate` or `increase`, which \
-see restarts. Labels: `role` is `aggregate` (counts a source partition) or `sanitize` (releases streams).
+see restarts. Labels: `role` is `aggregate` (counts a source partition), `sanitize` \
+(releases streams) or `perturb` (gives values their readings).
 
 ## On by default
 

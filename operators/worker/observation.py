@@ -17,7 +17,7 @@ from faust.types import TP
 from operators import timeline
 from operators.topology.model import Topology
 
-ROLES = ("rekey", "aggregate", "sanitize")
+ROLES = ("rekey", "aggregate", "sanitize", "perturb")
 #: A partition with work to do and no progress for so long is stalled. A transaction has failed before that.
 STALL_SECONDS = 60.0
 #: An event loop that has not run for so long is dead.
@@ -68,6 +68,8 @@ class Observation:
         self.fetched: Counter[str] = Counter()
         #: (stream, whether fresh): published releases.
         self.releases: Counter[tuple[str, bool]] = Counter()
+        #: By value stream: records published, those of values that were held back included.
+        self.readings: Counter[str] = Counter()
         #: When this process last published a release of a stream, Unix seconds.
         self.released_at: dict[str, int] = {}
         #: By role.
@@ -86,6 +88,8 @@ class Observation:
         """What the owner of a partition does: one of ROLES."""
         if partition.topic in self.topology.rekeyed:
             return "rekey"
+        if partition.topic in self.topology.value_sources:
+            return "perturb"
         return "sanitize" if partition.topic == self.topology.partials else "aggregate"
 
     def judged(self, outcomes: Mapping[str, Counter[str]]) -> None:

@@ -6,7 +6,7 @@ timestamps that somebody has seen. So nothing is released from a state that know
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from operator import itemgetter
 
 import orjson
@@ -15,8 +15,11 @@ from confluent_kafka import Message
 from operators.errors import StateRefused
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.reading import offset_of, read_backwards, settled_end
+from operators.perturbing import PerturberState
 from operators.privacy.changes import Change
-from operators.release import release_timestamp
+from operators.privacy.spans import Span
+from operators.readings import reading_position
+from operators.release import fields_of, release_timestamp
 from operators.sanitizing import ReleaseState
 from operators.topology.model import Kafka
 
@@ -65,17 +68,20 @@ class Public:
         found: dict[str, tuple[str, int]] = {}
         for start, block in read_backwards(self._kafka, *self._ledger, first, end):
             for message in reversed(block):
-                name, instance, timestamp = self._read_entry(message)
-                if name in states:
-                    found.setdefault(name, (instance, timestamp))
+                entry = self._read_entry(message)
+                if entry is not None and entry[0] in states:
+                    found.setdefault(entry[0], entry[1:])
             missing = states.keys() - found.keys()
             if not missing & released and all(start <= starts[name] for name in missing):
                 break
         return found
 
-    def _read_entry(self, message: Message) -> tuple[str, str, int]:
+    def _read_entry(self, message: Message) -> tuple[str, str, int] | None:
+        """Stream, instance and last timestamp of an entry; None for one of a value stream."""
         try:
             entry = orjson.loads(message.value() or b"")
+            if Span.read(entry) is not None:
+                return None
             change = Change.read(entry)
             if change is not None:
                 return change.stream, change.instance, change.start - 1
@@ -110,6 +116,53 @@ class Public:
                     "it was rewound, or somebody else writes this stream",
                     _REMEDY,
                 )
+
+    def check_spans(self, stream: str, state: PerturberState, start: int, changelog: str) -> None:
+        """The same as ``check_ledger`` for a value stream: the last span must be the one its state knows.
+
+        ``start`` is the offset from which on the ledger can have some.
+        """
+        topic, partition = self._ledger
+        instance, charged = self._last_span(stream, state.partition, start) or (state.instance, 0)
+        if (instance, charged) != (state.instance, state.published_charge):
+            raise StateRefused(
+                f"{topic}, partition {partition}, and {changelog}",
+                f"stream {stream}, partition {state.partition}, was charged up to {charged} according to"
+                f" the ledger (of {instance}), up to {state.published_charge} according to the state (of "
+                f"{state.instance}): one of them was rewound or lost",
+                _REMEDY,
+            )
+
+    def _last_span(self, stream: str, partition: int, start: int) -> tuple[str, int] | None:
+        first = max(start, self._cluster.first_offsets([self._ledger])[self._ledger])
+        end = settled_end(self._kafka, self._cluster, *self._ledger)
+        for _, block in read_backwards(self._kafka, *self._ledger, first, end):
+            for message in reversed(block):
+                span = Span.read(fields_of(message.value(), stream))
+                if span is not None and span.partition == partition:
+                    return span.instance, span.stop
+        return None
+
+    def check_readings(
+        self, stream: str, state: PerturberState, sink: tuple[str, int], pending: Container[bytes]
+    ) -> None:
+        """The same as ``check_sinks`` for a value stream; ``pending`` are records that its state holds."""
+        first, end = self._cluster.first_offsets([sink])[sink], self._cluster.end_offsets([sink])[sink]
+        for _, block in read_backwards(
+            self._kafka, *sink, first, end, isolation="read_uncommitted", size=_SINK_RECORDS
+        ):
+            values = [message.value() or b"" for message in block]
+            found = [(reading_position(fields_of(value, stream), state.partition), value) for value in values]
+            newest, record = max(found, key=itemgetter(0), default=(-1, b""))
+            if newest >= state.published and record not in pending:
+                raise StateRefused(
+                    f"{sink[0]} (sink), partition {sink[1]}",
+                    f"it shows a reading of {stream} at position {newest}, but the state is only at "
+                    f"{state.published}: it was rewound, or somebody else writes this stream",
+                    _REMEDY,
+                )
+            if newest >= 0:
+                return
 
     def _newest_release(self, name: str, place: tuple[str, int], first: int, end: int) -> tuple[int, bytes]:
         """The newest timestamp of a stream in a partition of its sink, with its record; (0, b"") if none."""

@@ -17,6 +17,7 @@ from operators.release import release_record
 from operators.sanitizing import ReleaseState
 from operators.topology.model import Stream, Topology
 from tests.unit.support import stream, topology
+from tests.unit.values.streams import readings
 
 DAY = 86_400_000
 HUGE_NAMES = ("\u0001", '"', "\\", "a", "é", "€", "😀", "\u2028", "\x7f", "<")
@@ -47,6 +48,25 @@ def test_all_topics_of_a_topology_are_planned_with_their_partitions() -> None:
         ("visits.dead", "dead letters", 1, False),
     ]
     assert [plan.name for plan in planned if plan.is_source] == ["raw", "clicks.raw"]
+
+
+def test_value_streams_need_no_topics_of_counts_and_a_sink_with_the_partitions_of_the_source() -> None:
+    both = (readings(), readings(name="hours"))
+    planned = plan_topics(replace(topology(partials=5), streams=(), readings=both), {"values": 7})
+    assert [(plan.name, plan.role, plan.partitions, plan.exact_partitions) for plan in planned] == [
+        ("values", "source", 12, False),
+        ("app-state-changelog", "state changelog", 7, True),
+        ("minutes.sink", "sink", 7, True),
+        ("hours.sink", "sink", 7, True),
+        ("app-ledger", "ledger", 5, True),
+    ]
+    source, state, sink, *_ = planned
+    for plan in (source, sink):
+        assert plan.settings["cleanup.policy"] == "delete"
+        (mistake,) = plan.mistakes(plan.partitions, {**plan.settings, "cleanup.policy": "compact,delete"})
+        assert "cleanup.policy is compact,delete, it should be delete: compaction would" in mistake
+    assert "message.timestamp.type" not in {setting.name for setting in source.required}
+    assert {(one.name, one.value, one.rule) for one in state.required} == COMPACTED
 
 
 DURABLE = {

@@ -22,7 +22,9 @@ from operators.privacy.noise import SystemNoise
 from operators.release import ledger_entry, release_record
 from operators.topology.layout import NAME
 from operators.topology.model import Stream
+from operators.values.kinds import VALUE_KINDS
 from tests.unit.support import USER_OF_PARTITION, aggregator, chunk, counter_state, event, stream
+from tests.unit.values.streams import perturber, readings
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 INSTANCE = uuid.UUID(int=7).hex
@@ -36,6 +38,8 @@ def schema(name: str) -> dict[str, Any]:
 
 RELEASE = Draft202012Validator(schema("release"))
 ENTRY = Draft202012Validator(schema("ledger-entry"))
+READING = Draft202012Validator(schema("reading"))
+SPAN = Draft202012Validator(schema("ledger-span"))
 CHANGE = Draft202012Validator(schema("ledger-change"))
 HEADERS = Draft202012Validator(schema("dead-letter-headers"))
 
@@ -64,6 +68,21 @@ def one_record(form: str = "object", **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.name)
 def test_every_schema_is_a_valid_schema(path: Path) -> None:
     Draft202012Validator.check_schema(json.loads(path.read_text()))
+
+
+@pytest.mark.parametrize("kind", sorted(VALUE_KINDS))
+@pytest.mark.parametrize("seeded", [False, True])
+def test_readings_and_spans_fit_their_schemas(kind: str, seeded: bool) -> None:
+    one = perturber(readings(kind))
+    one.step(range(40), [b'{"value": 7}'] * 40, 40)
+    written = [(READING, orjson.loads(record)) for record in one.records(seeded=seeded)]
+    written += [(SPAN, orjson.loads(entry)) for entry in one.entries()]
+    assert len(written) == 43
+    for validator, fields in written:
+        assert list(validator.iter_errors(fields)) == []
+        assert not validator.is_valid({**fields, "more": 1})
+        for name in fields.keys() - {"seeded"}:
+            assert not validator.is_valid({key: fields[key] for key in fields if key != name}), name
 
 
 @pytest.mark.parametrize("form", FORMS)

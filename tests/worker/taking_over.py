@@ -26,7 +26,9 @@ def refusals(path: Path) -> list[str]:
 async def _take_over_everything(path: Path) -> list[str]:
     topology = load(str(path), {})
     worker = Worker(topology)
-    topics = Cluster(topology.kafka).topics({*topology.sources, topology.partials})
+    partials = {topology.partials} if topology.streams else set()
+    read = {*topology.sources, *topology.value_sources} | partials
+    topics = Cluster(topology.kafka).topics(read)
     places = [TP(topic.name, partition) for topic in topics.values() for partition in range(topic.partitions)]
     tried = (_take_over(worker, tp) for tp in places if worker._has_streams(tp))
     return [message for messages in await asyncio.gather(*tried) for message in messages]

@@ -26,9 +26,21 @@ one window and 74 bytes per release; counts are never kept and never part of a f
 
 from __future__ import annotations
 
-from operators.privacy.audit.findings import Finding, Invariant, Kept, Report
+from operators.privacy.audit.findings import Finding, Invariant, Kept, ReadingsReport, Report
 from operators.privacy.audit.generations import GenerationsAudit
+from operators.privacy.audit.readings import ReadingsAudit
 from operators.privacy.audit.records import Found
 from operators.privacy.audit.stream import StreamAudit, stranger
 
-__all__ = ["Finding", "Found", "GenerationsAudit", "Invariant", "Kept", "Report", "StreamAudit", "stranger"]
+__all__ = [
+    "Finding",
+    "Found",
+    "GenerationsAudit",
+    "Invariant",
+    "Kept",
+    "ReadingsAudit",
+    "ReadingsReport",
+    "Report",
+    "StreamAudit",
+    "stranger",
+]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 from operators.privacy.changes import Change
 
 Invariant = Literal["I1", "I2", "I7"]
+#: So many findings of one sort are listed; the others are counted.
+_LISTED = 10
 #: What the sink still has: all of it, only what its retention has left, what compaction has, or nothing.
 Kept = Literal["everything", "newest", "last", "nothing"]
 
@@ -29,6 +33,33 @@ class Finding:
     def __str__(self) -> str:
         at = "" if self.timestamp is None else f", timestamp {self.timestamp}"
         return f"{self.invariant} {self.stream}{at}, {self.place}: {self.what}"
+
+
+class Blame:
+    """The violations of a stream: the first of each sort are ``listed``, all of them counted."""
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._listed: list[Finding] = []
+        self._sorts: Counter[tuple[str, str]] = Counter()
+
+    def __call__(
+        self, invariant: Invariant, timestamp: int | None, place: object, what: str, detail: str = ""
+    ) -> None:
+        """Note a violation; ``what`` is its sort, ``detail`` what is special about this one."""
+        self._sorts[invariant, what] += 1
+        if self._sorts[invariant, what] <= _LISTED:
+            self._listed.append(Finding(invariant, self._stream, timestamp, str(place), what + detail))
+
+    @property
+    def listed(self) -> tuple[Finding, ...]:
+        """The first ones of each sort."""
+        return tuple(self._listed)
+
+    @property
+    def violations(self) -> int:
+        """The number of all."""
+        return self._sorts.total()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +94,26 @@ class Report:
     changes: tuple[Change, ...] = ()
     sink_since: int = 0
     level: Level = "w-event"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingsReport:
+    """What the audit of a value stream found; see ``Report`` for fields of that name.
+
+    ``readings`` is the number of values with a reading in the sink, ``held`` that of values without one,
+    ``spans`` that of charges. ``matched_from`` has the first position that a partition of the sink still has,
+    where it is not 0.
+    """
+
+    stream: str
+    readings: int
+    held: int
+    spans: int
+    epsilon: str
+    findings: tuple[Finding, ...]
+    violations: int
+    matched_from: Mapping[int, int]
+    repeated: int
+    aborted: int
+    undecided: int
+    foreign: int

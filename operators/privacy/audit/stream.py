@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from operators.mechanisms import known
 from operators.privacy.audit.charges import Charges, HorizonSums, Seen, WindowSums
-from operators.privacy.audit.findings import Finding, Invariant, Kept, Report
+from operators.privacy.audit.findings import Blame, Finding, Kept, Report
 from operators.privacy.audit.order import SinkOrder
 from operators.privacy.audit.records import Entry, Found
 from operators.privacy.audit.straddling import Straddling
 from operators.privacy.changes import Change, Options, Terms, crossings
 from operators.privacy.ledger import Spend
+from operators.privacy.spans import Span
 from operators.timeline import format_rfc3339, start_of
 from operators.topology.model import Timeline
 from operators.topology.scalars import exact_number
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _NO_ENTRY = "no ledger entry has the digest of this record: it was published without a charge"
 _TWO_DRAWS = "records that differ were to be seen for this timestamp"
-#: So many findings of one sort are listed; the others are counted.
-_LISTED = 10
 
 
 class StreamAudit:
@@ -63,8 +61,7 @@ class StreamAudit:
         #: The timestamp of the first charged record, by partition of the sink.
         self._first_records: dict[int, int] = {}
         self._order = SinkOrder()
-        self._findings: list[Finding] = []
-        self._sorts: Counter[tuple[str, str]] = Counter()
+        self._blame = Blame(stream)
         self._repeated = self._aborted = self._undecided = self._foreign = 0
 
     def ledger_begins(self, topic: str, partition: int, offset: int) -> None:
@@ -161,8 +158,8 @@ class StreamAudit:
             largest=self._sums.largest,
             units=self._terms.units,
             epsilon=self._terms.epsilon,
-            findings=tuple(self._findings),
-            violations=self._sorts.total(),
+            findings=self._blame.listed,
+            violations=self._blame.violations,
             matched_from=matched_from,
             repeated=self._repeated,
             aborted=self._aborted,
@@ -365,17 +362,11 @@ class StreamAudit:
             what = "the release was charged, but its record is not in the sink"
             self._blame("I7", self._charges.timestamps[index], "the sink", what)
 
-    def _blame(
-        self, invariant: Invariant, timestamp: int | None, place: object, what: str, detail: str = ""
-    ) -> None:
-        self._sorts[invariant, what] += 1
-        if self._sorts[invariant, what] <= _LISTED:
-            self._findings.append(Finding(invariant, self.stream, timestamp, str(place), what + detail))
-
 
 def stranger(found: Found) -> Finding | None:
     """What is wrong with a ledger record of no known stream; None if it is of another stream."""
-    if not found.committed or Entry.read(found) is not None or Change.read(found.fields) is not None:
+    known = Entry.read(found) or Change.read(found.fields) or Span.read(found.fields)
+    if not found.committed or known is not None:
         return None
     what = "this is no ledger entry, nor of a stream of the topology"
     return Finding("I7", f"{found.stream!r:.50}", None, str(found), what)

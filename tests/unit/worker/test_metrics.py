@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from operators.worker import metrics
 from operators.worker.metrics import METRICS, RAW, Metric, WorkerCollector
 from operators.worker.observation import Observation, PartitionView, StreamView
 from tests.unit.support import stream, topology
+from tests.unit.values.streams import readings
 
 NOW = 1_800_000_000.0
 #: Of the naming rules of `promtool check metrics`.
@@ -31,7 +33,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def observation(events: int = 0) -> Observation:
     """Two streams of which the first one is owned; ``events`` changes nothing but counts of events."""
-    made = Observation(topology(stream(window=4), stream("other")))
+    made = Observation(replace(topology(stream(window=4), stream("other")), readings=(readings(),)))
     made.started, made.beat = NOW - 60, time.monotonic()
     source, partials = TP("raw", 7), TP("app-partials", 0)
     made.assigned = frozenset({source, partials, TP("raw", 8)})
@@ -42,6 +44,8 @@ def observation(events: int = 0) -> Observation:
         partials: PartitionView(5, 5, False, {"visits": StreamView(2, spent=0.75)}),
     }
     made.events.update({("visits", "counted"): events, ("visits", "late"): 2 * events})
+    made.events["minutes", "not-json"] = events
+    made.readings["minutes"] = 12
     made.fetched["raw"] = events
     made.released("visits", True)
     made.released("visits", False)
@@ -148,6 +152,9 @@ def test_values() -> None:
     assert value("events_total", stream="visits", outcome="counted") == 3
     assert value("events_total", stream="visits", outcome="late") == 6
     assert value("events_total", stream="other", outcome="late") == 0
+    assert value("events_total", stream="minutes", outcome="not-json") == 3
+    assert value("events_total", stream="minutes", outcome="read") == 0
+    assert value("readings_total", stream="minutes") == 12
     assert value("lag_records", topic="raw", partition="7") == 7
     assert value("open_contributions", stream="visits") == 3
 

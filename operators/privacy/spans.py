@@ -1,0 +1,38 @@
+"""A span of values in the ledger, as whoever audits it or takes over reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_PURPOSES = ("threshold", "tree")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Positions ``start`` to ``stop`` - 1 of a partition of a value stream paid ``spent`` of ``units`` each.
+
+    ``units`` make up epsilon. ``purpose`` is ``threshold`` for values held back, ``tree`` for a chunk.
+    """
+
+    stream: str
+    partition: int
+    purpose: str
+    start: int
+    stop: int
+    spent: int
+    units: int
+    instance: str
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any] | None) -> Span | None:
+        """The span in the fields of a ledger record, its types and signs checked; None if there is none."""
+        try:
+            span = cls(*((fields or {})[name] for name in cls.__slots__))
+        except KeyError:
+            return None
+        numbers = (span.partition, span.start, span.stop, span.spent, span.units)
+        sound = all(type(number) is int and 0 <= number < 2**63 for number in numbers)
+        texts = all(type(text) is str for text in (span.stream, span.purpose, span.instance))
+        return span if sound and texts and span.purpose in _PURPOSES and span.start < span.stop else None

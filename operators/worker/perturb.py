@@ -1,0 +1,127 @@
+"""The perturb role: owner of one partition of a topic of values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from operators.errors import StateRefused
+from operators.genesis import Genesis, check_neighbours
+from operators.kafka.cluster import Cluster, Topic
+from operators.kafka.fenced import FencedTable
+from operators.perturbing import PartitionPerturber, StreamPerturber, Topics
+from operators.privacy.noise import NoiseSource
+from operators.records import Chunk
+from operators.streams import ReadingPlan
+from operators.topology.changes import RENAME, remedy_for_values
+from operators.topology.model import Kafka
+from operators.values.kinds import build
+from operators.worker.observation import Observation, StreamView
+from operators.worker.offsets import check_resume
+from operators.worker.owner import Blocking, Owner
+from operators.worker.published import Public
+from operators.worker.sinks import Sinks
+
+
+class PerturbOwner(Owner):
+    """Gives each value of one source partition its reading, in every value stream over it."""
+
+    def __init__(
+        self,
+        table: FencedTable,
+        blocking: Blocking,
+        plans: Iterable[ReadingPlan],
+        source: tuple[str, int],
+        ledger: str,
+        kafka: Kafka,
+        cluster: Cluster,
+        noise: Callable[[], NoiseSource],
+        observation: Observation,
+    ) -> None:
+        super().__init__(table, blocking)
+        self._plans = list(plans)
+        self._source = source
+        self._ledger = ledger
+        self._kafka = kafka
+        self._cluster = cluster
+        self._noise = noise
+        self._observation = observation
+        self._sinks = Sinks(cluster, RENAME)
+        #: By stream; the event loop adds it to the observation, which other owners of the stream write too.
+        self._published: Counter[str] = Counter()
+        self._perturber: PartitionPerturber
+
+    def take_over(self) -> int:
+        """See ``Owner.take_over``; publishes what was decided and charged but not published."""
+        topic, partition = self._source
+        sinks = {plan.stream.sink for plan in self._plans}
+        live = self._cluster.topics({topic, *sinks})
+        self._sinks.remember(live, sinks)
+        states = self.table.take_over()
+        check_neighbours(states, topic, partition, self._place)
+        streams = {plan.name: self._restore(plan, states, live) for plan in self._plans}
+        partitions = {plan.name: plan.ledger_partition for plan in self._plans}
+        topics = Topics(self._ledger, partitions, self.table.topic, self.table.partition)
+        self._perturber = PartitionPerturber(topics, streams)
+        check_resume(self._cluster, self._source, self._perturber.resume)
+        self._publish()
+        return self._perturber.resume
+
+    @property
+    def _place(self) -> str:
+        return f"{self.table.topic}, partition {self.table.partition}"
+
+    def _restore(
+        self, plan: ReadingPlan, states: Mapping[bytes, bytes], live: Mapping[str, Topic]
+    ) -> StreamPerturber:
+        topic, partition = self._source
+        stream = plan.stream
+        for name in (topic, stream.sink):
+            if name not in live:
+                raise StateRefused(f"topic {name}", "it does not exist", "Run `eventveil topics`")
+        genesis = Genesis.find(states, plan.name, self._place)
+        fields = plan.fields(live[topic].partitions, live[stream.sink].id)
+        genesis.check(fields, topic, live[topic].id, partition, self._place, remedy_for_values)
+        state = genesis.perturber_state(states, self._place)
+        perturber = StreamPerturber(stream, build(stream, self._noise()), state)
+        public = Public(self._kafka, self._cluster, (self._ledger, plan.ledger_partition))
+        public.check_spans(plan.name, state, genesis.ledger, self.table.topic)
+        public.check_readings(plan.name, state, (stream.sink, partition), frozenset(perturber.records()))
+        return perturber
+
+    @property
+    def position(self) -> int:
+        """See ``Owner.position``."""
+        return self._perturber.position
+
+    @property
+    def resume(self) -> int:
+        """The first offset that a successor needs."""
+        return self._perturber.resume
+
+    def streams(self) -> Mapping[str, StreamView]:
+        """See ``Owner.streams``: it closes none."""
+        return {}
+
+    def observe(self, chunk: Chunk) -> None:
+        """See ``Owner.observe``."""
+        self._perturber.observe(chunk)
+
+    async def settle(self) -> None:
+        """Decide and charge in one transaction, then publish in another."""
+        if decided := await self._blocking(self._perturber.decide):
+            self.check_open()
+            await self._blocking(self.table.transact, "decide", decided)
+            self.check_open()
+            outcomes = self._perturber.outcomes
+            await self._blocking(self._publish)
+            self._observation.judged(outcomes)
+        self._observation.readings.update(self._published)
+        self._published.clear()
+
+    def _publish(self) -> None:
+        """Publish what is pending, if anything is. Blocks."""
+        if records := self._perturber.publish():
+            self._sinks.check()
+            self.table.transact("publish", records)
+        self._published.update(self._perturber.published())

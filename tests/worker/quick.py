@@ -1,0 +1,38 @@
+"""A real worker that kills itself: ``python -m tests.worker.quick SESSION [POINT:COUNT] TOPOLOGY``.
+
+Its noise is the product's own. The session timeout is in seconds; ``kill -9`` comes at the fault point when
+it is reached for the so-manieth time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+
+from operators.cli.run import configure_logging, run_worker
+from operators.topology import load
+from operators.topology.model import Topology
+from operators.worker.app import Worker
+
+
+def main(session_timeout: str, *rest: str) -> None:
+    *doom, path = rest
+    point, _, count = doom[0].rpartition(":") if doom else ("", "", "0")
+    reached: Counter[str] = Counter()
+
+    def fault(name: str) -> None:
+        reached[name] += 1
+        if name == point and reached[name] == int(count):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def make(topology: Topology) -> Worker:
+        return Worker(topology, fault=fault, session_timeout=float(session_timeout))
+
+    configure_logging("info")
+    run_worker(load(path, os.environ), make)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
