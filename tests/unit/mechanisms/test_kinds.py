@@ -33,5 +33,5 @@ def test_a_mechanism_is_built_as_its_settings_say(kind: str) -> None:
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="no mechanism 'slow', only uniform, sample"):
+    with pytest.raises(ValueError, match=r"'slow', only budget-absorption, .*, uniform, and module:Class"):
         build(settings("slow"), 3, 1, ZeroNoise())
