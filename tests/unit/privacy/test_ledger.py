@@ -171,11 +171,11 @@ def test_the_open_timestamp_of_a_restored_ledger_can_still_be_charged() -> None:
 
 def test_a_window_of_a_billion_costs_neither_time_nor_memory() -> None:
     ledger = BudgetLedger(10**9, 10**15)
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(20_000):
         ledger.open_timestamp()
         ledger.charge_test(3)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
     assert ledger.snapshot()["runs"] == [[20_000, 3, 0]]
 
 
