@@ -123,8 +123,9 @@ class PartitionAggregator:
     def _forget(self, users: Users) -> None:
         sharing = [counter for counter in self.counters.values() if counter.users is users]
         new_numbers = users.forget(numbers for counter in sharing for numbers in counter.contributors())
-        for counter in sharing:
-            counter.renumber(new_numbers)
+        if new_numbers is not None:
+            for counter in sharing:
+                counter.renumber(new_numbers)
 
     def wants_end(self, now: int) -> bool:
         """Whether a timestamp is due that only the end offset of the partition can show to be complete.

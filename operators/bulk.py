@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -111,7 +111,7 @@ class BulkReader:
 
     def _doubtful(self, values: Sequence[bytes | None]) -> Iterator[int]:
         """The rows of values in which orjson might refuse what msgspec passes over."""
-        texts = [value or b"" for value in values]
+        texts = [value or b"" for value in values] if None in values else cast(Sequence[bytes], values)
         longest = max(map(len, texts))
         if longest > min(_SHALLOW, self._max_bytes):
             for row, text in enumerate(texts):
@@ -128,7 +128,7 @@ class BulkReader:
         yield from (row for row in suspects if not _is_json(texts[row]))
 
 
-def _large_exponents(joined: bytes, texts: list[bytes]) -> set[int]:
+def _large_exponents(joined: bytes, texts: Sequence[bytes]) -> set[int]:
     """The rows with a digit, an e, and three digits behind that or behind its +; and a few more."""
     codes = np.frombuffer(joined, np.uint8)
     at = np.flatnonzero((codes | 0x20) == ord("e"))

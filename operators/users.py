@@ -118,13 +118,20 @@ class Users:
         """Whether it is time to forget: they have doubled, or many more events than users were met."""
         return len(self) > _FREE and (len(self) > 2 * self._kept or self._asked > 4 * len(self))
 
-    def forget(self, needed: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Forget who is neither ``needed`` nor was met lately; the new numbers, at the old ones."""
+    def forget(self, needed: Iterable[NDArray[np.int64]]) -> NDArray[np.int64] | None:
+        """Forget who is neither ``needed`` nor was met lately; the new numbers, at the old ones.
+
+        None, and nobody is forgotten, if that would be less than a quarter.
+        """
         end = _FIRST + len(self)
         keep = self._met[:end].copy()
         for numbers in needed:
             keep[numbers] = True
         keep[_NOBODY] = True
+        self._met[:] = False
+        self._asked, self._kept = 0, int(np.count_nonzero(keep))
+        if 4 * self._kept > 3 * end:
+            return None
         self._numbers.keep(keep[_FIRST:])
         if self._long:
             aliases = self._numbers.first_words()
@@ -132,7 +139,6 @@ class Users:
             self._long = {user: alias for user, alias in self._long.items() if alias in kept}
         self._belongs, self._last = _grown(self._belongs[:end][keep], _FEW), None
         self._met = np.zeros(len(self._belongs), bool)
-        self._asked, self._kept = 0, len(self)
         return np.cumsum(keep) - 1
 
 
