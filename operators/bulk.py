@@ -41,7 +41,7 @@ _SHALLOW = 1000
 _MANY_DIGITS = 200
 _DIGITS = b"0" * _MANY_DIGITS
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
-_REMEMBERED = 100_000
+_REMEMBERED, _LONGEST_PART = 100_000, 40
 
 
 def fields_of(sources: Iterable[tuple[Source, Counts]]) -> dict[str, Kind] | None:
@@ -218,51 +218,70 @@ def _is_json(text: bytes) -> bool:
 
 
 def _as_times(values: list[Any]) -> NDArray[np.int64]:
-    times = np.array(values)
-    if times.dtype != np.int64:
-        times = np.fromiter(map(_as_time, values), np.int64, len(values))
+    if values and type(values[0]) is str:
+        try:
+            times = _read_texts(values)
+        except TypeError:
+            # Numbers among texts.
+            times = np.fromiter(map(_as_time, values), np.int64, len(values))
+    else:
+        times = np.array(values)
+        if times.dtype != np.int64:
+            times = np.fromiter(map(_as_time, values), np.int64, len(values))
     times[(times <= -TIME_LIMIT) | (times >= TIME_LIMIT)] = UNSURE_TIME
     return times
 
 
 def _as_time(value: Any) -> int:
     if type(value) is str:
-        return _TEXTS.milliseconds(value)
+        return int(_read_texts([value])[0])
     return value if type(value) is int and abs(value) < TIME_LIMIT else UNSURE_TIME
 
 
-class _Texts:
-    """RFC 3339 times, remembered by minute and by what follows: within a chunk few of either differ.
+def _read_texts(texts: list[str]) -> NDArray[np.int64]:
+    """RFC 3339 times in epoch milliseconds, beyond -TIME_LIMIT where there is none.
 
-    The two add up because neither bears on the other, except at the ends of the years 1 and 9999, which are
-    left to ``parse_rfc3339``.
+    Minutes and what follows them are looked up apart and add up, because neither bears on the other, except
+    at the ends of the years 1 and 9999, which are left to ``operators.decode``.
     """
+    minutes = np.fromiter(map(_MINUTES.__getitem__, [text[:17] for text in texts]), np.int64, len(texts))
+    return minutes + np.fromiter(
+        map(_SECONDS.__getitem__, [text[17:] for text in texts]), np.int64, len(texts)
+    )
 
-    def __init__(self) -> None:
-        self._minutes: dict[str, int] = {}
-        self._rest: dict[str, int] = {}
 
-    def milliseconds(self, text: str) -> int:
-        """Epoch milliseconds, or UNSURE_TIME."""
-        minute, rest = self._minutes.get(text[:17]), self._rest.get(text[17:])
-        return self._learn(text) if minute is None or rest is None else minute + rest
+class _Memory(dict[str, int]):
+    """Parts of times: those of a chunk are few."""
 
-    def _learn(self, text: str) -> int:
+    def __init__(self, read: Callable[[str], int]) -> None:
+        super().__init__()
+        self._read = read
+
+    def __missing__(self, part: str) -> int:
+        if len(self) >= _REMEMBERED:
+            self.clear()
         try:
-            minute = parse_rfc3339(text[:17] + "00Z")
-            rest = parse_rfc3339("2000-01-01T00:00:" + text[17:]) - parse_rfc3339("2000-01-01T00:00:00Z")
+            found = self._read(part)
         except ValueError:
-            return UNSURE_TIME
-        if not "0002" <= text[:4] <= "9998":
-            return UNSURE_TIME
-        for memory, key, value in ((self._minutes, text[:17], minute), (self._rest, text[17:], rest)):
-            if len(memory) >= _REMEMBERED:
-                memory.clear()
-            memory[key] = value
-        return minute + rest
+            found = _NO_TIME
+        if len(part) <= _LONGEST_PART:
+            # Whoever sends long ones could fill the memory.
+            self[part] = found
+        return found
 
 
-_TEXTS = _Texts()
+def _minute(part: str) -> int:
+    return parse_rfc3339(f"{part}00Z") if "0002" <= part[:4] <= "9998" else _NO_TIME
+
+
+def _seconds(part: str) -> int:
+    return parse_rfc3339(f"{_SOME_MINUTE}{part}") - parse_rfc3339(f"{_SOME_MINUTE}00Z")
+
+
+#: No sum with it is a time.
+_NO_TIME = -(2**60)
+_SOME_MINUTE = "2000-01-01T00:00:"
+_MINUTES, _SECONDS = _Memory(_minute), _Memory(_seconds)
 
 
 class _Index(dict[Any, int]):

@@ -155,6 +155,16 @@ def test_a_time_in_text_is_unsure_or_what_the_timeline_reads(text: str) -> None:
             assert found == [parse_rfc3339(text)]
 
 
+def test_neither_many_nor_long_parts_of_times_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "_REMEMBERED", 10)
+    texts = [f"2000-01-01T00:00:00.{number}Z" for number in range(99)]
+    long = f"2000-01-01T00:00:00.{'1' * 100}Z"
+    found = read(*(event(time=text) for text in (*texts, long))).times("/time").tolist()
+    assert found == [parse_rfc3339(text) for text in (*texts, long)]
+    assert len(bulk._SECONDS) <= 10
+    assert max(map(len, bulk._SECONDS)) < 50
+
+
 def test_common_times_in_text_are_sure() -> None:
     for text in ("2013-01-01T00:00:00Z", "2024-02-29 23:59:59.123456+05:30", "1969-12-31t23:59:59.9z"):
         assert read(event(time=text)).times("/time").tolist() == [parse_rfc3339(text)]
