@@ -22,7 +22,7 @@ from operators.counting import CounterState
 from operators.records import Chunk
 from operators.topology.model import Counts, MechanismSettings, Sink, Source, Stream, Timeline
 
-_INTERVAL = 60_000
+INTERVAL = 60_000
 Counted = dict[tuple[int, int], int]
 
 
@@ -31,7 +31,7 @@ def make_stream(columns: int) -> Stream:
     return Stream(
         "bench",
         Source("raw", "/user", "/column", "/time"),
-        Timeline(_INTERVAL, 0, lateness=2**50),
+        Timeline(INTERVAL, 0, lateness=2**50),
         Counts(tuple(f"c{column}" for column in range(columns))),
         MechanismSettings("uniform", Fraction(1), "1", 1),
         Sink("sanitized"),
@@ -45,7 +45,7 @@ def make_values(number: int, users: int, columns: int, timestamps: int, wide: bo
     more = b',"id":"%032x","page":{"section":"news","tags":["a"]},"amount":12.5,"ok":true' if wide else b""
     return [
         b'{"user":"u%d","column":"c%d","time":%d'
-        % (chance.randrange(users), chance.randrange(columns), index * timestamps * _INTERVAL // number)
+        % (chance.randrange(users), chance.randrange(columns), index * timestamps * INTERVAL // number)
         + (more % chance.getrandbits(128) if wide else b"")
         + b"}"
         for index in range(number)
@@ -59,7 +59,7 @@ def by_hand(chunks: Sequence[Sequence[bytes]]) -> Counted:
     for chunk in chunks:
         for value in chunk:
             event = orjson.loads(value)
-            timestamp = event["time"] // _INTERVAL + 1
+            timestamp = event["time"] // INTERVAL + 1
             if (event["user"], timestamp) not in seen:
                 seen.add((event["user"], timestamp))
                 key = timestamp, event["column"]

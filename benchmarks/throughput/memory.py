@@ -1,0 +1,70 @@
+"""``python -m benchmarks.throughput.memory``: what open timestamps take, on Linux.
+
+Every user contributes to every timestamp, one timestamp after the other, and none is closed: the first
+timestamp brings the users and their contributions, each further one contributions alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from array import array
+from pathlib import Path
+
+from benchmarks.throughput.ingest import INTERVAL, make_stream
+from operators.aggregation import PartitionAggregator
+from operators.counting import CounterState
+from operators.records import Chunk
+
+_CHUNK = 8192
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    gc.collect()
+    kilobytes = next(
+        line.split()[1]
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmRSS")
+    )
+    return int(kilobytes) * 1024
+
+
+def contribute(aggregator: PartitionAggregator, users: int, timestamp: int) -> None:
+    """One event of every user at a timestamp."""
+    for first in range(0, users, _CHUNK):
+        count = min(_CHUNK, users - first)
+        time = (timestamp - 1) * INTERVAL
+        values = [b'{"user":"user%d","column":"c7","time":%d}' % (first + one, time) for one in range(count)]
+        start = aggregator.position
+        offsets, times = array("q", range(start, start + count)), array("q", [2**45]) * count
+        keys = [None] * count
+        aggregator.observe(Chunk("raw", 0, 0, start, offsets, times, keys, values, start + count))
+
+
+def main() -> None:
+    """Print bytes per user and per contribution."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.throughput.memory", description=__doc__)
+    parser.add_argument("--users", type=int, default=1_000_000)
+    parser.add_argument("--timestamps", type=int, default=10)
+    options = parser.parse_args()
+    stream = make_stream(1000)
+    aggregator = PartitionAggregator(1, {stream.name: (stream, CounterState("bench", 0, 1, 1, 0, 0))})
+    contribute(aggregator, 1000, 1)
+    empty = resident()
+    contribute(aggregator, options.users, 1)
+    first = resident()
+    for timestamp in range(2, options.timestamps + 1):
+        contribute(aggregator, options.users, timestamp)
+    last = resident()
+    held = aggregator.counters[stream.name].contributions
+    if held != options.users * options.timestamps:
+        raise SystemExit(f"{held} contributions are open instead of {options.users * options.timestamps}")
+    print(f"{held:,} open contributions of {options.users:,} users: {(last - empty) / 2**20:,.0f} MiB")
+    print(f"{(first - empty) / options.users:.1f} bytes for a user and the first contribution")
+    if options.timestamps > 1:
+        print(f"{(last - first) / (held - options.users):.1f} bytes for each further contribution")
+
+
+if __name__ == "__main__":
+    main()
