@@ -40,6 +40,11 @@ _SHALLOW = 1000
 #: A number beyond 1e308 has an exponent of three digits, or more digits than this.
 _MANY_DIGITS = 200
 _DIGITS = b"0" * _MANY_DIGITS
+#: So many more digits of an exponent are looked through; whatever has more is suspect.
+_PATIENCE = 20
+_DIGIT, _BEHIND_NUMBER = np.zeros(256, bool), np.zeros(256, bool)
+_DIGIT[[*b"0123456789"]] = True
+_BEHIND_NUMBER[[*b"0123456789,]} \t\r\n"]] = True
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _REMEMBERED, _LONGEST_PART = 100_000, 40
 
@@ -129,13 +134,19 @@ class BulkReader:
 
 
 def _large_exponents(joined: bytes, texts: Sequence[bytes]) -> set[int]:
-    """The rows with a digit, an e, and three digits behind that or behind its +; and a few more."""
+    """The rows with a digit, an e, perhaps a +, three digits or more, and what may follow a number."""
     codes = np.frombuffer(joined, np.uint8)
     at = np.flatnonzero((codes | 0x20) == ord("e"))
     at = at[(at > 0) & (at < len(codes) - 3)]
     for distance in (-1, 2, 3):
-        # Below zero it wraps around to a large number.
-        at = at[codes[at + distance] - np.uint8(ord("0")) < 10]
+        at = at[_DIGIT[codes[at + distance]]]
+    behind = at + 4
+    for _ in range(_PATIENCE):
+        digits = _DIGIT[codes.take(behind, mode="clip")]
+        if not digits.any():
+            break
+        behind += digits
+    at = at[_BEHIND_NUMBER[codes.take(behind, mode="clip")]]
     if not at.size:
         return set()
     ends = np.cumsum([len(text) + 1 for text in texts])
