@@ -134,14 +134,15 @@ def send(producer: Producer, topic: str, key: bytes, value: bytes) -> None:
 
 
 def produce(bootstrap: str, workload: Workload) -> Feed:
-    """Write a workload to a new topic; how long that will take is tried with a few of its events first.
+    """Write a workload to a new topic; how long many events will take is tried with a few of them first.
 
     Raises RuntimeError if the window began before all events were written, or if some were lost.
     """
-    few = min(workload.events, _PORTION)
-    begun = time.monotonic()
-    _write(bootstrap, replace(workload, events=few), int(time.time() * 1000))
-    slowest = 2 * (time.monotonic() - begun) * workload.events / few
+    slowest = 3.0
+    if workload.events > _PORTION:
+        begun = time.monotonic()
+        _write(bootstrap, replace(workload, events=_PORTION), int(time.time() * 1000))
+        slowest = 2 * (time.monotonic() - begun) * workload.events / _PORTION
     start = (int(time.time() + slowest) + 3) * 1000
     topic = _write(bootstrap, workload, start)
     if time.time() * 1000 > start:
