@@ -81,8 +81,7 @@ class Fields:
 
     def integers(self, pointer: str) -> NDArray[np.int64] | None:
         """The field as int64; None unless all values are integers that fit."""
-        found = np.array(self.values(pointer))
-        return found if found.dtype == np.int64 else None
+        return _as_integers(self.values(pointer))
 
 
 class BulkReader:
@@ -236,11 +235,20 @@ def _as_times(values: list[Any]) -> NDArray[np.int64]:
             # Numbers among texts.
             times = np.fromiter(map(_as_time, values), np.int64, len(values))
     else:
-        times = np.array(values)
-        if times.dtype != np.int64:
-            times = np.fromiter(map(_as_time, values), np.int64, len(values))
+        integers = _as_integers(values)
+        times = np.fromiter(map(_as_time, values), np.int64, len(values)) if integers is None else integers
     times[(times <= -TIME_LIMIT) | (times >= TIME_LIMIT)] = UNSURE_TIME
     return times
+
+
+def _as_integers(values: list[Any]) -> NDArray[np.int64] | None:
+    # Only of integers: an array with one long text would give every row as much room.
+    if not {*map(type, values)} <= {int}:
+        return None
+    try:
+        return np.array(values, np.int64)
+    except OverflowError:
+        return None
 
 
 def _as_time(value: Any) -> int:

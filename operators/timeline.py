@@ -18,7 +18,9 @@ from operators.topology.model import Timeline
 Numbers = TypeVar("Numbers", int, NDArray[np.int64])
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:[0-5]\d)", re.ASCII)
+_RFC3339 = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:[0-5]\d)", re.ASCII
+)
 
 
 def timestamp_of(timeline: Timeline, time: Numbers) -> Numbers:

@@ -7,10 +7,10 @@ is all there will ever be. After any error the object is dead; the truth is in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
+from operators.clock import ClockAhead, OwnerClock
 from operators.errors import EventveilError
 from operators.faults import FaultHook, no_fault
 from operators.kafka.cluster import Cluster
@@ -21,6 +21,8 @@ from operators.topology.model import Kafka
 
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_SECONDS = 20.0
+#: How often the broker is asked for its time before its answers are called too slow.
+_COMPARISONS = 20
 _FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 
 
@@ -33,31 +35,8 @@ class TransactionFailed(EventveilError):
         self.fenced = error.code() in _FENCED
 
 
-class ClockAhead(EventveilError):
-    """The clock of this machine is ahead of a broker's by more than was declared, or nobody can tell."""
-
-    def __init__(self, owner: str, ahead: int | None, skew: int) -> None:
-        found = "the broker did not tell the append time" if ahead is None else f"it is {ahead} ms ahead"
-        super().__init__(
-            f"{owner}: nothing is decided by the clock of this machine: {found}, clock_skew is {skew} ms. "
-            "Timestamps would close before their events are in. Set the clocks of workers and brokers right"
-        )
-
-
 class OwnerClosed(EventveilError):
     """The partition was given up in this process; whoever owns it now derives everything from the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeclaredClock:
-    """The clock that decisions go by, and by how many milliseconds it may be ahead of a broker's.
-
-    ``now`` gives epoch milliseconds; ``shown`` what it shows when the clock of a broker shows its argument.
-    """
-
-    now: Callable[[], int]
-    skew: int
-    shown: Callable[[int], int] = int
 
 
 def transactional_producer(kafka: Kafka, transactional_id: str) -> Producer:
@@ -91,18 +70,11 @@ class FencedTable:
     """One changelog partition and its only writer. Its methods block; one thread at a time may call them."""
 
     def __init__(
-        self,
-        kafka: Kafka,
-        owner: str,
-        topic: str,
-        partition: int,
-        fault: FaultHook = no_fault,
-        clock: DeclaredClock | None = None,
+        self, kafka: Kafka, owner: str, topic: str, partition: int, fault: FaultHook = no_fault
     ) -> None:
         self.owner, self.topic, self.partition = owner, topic, partition
         self._kafka = kafka
         self._fault = fault
-        self._clock = clock
         self._producer: Producer | None = None
         self._closed = False
 
@@ -130,43 +102,29 @@ class FencedTable:
             raise self._failed(error) from error
         self._fault("take-over:fenced")
 
-    def transact(self, name: str, records: Iterable[Outgoing], decided: int = 0) -> None:
+    def transact(self, name: str, records: Iterable[Outgoing], clock: OwnerClock | None = None) -> None:
         """Write all records in one transaction, or fail: TransactionFailed, or OwnerClosed once given up.
 
-        Where decisions go by a clock, ``decided`` is what it showed then, and one of the records must be of
-        the table: the broker's answer tells its time, and ClockAhead is raised before anything is committed
-        if the clock was ahead of it by more than was declared. There is no retry: after a failure the object
-        only raises OwnerClosed.
+        What was decided by a ``clock`` is committed only if the broker confirms that the clock was not ahead
+        by more than was declared, and ClockAhead is raised if not. One of the records has to be of the table:
+        the answer to it tells the broker's time. There is no retry: after a failure the object only raises
+        OwnerClosed.
         """
         self._check_open()
         producer = self._producer
         if producer is None:
             raise OwnerClosed(self.owner)
-        failures: list[KafkaError] = []
-        appended: list[tuple[int, int]] = []
-
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                failures.append(error)
-            elif message.topic() == self.topic:
-                appended.append(message.timestamp())
-
-        began = 0 if self._clock is None else max(decided, self._clock.now())
         try:
             self._fault(f"{name}:before-begin")
             producer.begin_transaction()
             self._fault(f"{name}:begun")
-            for record in records:
-                self._fault(f"{name}:before-produce")
-                self._produce(producer, record, delivered)
-                self._fault(f"{name}:produced")
-            producer.flush(_TIMEOUT_SECONDS)
-            if failures:
-                raise KafkaException(failures[0])
-            self._check_clock(began, appended)
+            self._write(name, producer, records, clock)
             self._fault(f"{name}:before-commit")
             self._check_open()
             producer.commit_transaction(_TIMEOUT_SECONDS)
+        except ClockAhead:
+            self.close()
+            raise
         except KafkaException as error:
             raise self._failed(error) from error
         except SystemError as error:
@@ -176,15 +134,26 @@ class FencedTable:
             raise self._failed(error.__cause__) from error
         self._fault(f"{name}:committed")
 
-    def _check_clock(self, began: int, appended: Iterable[tuple[int, int]]) -> None:
-        """Raise ClockAhead unless what was appended after ``began`` has, by the broker, a time after it."""
-        if self._clock is None:
-            return
-        times = [time for kind, time in appended if kind == TIMESTAMP_LOG_APPEND_TIME]
-        ahead = began - self._clock.shown(min(times)) if times else None
-        if ahead is None or ahead > self._clock.skew:
-            self.close()
-            raise ClockAhead(self.owner, ahead, self._clock.skew)
+    def _write(
+        self, name: str, producer: Producer, records: Iterable[Outgoing], clock: OwnerClock | None
+    ) -> None:
+        answers = _Answers(self.topic, clock)
+        state = None
+        for record in records:
+            self._fault(f"{name}:before-produce")
+            self._produce(producer, record, answers)
+            self._fault(f"{name}:produced")
+            if record.topic == self.topic:
+                state = record
+        answers.wait(producer)
+        # A slow answer leaves it open when the record was appended: then the state is written once more.
+        for _ in range(_COMPARISONS):
+            if answers.confirm(self.owner) or state is None:
+                break
+            answers = _Answers(self.topic, clock)
+            self._produce(producer, state, answers)
+            answers.wait(producer)
+        answers.insist(self.owner)
 
     def _produce(
         self, producer: Producer, record: Outgoing, delivered: Callable[[KafkaError | None, Message], None]
@@ -225,3 +194,47 @@ class FencedTable:
     def _check_open(self) -> None:
         if self._closed:
             raise OwnerClosed(self.owner)
+
+
+class _Answers:
+    """What the broker answers to the records of a transaction: errors, and the time of those of the table."""
+
+    def __init__(self, topic: str, clock: OwnerClock | None) -> None:
+        self._topic, self._clock = topic, clock
+        self._failures: list[KafkaError] = []
+        self._began = clock.elapsed() if clock else 0
+        #: By how many ms the clock was ahead, at least and at most.
+        self._least: int | None = None
+        self._most: int | None = None
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """The delivery report of a record."""
+        if error is not None:
+            self._failures.append(error)
+        elif self._clock is not None and message.topic() == self._topic:
+            kind, appended = message.timestamp()
+            if kind == TIMESTAMP_LOG_APPEND_TIME:
+                # It was appended after the beginning, and before this moment.
+                least = self._clock.ahead(self._began, appended)
+                most = self._clock.ahead(self._clock.elapsed(), appended)
+                self._least = least if self._least is None else max(least, self._least)
+                self._most = most if self._most is None else min(most, self._most)
+
+    def wait(self, producer: Producer) -> None:
+        """Wait for all answers. Raises KafkaException if one is an error."""
+        producer.flush(_TIMEOUT_SECONDS)
+        if self._failures:
+            raise KafkaException(self._failures[0])
+
+    def confirm(self, owner: str) -> bool:
+        """Whether the clock was certainly not ahead by more than declared; ClockAhead if it certainly was."""
+        if self._clock is None:
+            return True
+        if self._least is None or self._most is None or self._least > self._clock.skew:
+            raise ClockAhead(owner, self._clock.skew, self._least, self._most)
+        return self._most <= self._clock.skew
+
+    def insist(self, owner: str) -> None:
+        """Raise ClockAhead unless ``confirm`` says yes."""
+        if self._clock is not None and not self.confirm(owner):
+            raise ClockAhead(owner, self._clock.skew, self._least, self._most)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from operators.aggregation import Batch, PartitionAggregator
+from operators.clock import OwnerClock
 from operators.genesis import Genesis, check_neighbours
 from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import FencedTable
@@ -26,7 +27,7 @@ class AggregateOwner(Owner):
         source: tuple[str, int],
         partials: str,
         cluster: Cluster,
-        clock: Callable[[], int],
+        clock: OwnerClock,
         observation: Observation,
     ) -> None:
         super().__init__(table, blocking)
@@ -79,13 +80,13 @@ class AggregateOwner(Owner):
         """Close what is due and complete; bury the dead letters."""
         await self._ask_for_end()
         # In a thread: catching up closes tens of thousands of timestamps at a time.
-        while self._aggregator.can_close(now := self._clock()):
-            await self._commit("close", await self._blocking(self._aggregator.close, now), now)
+        while self._aggregator.can_close(now := self._clock.now()):
+            await self._commit("close", await self._blocking(self._aggregator.close, now))
         if batch := self._aggregator.bury():
-            await self._commit("judge", batch, now)
+            await self._commit("judge", batch)
 
     async def _ask_for_end(self) -> None:
-        now, position = self._clock(), self._aggregator.position
+        now, position = self._clock.now(), self._aggregator.position
         if not self._aggregator.wants_end(now):
             return
         end = await end_behind(self._blocking, self._cluster, self._source, position)
@@ -94,14 +95,14 @@ class AggregateOwner(Owner):
         except ValueError:
             raise truncated(self._source, "it ends before a boundary that was captured in it") from None
 
-    async def _commit(self, name: str, batch: Batch, now: int) -> None:
+    async def _commit(self, name: str, batch: Batch) -> None:
         self.check_open()
-        await self._blocking(self._write, name, batch, now)
+        await self._blocking(self._write, name, batch)
         self._aggregator.committed(batch)
         self._observation.judged(batch.outcomes)
 
-    def _write(self, name: str, batch: Batch, now: int) -> None:
-        self.table.transact(name, self._records(batch), now)
+    def _write(self, name: str, batch: Batch) -> None:
+        self.table.transact(name, self._records(batch), self._clock)
 
     def _records(self, batch: Batch) -> Iterator[Outgoing]:
         partition = {plan.name: plan.partials_partition for plan in self._plans}

@@ -18,9 +18,10 @@ from typing import Any, cast
 import faust
 from faust.types import TP
 
+from operators.clock import SYSTEM_CLOCK, Clock, OwnerClock
 from operators.faults import FaultHook, no_fault
 from operators.kafka.cluster import Cluster
-from operators.kafka.fenced import DeclaredClock, FencedTable
+from operators.kafka.fenced import FencedTable
 from operators.kafka.settings import faust_credentials
 from operators.privacy.noise import NoiseSource, SystemNoise
 from operators.records import Chunk
@@ -46,11 +47,6 @@ _LOOK_SECONDS = 0.5
 _STOP_SECONDS = 8.0
 
 
-def wall_clock() -> int:
-    """Epoch milliseconds."""
-    return time.time_ns() // 1_000_000
-
-
 class _App(faust.App):
     def _create_directories(self) -> None:
         """Faust's tables would need some; a worker keeps nothing on disk, and runs where it is full."""
@@ -59,9 +55,8 @@ class _App(faust.App):
 class Worker:
     """Runs a topology until it is asked to stop or must not go on.
 
-    ``noise`` makes the noise source of an owner; ``clock`` is the wall clock in epoch milliseconds, ``shown``
-    what it shows when the clock of a broker shows its argument; ``fault`` is called at every step of the
-    protocol (``operators.faults``). Only tests pass others than the defaults.
+    ``noise`` makes the noise source of an owner; ``fault`` is called at every step of the protocol
+    (``operators.faults``). Only tests pass others than the defaults.
     """
 
     def __init__(
@@ -69,9 +64,8 @@ class Worker:
         topology: Topology,
         *,
         noise: Callable[[], NoiseSource] = SystemNoise,
-        clock: Callable[[], int] = wall_clock,
+        clock: Clock = SYSTEM_CLOCK,
         fault: FaultHook = no_fault,
-        shown: Callable[[int], int] = int,
         session_timeout: float = 10.0,
     ) -> None:
         check_private_members()
@@ -81,7 +75,7 @@ class Worker:
         self.session_timeout = session_timeout
         self._topology = topology
         self._plans = plan_streams(topology)
-        self._noise, self._clock, self._fault, self._shown = noise, clock, fault, shown
+        self._noise, self._clock, self._fault = noise, clock, fault
         self._cluster = Cluster(topology.kafka)
         self._first_partition = self._layout(topology.sources)
         self._first_rekeyed = self._layout(topology.rekeyed)
@@ -146,21 +140,19 @@ class Worker:
         topology = self._topology
         if tp.topic == topology.partials:
             plans = [plan for plan in self._plans if plan.partials_partition == tp.partition]
-            hasty = [plan.stream for plan in plans if plan.stream.timeline.grace is not None]
-            table = self._table(topology.ledger_changelog, tp.partition, hasty)
+            table = self._table(topology.ledger_changelog, tp.partition)
             return SanitizeOwner(
-                table, self._blocking, plans, topology.partials, topology.ledger,
-                topology.kafka, self._cluster, self._noise, self.observation, self._clock,
+                table, self._blocking, plans, topology.partials, topology.ledger, topology.kafka,
+                self._cluster, self._noise, self.observation, self._clock_for(plan.stream for plan in plans),
             )  # fmt: skip
         if tp.topic in topology.rekeyed:
             number = self._first_rekeyed[tp.topic] + tp.partition
             streams = [plan.stream for plan in self._plans if plan.stream.source.raw == tp.topic]
-            table = self._table(topology.rekeying_changelog, number, streams)
-            return RekeyOwner(
-                table, self._blocking, streams, (tp.topic, tp.partition), self._cluster, self._clock
-            )
+            table = self._table(topology.rekeying_changelog, number)
+            clock = self._clock_for(streams)
+            return RekeyOwner(table, self._blocking, streams, (tp.topic, tp.partition), self._cluster, clock)
         if tp.topic in topology.value_sources:
-            table = self._table(topology.state_changelog, self._first_of_values[tp.topic] + tp.partition, ())
+            table = self._table(topology.state_changelog, self._first_of_values[tp.topic] + tp.partition)
             readings = [plan for plan in plan_readings(topology) if plan.stream.source.topic == tp.topic]
             return PerturbOwner(
                 table, self._blocking, readings, (tp.topic, tp.partition), topology.ledger,
@@ -168,8 +160,7 @@ class Worker:
             )  # fmt: skip
         changelog_partition = self._first_partition[tp.topic] + tp.partition
         plans = [plan for plan in self._plans if plan.stream.source.topic == tp.topic]
-        streams = [plan.stream for plan in plans]
-        table = self._table(topology.counting_changelog, changelog_partition, streams)
+        table = self._table(topology.counting_changelog, changelog_partition)
         return AggregateOwner(
             table,
             self._blocking,
@@ -177,16 +168,18 @@ class Worker:
             (tp.topic, tp.partition),
             topology.partials,
             self._cluster,
-            self._clock,
+            self._clock_for(plan.stream for plan in plans),
             self.observation,
         )
 
-    def _table(self, topic: str, partition: int, timed: Iterable[Stream]) -> FencedTable:
-        """The table of an owner; for the streams ``timed`` it decides by the clock."""
+    def _table(self, topic: str, partition: int) -> FencedTable:
         owner = writer_of(self._topology, topic, partition)
-        skews = [stream.timeline.clock_skew for stream in timed]
-        clock = DeclaredClock(self._clock, min(skews), self._shown) if skews else None
-        return FencedTable(self._topology.kafka, owner, topic, partition, self._fault, clock)
+        return FencedTable(self._topology.kafka, owner, topic, partition, self._fault)
+
+    def _clock_for(self, streams: Iterable[Stream]) -> OwnerClock:
+        """The clock of an owner: as good as the stream that asks most of it."""
+        skews = [stream.timeline.clock_skew for stream in streams]
+        return OwnerClock(self._clock, min(skews, default=0))
 
     async def _blocking(self, call: Callable[..., Any], *arguments: Any) -> Any:
         return await self._in_thread(self._threads, call, *arguments)
@@ -292,7 +285,7 @@ class Worker:
                 )
                 for tp, owner in self._assignment.owners.items()
             }
-            self.observation.look(partitions, time.monotonic(), self._clock())
+            self.observation.look(partitions, time.monotonic(), self._clock.wall())
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _keep_time(self) -> None:

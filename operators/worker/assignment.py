@@ -18,9 +18,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from confluent_kafka import KafkaError, KafkaException
 from faust.types import TP
 
+from operators.clock import ClockAhead
 from operators.errors import EventveilError, StateRefused
 from operators.kafka.cluster import is_denied
-from operators.kafka.fenced import ClockAhead, OwnerClosed, TransactionFailed
+from operators.kafka.fenced import OwnerClosed, TransactionFailed
 from operators.records import Chunk
 from operators.worker.observation import Observation
 from operators.worker.owner import Blocking, Owner

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
+from operators.clock import OwnerClock
 from operators.errors import StateRefused
 from operators.genesis import Genesis
 from operators.kafka.cluster import Cluster
@@ -26,7 +27,7 @@ class RekeyOwner(Owner):
         streams: Iterable[Stream],
         source: tuple[str, int],
         cluster: Cluster,
-        clock: Callable[[], int],
+        clock: OwnerClock,
     ) -> None:
         super().__init__(table, blocking)
         self._streams = list(streams)
@@ -80,7 +81,7 @@ class RekeyOwner(Owner):
 
     async def settle(self) -> None:
         """Pass on what was read, and the marks that have become true."""
-        now, position = self._clock(), self._rekeyer.position
+        now, position = self._clock.now(), self._rekeyer.position
         if self._rekeyer.wants_end(now):
             end = await end_behind(self._blocking, self._cluster, self._source, position)
             self._rekeyer.capture_end(now, end)
@@ -89,5 +90,5 @@ class RekeyOwner(Owner):
             self.check_open()
             key = self._streams[0].source.topic.encode()
             record = Outgoing(self.table.topic, state.encode(), key, self.table.partition)
-            await self._blocking(self.table.transact, "pass-on", [*records, record], now)
+            await self._blocking(self.table.transact, "pass-on", [*records, record], self._clock)
             self._rekeyer.committed(state)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import orjson
 
+from operators.clock import OwnerClock
 from operators.errors import StateRefused
 from operators.genesis import Genesis
 from operators.kafka.cluster import Cluster, Topic
@@ -39,7 +40,7 @@ class SanitizeOwner(Owner):
         cluster: Cluster,
         noise: Callable[[], NoiseSource],
         observation: Observation,
-        clock: Callable[[], int],
+        clock: OwnerClock,
     ) -> None:
         super().__init__(table, blocking)
         self._plans = list(plans)
@@ -51,6 +52,7 @@ class SanitizeOwner(Owner):
         self._observation = observation
         self._sinks = Sinks(cluster, MIGRATE_SINK)
         self._ledger_starts: dict[str, int] = {}
+        self._clock = clock
         self._missing = MissingPartitions(cluster, (partials, table.partition), blocking, clock)
         self._sanitizer: PartitionSanitizer
 
@@ -124,12 +126,18 @@ class SanitizeOwner(Owner):
         await self._missing.give_up(self._sanitizer)
         while decided := await self._blocking(self._sanitizer.decide):
             self.check_open()
-            await self._blocking(self.table.transact, "decide", decided)
+            await self._blocking(self.table.transact, "decide", decided, self._deciding_clock)
             self.check_open()
             releases = await self._blocking(self._sanitizer.publish)
             await self._blocking(self._sinks.check)
             await self._blocking(self.table.transact, "publish", releases)
             self._published(releases)
+
+    @property
+    def _deciding_clock(self) -> OwnerClock | None:
+        """The clock, if it has decided that timestamps go without a partition."""
+        given_up = any(one.merger.missing for one in self._sanitizer.sanitizers.values())
+        return self._clock if given_up else None
 
     def _published(self, records: Iterable[Outgoing]) -> None:
         self._sanitizer.published()

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from operators.cli.run import configure_logging, run_worker
+from operators.clock import Clock
 from operators.faults import FAULT_POINTS
 from operators.topology import load
 from operators.topology.model import Topology
@@ -124,7 +125,7 @@ def main(path: str, session_timeout: str, mutant: str = "") -> None:
         return Worker(
             topology,
             noise=RevealingNoise,
-            clock=faults.clock,
+            clock=Clock(faults.clock),
             fault=faults.hook,
             session_timeout=float(session_timeout),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from itertools import islice
 from random import Random
@@ -163,6 +164,17 @@ def test_neither_many_nor_long_parts_of_times_fill_the_memory(monkeypatch: pytes
     assert found == [parse_rfc3339(text) for text in (*texts, long)]
     assert len(bulk._SECONDS) <= 10
     assert max(map(len, bulk._SECONDS)) < 50
+
+
+def test_one_long_text_among_integers_takes_no_room_of_its_neighbours() -> None:
+    events = [event(time=1000 + i) for i in range(200)] + [event(time="x" * 500_000)]
+    fields = read(*events)
+    tracemalloc.start()
+    times = fields.times(stream().source.time)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert times.tolist() == [*range(1000, 1200), UNSURE_TIME]
+    assert peak < 5_000_000
 
 
 def test_common_times_in_text_are_sure() -> None:

@@ -10,9 +10,10 @@ import sys
 from functools import partial
 
 from operators.cli.run import configure_logging, run_worker
+from operators.clock import Clock, monotonic_clock, wall_clock
 from operators.topology import load
 from operators.topology.model import Topology
-from operators.worker.app import Worker, wall_clock
+from operators.worker.app import Worker
 
 
 def accelerated(anchor: int, speed: float, now: int | None = None) -> int:
@@ -23,7 +24,7 @@ def accelerated(anchor: int, speed: float, now: int | None = None) -> int:
 def main(anchor: str, speed: str, path: str) -> None:
     def make(topology: Topology) -> Worker:
         fast = partial(accelerated, int(anchor), float(speed))
-        return Worker(topology, clock=fast, shown=fast)
+        return Worker(topology, clock=Clock(fast, lambda: int(monotonic_clock() * float(speed)), fast))
 
     configure_logging("info")
     run_worker(load(path, os.environ), make)

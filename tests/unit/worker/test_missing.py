@@ -8,6 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
+from operators.clock import Clock, OwnerClock
 from operators.mechanisms import build
 from operators.sanitizing import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
 from operators.worker.missing import MissingPartitions
@@ -47,7 +48,8 @@ class Story:
         visits = StreamSanitizer(VISITS, 2, mechanism, ReleaseState(INSTANCE, 1, 1, 0))
         self.sanitizer = PartitionSanitizer(Topics("ledger", "changelog", 0), {"visits": visits})
         self.sanitizer.observe(chunk([(0, partial().encode())], topic=PLACE[0]))
-        self.missing = MissingPartitions(self.cluster, PLACE, self._blocking, lambda: self.now)
+        clock = Clock(lambda: self.now, lambda: self.now)
+        self.missing = MissingPartitions(self.cluster, PLACE, self._blocking, OwnerClock(clock, 0))
 
     async def _blocking(self, call: Callable[..., Any], *arguments: Any) -> Any:
         return call(*arguments)
