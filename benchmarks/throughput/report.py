@@ -14,6 +14,7 @@ from benchmarks.throughput.measuring import ROOT
 
 PAGE = ROOT / "docs" / "performance.md"
 PLOT = ROOT / "docs" / "performance.png"
+_GROWTH = ("events", "columns", "users", "streams")
 _OURS, _THEIRS = "#2a7f62", "#8a8a8a"
 
 Entry = dict[str, Any]
@@ -88,7 +89,9 @@ def _thousands(number: float) -> str:
 
 
 def _plot(entries: list[Entry]) -> None:
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.5), width_ratios=(3, 2))
+    grown = {name: points for name in _GROWTH if (points := _points(name, entries))}
+    figure, axes = plt.subplots(1, 2 if grown else 1, figsize=(12 if grown else 8, 4.5), squeeze=False)
+    left, right = axes[0][0], axes[0][-1]
     chosen = of_series("contenders", entries)[::-1]
     costs = [entry["cpu_us_per_event"] for entry in chosen]
     colours = [_OURS if entry["name"].startswith("eventveil") else _THEIRS for entry in chosen]
@@ -98,19 +101,22 @@ def _plot(entries: list[Entry]) -> None:
     for place, cost in enumerate(costs):
         left.text(cost, place, f" {cost:.2f}", va="center", fontsize=8)
     left.margins(x=0.2)
-    for series in ("events", "columns", "users", "streams"):
-        points = [
-            (int(entry["name"].split(": ")[1].split(",")[0]), entry["cpu_us_per_event"])
-            for entry in of_series(series, entries)
-            if entry["name"].endswith(", run")
-        ]
-        if points:
-            right.plot(*zip(*sorted(points), strict=True), marker="o", label=series)
-    right.set_xscale("log")
-    right.set_ylim(bottom=0)
-    right.set_xlabel("how many")
-    right.set_ylabel("eventveil run, CPU µs per event")
-    right.legend()
+    for name, points in grown.items():
+        right.plot(*zip(*points, strict=True), marker="o", label=name)
+        right.set_xscale("log")
+        right.set_ylim(bottom=0)
+        right.set_xlabel("how many")
+        right.set_ylabel("eventveil run, CPU µs per event")
+        right.legend()
     figure.tight_layout()
     figure.savefig(PLOT, dpi=110)
     plt.close(figure)
+
+
+def _points(series: str, entries: list[Entry]) -> list[tuple[int, float]]:
+    """Size and cost of a worker, in order."""
+    return sorted(
+        (int(entry["name"].split(": ")[1].split(",")[0]), entry["cpu_us_per_event"])
+        for entry in of_series(series, entries)
+        if entry["name"].endswith(", run")
+    )
