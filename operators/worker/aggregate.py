@@ -45,12 +45,12 @@ class AggregateOwner(Owner):
         live = self._cluster.topic(topic)
         states = self.table.take_over()
         place = f"{self.table.topic}, partition {self.table.partition}"
-        check_neighbours(states, topic, partition, place)
         streams = {}
         for plan in self._plans:
             genesis = Genesis.find(states, plan.name, place)
             genesis.check(plan.fields(live.partitions), topic, live.id, partition, place)
             streams[plan.name] = (plan.stream, genesis.counter_state(states, place))
+        check_neighbours(states, topic, partition, place)
         self._aggregator = PartitionAggregator(live.partitions, streams)
         check_resume(self._cluster, self._source, self._aggregator.resume)
         return self._aggregator.resume
