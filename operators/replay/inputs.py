@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -109,8 +110,8 @@ class FileInput(Input):
                     partition=0,
                     generation=0,
                     start=line,
-                    offsets=range(line, line + count),
-                    append_times=[0] * count,
+                    offsets=array("q", range(line, line + count)),
+                    append_times=array("q", bytes(8 * count)),
                     keys=[None] * count,
                     values=values,
                     next_offset=line + count,
