@@ -9,6 +9,8 @@ ARGS ?=
 # Of `make chaos`; without a seed it takes a new one and prints it.
 CHAOS_SEED ?=
 CHAOS_SECONDS ?= 60
+# Of `make utility`.
+SEEDS ?= 20
 # The first Python of the list that works and is new enough; or say `make PYTHON=/path/to/python3.13 install`.
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -17,7 +19,7 @@ INSTALLED := .venv/installed
 # Other frameworks, for `make bench`.
 CONTENDERS := .cache/contenders/installed
 
-.PHONY: help install test lint fuzz chaos bench longrun broker demo check-docker clean
+.PHONY: help install test lint fuzz chaos bench longrun utility broker demo check-docker clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -61,6 +63,9 @@ $(CONTENDERS): benchmarks/throughput/contenders/requirements.txt
 
 longrun: install ## A million timestamps through a worker, a quarter of an hour (ARGS="--timestamps 20000")
 	@exec $(BIN)/python -m benchmarks.longrun $(ARGS)
+
+utility: install ## Errors of all mechanisms, with tables and plots, 40 minutes or more (SEEDS=20 ARGS="--parts w-event")
+	@exec $(BIN)/python -m benchmarks.utility --seeds $(SEEDS) $(ARGS)
 
 check-docker: ## Validate the compose file (needs Docker's compose plugin, no engine)
 	docker compose --file docker/compose.yaml config --quiet

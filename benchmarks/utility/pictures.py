@@ -1,0 +1,143 @@
+"""The picture of each mechanism in docs/mechanisms: the truth in grey, what was released in green.
+
+Departures from New York in 2013 to the 12 busiest destinations, an aircraft being a user; Atlanta is shown.
+``python -m benchmarks.utility.pictures`` draws all of them; the same seed gives the same pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.utility.measuring import AheadNoise, window_sums
+from benchmarks.utility.streams import Counts, air_time, departures
+from benchmarks.utility.values import SeededRandomness, pak, tops
+from benchmarks.utility.w_event import Contender
+from operators.local import Hybrid
+from operators.mechanisms import build
+from operators.topology.model import MechanismSettings, Option
+
+DIRECTORY = Path(__file__).resolve().parents[2] / "docs" / "mechanisms" / "pictures"
+ATLANTA, BUSIEST = 4, 12  # Atlanta is the fifth of all destinations by name
+DAYS, WEEK = 150, 7
+HOURS, DAY = 24 * 14, 24
+SEED = 1
+LATEST = 4096
+
+Series = NDArray[np.int64] | NDArray[np.float64]
+Picture = tuple[str, Series, Series]
+
+
+def w_event(kind: str, **options: Option) -> Picture:
+    """Days, any week of an aircraft protected."""
+    counts, atlanta = _busiest(departures(DAY)[:DAYS])
+    released = Contender(kind, kind, options).releases(counts, Fraction(1), WEEK, SEED)
+    title = "departures to Atlanta a day, epsilon 1 for any 7 days"
+    return title, counts[:, atlanta], released[:, atlanta]
+
+
+def event_level(kind: str) -> Picture:
+    """Hours, each protected by itself, summed over a day."""
+    counts, atlanta = _busiest(departures(1)[:HOURS])
+    truth = window_sums(counts, DAY)
+    released = _steps(kind, counts, Fraction(1, 2), 1, {"span": DAY})
+    title = "departures to Atlanta in the last 24 hours, epsilon 0.5 for each hour"
+    return title, truth[:, atlanta], released[:, atlanta]
+
+
+def user_level(kind: str) -> Picture:
+    """Days, protected together; the total of all destinations, for one column is all these take."""
+    counts = departures(DAY).sum(axis=1, keepdims=True)[:DAYS]
+    released = _steps(kind, counts, Fraction(1), DAYS, {"span": WEEK})
+    return "departures to anywhere a day, epsilon 1 for all 150 days", counts[:, 0], released[:, 0]
+
+
+def value_stream(kind: str) -> Picture:
+    """Sums over the last readings, at every hundredth of them."""
+    stream = air_time()
+    make = {"tops": tops(), "pak": pak(True)}[kind]
+    readings = make(stream, Fraction(1, 5), SEED).step(stream.values).values[stream.held :]
+    return _sums(
+        stream.released, readings, "hours in the air of the last 4,096 flights, epsilon 0.2 for each"
+    )
+
+
+def local(kind: str) -> Picture:
+    """The same of reports that are perturbed before they are sent, cut at a threshold above nearly all."""
+    values, hybrid, randomness = air_time().values[:60_000], Hybrid(Fraction(1), 400), SeededRandomness(SEED)
+    estimates = [float(hybrid.estimate(hybrid.report(int(value), randomness))) for value in values]
+    return _sums(
+        values, np.array(estimates), "hours in the air of the last 4,096 flights, epsilon 1 for each"
+    )
+
+
+def pictures() -> Iterator[tuple[str, Picture]]:
+    """Each with the name of its page."""
+    for kind in ("uniform", "sample", "fast"):
+        yield kind, w_event(kind)
+    for kind in ("budget-distribution", "budget-absorption"):
+        yield kind, w_event(kind, factor=Fraction(2))
+    yield "pan-private", w_event("budget-absorption", pan_private="single")
+    of_level: tuple[tuple[Callable[[str], Picture], tuple[str, ...]], ...] = (
+        (event_level, ("time-unit", "retroactive-grouping")),
+        (user_level, ("shp-window", "shp-point", "shp-adaptive")),
+        (value_stream, ("tops", "pak")),
+        (local, ("topl",)),
+    )
+    for make, kinds in of_level:
+        for kind in kinds:
+            yield kind, make(kind)
+
+
+def draw(picture: Picture, path: Path) -> None:
+    """Write one picture."""
+    title, truth, released = picture
+    figure, axes = plt.subplots(figsize=(6.4, 2.2))
+    axes.plot(truth, color="#999999", linewidth=1.6, label="truth")
+    axes.plot(released, color="#1b7837", linewidth=1, drawstyle="steps-post", label="released")
+    axes.set_title(title, fontsize=9)
+    axes.legend(fontsize=7, loc="upper left")
+    axes.tick_params(labelsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=80, metadata={"Software": None})
+    plt.close(figure)
+
+
+def main() -> None:
+    """Draw all of them."""
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    for name, picture in pictures():
+        draw(picture, DIRECTORY / f"{name}.png")
+
+
+def _busiest(counts: Counts) -> tuple[Counts, int]:
+    """The columns that are released, and which of them is shown."""
+    busiest = np.sort(np.argsort(-departures(DAY).sum(axis=0))[:BUSIEST])
+    return counts[:, busiest], int(np.flatnonzero(busiest == ATLANTA)[0])
+
+
+def _steps(kind: str, counts: Counts, epsilon: Fraction, window: int, options: dict[str, Option]) -> Counts:
+    settings = MechanismSettings(kind, epsilon, str(epsilon), window, options=options)
+    mechanism = build(settings, counts.shape[1], 1, AheadNoise(SEED))
+    return np.array([mechanism.step(row).counts for row in counts])
+
+
+def _sums(values: Series, readings: Series, title: str) -> Picture:
+    """Of the last ``LATEST`` values, in hours, at every hundredth one."""
+    truth, released = (
+        np.convolve(each, np.ones(LATEST), mode="valid")[::100] / 60 for each in (values, readings)
+    )
+    return title, truth, released
+
+
+if __name__ == "__main__":
+    main()

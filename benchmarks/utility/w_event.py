@@ -1,0 +1,106 @@
+"""Mean absolute error of the w-event mechanisms: of |release - count| over all timestamps and columns.
+
+Repeated releases count like fresh ones. Zero publishes zeros. Pan-private contenders have one partition and
+nobody intrudes: what is measured is the price of being prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from benchmarks.utility.measuring import FEW_SEEDS, LONG, AheadNoise, Case, Scope, epsilons
+from benchmarks.utility.streams import COUNT_STREAMS, Counts
+from operators.mechanisms import build
+from operators.mechanisms.pan_private import PAN_PRIVATE, Accumulators
+from operators.topology.model import MechanismSettings, Option
+
+PART = "w-event"
+ZERO, UNIFORM, SAMPLE = "Zero", "Uniform", "Sample"
+BASELINES = (ZERO, UNIFORM, SAMPLE)
+WINDOWS = (40, 120)
+GROUPS = 20  # the best number in Kellaris et al., Figure 10
+QUICK_TIMESTAMPS = 60
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A mechanism with its options."""
+
+    label: str
+    kind: str
+    options: dict[str, Option] = field(default_factory=dict)
+
+    def releases(self, counts: Counts, epsilon: Fraction, window: int, seed: int) -> Counts:
+        """What one run releases."""
+        settings = MechanismSettings(self.kind, epsilon, str(epsilon), window, options=self.options)
+        noise = AheadNoise(seed)
+        releases = np.empty_like(counts)
+        if "pan_private" in self.options:
+            _run_pan_private(settings, counts, noise, releases)
+        else:
+            mechanism = build(settings, counts.shape[1], 1, noise)
+            for timestamp, row in enumerate(counts):
+                releases[timestamp] = mechanism.step(row).counts
+        return releases
+
+    def error(self, counts: Counts, epsilon: Fraction, window: int, seed: int) -> float:
+        """Mean absolute error of one run."""
+        return float(np.abs(self.releases(counts, epsilon, window, seed) - counts).mean())
+
+
+BD, BA = "budget-distribution", "budget-absorption"
+TWO = Fraction(2)
+SHIFT: dict[str, Option] = {"shift": "true"}
+IN_GROUPS: dict[str, Option] = {"groups": GROUPS}
+CONTENDERS = (
+    Contender(UNIFORM, "uniform"),
+    Contender(SAMPLE, "sample"),
+    Contender("BD", BD),
+    Contender("BD, factor 2", BD, {"factor": TWO}),
+    Contender("BD, shift", BD, SHIFT),
+    Contender("BD, 20 groups", BD, IN_GROUPS),
+    Contender("BD, factor 2, shift, 20 groups", BD, {"factor": TWO, **SHIFT, **IN_GROUPS}),
+    Contender("BA", BA),
+    Contender("BA, factor 2", BA, {"factor": TWO}),
+    Contender("BA, shift", BA, SHIFT),
+    Contender("BA, 20 groups", BA, IN_GROUPS),
+    Contender("BA, factor 2, shift, 20 groups", BA, {"factor": TWO, **SHIFT, **IN_GROUPS}),
+    Contender("FAST", "fast"),
+    Contender("FAST, drift 1", "fast", {"drift": Fraction(1)}),
+    Contender("BD, pan-private, single", BD, {"pan_private": "single"}),
+    Contender("BD, pan-private, announced", BD, {"pan_private": "announced"}),
+    Contender("BA, pan-private, single", BA, {"pan_private": "single"}),
+    Contender("BA, pan-private, announced", BA, {"pan_private": "announced"}),
+)
+
+
+def measure(scope: Scope) -> Iterator[Case]:
+    """A case for each stream, window and epsilon."""
+    for make in COUNT_STREAMS:
+        stream = make().first(QUICK_TIMESTAMPS) if scope.quick else make()
+        for window in WINDOWS[:1] if scope.quick else WINDOWS:
+            for text, epsilon in epsilons("1") if scope.quick else epsilons("0.1", "1"):
+                errors = {ZERO: [float(stream.counts.mean())]}
+                for contender in CONTENDERS:
+                    few = "pan_private" in contender.options or len(stream.counts) > LONG
+                    seeds = scope.at_most(FEW_SEEDS if few else scope.seeds)
+                    errors[contender.label] = [
+                        contender.error(stream.counts, epsilon, window, seed) for seed in seeds
+                    ]
+                yield Case(PART, stream.name, text, {"window": window}, errors)
+
+
+def _run_pan_private(settings: MechanismSettings, counts: Counts, noise: AheadNoise, out: Counts) -> None:
+    """Each timestamp's counters start with the noise that the mechanism asks for, or discard their events."""
+    columns = counts.shape[1]
+    mechanism = PAN_PRIVATE[settings.kind](settings, columns, 1, noise, contributions="trusted", partitions=1)
+    for timestamp, row in enumerate(counts):
+        scale = mechanism.opening()
+        kept = (
+            np.zeros(columns, np.int64) if scale is None else row + Accumulators(columns, scale, noise).cells
+        )
+        out[timestamp] = mechanism.step(kept).counts

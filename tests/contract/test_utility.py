@@ -1,0 +1,101 @@
+"""`make utility`: the command works on a small scale, and the published tables are those of the results."""
+
+from __future__ import annotations
+
+import shutil
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.utility import streams, tables
+from benchmarks.utility.__main__ import HOME, PARTS, main
+from benchmarks.utility.claims import CLAIMS, Claim
+from benchmarks.utility.measuring import AheadNoise, Case, Results, window_sums
+from operators.privacy.noise import SeededNoise
+
+DOCUMENT = HOME / "docs" / "utility.md"
+RESULTS = HOME / "benchmarks" / "results" / "utility.json"
+
+
+def test_a_quick_run_measures_every_part_and_writes_results_plots_and_tables(tmp_path: Path) -> None:
+    document = tmp_path / "utility.md"
+    shutil.copy(DOCUMENT, document)
+    main(["--quick", "--seeds", "1", "--results", str(tmp_path), "--docs", str(document)])
+    results = Results(tmp_path / "utility.json")
+    for part in tables.REFERENCES:
+        cases = results.of(part)
+        assert cases, part
+        assert all(np.isfinite(errors).all() for case in cases for errors in case.errors.values()), part
+        assert (tmp_path / f"{part}.png").stat().st_size > 5_000, part
+    assert document.read_text() != DOCUMENT.read_text()
+    assert document.read_text() == tables.filled(DOCUMENT.read_text(), results)
+
+
+def test_the_published_tables_are_made_from_the_published_results() -> None:
+    text = DOCUMENT.read_text()
+    assert text == tables.filled(text, Results(RESULTS))
+    assert text.count("<!-- table: ") == text.count("<!-- end of table -->") > len(PARTS)
+
+
+def test_every_claim_was_measured() -> None:
+    results = Results(RESULTS)
+    for claim in CLAIMS:
+        assert claim.ratios(results), claim.text
+
+
+def test_the_streams_are_always_the_same() -> None:
+    names = [make().name for make in streams.COUNT_STREAMS]
+    totals = [int(make().counts.sum()) for make in streams.COUNT_STREAMS]
+    assert dict(zip(names, totals, strict=True)) == {
+        "flights hourly": 333_926,
+        "flights 3-hourly": 333_336,
+        "slow drift": 12_874_441,
+        "bursts": 2_990_552,
+        "mixed": 72_275_249,
+    }
+
+
+def test_noise_drawn_ahead_is_that_of_the_seeded_source_in_larger_pieces() -> None:
+    ahead, source, scale = AheadNoise(7), SeededNoise(7), Fraction(5, 2)
+    first = source.discrete_laplace(scale, 3)
+    larger = source.discrete_laplace(scale, 6)
+    assert ahead.discrete_laplace(scale, 3).tolist() == first.tolist()
+    assert ahead.discrete_laplace(scale, 3).tolist() == larger[:3].tolist()
+    assert ahead.discrete_laplace(scale, 3).tolist() == larger[3:].tolist()
+
+
+def test_window_sums_are_those_of_the_last_timestamps() -> None:
+    counts = np.arange(10).reshape(5, 2)
+    sums = [counts[max(0, end - 3) : end].sum(axis=0).tolist() for end in range(1, 6)]
+    assert window_sums(counts, 3).tolist() == sums
+
+
+def test_a_claim_holds_only_in_the_cases_in_which_the_error_is_smaller() -> None:
+    claim = Claim("part", "source", "text", "new", "old")
+    assert claim.verdict([0.5, 0.9]) == "yes"
+    assert claim.verdict([0.5, 1.1]) == "in 1 of 2"
+    assert claim.verdict([1.2, 1.1]) == "no"
+
+
+def test_measuring_a_case_again_replaces_it(tmp_path: Path) -> None:
+    results = Results(tmp_path / "utility.json")
+    for error in (1.0, 2.0):
+        results.put(Case("values", "stream", "1", {"held": 3}, {"ToPS": [error], "Zero": [4.0]}))
+    (case,) = Results(tmp_path / "utility.json").of("values")
+    assert case.ratios("Zero", "ToPS") == [2.0]
+
+
+def test_a_table_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nothing was measured"):
+        tables.filled("<!-- table: values -->\n<!-- end of table -->", Results(tmp_path / "none.json"))
+
+
+def test_every_mechanism_page_shows_its_picture() -> None:
+    pages = sorted((HOME / "docs" / "mechanisms").glob("*.md"))
+    pictures = {path.stem: path for path in (HOME / "docs" / "mechanisms" / "pictures").iterdir()}
+    assert [page.stem for page in pages] == sorted(pictures)
+    for page in pages:
+        assert f"(pictures/{page.stem}.png)" in page.read_text(), page
+        assert 5_000 < pictures[page.stem].stat().st_size < 60_000, page
