@@ -8,6 +8,7 @@ from operators.mechanisms.base import Mechanism
 from operators.mechanisms.budget_absorption import BudgetAbsorption
 from operators.mechanisms.budget_distribution import BudgetDistribution
 from operators.mechanisms.fast import Fast
+from operators.mechanisms.paced import Paced
 from operators.mechanisms.plugins import Plugin
 from operators.mechanisms.retroactive_grouping import RetroactiveGrouping
 from operators.mechanisms.sample import Sample
@@ -27,6 +28,7 @@ KINDS: dict[str, type[Mechanism]] = {
         BudgetDistribution,
         BudgetAbsorption,
         Fast,
+        Paced,
         TimeUnit,
         RetroactiveGrouping,
         ShpWindow,
