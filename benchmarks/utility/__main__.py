@@ -18,6 +18,7 @@ from benchmarks.utility.measuring import Case, Results, Scope
 HOME = Path(__file__).resolve().parents[2]
 PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "w-event": w_event.measure,
+    "unseen": w_event.measure_unseen,
     "event-level": event_level.measure,
     "user-level": user_level.measure,
     "values": values.measure,

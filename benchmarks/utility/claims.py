@@ -14,6 +14,7 @@ from benchmarks.utility.event_level import BASELINE, FIRST_CUTS, RG
 from benchmarks.utility.measuring import Results
 from benchmarks.utility.user_level import POINT
 from benchmarks.utility.values import PLAIN, PRUNED, TOPS
+from benchmarks.utility.w_event import OURS
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Claim:
         return {0: "no", len(ratios): "yes"}.get(holds, f"in {holds} of {len(ratios)}")
 
 
+RIVALS = ("Zero", "Sample", "BD, factor 2", "BA, factor 2", "FAST")
+
 CLAIMS = (
     Claim("w-event", "K 5, figures 6, 7", "BA is better than Uniform", "BA", "Uniform"),
     Claim("w-event", "K 5, figures 6, 7", "BA is better than Sample", "BA", "Sample"),
@@ -60,6 +63,7 @@ CLAIMS = (
     Claim("w-event", "ours", "factor 2 makes BA better", "BA, factor 2", "BA"),
     Claim("w-event", "ours", "BD is no worse when pan-private (single)", "BD, pan-private, single", "BD"),
     Claim("w-event", "ours", "BA is no worse when pan-private (single)", "BA, pan-private, single", "BA"),
+    *(Claim("w-event", "ours", f"Paced is better than {other}", OURS, other) for other in RIVALS),
     Claim("event-level", "R 7, figure 3", "RG is better than Baseline", RG, BASELINE),
     Claim("event-level", "R 7, figure 3", "RG is better than BA, adapted", RG, "BA, adapted"),
     Claim("event-level", "R 7, figure 3", "RG is better than FAST, adapted", RG, "FAST, adapted"),

@@ -82,7 +82,7 @@ def local(kind: str) -> Picture:
 
 def pictures() -> Iterator[tuple[str, Picture]]:
     """Each with the name of its page."""
-    for kind in ("uniform", "sample", "fast"):
+    for kind in ("uniform", "sample", "fast", "paced"):
         yield kind, w_event(kind)
     for kind in ("budget-distribution", "budget-absorption"):
         yield kind, w_event(kind, factor=Fraction(2))

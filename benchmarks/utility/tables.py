@@ -1,7 +1,8 @@
 """The tables of docs/utility.md, each between two markers, made from the results and nothing else.
 
 ``<!-- table: NAME -->`` begins a table, ``<!-- end of table -->`` ends it. Names are ``w-event, slow drift``
-(a part on a stream), ``user-level, epsilon 1`` (a part with one epsilon), ``values`` (a part) and ``claims``.
+(a part on a stream), ``user-level, epsilon 1`` (a part with one epsilon), ``values`` (a part),
+``claims``, and ``paced, unseen`` (our own mechanism in a part).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import numpy as np
 
 from benchmarks.utility.claims import CLAIMS, Claim
 from benchmarks.utility.measuring import Case, Results
-from benchmarks.utility.w_event import BASELINES
+from benchmarks.utility.w_event import BASELINES, OURS
 
 REFERENCES: dict[str, tuple[str, ...]] = {
     "w-event": BASELINES,
+    "unseen": (*BASELINES, "BD", "BD, factor 2", "BA", "BA, factor 2", "FAST"),
     "event-level": ("Baseline",),
     "user-level": ("SHP2 (point)",),
     "values": ("ToPS",),
@@ -44,6 +46,8 @@ def table(name: str, results: Results) -> str:
         rows = [_claim(claim, results) for claim in CLAIMS]
         return _markdown(["claim", "source", "holds", "error over the other's"], rows)
     part, _, choice = name.partition(", ")
+    if part == "paced":
+        return _own(results.of(choice))
     cases = [case for case in results.of(part) if choice in ("", case.stream, f"epsilon {case.epsilon}")]
     if not cases:
         raise ValueError(f"nothing was measured for the table {name!r}")
@@ -93,6 +97,20 @@ def _cell(case: Case, label: str) -> str:
     ratio = "1" if label == best else spread(case.ratios(label, best))
     others = [f"{name} {own[label]:,.0f}" for name, own in case.medians.items() if label in own]
     return "; ".join([ratio, *others])
+
+
+def _own(cases: list[Case]) -> str:
+    """Mean errors of our own mechanism over those of the best of all others, and how many are how small."""
+    rows: dict[str, list[str]] = {}
+    ratios = []
+    for case in cases:
+        best = case.best(REFERENCES["unseen"])
+        ratios.append(float(np.mean(case.errors[OURS]) / np.mean(case.errors[best])))
+        rows.setdefault(case.stream, [case.stream]).append(f"{ratios[-1]:.2f} ({best})")
+    heads = [case.title.removeprefix(f"{case.stream}, ") for case in cases if case.stream == cases[0].stream]
+    small = [f"at most {limit}: {sum(ratio <= limit for ratio in ratios)}" for limit in (0.7, 1.0, 1.2)]
+    total = [f"of {len(ratios)}", *small, f"largest: {max(ratios):.2f}"]
+    return _markdown(["", *heads], [*rows.values(), total])
 
 
 def _claim(claim: Claim, results: Results) -> list[str]:

@@ -6,20 +6,21 @@ nobody intrudes: what is measured is the price of being prepared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
 
 from benchmarks.utility.measuring import FEW_SEEDS, LONG, AheadNoise, Case, Scope, epsilons
-from benchmarks.utility.streams import COUNT_STREAMS, Counts
+from benchmarks.utility.streams import COUNT_STREAMS, Counts, CountStream
+from benchmarks.utility.unseen import UNSEEN
 from operators.mechanisms import build
 from operators.mechanisms.pan_private import PAN_PRIVATE, Accumulators
 from operators.topology.model import MechanismSettings, Option
 
-PART = "w-event"
-ZERO, UNIFORM, SAMPLE = "Zero", "Uniform", "Sample"
+PART, NEVER_SEEN = "w-event", "unseen"
+ZERO, UNIFORM, SAMPLE, OURS = "Zero", "Uniform", "Sample", "Paced, our own"
 BASELINES = (ZERO, UNIFORM, SAMPLE)
 WINDOWS = (40, 120)
 GROUPS = 20  # the best number in Kellaris et al., Figure 10
@@ -70,6 +71,7 @@ CONTENDERS = (
     Contender("BA, 20 groups", BA, IN_GROUPS),
     Contender("BA, factor 2, shift, 20 groups", BA, {"factor": TWO, **SHIFT, **IN_GROUPS}),
     Contender("FAST", "fast"),
+    Contender(OURS, "paced"),
     Contender("FAST, drift 1", "fast", {"drift": Fraction(1)}),
     Contender("BD, pan-private, single", BD, {"pan_private": "single"}),
     Contender("BD, pan-private, announced", BD, {"pan_private": "announced"}),
@@ -78,20 +80,33 @@ CONTENDERS = (
 )
 
 
+COMPARED = (UNIFORM, SAMPLE, "BD", "BD, factor 2", "BA", "BA, factor 2", "FAST", OURS)
+"""What our own mechanism was to be better than, and itself."""
+
+
 def measure(scope: Scope) -> Iterator[Case]:
     """A case for each stream, window and epsilon."""
     for make in COUNT_STREAMS:
-        stream = make().first(QUICK_TIMESTAMPS) if scope.quick else make()
-        for window in WINDOWS[:1] if scope.quick else WINDOWS:
-            for text, epsilon in epsilons("1") if scope.quick else epsilons("0.1", "1"):
-                errors = {ZERO: [float(stream.counts.mean())]}
-                for contender in CONTENDERS:
-                    few = "pan_private" in contender.options or len(stream.counts) > LONG
-                    seeds = scope.at_most(FEW_SEEDS if few else scope.seeds)
-                    errors[contender.label] = [
-                        contender.error(stream.counts, epsilon, window, seed) for seed in seeds
-                    ]
-                yield Case(PART, stream.name, text, {"window": window}, errors)
+        yield from _cases(PART, make(), CONTENDERS, scope)
+
+
+def measure_unseen(scope: Scope) -> Iterator[Case]:
+    """The same on the streams that no design was fitted to, of what matters there."""
+    contenders = [contender for contender in CONTENDERS if contender.label in COMPARED]
+    for make in UNSEEN:
+        yield from _cases(NEVER_SEEN, make(), contenders, replace(scope, seeds=min(3, scope.seeds)))
+
+
+def _cases(part: str, stream: CountStream, contenders: Sequence[Contender], scope: Scope) -> Iterator[Case]:
+    counts = stream.counts[:QUICK_TIMESTAMPS] if scope.quick else stream.counts
+    for window in WINDOWS[:1] if scope.quick else WINDOWS:
+        for text, epsilon in epsilons("1") if scope.quick else epsilons("0.1", "1"):
+            errors = {ZERO: [float(counts.mean())]}
+            for contender in contenders:
+                few = "pan_private" in contender.options or len(counts) > LONG
+                seeds = scope.at_most(FEW_SEEDS if few else scope.seeds)
+                errors[contender.label] = [contender.error(counts, epsilon, window, seed) for seed in seeds]
+            yield Case(part, stream.name, text, {"window": window}, errors)
 
 
 def _run_pan_private(settings: MechanismSettings, counts: Counts, noise: AheadNoise, out: Counts) -> None:

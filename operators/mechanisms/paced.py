@@ -3,15 +3,15 @@
 **Guarantee.** w-event epsilon-differential privacy; neighbours and assumptions as in
 ``operators.mechanisms.w_event``.
 
-**Proof.** The only thing that is drawn from true counts is c + Z, Z discrete Laplace of scale k N / (u epsilon)
-for u of N units, which the ledger is asked for first (``operators.mechanisms.publishing``): a window spends N
-at most, because the ledger allows no more. When to publish and with how many units are functions of earlier
-noisy counts, of the ledger and of public constants. What is released is a function of noisy counts: free
-post-processing. There is no test, so nothing is spent on one.
+**Proof.** The only thing that is drawn from true counts is c + Z, Z discrete Laplace of scale k N / (u
+epsilon) for u of N units, which the ledger is asked for first (``operators.mechanisms.publishing``): a window
+spends N at most, because the ledger allows no more. When to publish and with how many units are functions of
+earlier noisy counts, of the ledger and of public constants. What is released is a function of noisy counts:
+free post-processing. There is no test, so nothing is spent on one.
 
-**Source.** Our own, after FAST (``operators.mechanisms.fast``) and Sample. Different from FAST: all of epsilon
-instead of half in a block, no public guess of the drift, an interval from an expected error instead of a
-controller, and zeros where a column does not rise above the noise.
+**Source.** Our own, after FAST (``operators.mechanisms.fast``) and Sample. Different from FAST: all of
+epsilon in a window instead of half in a block, no public guess of the drift, an interval from an expected
+error instead of a controller, and zeros where a column does not rise above the noise.
 
 **Algorithm.** A column is modelled as a level that moves with variance ``drift`` times the level per
 timestamp, around which counts scatter like Poisson numbers. A Kalman filter for each of four drifts follows
@@ -86,7 +86,8 @@ class Paced(WEventMechanism):
     def _allot(self, counts: Counts) -> int:
         due = not self._published or self._timestamp >= self._published + self._interval
         units = _parts(self._window, self.units)[self._interval]
-        return units if due and units <= self._ledger.remaining else 0
+        fits = self._ledger.window_spent + units <= self.units and self._ledger.bridges_allow(units)
+        return units if due and fits else 0
 
     def _publish(self, counts: Counts, units: int) -> None:
         self._ledger.charge_publish(units)
@@ -105,7 +106,7 @@ class Paced(WEventMechanism):
         self._score = MEMORY * self._score + likelihood
         best = np.argmax(self._score, axis=0), np.arange(self._columns)
         guess = _whole(self._level[best])
-        self._worth = MEMORY * self._worth + np.abs(noisy) - np.abs(noisy - guess)
+        self._worth = MEMORY * self._worth + (np.abs(noisy) - np.abs(noisy - guess))
         jumped = np.abs(error) > JUMP * np.sqrt(total)
         now = self._level + np.where(jumped, 1.0, (before + scatter) / total) * error
         self._level = self._level + np.where(jumped, 1.0, before / total) * error

@@ -223,15 +223,15 @@ def test_one_timestamp_is_protected_by_a_window_of_one(case: str) -> None:
 
 @EVERY_CASE
 def test_a_user_with_two_contributions_is_protected_by_a_sensitivity_of_two(case: str) -> None:
-    visits = {1: (1, 1), 2: (2, 0)}
+    visits = {0: (1, 1), 1: (2, 0)}
     assert largest_loss(case, 2, visits, sensitivity=2) <= EPSILON + FLOAT_ERROR
     assert largest_loss(case, 2, visits, sensitivity=1) > EPSILON * spent(case) + FLOAT_ERROR
 
 
 @EVERY_CASE
 def test_a_user_who_was_elsewhere_is_protected_by_twice_the_contributions(case: str) -> None:
-    visits: Visits = {1: (2, 0), 2: (0, 2)}
-    instead: Visits = {1: (0, 2), 2: (2, 0)}
+    visits: Visits = {0: (2, 0), 1: (0, 2)}
+    instead: Visits = {0: (0, 2), 1: (2, 0)}
     assert largest_loss(case, 2, visits, sensitivity=4, instead=instead) <= EPSILON + FLOAT_ERROR
     # Without adjacency: substitute the sensitivity is the bound, and that is not enough.
     loss = largest_loss(case, 2, visits, sensitivity=2, instead=instead)
