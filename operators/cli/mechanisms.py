@@ -119,6 +119,8 @@ def test(context: click.Context, kind: str, given: tuple[str, ...]) -> None:
     Prints each property with what was tried and, where it fails, a counterexample. Exit status 1 if one does,
     or if the class cannot be used at all. Imports the module, so runs its code.
     """
+    if kind in VALUE_KINDS:
+        raise click.UsageError(f"{kind} gives readings of values; this suite tries mechanisms for counts")
     try:
         mechanism = kinds.find(kind)
     except PluginRefused as refused:

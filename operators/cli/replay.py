@@ -18,6 +18,7 @@ from operators.cli.loading import EXIT_FAILED, load_or_exit
 from operators.decode import Reason
 from operators.errors import EventveilError
 from operators.mechanisms import find
+from operators.perturbing import READ
 from operators.replay import FileInput, Input, Replay, TopicInput, ValueReplay, replay_values
 from operators.replay import replay as start_replay
 from operators.replay.outputs import Paths, open_outputs
@@ -166,8 +167,9 @@ def _replay_values(
         for replayed in running:
             outputs.write_values(replayed)
     for name, outcomes in running.outcomes.items():
-        if not outcomes:
-            _note(f"warning: there is no value for {name}")
+        if not outcomes[READ]:
+            why = f", every one is 0: {', '.join(outcomes)}" if outcomes else ""
+            _note(f"warning: there is no value for {name}{why}")
         if show_drops:
             counts = (
                 ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()) or "no event"

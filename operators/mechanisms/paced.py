@@ -9,9 +9,10 @@ spends N at most, because the ledger allows no more. When to publish and with ho
 earlier noisy counts, of the ledger and of public constants. What is released is a function of noisy counts:
 free post-processing. There is no test, so nothing is spent on one.
 
-**Source.** Our own, after FAST (``operators.mechanisms.fast``) and Sample. Different from FAST: all of
-epsilon in a window instead of half in a block, no public guess of the drift, an interval from an expected
-error instead of a controller, and zeros where a column does not rise above the noise.
+**Source.** Our own, after FAST (Fan and Xiong, CIKM 2012; ``operators.mechanisms.fast``) and Sample
+(Kellaris et al., PVLDB 2014). Changed from FAST: all of epsilon in a window instead of half in a block, no
+public guess of the drift, an interval from an expected error instead of a controller, and zeros where a
+column does not rise above the noise.
 
 **Algorithm.** A column is modelled as a level that moves with variance ``drift`` times the level per
 timestamp, around which counts scatter like Poisson numbers. A Kalman filter for each of four drifts follows

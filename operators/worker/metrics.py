@@ -209,7 +209,7 @@ METRICS = (
     ),
     Metric(
         "eventveil_releases_total", "counter", "releases", ("stream", "kind"),
-        "Releases published by this worker; kind is fresh, or repeated if the last one was published again.",
+        "Releases published by this worker; kind is fresh, or repeated if nothing new was drawn for one.",
         _releases,
     ),
     Metric(
