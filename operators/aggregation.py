@@ -67,6 +67,11 @@ class PartitionAggregator:
         self._captured_end: int | None = None
         self._dead_letters: dict[str, list[Outgoing]] = {name: [] for name in streams}
 
+    @property
+    def judged(self) -> int:
+        """The offset below which every record has had its verdict in some stream."""
+        return max(counter.judged for counter in self.counters.values())
+
     def observe(self, chunk: Chunk) -> None:
         """Judge the records of a chunk. Records below the position were seen already and are passed over.
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 
 from operators.errors import EventveilError
 
+#: Linux's monotonic clock stands still while the machine sleeps; this one does not.
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 def wall_clock() -> int:
     """Epoch milliseconds."""
@@ -21,8 +24,8 @@ def wall_clock() -> int:
 
 
 def monotonic_clock() -> int:
-    """Milliseconds since some moment; it is never put back."""
-    return time.monotonic_ns() // 1_000_000
+    """Milliseconds since some moment; it is never put back, and goes on while the machine sleeps."""
+    return time.clock_gettime_ns(_STEADY) // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,6 +235,11 @@ class StreamCounter:
         """The first offset that a successor would have to read."""
         return self._state.resume
 
+    @property
+    def judged(self) -> int:
+        """The offset below which every record has had its verdict."""
+        return self._state.judged
+
     def observe(self, rows: Rows) -> list[tuple[int, Rejection]]:
         """Count records, and say which rows cannot count, and why. Re-keyed ones have ``origins``.
 

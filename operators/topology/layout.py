@@ -353,8 +353,9 @@ def _timeline() -> Record:
             ),
             Field(
                 "clock_skew",
-                One(Duration()),
-                "Largest difference between the clocks of workers and brokers.",
+                One(Duration(1)),
+                "Largest difference between the clocks of workers and brokers. An answer of a broker must not"
+                " take longer either, or nothing closes.",
                 default="1s",
             ),
             Field("start", One(Time(now=True)), "First instant that is counted.", default="now"),

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from operators.privacy.noise import NoiseSource
 from operators.values.ledger import Charge, PositionLedger
 from operators.values.smoothers import SmootherKind, smoother
-from operators.values.tree import ConsistentTree, PrefixTree, TreeNoise, height
+from operators.values.tree import LEAF_LIMIT, ConsistentTree, PrefixTree, TreeNoise, height
 
 VALUE_LIMIT = 2**31
 HELD_LIMIT = 2**16
@@ -92,6 +92,10 @@ class Shape:
             )
         if self.maximum * self.node > SUM_LIMIT:
             raise ValueError(f"{self.node} values up to {self.maximum} can sum to more than 2**40")
+        if self.node * SUM_LIMIT >= 2**63:
+            raise ValueError(f"{self.node} values without noise of their own are too many; lower smoothed")
+        if self.consistent and self.fanout ** (self.levels - 1) > LEAF_LIMIT:
+            raise ValueError(f"a tree has more than {LEAF_LIMIT} leaves; raise smoothed, or lower chunk")
         if self.drift is not None and self.drift <= 1:
             raise ValueError(f"drift should be above 1, not {self.drift}")
 

@@ -52,7 +52,7 @@ class AggregateOwner(Owner):
             streams[plan.name] = (plan.stream, genesis.counter_state(states, place))
         check_neighbours(states, topic, partition, place)
         self._aggregator = PartitionAggregator(live.partitions, streams)
-        check_resume(self._cluster, self._source, self._aggregator.resume)
+        check_resume(self._cluster, self._source, self._aggregator.resume, self._aggregator.judged)
         return self._aggregator.resume
 
     @property

@@ -12,12 +12,15 @@ from operators.worker.owner import Blocking
 Place = tuple[str, int]
 
 
-def check_resume(cluster: Cluster, place: Place, resume: int) -> None:
-    """Raise StateRefused if a partition no longer, or not yet, holds the offset to resume from."""
+def check_resume(cluster: Cluster, place: Place, resume: int, known: int | None = None) -> None:
+    """Raise StateRefused if a partition no longer, or not yet, holds the offset to resume from.
+
+    ``known`` is the offset behind the last record that the state knows of, if that is another.
+    """
     first, end = cluster.first_offsets([place])[place], cluster.end_offsets([place])[place]
     if resume < first:
         raise truncated(place, "it begins after the first record that the state needs")
-    if resume > end:
+    if max(resume, known or 0) > end:
         raise truncated(place, "it ends before the last record that the state has read")
 
 

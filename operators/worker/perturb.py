@@ -63,7 +63,8 @@ class PerturbOwner(Owner):
         partitions = {plan.name: plan.ledger_partition for plan in self._plans}
         topics = Topics(self._ledger, partitions, self.table.topic, self.table.partition)
         self._perturber = PartitionPerturber(topics, streams)
-        check_resume(self._cluster, self._source, self._perturber.resume)
+        known = max(one.state.resume for one in streams.values())
+        check_resume(self._cluster, self._source, self._perturber.resume, known)
         self._publish()
         return self._perturber.resume
 

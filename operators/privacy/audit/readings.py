@@ -62,9 +62,6 @@ class ReadingsAudit:
             return
         self._check_entry(span, found)
         known = self._of(span.partition)
-        if span in known.spans:
-            self._repeated += 1
-            return
         if span.start < known.charged:
             what = "positions were charged a second time"
             self._blame("I7", None, found, what, f": from {span.start}, up to {known.charged} before")

@@ -97,6 +97,7 @@ MISTAKES = [
     ("smoother misspelt", "epsilon: 1.0", "epsilon: 1.0\n      smoother: mode", "14:17", "expected one of recent, mean"),
     ("delta left out", "delta: 1e-9, ", "", "19:16", "lacks delta; add delta"),
     ("too many levels smoothed", "epsilon: 1.0", "epsilon: 1.0\n      smoothed: 9", "12:7", "smoothed should be an integer in 0..4"),
+    ("a tree too large to be written down", "epsilon: 1.0", "epsilon: 1.0\n      chunk: 268435456\n      smoothed: 0", "12:7", "more than 65536 leaves; raise smoothed"),
     ("drift below 1", "epsilon: 1.0", "epsilon: 1.0\n      drift: 0.9", "12:7", "drift should be above 1"),
     ("two streams, one sink", "topic: air.compared", "topic: air.minutes", "20:19", "already the sink of stream minutes"),
     ("kind that is none", "kind: tops", "kind: topz", "12:13", "retroactive-grouping"),
@@ -120,6 +121,7 @@ def test_the_schema_knows_value_streams_beside_counts() -> None:
         "maximum off the grid",
         "maximum too far",
         "too many levels smoothed",
+        "a tree too large to be written down",
         "drift below 1",
         "two streams, one sink",
     }

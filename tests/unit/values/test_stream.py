@@ -204,11 +204,13 @@ def test_a_node_that_the_chunk_cuts_short_is_only_predicted() -> None:
         {"thresholds": [51]},
         {"excess": Fraction(0)},
         {"maximum": 2**31, "chunk": 3**12, "smoothed": 11},
+        {"chunk": 3**12, "smoothed": 0},
+        {"maximum": 1, "chunk": 2**32, "fanout": 2, "smoothed": 23},
     ],
     ids=str,
 )
 def test_settings_that_cannot_be_honoured_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"should|positive|sum to more"):
+    with pytest.raises(ValueError, match=r"should|positive|sum to more|too many|leaves"):
         Tops(replace(SETTINGS, **wrong), SeededNoise(1))
 
 
