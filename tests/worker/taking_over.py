@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from faust.types import TP
 
 from operators.cli.run import check_surroundings
@@ -12,6 +13,8 @@ from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
 from operators.topology import load
 from operators.worker.app import Worker
+
+_ATTEMPTS = 80
 
 
 def refusals(path: Path) -> list[str]:
@@ -35,12 +38,17 @@ async def _take_over_everything(path: Path) -> list[str]:
 
 
 async def _take_over(worker: Worker, tp: TP) -> list[str]:
-    try:
+    for _ in range(_ATTEMPTS):
         owner = worker._make_owner(tp)
         try:
             await asyncio.to_thread(owner.take_over)
+        except KafkaException:
+            # As in a worker: a transaction that somebody left open ends when its writer's partition is taken.
+            await asyncio.sleep(0.25)
+        except EventveilError as error:
+            return [str(error)]
+        else:
+            return []
         finally:
             owner.table.dispose()
-    except EventveilError as error:
-        return [str(error)]
-    return []
+    raise TimeoutError(f"{tp.topic}, partition {tp.partition}, cannot be taken over")
