@@ -84,14 +84,14 @@ def retry_in_place() -> None:
     """After a failed transaction, write the same records again with a new producer, and read nothing."""
     transact = FencedTable.transact
 
-    def retrying(self: Any, name: str, records: Any) -> None:
+    def retrying(self: Any, name: str, records: Any, *clock: Any) -> None:
         records = list(records)
         try:
-            transact(self, name, records)
+            transact(self, name, records, *clock)
         except (TransactionFailed, OwnerClosed):
             again = FencedTable(self._kafka, self.owner, self.topic, self.partition)
             again.fence()
-            transact(again, name, records)
+            transact(again, name, records, *clock)
 
     _patch(FencedTable, "transact", retrying)
 
