@@ -128,10 +128,7 @@ class FencedTable:
         except KafkaException as error:
             raise self._failed(error) from error
         except SystemError as error:
-            # So Python calls a fatal error that confluent-kafka raises in the midst of delivery reports.
-            if not isinstance(error.__cause__, KafkaException):
-                raise
-            raise self._failed(error.__cause__) from error
+            raise self._failed(_told_of(error, producer)) from error
         self._fault(f"{name}:committed")
 
     def _write(
@@ -194,6 +191,21 @@ class FencedTable:
     def _check_open(self) -> None:
         if self._closed:
             raise OwnerClosed(self.owner)
+
+
+def _told_of(error: SystemError, producer: Producer) -> KafkaException:
+    """The fatal error that confluent-kafka met in the midst of delivery reports.
+
+    Python makes a SystemError of it, with the fatal error as its cause or, now and then, with none. Then the
+    producer is asked to abort, which fails of the same.
+    """
+    if isinstance(error.__cause__, KafkaException):
+        return error.__cause__
+    try:
+        producer.abort_transaction(_TIMEOUT_SECONDS)
+    except KafkaException as told:
+        return told
+    return KafkaException(KafkaError(KafkaError._FAIL, f"the client failed without a reason: {error}"))
 
 
 class _Answers:
