@@ -30,9 +30,8 @@ class Guarantee:
 
     ``window`` is the number of timestamps that epsilon covers: the w of w-event privacy, 1 at event level,
     the horizon at user level. When a horizon has passed, a new one is charged if it ``renews``, else nothing
-    is spent any more. ``predicts``: a release that is not fresh may differ from the one before it, being
-    computed from earlier releases. ``best_scale`` and ``worst_scale`` bound the scale of the discrete Laplace
-    noise that a fresh release carries, in counts.
+    is spent any more. ``best_scale`` and ``worst_scale`` bound the scale of the discrete Laplace noise that a
+    fresh release carries, in counts.
     """
 
     level: Level
@@ -42,7 +41,6 @@ class Guarantee:
     best_scale: Fraction
     worst_scale: Fraction | None
     renews: bool = False
-    predicts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +73,8 @@ class Mechanism(ABC):
     in a topology, ``summary`` one line for people, ``options`` the names that ``MechanismSettings.options``
     may hold, ``level`` what its epsilon covers, ``units`` the number of ledger units that make up epsilon:
     2 * window * 2**20, whatever the level. ``raw`` names the parts of a snapshot that hold true counts.
+    ``predicts``: a release that is not fresh may differ from the one before it, being computed from earlier
+    releases.
     """
 
     kind: ClassVar[str]
@@ -82,6 +82,7 @@ class Mechanism(ABC):
     options: ClassVar[frozenset[str]]
     level: ClassVar[Level] = "w-event"
     raw: ClassVar[frozenset[str]] = frozenset()
+    predicts: ClassVar[bool] = False
     guarantee: Guarantee
     units: int
 

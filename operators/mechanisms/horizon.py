@@ -42,7 +42,6 @@ class HorizonMechanism(PublishingMechanism):
 
     options: ClassVar[frozenset[str]] = frozenset({"span", "on_horizon", "parts", "delta"})
     level: ClassVar[Level] = "user"
-    predicts: ClassVar[bool] = False
 
     def _configure(self, options: Mapping[str, Option]) -> None:
         if self._columns != 1:
@@ -73,7 +72,6 @@ class HorizonMechanism(PublishingMechanism):
             best,
             worst,
             renews=self._on_horizon == "renew",
-            predicts=self.predicts,
         )
 
     def _release(self, *, fresh: bool) -> Release:

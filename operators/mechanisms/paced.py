@@ -33,7 +33,6 @@ cut, is the next interval. With nothing above the cut it is the window: this is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from math import fsum
 from typing import Any, ClassVar
@@ -41,7 +40,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.mechanisms.base import RELEASE_LIMIT, Counts, Guarantee, Release
+from operators.mechanisms.base import RELEASE_LIMIT, Counts, Release
 from operators.mechanisms.publishing import read_only
 from operators.mechanisms.reading import integer_between
 from operators.mechanisms.w_event import WEventMechanism
@@ -67,6 +66,7 @@ class Paced(WEventMechanism):
     kind: ClassVar[str] = "paced"
     summary: ClassVar[str] = "publishes as often as counts move, zeros where there is only noise; filtered"
     options: ClassVar[frozenset[str]] = frozenset()
+    predicts: ClassVar[bool] = True
 
     def _configure(self, options: Mapping[str, Option]) -> None:
         shape = (len(DRIFTS), self._columns)
@@ -140,9 +140,6 @@ class Paced(WEventMechanism):
         if not fresh and self._published:
             self._last = self._until_next
         return super()._release(fresh=fresh)
-
-    def _promise(self) -> Guarantee:
-        return replace(super()._promise(), predicts=True)
 
     def _scales(self) -> tuple[Fraction, Fraction]:
         parts = _parts(self._window, self.units).values()

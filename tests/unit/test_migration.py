@@ -80,6 +80,8 @@ def test_every_kind_goes_on_as_every_other_and_the_audit_finds_nothing(
 
 # Nothing was released under the first terms, so no window straddles their end.
 @example(changes=[("budget-absorption", ONE, 3, 0), ("budget-absorption", ONE, 1, 2)], seed=1)
+# A prediction stays one after a change to a kind that does not predict.
+@example(changes=[("paced", ONE, 2, 5), ("budget-absorption", ONE, 1, 1)], seed=0)
 @settings(max_examples=60, deadline=None)
 @given(
     changes=st.lists(

@@ -143,7 +143,7 @@ def release(subject: Subject) -> str:
             f"timestamp {i}: fresh is {found.fresh} and publish spent {found.publish}; what is fresh costs,"
             " and only that",
         )
-        if not found.fresh and not watched.mechanism.guarantee.predicts:
+        if not found.fresh and not watched.mechanism.predicts:
             expect(
                 found.counts.tolist() == last,
                 f"timestamp {i}: not fresh, it should repeat {last}, not be {found.counts.tolist()}",

@@ -94,8 +94,7 @@ class StreamAudit:
             self._check_order(entry, found)
             self._check_terms(entry, found)
             self._check_spends(entry, found)
-            predicted = self._guarantee.predicts and not entry.exhausted
-            self._charges.add(entry, found.statement, free=entry.fresh or predicted)
+            self._charges.add(entry, found.statement, free=entry.fresh or self._may_predict(entry))
         elif self._charges.digest(known) != entry.digest:
             self._blame("I1", entry.timestamp, found, "an earlier entry charged another release")
         elif self._charges.statement(known) != found.statement:
@@ -289,6 +288,11 @@ class StreamAudit:
         if spent != entry.window_spent:
             what = "window_spent is not the sum of the window's or horizon's spends"
             self._blame("I7", entry.timestamp, found, what, f": {entry.window_spent}, not {spent}")
+
+    def _may_predict(self, entry: Entry) -> bool:
+        """Whether the entry's release may be predicted; of a kind that is unknown here it may."""
+        kind = known(self._terms.mechanism)
+        return (kind is None or kind.predicts) and not entry.exhausted
 
     def _can_spend(self, kind: type[Mechanism], charge: Spend) -> bool:
         terms = self._terms
