@@ -77,8 +77,6 @@ class PartitionAggregator:
 
         Raises ValueError if records between the position and the chunk are missing.
         """
-        if chunk.start > self.position:
-            raise ValueError(f"the chunk starts at {chunk.start}, the position is {self.position}")
         unseen = chunk.since(self.position)
         origins = None
         if self._rekeyed:

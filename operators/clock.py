@@ -57,7 +57,8 @@ class OwnerClock:
         # In this order, for a pause in between must not make the lead smaller.
         monotonic = self._clock.monotonic()
         now = self._clock.wall()
-        self._lead = max(now - monotonic, now - monotonic if self._lead is None else self._lead)
+        lead = now - monotonic
+        self._lead = lead if self._lead is None else max(lead, self._lead)
         return now
 
     def elapsed(self) -> int:

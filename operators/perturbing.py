@@ -221,12 +221,9 @@ class PartitionPerturber:
 
         Raises ValueError if records between the position and the chunk are missing.
         """
-        if chunk.start > self.position:
-            raise ValueError(f"the chunk starts at {chunk.start}, the position is {self.position}")
-        for offset, value in zip(chunk.offsets, chunk.values, strict=True):
-            if offset >= self.position:
-                self._offsets.append(offset)
-                self._values.append(value)
+        unseen = chunk.since(self.position)
+        self._offsets += unseen.offsets
+        self._values += unseen.values
         self.position = max(self.position, chunk.next_offset)
 
     def decide(self) -> list[Outgoing]:

@@ -63,7 +63,12 @@ class Chunk:
     headers: Sequence[Headers | None] = ()
 
     def since(self, position: int) -> Chunk:
-        """The records from offset ``position`` on."""
+        """The records from offset ``position`` on; those below it have been seen.
+
+        Raises ValueError if records between the position and the chunk are missing.
+        """
+        if self.start > position:
+            raise ValueError(f"the chunk starts at {self.start}, the position is {position}")
         first = bisect_left(self.offsets, position)
         if first == 0:
             return self

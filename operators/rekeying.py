@@ -83,14 +83,12 @@ class Rekeyer:
 
         Raises ValueError if records between the position and the chunk are missing.
         """
-        if chunk.start > self.position:
-            raise ValueError(f"the chunk starts at {chunk.start}, the position is {self.position}")
+        unseen = chunk.since(self.position)
         for offset, append_time, key, value in zip(
-            chunk.offsets, chunk.append_times, chunk.keys, chunk.values, strict=True
+            unseen.offsets, unseen.append_times, unseen.keys, unseen.values, strict=True
         ):
-            if offset >= self.position:
-                self._append_clock = max(self._append_clock, append_time)
-                self._waiting.append(self._passed_on(offset, append_time, key, value))
+            self._append_clock = max(self._append_clock, append_time)
+            self._waiting.append(self._passed_on(offset, append_time, key, value))
         self.position = max(self.position, chunk.next_offset)
 
     def _passed_on(self, offset: int, append_time: int, key: bytes | None, value: bytes | None) -> Outgoing:

@@ -184,11 +184,8 @@ class PartitionSanitizer:
         Raises StateRefused for a record that should not be there, ValueError if records between the position
         and the chunk are missing.
         """
-        if chunk.start > self.position:
-            raise ValueError(f"the chunk starts at {chunk.start}, the position is {self.position}")
-        for offset, value in zip(chunk.offsets, chunk.values, strict=True):
-            if offset < self.position:
-                continue
+        unseen = chunk.since(self.position)
+        for offset, value in zip(unseen.offsets, unseen.values, strict=True):
             place = f"{chunk.topic}, partition {chunk.partition}, offset {offset}"
             partial = Partial.decode(value or b"", place)
             sanitizer = self.sanitizers.get(partial.stream)

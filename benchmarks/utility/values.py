@@ -149,11 +149,6 @@ def local(stream: Stream, epsilon: Fraction, seed: int) -> dict[str, tuple[float
     return outcome
 
 
-def _line(label: str, ratios: Sequence[float], thresholds: Sequence[int]) -> str:
-    spread = f"{np.median(ratios):12.3g} {min(ratios):12.3g} {max(ratios):12.3g}"
-    return f"{label:44} {spread}   {int(np.median(thresholds)) if thresholds else ''}"
-
-
 def compare_local(stream: Stream, epsilon: str, seeds: Sequence[int]) -> Case:
     """Errors and median thresholds with and without the prune."""
     runs = [local(stream, Fraction(epsilon), seed) for seed in seeds]

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 import click
 
 from operators.cli.loading import EXIT_INVALID
-from operators.mechanisms import build, plugin_of
-from operators.mechanisms.base import Mechanism
+from operators.mechanisms import of_stream, plugin_of
 from operators.privacy.guarantee import describe, describe_total, totals
 from operators.privacy.noise import SystemNoise
 from operators.topology.loading import load_with_defaults
-from operators.topology.model import Stream, Topology
+from operators.topology.model import Topology
 from operators.topology.problems import TopologyInvalid
 from operators.topology.shapes import Default
 from operators.values.description import describe as describe_values
@@ -48,7 +47,7 @@ def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
         yield ""
         topics = f"{stream.source.topic_of_events} -> {stream.sink.topic}"
         yield f"Stream {stream.name}: {topics}, {stream.mechanism.kind}"
-        mechanism = mechanism_of(stream)
+        mechanism = of_stream(stream, SystemNoise())
         yield from (f"  {line}" for line in describe(stream, mechanism.guarantee))
         yield from (f"  {line}" for line in mechanism.notes)
         yield from (f"  {line}" for line in _origin(stream.mechanism.kind))
@@ -73,11 +72,6 @@ def _origin(kind: str) -> Iterator[str]:
             f"Plug-in {plugin.target} ({plugin.distribution}, source {plugin.source[:12]}): all of this is"
             f" its author's promise; `eventveil mechanisms test {kind}` tries what can be tried."
         )
-
-
-def mechanism_of(stream: Stream) -> Mechanism:
-    """The stream's mechanism, which declares its guarantee."""
-    return build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, SystemNoise())
 
 
 def _sums(topology: Topology) -> Iterator[str]:

@@ -29,7 +29,7 @@ from operators.cli.loading import EXIT_FAILED, load_or_exit
 from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
 from operators.kafka.reading import committed_ends, offset_of, read_partition
-from operators.mechanisms import build
+from operators.mechanisms import of_stream
 from operators.privacy.audit import (
     Finding,
     Found,
@@ -160,8 +160,7 @@ def _changes(kafka: Kafka, ends: Offsets) -> dict[str, list[Change]]:
 
 def _stream_audit(plan: StreamPlan, changes: Sequence[Change]) -> GenerationsAudit:
     stream = plan.stream
-    columns = len(stream.counts.labels)
-    mechanism = build(stream.mechanism, columns, stream.sensitivity, SystemNoise())
+    columns, mechanism = len(stream.counts.labels), of_stream(stream, SystemNoise())
     place = plan.partials_partition
     return GenerationsAudit(plan.name, stream.timeline, mechanism, columns, stream.mechanism, place, changes)
 

@@ -18,8 +18,7 @@ from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable
 from operators.kafka.provision import first_events
 from operators.kafka.reading import read_partition, read_table
-from operators.mechanisms import build
-from operators.mechanisms.base import Mechanism
+from operators.mechanisms import of_stream
 from operators.migration import Following, History, Life, Place, check_reset, check_sound, migration, reset
 from operators.privacy.changes import Difference, Terms
 from operators.privacy.noise import SystemNoise
@@ -69,7 +68,7 @@ class Keeper:
             history = self.history()
             for number, entry in enumerate(life.pending_entries):
                 history.add(entry, f"pending release {number} of stream {life.stream}")
-            self._write(migration(life, following, history, self._mechanism()))
+            self._write(migration(life, following, history, of_stream(self._plan.stream, SystemNoise())))
         return Step(life.stream, life.state.next, differences, life.terms, following.terms)
 
     def reset(self, start: int | None, now: int, *, apply: bool) -> Step:
@@ -134,17 +133,18 @@ class Keeper:
         partials = (self._topology.partials, plan.partials_partition)
         return Following(
             instance=uuid.uuid4().hex,
-            terms=Terms(settings.kind, settings.epsilon, settings.window, self._mechanism().units),
+            terms=Terms(
+                settings.kind,
+                settings.epsilon,
+                settings.window,
+                of_stream(self._plan.stream, SystemNoise()).units,
+            ),
             fields=plan.fields(self._source.partitions),
             budget_fields=plan.budget_fields(self._source.partitions, self._sink.id),
             ledger=self._ledger,
             sink=self._sink.name,
             partials_end=self._cluster.end_offsets([partials])[partials],
         )
-
-    def _mechanism(self) -> Mechanism:
-        stream = self._plan.stream
-        return build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, SystemNoise())
 
     def _writer(self, place: Place) -> FencedTable:
         owner = writer_of(self._topology, *place)

@@ -24,6 +24,7 @@ from operators.streams import (
     counting_places,
     plan_readings,
     plan_streams,
+    rekeying_places,
     value_places,
 )
 from operators.timeline import first_whole_timestamp, format_rfc3339, start_of
@@ -195,9 +196,8 @@ class _Genesis:
         plans = [plan for plan in plan_streams(topology) if plan.stream.source.raw == raw]
         source = plans[0].stream.source
         key = Genesis.key(source.topic)
-        rekeyed = list(topology.rekeyed)
-        before = sum(self._topics[name].partitions for name in rekeyed[: rekeyed.index(raw)])
-        places = {(topology.rekeying_changelog, before + one): one for one in range(topic.partitions)}
+        sizes = {name: self._topics[name].partitions for name in topology.rekeyed}
+        places = rekeying_places(topology, raw, sizes)
         for place, one in places.items():
             check_neighbours(self._table(*place), raw, one, f"{place[0]}, partition {place[1]}")
         missing = {place: one for place, one in places.items() if key not in self._table(*place)}

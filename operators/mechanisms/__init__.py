@@ -18,7 +18,7 @@ from operators.mechanisms.shp_window import ShpWindow
 from operators.mechanisms.time_unit import TimeUnit
 from operators.mechanisms.uniform import Uniform
 from operators.privacy.noise import NoiseSource
-from operators.topology.model import MechanismSettings
+from operators.topology.model import MechanismSettings, Stream
 
 KINDS: dict[str, type[Mechanism]] = {
     mechanism.kind: mechanism
@@ -53,6 +53,11 @@ def known(kind: str) -> type[Mechanism] | None:
     """The class of a kind that a record names: of Eventveil, or a plug-in that is in use; imports nothing."""
     plugin = plugins.loaded(kind)
     return plugin.mechanism if plugin else KINDS.get(kind)
+
+
+def of_stream(stream: Stream, noise: NoiseSource) -> Mechanism:
+    """The mechanism of a stream, at its first timestamp. Raises as ``build`` does."""
+    return build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, noise)
 
 
 def build(settings: MechanismSettings, columns: int, sensitivity: int, noise: NoiseSource) -> Mechanism:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from operators.aggregation import PartitionAggregator
 from operators.boundaries import Boundary
 from operators.counting import CounterState, Partial
-from operators.mechanisms import build
+from operators.mechanisms import of_stream
 from operators.mechanisms.base import Release
 from operators.merging import Merger
 from operators.privacy.noise import NoiseSource, SeededNoise, SystemNoise
@@ -119,7 +119,7 @@ class _StreamReplay:
         self.merger = Merger(stream.name, columns, partitions, _INSTANCE, first)
         #: The last timestamp known to have counted an event.
         self.last_counted = 0
-        self._mechanism = build(stream.mechanism, columns, stream.sensitivity, noise)
+        self._mechanism = of_stream(stream, noise)
 
     @property
     def ended(self) -> bool:

@@ -47,7 +47,7 @@ def _check_values(stream: ReadingStream, mechanism: Section, problems: Problems)
 def _check_mechanism(stream: Stream, section: Section, problems: Problems) -> None:
     mechanism = section.get("mechanism")
     try:
-        mechanisms.build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, SystemNoise())
+        mechanisms.of_stream(stream, SystemNoise())
     except UnfitSetting as unfit:
         part = section.get("counts") if unfit.setting == "columns" else mechanism
         problems.add(part.at(unfit.setting), f"{part.name(unfit.setting)}: {unfit}")

@@ -25,7 +25,7 @@ from operators.kafka.fenced import FencedTable
 from operators.kafka.settings import faust_credentials
 from operators.privacy.noise import NoiseSource, SystemNoise
 from operators.records import Chunk
-from operators.streams import plan_readings, plan_streams, writer_of
+from operators.streams import first_partitions, plan_readings, plan_streams, writer_of
 from operators.topology.model import Stream, Topology
 from operators.worker.aggregate import AggregateOwner
 from operators.worker.assignment import Assignment
@@ -98,12 +98,7 @@ class Worker:
     def _layout(self, sources: Collection[str]) -> dict[str, int]:
         """The first partition of a changelog that belongs to each of the topics that it is for."""
         topics = self._cluster.topics(sources)
-        first: dict[str, int] = {}
-        partitions = 0
-        for source in sources:
-            first[source] = partitions
-            partitions += topics[source].partitions
-        return first
+        return first_partitions(sources, {name: topic.partitions for name, topic in topics.items()})
 
     def _make_app(self) -> faust.App:
         topology = self._topology

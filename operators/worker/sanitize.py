@@ -11,7 +11,7 @@ from operators.errors import StateRefused
 from operators.genesis import Genesis
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable
-from operators.mechanisms import build
+from operators.mechanisms import of_stream
 from operators.privacy.noise import NoiseSource
 from operators.records import Chunk, Outgoing
 from operators.sanitizing import PartitionSanitizer, StreamSanitizer, Topics
@@ -89,9 +89,8 @@ class SanitizeOwner(Owner):
         self._ledger_starts[plan.name] = genesis.ledger
         fields = plan.budget_fields(partitions, live[sink].id)
         genesis.check(fields, partials, live[partials].id, self.table.partition, place)
-        settings, stream = plan.stream.mechanism, plan.stream
-        mechanism = build(settings, len(stream.counts.labels), stream.sensitivity, self._noise())
-        return StreamSanitizer(stream, partitions, mechanism, genesis.release_state(states, place))
+        mechanism = of_stream(plan.stream, self._noise())
+        return StreamSanitizer(plan.stream, partitions, mechanism, genesis.release_state(states, place))
 
     def _check_published(self, live: Mapping[str, Topic]) -> None:
         public = Public(self._kafka, self._cluster, (self._ledger, self.table.partition))

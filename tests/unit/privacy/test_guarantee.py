@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.cli.check import mechanism_of
+from operators.mechanisms import of_stream
 from operators.mechanisms.base import Guarantee
 from operators.privacy.guarantee import (
     cost,
@@ -23,6 +23,7 @@ from operators.privacy.guarantee import (
     timestamps_met,
     totals,
 )
+from operators.privacy.noise import SystemNoise
 from operators.topology.model import Topology
 from tests.unit.topology.examples import BASE, changed, load_text, two_streams
 
@@ -176,7 +177,7 @@ def test_durations_are_in_words() -> None:
 
 def test_the_guarantee_in_words_names_everything_that_it_rests_on(tmp_path: Path) -> None:
     stream = load_text(tmp_path, changed(("[ATL, BOS]", "[ATL, BOS]\n      contributions: 3"))).streams[0]
-    guarantee = mechanism_of(stream).guarantee
+    guarantee = of_stream(stream, SystemNoise()).guarantee
     text = "\n".join(describe(stream, guarantee))
     assert "Epsilon 1.0 for any 120 consecutive timestamps of 1 hour (5 days)" in text
     assert "factor of at most e^1, about 2.72" in text
@@ -199,7 +200,7 @@ def test_noise_that_is_always_the_same_is_said_once_and_noise_without_bound_is_s
 def test_substitute_says_that_places_are_protected_too(tmp_path: Path) -> None:
     text = changed(("window: 120", "window: 120\n      adjacency: substitute"))
     stream = load_text(tmp_path, text).streams[0]
-    words = "\n".join(describe(stream, mechanism_of(stream).guarantee))
+    words = "\n".join(describe(stream, of_stream(stream, SystemNoise()).guarantee))
     assert "Neighbours (substitute)" in words
     assert "and where" in words
     assert (
@@ -210,7 +211,7 @@ def test_substitute_says_that_places_are_protected_too(tmp_path: Path) -> None:
 
 def test_the_bound_is_said_with_the_sensitivity(tmp_path: Path) -> None:
     stream = load_text(tmp_path, changed(("[ATL, BOS]", "[ATL, BOS]\n      contributions: 3"))).streams[0]
-    words = "\n".join(describe(stream, mechanism_of(stream).guarantee))
+    words = "\n".join(describe(stream, of_stream(stream, SystemNoise()).guarantee))
     assert "Sensitivity: 3, " in words
     assert "of a timestamp: the first 3 events of a user count." in words
 
@@ -218,11 +219,11 @@ def test_the_bound_is_said_with_the_sensitivity(tmp_path: Path) -> None:
 def test_boundaries_are_explained_to_those_who_use_them(tmp_path: Path) -> None:
     text = changed(("/time\n", "/time\n      append_time: boundary\n"))
     stream = load_text(tmp_path, text).streams[0]
-    words = "\n".join(describe(stream, mechanism_of(stream).guarantee))
+    words = "\n".join(describe(stream, of_stream(stream, SystemNoise()).guarantee))
     assert "after the worker first saw the clock 1 second past the end of its timestamp" in words
     assert "after one longer than 7 days (max_ahead)" in words
     plain = load_text(tmp_path, BASE).streams[0]
-    assert "boundary" not in "\n".join(describe(plain, mechanism_of(plain).guarantee))
+    assert "boundary" not in "\n".join(describe(plain, of_stream(plain, SystemNoise()).guarantee))
 
 
 def test_a_sum_in_words_has_its_parts_its_cap_and_its_adjacency(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from operators.cli.check import mechanism_of, report
-from operators.mechanisms import event_level, groups
+from operators.cli.check import report
+from operators.mechanisms import event_level, groups, of_stream
 from operators.privacy.guarantee import cost, cost_of, describe
+from operators.privacy.noise import SystemNoise
 from operators.topology import fingerprint_fields, json_schema
 from operators.topology.layout import LONGEST_PERIOD, LONGEST_SPAN, MOST_GROUPS
 from tests.unit.topology.examples import as_data, changed, load_text, problems_of
@@ -70,7 +71,7 @@ def test_a_kind_takes_its_own_settings(tmp_path: Path, kind: str) -> None:
     assert stream.mechanism.window == (48 if kind.startswith("shp") else 1)
     assert options is None or stream.mechanism.options == options
     assert list(VALIDATOR.iter_errors(as_data(file))) == []
-    assert mechanism_of(stream).guarantee.window == stream.mechanism.window
+    assert of_stream(stream, SystemNoise()).guarantee.window == stream.mechanism.window
 
 
 @pytest.mark.parametrize(("kind", "lines", "place", "message"), INVALID)
@@ -143,7 +144,7 @@ def test_horizons_that_timestamps_meet_by_trying_every_beginning(met: int, horiz
 def test_check_says_what_each_level_protects(tmp_path: Path) -> None:
     def words(kind: str, lines: list[str]) -> str:
         (stream,) = load_text(tmp_path, text(kind, lines, *columns(kind))).streams
-        return "\n".join(describe(stream, mechanism_of(stream).guarantee))
+        return "\n".join(describe(stream, of_stream(stream, SystemNoise()).guarantee))
 
     event = words("time-unit", ["span: 24"])
     assert "Epsilon 1.0 for any one timestamp of 1 hour" in event
