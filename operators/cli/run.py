@@ -16,6 +16,7 @@ from typing import Any
 import click
 from confluent_kafka import KafkaException
 
+from operators import heap
 from operators.cli.loading import EXIT_FAILED, load_or_exit
 from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
@@ -99,6 +100,7 @@ def run_worker(
     ``metrics`` is the host and port to serve metrics and health on, None not to.
     """
     _raise_file_limit()
+    heap.settle()
     try:
         # First of all: who asks for the health of a worker that waits for its brokers gets an answer.
         endpoint = None if metrics is None else Endpoint(*metrics, raw_metrics)

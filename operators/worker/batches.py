@@ -10,12 +10,11 @@ and the results are the same.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
 import aiokafka
-import numpy as np
 from aiokafka.consumer.fetcher import READ_COMMITTED, FetchResult, PartitionRecords
 from aiokafka.errors import CorruptRecordException
 
@@ -47,11 +46,7 @@ def unsupported() -> str:
 
 
 class Block:
-    """Consecutive records of one partition, in columns; ``headers`` is empty if no record has any.
-
-    The objects that aiokafka makes of records are not kept: they would be what the garbage collector mostly
-    looks through.
-    """
+    """Consecutive records of one partition, in columns; ``headers`` is empty if no record has any."""
 
     def __init__(self) -> None:
         self.offsets = array("q")
@@ -60,25 +55,29 @@ class Block:
         self.values: list[bytes | None] = []
         self.headers: list[Headers] = []
 
-    def add(self, records: list[Any], append_time: int | None) -> int:
-        """Add records that have this append time or, if None, their own; the bytes of their values."""
-        first, last = records[0].offset, records[-1].offset
-        if last - first + 1 == len(records):
-            self.offsets.frombytes(np.arange(first, last + 1).tobytes())
-        else:
-            self.offsets.extend([record.offset for record in records])
-        if append_time is None:
-            self.append_times.extend(map(append_time_of, records))
-        else:
-            self.append_times.extend(array("q", [append_time]) * len(records))
-        headers = [record.headers for record in records]
-        if self.headers or any(headers):
-            self.headers += [()] * (len(self.values) - len(self.headers))
-            self.headers += headers
-        values = [record.value for record in records]
-        self.keys += [record.key for record in records]
-        self.values += values
-        return sum(map(len, filter(None, values)))
+    def add(self, records: Iterable[Any], since: int, append_time: int | None) -> int:
+        """Add the records from offset ``since`` on, with this append time or, if None, their own.
+
+        The bytes of their values. The records are not kept, not even for a moment: the garbage collector
+        would look through them again and again, at several times the cost of unpacking them.
+        """
+        before, headers = len(self.values), self.headers
+        offset_to, key_to, value_to = self.offsets.append, self.keys.append, self.values.append
+        for record in records:
+            offset = record.offset
+            if offset >= since:
+                offset_to(offset)
+                key_to(record.key)
+                value_to(record.value)
+                if append_time is None:
+                    self.append_times.append(append_time_of(record))
+                if headers or record.headers:
+                    headers += [()] * (len(self.values) - 1 - len(headers))
+                    headers.append(record.headers)
+        added = self.values[before:]
+        if append_time is not None:
+            self.append_times.extend(array("q", [append_time]) * len(added))
+        return sum(map(len, filter(None, added)))
 
 
 def append_time_of(record: Any) -> int:
@@ -118,12 +117,9 @@ def _unpack(source: Any) -> Iterator[Block]:
             continue
         append_time = _append_time_of_all(batch)
         for records in _parts(batch):
-            if records[0].offset < source.next_fetch_offset:
-                # The fetch began within the batch.
-                records = [record for record in records if record.offset >= source.next_fetch_offset]
-            if records:
-                size += block.add(records, append_time)
-                source.next_fetch_offset = records[-1].offset + 1
+            size += block.add(records, source.next_fetch_offset, append_time)
+            if block.offsets:
+                source.next_fetch_offset = max(source.next_fetch_offset, block.offsets[-1] + 1)
             if len(block.values) >= _MOST_RECORDS or size >= _MOST_BYTES:
                 yield block
                 block, size = Block(), 0
@@ -133,13 +129,11 @@ def _unpack(source: Any) -> Iterator[Block]:
         yield block
 
 
-def _parts(batch: Any) -> Iterator[list[Any]]:
+def _parts(batch: Any) -> Iterator[Iterable[Any]]:
     """The records of a batch. It may be iterated over only once, and told only once that it has ended."""
     iterator = chain(batch)
-    full = True
-    while full and (records := list(islice(iterator, _AT_ONCE))):
-        full = len(records) == _AT_ONCE
-        yield records
+    for first in iterator:
+        yield chain((first,), islice(iterator, _AT_ONCE - 1))
 
 
 def _is_passed_over(source: Any, batch: Any) -> bool:

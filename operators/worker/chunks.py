@@ -166,7 +166,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         found: dict[TP, Block] = {}
         for tp, records in fetched.items():
             found[TP(*tp)] = block = Block()
-            block.add(records, None)
+            block.add(records, 0, None)
         return found
 
     async def go_to(self, partition: TP, offset: int) -> bool:
