@@ -113,8 +113,8 @@ class PartitionAggregator:
     def _judge(self, chunk: Chunk, origins: list[Origin] | None) -> None:
         append_times = np.array(chunk.append_times, np.int64)
         self._append_clock = max(self._append_clock, int(append_times.max()))
-        fields = self._reader.read(chunk.values)
-        rows = Rows(np.array(chunk.offsets, np.int64), append_times, chunk.values, fields, origins)
+        parts = self._reader.read(chunk.values)
+        rows = Rows(np.array(chunk.offsets, np.int64), append_times, chunk.values, parts, origins)
         for name, counter in self.counters.items():
             for row, rejection in counter.observe(rows):
                 letter = _dead_letter(counter.stream, _origin(chunk, origins, row), chunk, row, rejection)

@@ -15,26 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from operators.decode import TIME_LIMIT, pointer_tokens
-from operators.timeline import parse_rfc3339
+from operators.decode import pointer_tokens
+from operators.fields import Fields, Kind
+from operators.shapes import ShapeReader, is_utf8
 from operators.topology.model import Counts, Source
+from operators.words import LONGEST, Numbers, Texts
 
-#: What a field is wanted as. Integers come with floats, so that a float is seen and not taken for one.
-Kind = Literal["string", "integer", "time"]
+#: Integers come with floats, so that a float is seen and not taken for one.
 _TYPES: dict[Kind, Any] = {"string": str, "integer": int | float, "time": int | str | float}
 
 #: Column of an event that ``unknown: ignore`` leaves out, and of one that ``operators.decode`` must judge.
 IGNORED, UNSURE = -1, -2
-#: Time of an event that ``operators.decode`` must judge; no readable time is so early.
-UNSURE_TIME = np.iinfo(np.int64).min
-
 #: orjson takes 1024 levels. A value that is shorter cannot have as many.
 _SHALLOW = 1000
 #: A number beyond 1e308 has an exponent of three digits, or more digits than this.
@@ -46,7 +44,6 @@ _DIGIT, _BEHIND_NUMBER = np.zeros(256, bool), np.zeros(256, bool)
 _DIGIT[[*b"0123456789"]] = True
 _BEHIND_NUMBER[[*b"0123456789,]} \t\r\n"]] = True
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
-_REMEMBERED, _LONGEST_PART = 100_000, 40
 
 
 def fields_of(sources: Iterable[tuple[Source, Counts]]) -> dict[str, Kind] | None:
@@ -61,27 +58,20 @@ def fields_of(sources: Iterable[tuple[Source, Counts]]) -> dict[str, Kind] | Non
     return wanted
 
 
-class Fields:
-    """What was read of a chunk: the fields of those values that are sure, at ``rows``, ascending."""
+class Documents(Fields):
+    """Fields of values that msgspec has read, a column for each pointer."""
 
     def __init__(self, rows: NDArray[np.int64], columns: Mapping[str, list[Any]]) -> None:
-        self.rows = rows
+        super().__init__(rows)
         self._columns = columns
-        self._times: dict[str, NDArray[np.int64]] = {}
 
     def values(self, pointer: str) -> list[Any]:
-        """The fields at a pointer, one for each of ``rows``."""
+        """See ``Fields.values``."""
         return self._columns.get(pointer, [])
 
-    def times(self, pointer: str) -> NDArray[np.int64]:
-        """Epoch milliseconds, or UNSURE_TIME."""
-        if pointer not in self._times:
-            self._times[pointer] = _as_times(self.values(pointer))
-        return self._times[pointer]
-
-    def integers(self, pointer: str) -> NDArray[np.int64] | None:
-        """The field as int64; None unless all values are integers that fit."""
-        return _as_integers(self.values(pointer))
+    def texts(self, pointer: str) -> Texts:
+        """See ``Fields.texts``."""
+        return Texts.of(self.values(pointer))
 
 
 class BulkReader:
@@ -89,6 +79,7 @@ class BulkReader:
 
     def __init__(self, wanted: Mapping[str, Kind] | None, max_bytes: int) -> None:
         self._max_bytes = max_bytes
+        self._shapes = ShapeReader(wanted or {}, max_bytes)
         self._decoder: msgspec.json.Decoder[Any] | None = None
         self._extractors: dict[str, Callable[[list[Any]], list[Any]]] = {}
         layout = _layout(wanted or {})
@@ -100,22 +91,30 @@ class BulkReader:
                 for pointer, path in _paths(layout)
             }
 
-    def read(self, values: Sequence[bytes | None]) -> Fields:
-        """The fields of all values that are sure."""
+    def read(self, values: Sequence[bytes | None]) -> list[Fields]:
+        """The fields of all values that are sure, each value in one of several parts."""
         if self._decoder is None or not values:
-            return Fields(np.zeros(0, np.int64), {})
-        documents, unsure = _decode_each(self._decoder, values)
-        unsure.extend(self._doubtful(values))
-        rows = np.arange(len(values))
+            return []
+        texts = cast(Sequence[bytes], values) if all(values) else [value or b"" for value in values]
+        parts, left = self._shapes.read(texts)
+        if left.size:
+            others = [texts[row] for row in left.tolist()] if parts else texts
+            parts.append(self._documents(self._decoder, others, left))
+        return parts
+
+    def _documents(
+        self, decoder: msgspec.json.Decoder[Any], texts: Sequence[bytes], rows: NDArray[np.int64]
+    ) -> Fields:
+        documents, unsure = _decode_each(decoder, texts)
+        unsure.extend(self._doubtful(texts))
         if unsure:
-            sure = np.ones(len(values), bool)
+            sure = np.ones(len(texts), bool)
             sure[unsure] = False
             rows, documents = rows[sure], [*compress(documents, sure.tolist())]
-        return Fields(rows, {pointer: extract(documents) for pointer, extract in self._extractors.items()})
+        return Documents(rows, {pointer: extract(documents) for pointer, extract in self._extractors.items()})
 
-    def _doubtful(self, values: Sequence[bytes | None]) -> Iterator[int]:
+    def _doubtful(self, texts: Sequence[bytes]) -> Iterator[int]:
         """The rows of values in which orjson might refuse what msgspec passes over."""
-        texts = [value or b"" for value in values] if None in values else cast(Sequence[bytes], values)
         longest = max(map(len, texts))
         if longest > min(_SHALLOW, self._max_bytes):
             for row, text in enumerate(texts):
@@ -123,8 +122,8 @@ class BulkReader:
                 if deep or len(text) > self._max_bytes:
                     yield row
         joined = b"\n".join(texts)
-        if not _is_utf8(joined):
-            yield from (row for row, text in enumerate(texts) if not _is_utf8(text))
+        if not is_utf8(joined):
+            yield from (row for row, text in enumerate(texts) if not is_utf8(text))
         suspects = _large_exponents(joined, texts)
         if longest > _MANY_DIGITS:
             suspects |= {row for row, text in enumerate(texts) if _DIGITS in text.translate(_ZEROS)}
@@ -192,31 +191,19 @@ def _paths(layout: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
             yield inner, path
 
 
-def _decode_each(
-    decoder: msgspec.json.Decoder[Any], values: Sequence[bytes | None]
-) -> tuple[list[Any], list[int]]:
+def _decode_each(decoder: msgspec.json.Decoder[Any], values: Sequence[bytes]) -> tuple[list[Any], list[int]]:
     """A document for each value, and the rows where there is none but None."""
     documents: list[Any] = []
     failed: list[int] = []
-    decoded = map(decoder.decode, values)  # type: ignore[arg-type]  # of None it makes a TypeError
+    decoded = map(decoder.decode, values)
     while len(documents) < len(values):
         try:
             documents.extend(decoded)
-        except (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             # What came before it is in the list, and the iterator stands behind it.
             failed.append(len(documents))
             documents.append(None)
     return documents, failed
-
-
-def _is_utf8(text: bytes) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _is_json(text: bytes) -> bool:
@@ -227,113 +214,38 @@ def _is_json(text: bytes) -> bool:
     return True
 
 
-def _as_times(values: list[Any]) -> NDArray[np.int64]:
-    if values and type(values[0]) is str:
-        try:
-            times = _read_texts(values)
-        except TypeError:
-            # Numbers among texts.
-            times = np.fromiter(map(_as_time, values), np.int64, len(values))
-    else:
-        integers = _as_integers(values)
-        times = np.fromiter(map(_as_time, values), np.int64, len(values)) if integers is None else integers
-    times[(times <= -TIME_LIMIT) | (times >= TIME_LIMIT)] = UNSURE_TIME
-    return times
-
-
-def _as_integers(values: list[Any]) -> NDArray[np.int64] | None:
-    # Only of integers: an array with one long text would give every row as much room.
-    if not {*map(type, values)} <= {int}:
-        return None
-    try:
-        return np.array(values, np.int64)
-    except OverflowError:
-        return None
-
-
-def _as_time(value: Any) -> int:
-    if type(value) is str:
-        return int(_read_texts([value])[0])
-    return value if type(value) is int and abs(value) < TIME_LIMIT else UNSURE_TIME
-
-
-def _read_texts(texts: list[str]) -> NDArray[np.int64]:
-    """RFC 3339 times in epoch milliseconds, beyond -TIME_LIMIT where there is none.
-
-    Minutes and what follows them are looked up apart and add up, because neither bears on the other, except
-    at the ends of the years 1 and 9999, which are left to ``operators.decode``.
-    """
-    minutes = np.fromiter(map(_MINUTES.__getitem__, [text[:17] for text in texts]), np.int64, len(texts))
-    return minutes + np.fromiter(
-        map(_SECONDS.__getitem__, [text[17:] for text in texts]), np.int64, len(texts)
-    )
-
-
-class _Memory(dict[str, int]):
-    """Parts of times: those of a chunk are few."""
-
-    def __init__(self, read: Callable[[str], int]) -> None:
-        super().__init__()
-        self._read = read
-
-    def __missing__(self, part: str) -> int:
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        try:
-            found = self._read(part)
-        except ValueError:
-            found = _NO_TIME
-        if len(part) <= _LONGEST_PART:
-            # Whoever sends long ones could fill the memory.
-            self[part] = found
-        return found
-
-
-def _minute(part: str) -> int:
-    return parse_rfc3339(f"{part}00Z") if "0002" <= part[:4] <= "9998" else _NO_TIME
-
-
-def _seconds(part: str) -> int:
-    return parse_rfc3339(f"{_SOME_MINUTE}{part}") - parse_rfc3339(f"{_SOME_MINUTE}00Z")
-
-
-#: No sum with it is a time.
-_NO_TIME = -(2**60)
-_SOME_MINUTE = "2000-01-01T00:00:"
-_MINUTES, _SECONDS = _Memory(_minute), _Memory(_seconds)
-
-
-class _Index(dict[Any, int]):
-    """The indices of columns, and what all other labels have in common."""
-
-    def __init__(self, index: Mapping[Any, int], unknown: int) -> None:
-        super().__init__(index)
-        self._unknown = unknown
-
-    def __missing__(self, label: Any) -> int:
-        return self._unknown
-
-
 class ColumnFinder:
     """Finds the columns of one stream's events among the fields that were read."""
 
     def __init__(self, source: Source, counts: Counts) -> None:
         self._pointer = source.column
-        self._index: dict[Any, int] = {label: index for index, label in enumerate(counts.labels)}
         self._integers = counts.column_type == "integer"
-        if self._integers:
-            # Labels that no integer is written as, such as 07, are the column of none.
-            self._index = {
-                int(label): index for label, index in self._index.items() if str(_int(label)) == label
-            }
         ignored = IGNORED if counts.unknown_column is None else counts.unknown_column
-        self._index = _Index(self._index, UNSURE if counts.unknown == "dead-letter" else ignored)
+        self._unknown = UNSURE if counts.unknown == "dead-letter" else ignored
+        # Labels that no integer is written as, such as 07, are the column of none.
+        self._of_integers = {
+            number: index
+            for index, label in enumerate(counts.labels)
+            if self._integers and (number := _int(label)) is not None and str(number) == label
+        }
+        short = [index for index, label in enumerate(counts.labels) if len(label.encode()) <= LONGEST]
+        self._numbers, self._columns = Numbers(0), np.array([*short, self._unknown], np.int64)
+        self._numbers.of(Texts.of([counts.labels[index] for index in short]).words())
 
     def __call__(self, fields: Fields) -> NDArray[np.int64]:
         """The index of the column of each row, IGNORED or UNSURE."""
+        if self._integers:
+            return self._find_integers(fields)
+        texts = fields.texts(self._pointer)
+        found = self._columns[self._numbers.find(texts.words())]
+        found[texts.lengths > LONGEST] = UNSURE
+        return found
+
+    def _find_integers(self, fields: Fields) -> NDArray[np.int64]:
         values = fields.values(self._pointer)
-        found = np.fromiter(map(self._index.__getitem__, values), np.int64, len(values))
-        if self._integers and fields.integers(self._pointer) is None:
+        index, unknown = self._of_integers, self._unknown
+        found = np.fromiter((index.get(value, unknown) for value in values), np.int64, len(values))
+        if fields.integers(self._pointer) is None:
             # A float is equal to an integer, and beyond 64 bits the integer would have been a float.
             found[[not _is_int64(value) for value in values]] = UNSURE
         return found

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from operators import timeline
 from operators.boundaries import Boundaries
-from operators.bulk import IGNORED, UNSURE, UNSURE_TIME, ColumnFinder, Fields
+from operators.bulk import IGNORED, UNSURE, ColumnFinder
 from operators.decode import Decoder, Event, Reason, Rejection, parse
+from operators.fields import UNSURE_TIME, Fields
 from operators.partitioner import PARTITIONERS
 from operators.records import NO_APPEND_TIME, Origin
 from operators.topology.model import Stream
@@ -27,13 +28,13 @@ from operators.users import Users
 class Rows:
     """Records of a chunk as columns of equal length; ``origins`` only of re-keyed ones.
 
-    ``fields`` is what bulk decoding is sure of.
+    ``parts`` are what bulk decoding is sure of, each row in one of them at most.
     """
 
     offsets: NDArray[np.int64]
     append_times: NDArray[np.int64]
     values: Sequence[bytes | None]
-    fields: Fields
+    parts: Sequence[Fields]
     origins: Sequence[Origin] | None = None
     _documents: dict[int, Any] = field(default_factory=dict)
 
@@ -89,7 +90,8 @@ class Placer:
 
         ``following`` is the next timestamp to close. ``boundaries`` is None where append times decide.
         """
-        placed = self._certain(rows, start, following, boundaries)
+        certain = [self._certain(rows, part, start, following, boundaries) for part in rows.parts]
+        placed = certain[0] if len(certain) == 1 else _merged(certain)
         asked = np.ones(len(rows.offsets), bool)
         asked[:start] = False
         asked[placed.rows] = False
@@ -105,10 +107,14 @@ class Placer:
             else:
                 column = IGNORED if verdict.event.column is None else verdict.event.column
                 more.append((row, self._users.number(verdict.event.user), column, verdict.timestamp))
-        return (_merged(placed, more) if more else placed), rejections
+        if more:
+            placed = _merged([placed, Placements(*np.array(more, np.int64).T)])
+        return placed, rejections
 
-    def _certain(self, rows: Rows, start: int, following: int, boundaries: Boundaries | None) -> Placements:
-        fields, rules = rows.fields, self._stream.timeline
+    def _certain(
+        self, rows: Rows, fields: Fields, start: int, following: int, boundaries: Boundaries | None
+    ) -> Placements:
+        rules = self._stream.timeline
         users, columns = self._users.of(fields), self._find_columns(fields)
         times = fields.times(self._stream.source.time)
         sure = self._users.belong(users) & (columns != UNSURE) & (times != UNSURE_TIME)
@@ -194,12 +200,8 @@ class Placer:
         return Placed(event, timestamp)
 
 
-def _merged(placed: Placements, more: list[tuple[int, int, int, int]]) -> Placements:
-    rows, users, columns, timestamps = np.array(more, np.int64).T
-    merged = Placements(
-        np.concatenate([placed.rows, rows]),
-        np.concatenate([placed.users, users]),
-        np.concatenate([placed.columns, columns]),
-        np.concatenate([placed.timestamps, timestamps]),
-    )
+def _merged(parts: Sequence[Placements]) -> Placements:
+    """All of them, in the order of their rows."""
+    columns = [[getattr(part, name) for part in parts] for name in ("rows", "users", "columns", "timestamps")]
+    merged = Placements(*(np.concatenate(column) if column else np.zeros(0, np.int64) for column in columns))
     return merged.where(np.argsort(merged.rows))

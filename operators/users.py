@@ -6,16 +6,15 @@ flags; whatever is known of a user and an open timestamp goes by the number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.bulk import Fields
+from operators.fields import Fields
 from operators.partitioner import MANY
 from operators.topology.model import Source
-from operators.words import LONGEST, Numbers, Words, words_of
+from operators.words import LONGEST, Numbers, Texts, Words
 
 #: So many users are kept whether they are needed or not.
 _FREE = 65_536
@@ -38,13 +37,13 @@ class Users:
         self._partitions_of = MANY[source.partitioner]
         self._partitions, self._partition = partitions, partition
         self._numbers = Numbers(_FIRST)
-        self._long: dict[str, int] = {}
+        self._long: dict[bytes, int] = {}
         self._next_alias = 0
         self._belongs = np.zeros(_FEW, bool)
         self._met = np.zeros(_FEW, bool)
         self._asked = 0
         self._kept = _FREE // 2
-        self._last: tuple[Fields, NDArray[np.int64]] | None = None
+        self._epoch = 0
 
     def __len__(self) -> int:
         """The number of users."""
@@ -52,18 +51,19 @@ class Users:
 
     def of(self, fields: Fields) -> NDArray[np.int64]:
         """The numbers of the users that were read."""
-        if self._last is None or self._last[0] is not fields:
-            self._last = fields, self._of_fields(fields)
-        return self._last[1]
+        key = self, self._epoch
+        if key not in fields.known:
+            fields.known[key] = self._of_fields(fields)
+        return fields.known[key]
 
     def _of_fields(self, fields: Fields) -> NDArray[np.int64]:
-        users = fields.values(self._pointer)
         if not self._integers:
-            return self._of(users, self._words(users))
+            return self._of_texts(fields.texts(self._pointer))
         values = fields.integers(self._pointer)
         if values is not None:
-            return self._of(users, values.view(np.uint64)[:, None])
+            return self._of(values.view(np.uint64)[:, None], lambda row: b"%d" % values[row])
         # Here are floats, and integers beyond 64 bits, of which orjson would have made floats.
+        users = fields.values(self._pointer)
         found = np.full(len(users), _NOBODY)
         for row, user in enumerate(users):
             if type(user) is int and -(2**63) <= user < 2**64:
@@ -75,39 +75,29 @@ class Users:
         if self._integers:
             value = int(user)
             words = np.array([[value % 2**64, int(value >= 2**63)]], np.uint64)
-            return int(self._of([value], words)[0])
-        return int(self._of([user.decode()], self._words([user.decode()]))[0])
+            return int(self._of(words, lambda _: user)[0])
+        return int(self._of_texts(Texts.of([user.decode()]))[0])
 
-    def _words(self, users: list[str]) -> Words:
-        longest = max(map(len, users), default=0)
-        if 4 * longest <= LONGEST or (longest <= LONGEST and "".join(users).isascii()):
-            return words_of(users)
-        long = [row for row, user in enumerate(users) if len(user.encode()) > LONGEST]
-        short = users.copy()
-        for row in long:
-            short[row] = ""
-        words = words_of(short)
-        for row in long:
-            alias = self._long.setdefault(users[row], self._next_alias)
+    def _of_texts(self, users: Texts) -> NDArray[np.int64]:
+        words = users.words()
+        for row in np.flatnonzero(users.lengths > LONGEST).tolist():
+            alias = self._long.setdefault(users.at(row), self._next_alias)
             self._next_alias = max(self._next_alias, alias + 1)
+            words[row] = 0
             words[row, 0] = _LONG | np.uint64(alias)
-        return words
+        return self._of(words, users.at)
 
-    def _of(self, users: Sequence[Any], words: Words) -> NDArray[np.int64]:
+    def _of(self, words: Words, canonical: Callable[[int], bytes]) -> NDArray[np.int64]:
         found, new = self._numbers.of(words)
         if new.size:
             end = _FIRST + len(self._numbers)
             self._belongs, self._met = _grown(self._belongs, end), _grown(self._met, end)
-            keys = [self._canonical(users[row]) for row in new.tolist()]
+            keys = [*map(canonical, new.tolist())]
             belongs = self._partitions_of(keys, self._partitions) == self._partition
             self._belongs[end - len(new) : end] = belongs & np.fromiter(map(bool, keys), bool, len(keys))
         self._met[found] = True
         self._asked += len(found)
         return found
-
-    def _canonical(self, user: Any) -> bytes:
-        canonical: bytes = b"%d" % user if self._integers else user.encode()
-        return canonical
 
     def belong(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of them are users, and of this partition."""
@@ -137,7 +127,8 @@ class Users:
             aliases = self._numbers.first_words()
             kept = set((aliases[aliases >= _LONG] ^ _LONG).tolist())
             self._long = {user: alias for user, alias in self._long.items() if alias in kept}
-        self._belongs, self._last = _grown(self._belongs[:end][keep], _FEW), None
+        self._belongs = _grown(self._belongs[:end][keep], _FEW)
+        self._epoch += 1
         self._met = np.zeros(len(self._belongs), bool)
         return np.cumsum(keep) - 1
 

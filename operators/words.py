@@ -8,7 +8,7 @@ one look-up after the other; here the waits of a whole chunk overlap.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,32 +16,61 @@ from numpy.typing import NDArray
 Words = NDArray[np.uint64]
 #: The longest string, in bytes: with its end mark it takes eight words.
 LONGEST = 63
-_END = "\1"
+#: So many bytes must follow a text, for its words to be read at once.
+BEHIND = 8 * (LONGEST // 8 + 1)
 _REBUILT_AT_ONCE = 1 << 16
-#: By the number of bytes of a word that belong to the string and its end mark.
+#: By the number of bytes of a word that belong to the string.
 _MASKS = np.array([(1 << 8 * used) - 1 for used in range(9)], np.uint64)
+#: The end mark of a string of so many bytes more; a whole word, and what is behind the end (-1), have none.
+_ENDS = np.array([*(1 << 8 * used for used in range(8)), 0, 0], np.uint64)
 #: Odd factors, drawn like the hashes of Python's own dictionaries: nobody can choose strings that collide.
 _FACTORS = np.array([hash(f"factor {word}") % 2**63 * 2 + 1 for word in range(LONGEST // 8 + 1)], np.uint64)
 
 
-def words_of(texts: Sequence[str]) -> Words:
-    """The words of strings of at most LONGEST bytes, a row for each, as many as the longest needs."""
-    joined = _END.join(texts) + _END
-    data = joined.encode()
-    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    if len(data) != len(joined):
-        lengths = np.fromiter((len(text.encode()) for text in texts), np.int64, len(texts))
-    lengths += 1
-    starts = np.cumsum(lengths) - lengths
-    count = (int(lengths.max(initial=1)) + 7) // 8
-    data += bytes(8 * count)
-    # Eight bytes from every place on; "<": the first byte is the lowest.
-    windows = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
-    found = np.empty((len(texts), count), np.uint64)
-    for word in range(count):
-        used = np.clip(lengths - 8 * word, 0, 8)
-        np.bitwise_and(windows[starts + 8 * word * (used > 0)], _MASKS[used], out=found[:, word])
-    return found
+class Texts:
+    """Strings of a chunk in UTF-8: parts of ``data``, behind the last of which are BEHIND more bytes."""
+
+    def __init__(self, data: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        self._data, self._starts, self.lengths = data, starts, lengths
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> Texts:
+        """These strings."""
+        joined = "".join(texts)
+        data = joined.encode()
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        if len(data) != len(joined):
+            lengths = np.fromiter((len(text.encode()) for text in texts), np.int64, len(texts))
+        return cls(data + bytes(BEHIND), np.cumsum(lengths) - lengths, lengths)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Each of them."""
+        data = self._data
+        for start, length in zip(self._starts.tolist(), self.lengths.tolist(), strict=True):
+            yield data[start : start + length]
+
+    def at(self, row: int) -> bytes:
+        """One of them."""
+        return self._data[(start := self._starts[row]) : start + self.lengths[row]]
+
+    def words(self) -> Words:
+        """A row of words for each, as many as the longest needs; those above LONGEST bytes as if empty."""
+        windows = windows_of(self._data)
+        lengths = np.where(self.lengths > LONGEST, 0, self.lengths)
+        found = np.empty((len(lengths), int(lengths.max(initial=0)) // 8 + 1), np.uint64)
+        for word in range(found.shape[1]):
+            left = np.clip(lengths - 8 * word, -1, 8)
+            found[:, word] = windows[self._starts + 8 * word] & _MASKS[np.maximum(left, 0)] | _ENDS[left]
+        return found
+
+
+def windows_of(data: bytes) -> NDArray[np.uint64]:
+    """Eight bytes from every place on, the first byte being the lowest."""
+    return np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
 
 
 class Numbers:
@@ -79,6 +108,23 @@ class Numbers:
         found[late] = final[found[late] - size]
         return found + self._first, new
 
+    def find(self, words: Words) -> NDArray[np.int64]:
+        """The number of each row, or -1 if it has none."""
+        width = self._known.shape[1]
+        wide = words[:, width:].any(axis=1)
+        words = _widened(words[:, :width], width)
+        found = np.full(len(words), -1)
+        places = self._places(words)
+        waiting = np.flatnonzero(~wide)
+        while waiting.size:
+            there = self._table[places[waiting]].astype(np.int64) - 1
+            # Where nobody is, nobody is to be found further on; index -1 is there, and equals nothing asked.
+            same = (there >= 0) & (self._known[there] == words[waiting]).all(axis=1)
+            found[waiting[same]] = there[same] + self._first
+            waiting = waiting[~same & (there >= 0)]
+            places[waiting] = places[waiting] + 1 & len(self._table) - 1
+        return found
+
     def _make_room(self, words: Words) -> Words:
         """Room for that many more, all as wide as the widest."""
         width = max(words.shape[1], self._known.shape[1])
@@ -92,9 +138,7 @@ class Numbers:
             bits += 1
         if bits > self._bits:
             self._rebuild(bits)
-        if words.shape[1] < width:
-            words = np.concatenate([words, np.zeros((len(words), width - words.shape[1]), np.uint64)], axis=1)
-        return words
+        return _widened(words, width)
 
     def _rebuild(self, bits: int) -> None:
         self._clear(bits)
@@ -104,9 +148,7 @@ class Numbers:
 
     def _enter(self, words: Words, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The index of what equals each row, the row's own of ``indices`` if nothing did; and its place."""
-        # Words beyond the end of a string are zero and do not matter: wider rows fall on the same places.
-        sums = (words * _FACTORS[: words.shape[1]]).sum(axis=1, dtype=np.uint64)
-        places = ((sums ^ sums >> np.uint64(32)) * _FACTORS[0] >> np.uint64(64 - self._bits)).astype(np.int64)
+        places = self._places(words)
         found = np.empty(len(words), np.int64)
         waiting = np.arange(len(words))
         while waiting.size:
@@ -122,6 +164,15 @@ class Numbers:
             places[waiting] = places[waiting] + 1 & len(self._table) - 1
         return found, places
 
+    def _places(self, words: Words) -> NDArray[np.int64]:
+        """Where in the table to begin to look."""
+        # Words beyond the end of a string are zero and do not matter: wider rows fall on the same places.
+        sums: Words = words[:, 0] * _FACTORS[0]
+        for word in range(1, words.shape[1]):
+            sums += words[:, word] * _FACTORS[word]
+        sums = (sums ^ sums >> np.uint64(32)) * _FACTORS[0] >> np.uint64(64 - self._bits)
+        return sums.astype(np.int64)
+
     def first_words(self) -> Words:
         """The first word of each."""
         return self._known[: self._size, 0]
@@ -135,3 +186,8 @@ class Numbers:
         while 3 * self._size > 2 << bits:
             bits += 1
         self._rebuild(bits)
+
+
+def _widened(words: Words, width: int) -> Words:
+    more = width - words.shape[1]
+    return np.concatenate([words, np.zeros((len(words), more), np.uint64)], axis=1) if more > 0 else words

@@ -10,6 +10,7 @@ and the results are the same.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
@@ -58,26 +59,31 @@ class Block:
     def add(self, records: Iterable[Any], since: int, append_time: int | None) -> int:
         """Add the records from offset ``since`` on, with this append time or, if None, their own.
 
-        The bytes of their values. The records are not kept, not even for a moment: the garbage collector
-        would look through them again and again, at several times the cost of unpacking them.
+        The bytes of their values. Records of the current format are not kept, not even for a moment: the
+        garbage collector would look through them again and again, at several times the cost of unpacking.
         """
-        before, headers = len(self.values), self.headers
+        if append_time is None:
+            records = [*records]
+            self.append_times.extend(map(append_time_of, records))
+        begin, headers = len(self.values), self.headers
         offset_to, key_to, value_to = self.offsets.append, self.keys.append, self.values.append
         for record in records:
-            offset = record.offset
-            if offset >= since:
-                offset_to(offset)
-                key_to(record.key)
-                value_to(record.value)
-                if append_time is None:
-                    self.append_times.append(append_time_of(record))
-                if headers or record.headers:
-                    headers += [()] * (len(self.values) - 1 - len(headers))
-                    headers.append(record.headers)
-        added = self.values[before:]
+            offset_to(record.offset)
+            key_to(record.key)
+            value_to(record.value)
+            if record.headers:
+                headers += [()] * (len(self.values) - 1 - len(headers))
+                headers.append(record.headers)
+        if headers:
+            headers += [()] * (len(self.values) - len(headers))
         if append_time is not None:
-            self.append_times.extend(array("q", [append_time]) * len(added))
-        return sum(map(len, filter(None, added)))
+            self.append_times.extend(array("q", [append_time]) * (len(self.values) - begin))
+        seen = bisect_left(self.offsets, since, begin)
+        if seen > begin:
+            # The fetch began within the batch.
+            for column in (self.offsets, self.append_times, self.keys, self.values, headers):
+                del column[begin:seen]
+        return sum(map(len, filter(None, self.values[begin:])))
 
 
 def append_time_of(record: Any) -> int:

@@ -10,7 +10,7 @@ from random import Random
 
 from tests.fuzz.counting import compare
 from tests.fuzz.decoding import STREAMS, Comparison
-from tests.fuzz.values import crafted, mutated
+from tests.fuzz.values import crafted, mutated, similar
 
 
 def main() -> None:
@@ -28,7 +28,8 @@ def main() -> None:
         for comparison in comparisons:
             comparison.check(chunk)
         done += len(chunk)
-        chunk = list(islice(source, min(chance.choice((1, 10, 1000, 5000)), max(0, options.values - done))))
+        size = min(chance.choice((1, 10, 1000, 5000)), max(0, options.values - done))
+        chunk = similar(chance, size) if chance.random() < 0.5 else list(islice(source, size))
     outcomes: Counter[str] = Counter()
     for number in range(options.values // 4000):
         outcomes += compare(options.seed + number)
@@ -37,6 +38,7 @@ def main() -> None:
     )
     sure = ", ".join(f"{comparison.sure:,}" for comparison in comparisons)
     print(f"{done:,} values, decoded alike for {len(comparisons)} streams; bulk decoding was sure of {sure}")
+    print(f"by their shapes: {', '.join(f'{comparison.shaped:,}' for comparison in comparisons)}")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from operators.bulk import IGNORED, UNSURE, UNSURE_TIME, BulkReader, ColumnFinder, fields_of
+from operators.bulk import IGNORED, UNSURE, BulkReader, ColumnFinder, fields_of
 from operators.decode import Decoder, Event, Rejection, parse
+from operators.fields import UNSURE_TIME, Fields
+from operators.shapes import Spans
 from tests.unit.support import stream
 
 MAX_BYTES = 5000
@@ -32,11 +34,20 @@ class Comparison:
         self._reader = BulkReader(fields_of([(one.source, one.counts)]), MAX_BYTES)
         self._find_columns = ColumnFinder(one.source, one.counts)
         self._decoder = Decoder(one.source, one.counts)
-        self.sure = 0
+        #: So many values bulk decoding was sure of, and so many of these because of their shape.
+        self.sure = self.shaped = 0
 
     def check(self, values: Sequence[bytes | None]) -> None:
         """Raise AssertionError, naming the value, where they differ."""
-        fields = self._reader.read(values)
+        parts = self._reader.read(values)
+        rows = [row for part in parts for row in part.rows.tolist()]
+        assert len({*rows}) == len(rows), "a value was read twice"
+        for part in parts:
+            before = self.sure
+            self._check(part, values)
+            self.shaped += (self.sure - before) * isinstance(part, Spans)
+
+    def _check(self, fields: Fields, values: Sequence[bytes | None]) -> None:
         found = zip(
             fields.rows.tolist(),
             fields.values(self._pointer),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from random import Random
@@ -58,6 +59,16 @@ _TOKENS = (
     b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"e", b"E", b"+", b"-", b".", b"e999", b"//", b"#",
 )  # fmt: skip
 
+#: What a model's strings and digits are split off by, and what they give way to.
+_CONTENT = re.compile(rb"((?<=\")[^\"]*(?=\")|[0-9]+)")
+_CONTENTS = (
+    b"", b"0", b"7", b"07", b"00", b"-7", b"7.0", b"999", b"1234567", b"12345678", b"123456789",
+    b"9007199254740991", b"1234567890123456", b"12345678901234567", b"0" * 16, b"1" + b"0" * 16, b"/", b":",
+    b"1/", b"1:", b"1 ", b" 1", b"a", b"b", b"u1", b"x" * 63, b"x" * 64, b'"', b'\\"', b"\\", b"\\u0041",
+    b"\n", b"\x00", b"\x1f", b"\x7f", b"\xc3\xa9", b"\xff", b"\xed\xa0\x80", b"1970-01-01T00:00:01Z",
+    b'","user":"', b'":"', b'{"', b'"}', b"user", b"column", b"time",
+)  # fmt: skip
+
 
 @cache
 def crafted() -> tuple[bytes | None, ...]:
@@ -102,11 +113,25 @@ def mutated(chance: Random) -> Iterator[bytes | None]:
         yield value
 
 
+def similar(chance: Random, number: int) -> list[bytes | None]:
+    """Values most of which differ in the contents of strings and in digits only, some in a little more."""
+    model = _grown(chance) if chance.random() < 0.8 else chance.choice(_seeds())
+    pieces = _CONTENT.split(model)
+    values: list[bytes | None] = []
+    for _ in range(number):
+        value = b"".join(
+            chance.choice(_CONTENTS) if chance.random() < 0.3 and _CONTENT.fullmatch(piece) else piece
+            for piece in pieces
+        )
+        values.append(_changed(value, chance) if chance.random() < 0.2 else value)
+    return values
+
+
 def _grown(chance: Random) -> bytes:
     space = chance.choice((b"", b"", b" ", b"\n", b"\t "))
     members = [
-        (b'"user"', chance.choice((b'"u%d"' % chance.randrange(50), b"%d" % chance.randrange(50)))),
-        (b'"column"', chance.choice((b'"a"', b'"b"', b'"c"', b"7", b"-7"))),
+        (b'"user"', chance.choice((b'"u%d"', b"%d")) % chance.randrange(50)),
+        (b'"column"', chance.choice((b'"a"', b'"b"', b'"c"', b"7", b"8", b"-7"))),
         (b'"time"', chance.choice((b"%d" % chance.randrange(900, 1100), chance.choice(_TIMES)))),
         (
             b'"page"',

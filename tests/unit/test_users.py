@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from operators import users as module
 from operators import words
-from operators.bulk import BulkReader, Fields, fields_of
+from operators.bulk import BulkReader, Documents, fields_of
+from operators.fields import Fields
 from operators.partitioner import PARTITIONERS
 from operators.users import Users
 from tests.unit.support import stream
@@ -21,7 +22,8 @@ from tests.unit.support import stream
 def fields(*values: Any, **changes: Any) -> Fields:
     one = stream(**changes)
     events = [orjson.dumps({"user": value, "column": "a", "time": 1}) for value in values]
-    return BulkReader(fields_of([(one.source, one.counts)]), 1_000_000).read(events)
+    parts = BulkReader(fields_of([(one.source, one.counts)]), 1_000_000).read(events)
+    return parts[0] if parts else Documents(np.zeros(0, np.int64), {})
 
 
 @given(st.lists(st.text(max_size=3), max_size=30), st.sampled_from(["murmur2", "crc32"]), st.integers(1, 4))
@@ -117,7 +119,7 @@ def test_numbers_are_those_of_a_dictionary(chunks: list[list[str]]) -> None:
     numbers, expected = words.Numbers(5), dict[str, int]()
     for chunk in chunks:
         before = len(expected)
-        found, new = numbers.of(words.words_of(chunk))
+        found, new = numbers.of(words.Texts.of(chunk).words())
         for text, number in zip(chunk, found.tolist(), strict=True):
             assert expected.setdefault(text, number) == number
         assert sorted(expected.values()) == list(range(5, 5 + len(numbers)))
@@ -127,5 +129,5 @@ def test_numbers_are_those_of_a_dictionary(chunks: list[list[str]]) -> None:
 def test_a_user_takes_few_bytes() -> None:
     numbers = words.Numbers(0)
     for start in range(0, 300_000, 5000):
-        numbers.of(words.words_of([f"user{number}" for number in range(start, start + 5000)]))
+        numbers.of(words.Texts.of([f"user{number}" for number in range(start, start + 5000)]).words())
     assert (numbers._known.nbytes + numbers._table.nbytes) / len(numbers) < 45
