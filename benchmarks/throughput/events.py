@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, unique
 
-TIMESTAMPS = 10
 _PORTION = 100_000
 
 
@@ -27,7 +26,7 @@ _PORTION = 100_000
 class Workload:
     """What is counted: ``events`` of ``users`` in ``columns``, over ``partitions``; the same for one seed.
 
-    ``interval`` is the length of a timestamp in milliseconds.
+    ``interval`` is the length of a timestamp in milliseconds; ``timestamps`` of them make the window.
     """
 
     events: int = 1_000_000
@@ -35,7 +34,13 @@ class Workload:
     columns: int = 1_000
     partitions: int = 4
     interval: int = 1000
+    timestamps: int = 10
     seed: int = 5
+
+    @property
+    def window(self) -> int:
+        """Milliseconds from the first event to the last."""
+        return self.timestamps * self.interval
 
     def portions(
         self, start: int
@@ -46,11 +51,11 @@ class Workload:
             number = np.arange(first, min(first + _PORTION, self.events))
             users = choose.integers(0, self.users, len(number))
             columns = choose.integers(0, self.columns, len(number))
-            yield users, columns, start + number * (TIMESTAMPS * self.interval) // self.events
+            yield users, columns, start + number * self.window // self.events
 
     def truth(self) -> NDArray[np.int64]:
         """Counts by timestamp and column."""
-        truth = Truth(self, TIMESTAMPS)
+        truth = Truth(self, self.timestamps)
         for portion in self.portions(0):
             truth.add(*portion)
         return truth.counts
@@ -89,9 +94,7 @@ class Feed:
 
     def wait_until_due(self, lateness: int) -> None:
         """Sleep until the last timestamp's deadline has passed by so many milliseconds."""
-        time.sleep(
-            max(0.0, (self.start + TIMESTAMPS * self.workload.interval + lateness) / 1000 - time.time())
-        )
+        time.sleep(max(0.0, (self.start + self.workload.window + lateness) / 1000 - time.time()))
 
     def write(self, path: Path) -> None:
         """Write the events to a file, one JSON value a line."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.throughput.events import TIMESTAMPS, Feed
+from benchmarks.throughput.events import Feed
 
 ROOT = Path(__file__).parents[2]
 BASELINE = "A: confluent-kafka, orjson, dict"
@@ -88,7 +88,7 @@ def run_client(module: str, feed: Feed, *arguments: str, python: str = sys.execu
             "events": feed.workload.events,
             "start": feed.start,
             "interval": feed.workload.interval,
-            "timestamps": TIMESTAMPS,
+            "timestamps": feed.workload.timestamps,
             "columns": feed.workload.columns,
             "out": str(out),
         }

@@ -19,7 +19,7 @@ import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 from numpy.typing import NDArray
 
-from benchmarks.throughput.events import TIMESTAMPS, Feed
+from benchmarks.throughput.events import Feed
 from benchmarks.throughput.measuring import Run, cpu_of, peak_memory
 from operators.counting import Partial
 from tests.kafka.topics import read, unique
@@ -77,9 +77,10 @@ class Deployment:
         log = self.folder / f"{self.name}-{number}.log"
         return WorkerProcess("eventveil", self.path, log, *(arguments or ("--metrics", "off")))
 
-    def counts(self, stream: int = 0, timestamps: int = TIMESTAMPS) -> NDArray[np.int64]:
+    def counts(self, stream: int = 0, timestamps: int | None = None) -> NDArray[np.int64]:
         """The true counts that the workers handed on, summed over the partitions of the source."""
         workload = self.feeds[stream].workload
+        timestamps = timestamps or workload.timestamps
         counts = np.zeros((timestamps, workload.columns), np.int64)
         for partition in range(min(4, len(self.feeds))):
             for message in read(self.bootstrap, f"{self.name}-partials", partition=partition):
@@ -104,13 +105,16 @@ class Sinks:
         )
         names = [f"{deployment.name}.s{number}" for number in range(len(deployment.feeds))]
         self._consumer.assign([TopicPartition(name, 0, 0) for name in names])
-        self._left = len(names) * TIMESTAMPS
+        self._last = {
+            name: feed.workload.timestamps for name, feed in zip(names, deployment.feeds, strict=True)
+        }
+        self._left = sum(self._last.values())
 
     def all_released(self, seconds: float) -> bool:
         """Wait so long at most; whether every stream has released its window."""
         for message in self._consumer.consume(1000, seconds):
-            if message.error() is None and int(json.loads(message.value())["timestamp"]) <= TIMESTAMPS:
-                self._left -= 1
+            if message.error() is None:
+                self._left -= json.loads(message.value())["timestamp"] <= self._last[message.topic()]
         return self._left <= 0
 
 
@@ -156,7 +160,7 @@ def run_replay(feed: Feed, *, from_file: bool) -> Run:
 
     The command's start-up is measured alone, with one event a timestamp, and taken off.
     """
-    few = replace(feed.workload, events=TIMESTAMPS)
+    few = replace(feed.workload, events=feed.workload.timestamps)
     idle = _replay(Feed(few, feed.bootstrap, feed.topic, feed.start), from_file=True)
     whole = _replay(feed, from_file)
     return Run(whole.cpu - idle.cpu, whole.wall - idle.wall, whole.correct and idle.correct)
@@ -168,9 +172,7 @@ def _replay(feed: Feed, from_file: bool) -> Run:
         source, truth = Path(folder) / "events.jsonl", Path(folder) / "truth.jsonl"
         if from_file:
             feed.write(source)
-        end = datetime.fromtimestamp(
-            (feed.start + TIMESTAMPS * feed.workload.interval) / 1000, UTC
-        ).isoformat()
+        end = datetime.fromtimestamp((feed.start + feed.workload.window) / 1000, UTC).isoformat()
         begun, before = time.monotonic(), os.times()
         command(
             COMMAND, "replay", str(deployment.path), "--truth", str(truth), "--to", end,

@@ -46,8 +46,9 @@ def _table(series: str, entries: list[Entry]) -> str:
     chosen = of_series(series, entries)
     if not chosen:
         return "Not measured yet."
+    of = "release" if series == "releases" else "event"
     lines = [
-        "| contender | CPU µs/event | of single runs | events/s | ratio to A | counts | |",
+        f"| contender | CPU µs/{of} | of single runs | {of}s/s | ratio to A | counts | |",
         "| --- | --: | --- | --: | --: | --- | --- |",
     ]
     for entry in chosen:

@@ -146,6 +146,19 @@ def streams(session: Session) -> Iterator[Result]:
         yield session.measure(f"streams: {count}, run", share * count, partial(run_workers, feeds))
 
 
+def releases(session: Session) -> Iterator[Result]:
+    """Timestamps with few events, as fast as they go: what one stream can do, and several on more workers.
+
+    The figures are for releases, not for events.
+    """
+    for columns, streams, workers in ((1_000, 1, 1), (100_000, 1, 1), (1_000, 4, 1), (1_000, 4, 2)):
+        timestamps = 100 if columns > 10_000 else 1_000
+        workload = Workload(10_000, columns=columns, interval=10_000 // timestamps, timestamps=timestamps)
+        feeds = [session.feed(replace(workload, seed=seed)) for seed in range(streams)]
+        name = f"releases: {columns} columns, {streams} streams, {workers} workers"
+        yield session.measure(name, timestamps * streams, partial(run_workers, feeds, workers))
+
+
 def latency(session: Session) -> Iterator[Result]:
     """From deadline to release with 100,000 columns, at shares of the speed of catching up with them."""
     workload = Workload(session.events, columns=100_000)
@@ -192,6 +205,7 @@ SERIES: dict[str, Callable[[Session], Iterator[Result]]] = {
     "columns": columns,
     "users": users,
     "streams": streams,
+    "releases": releases,
     "latency": latency,
     "takeover": takeover,
     "worldcup": worldcup,
