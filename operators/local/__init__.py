@@ -1,17 +1,19 @@
 """Local privacy: values are perturbed by their producer, before anybody else sees them.
 
-For producers ``reports`` needs nothing but Python's standard library: no Kafka, no numpy.
+For producers, ``control`` and ``reports`` need nothing but Python's standard library: no Kafka, no numpy.
 
     from fractions import Fraction
-    from operators.local import Hybrid, SquareWave
+    from operators.local import Control
 
-    SquareWave(Fraction(1), maximum=1000).report(37)    # while a threshold is looked for
-    Hybrid(Fraction(1), threshold=120).report(37)       # once the server has published one
+    asked = Control.read(record, epsilon=Fraction(1))    # the stream's record of the control topic
+    asked.report(37)                                     # such as "distribution/512" or "sums/120/17"
 
-Each report is an integer, and costs its epsilon. A person who sends k reports is protected by the sum of
-their epsilons only: in particular, who reports in both phases pays both. ``server`` is the other side.
+Each report costs its epsilon. A person who sends k reports is protected by the sum of their epsilons only: in
+particular, who reports in both phases pays both. ``server`` and ``operators.mechanisms.topl`` are the other
+side.
 """
 
+from operators.local.control import Control
 from operators.local.reports import Hybrid, SquareWave
 
-__all__ = ["Hybrid", "SquareWave"]
+__all__ = ["Control", "Hybrid", "SquareWave"]

@@ -15,7 +15,7 @@ Reports outside the public grid are refused: they can be forged, so they are for
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import exp
 
@@ -65,15 +65,18 @@ def pruned(density: Density) -> Density:
     return kept
 
 
-def threshold(density: Density, maximum: int, epsilon: Fraction, longest: int) -> int:
+def threshold(
+    density: Density, maximum: int, epsilon: Fraction, longest: int, among: Sequence[int] = ()
+) -> int:
     """The threshold in 1..maximum with the least expected squared error of a range query (Equation 8).
 
-    ``epsilon`` is that of the Hybrid reports to come, ``longest`` the longest range r.
+    ``epsilon`` is that of the Hybrid reports to come, ``longest`` the longest range r. The threshold is one
+    of those ``among`` which to choose, by default the upper end of a cell.
     """
     cells = len(density)
     upper = np.minimum(-(-(maximum + 1) * np.arange(1, cells + 1) // cells) - 1, maximum).astype(float)
     middles = (upper + np.concatenate([[-1.0], upper[:-1]]) + 1) / 2
-    thetas = np.maximum(upper, 1)
+    thetas = np.array(among, float) if among else np.maximum(upper, 1)
     excess = np.array([density @ np.maximum(middles - theta, 0) for theta in thetas])
     errors = longest / 3 * worst_variance(epsilon) * thetas**2 / 4 + longest**2 / 6 * excess**2
     return int(thetas[int(np.argmin(errors))])
