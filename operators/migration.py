@@ -49,7 +49,7 @@ import orjson
 from operators.counting import CounterState
 from operators.errors import StateRefused
 from operators.genesis import Genesis
-from operators.mechanisms import KINDS, known
+from operators.mechanisms import KINDS, LOCAL_KINDS, known
 from operators.mechanisms.base import Mechanism
 from operators.mechanisms.publishing import units_of
 from operators.privacy.changes import Change, Difference, Kind, Terms, crossings
@@ -235,7 +235,8 @@ def check_sound(life: Life, differences: Mapping[str, Difference]) -> None:
         unsound |= {name: why for name, why in REFUSED_BY_BOUNDARY.items() if name in differences}
     kind = life.terms.mechanism
     kinds = {kind, differences.get("mechanism.kind", Difference(kind, kind)).new}
-    levels = {KINDS[one].level for one in kinds if one in KINDS}
+    own = KINDS | LOCAL_KINDS
+    levels = {own[one].level for one in kinds if one in own}
     if not levels <= {"w-event"} or "plugin.level" in life.genesis.fields:
         unsound |= {name: LEVELS for name in differences if not name.startswith("sink.")}
     refused = [
@@ -250,6 +251,9 @@ def check_sound(life: Life, differences: Mapping[str, Difference]) -> None:
 def check_reset(life: Life, differences: Mapping[str, Difference], start: int) -> None:
     """Raise StateRefused unless the stream can begin again at timestamp ``start``, with another sink only."""
     place = f"stream {life.stream}"
+    if life.terms.mechanism in LOCAL_KINDS:
+        what = "its threshold is public, and producers who made reports for it would not learn of another one"
+        raise StateRefused(place, what, RENAME)
     if life.by_boundary:
         what = (
             "with append_time: boundary the offset from which the events of a timestamp can be found is not "

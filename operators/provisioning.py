@@ -97,6 +97,7 @@ def plan_topics(topology: Topology, source_partitions: Mapping[str, int]) -> lis
         *(_counting(topology, sum(sizes.values())) if topology.streams else ()),
         *_values(topology, source_partitions),
         TopicPlan(topology.ledger, "ledger", partials, True, (*_kept_for_ever(topology),)),
+        *_control(topology),
         *(_sink(topology, stream) for stream in topology.streams),
         *(_dead_letter(topology, name) for name in sorted({one.dead_letter for one in topology.streams})),
     ]
@@ -249,6 +250,12 @@ def _source(topology: Topology, source: str, name: str) -> TopicPlan:
     )
 
 
+def _control(topology: Topology) -> Iterator[TopicPlan]:
+    """Where streams of local reports ask for them: few records, and producers need the last of each."""
+    if any(stream.is_local for stream in topology.streams):
+        yield _changelog(topology, topology.control, "control", 1)
+
+
 def _sink(topology: Topology, stream: Stream) -> TopicPlan:
     required = (
         Setting(
@@ -287,8 +294,8 @@ def largest_release(stream: Stream) -> int:
     names = 0
     if stream.sink.counts == "object":
         # A character takes at most 6 bytes in JSON; quotes and a colon come with each name.
-        names = sum(6 * len(label) + 3 for label in stream.counts.labels)
-    columns = len(stream.counts.labels)
+        names = sum(6 * len(label) + 3 for label in stream.columns)
+    columns = len(stream.columns)
     _, extra = mechanisms.find(stream.mechanism.kind).numbers(stream.mechanism, columns)
     return max(1_048_588, names + DIGITS * columns + NUMBER_BYTES * extra + 4096)
 
@@ -310,7 +317,7 @@ def largest_state(stream: Stream) -> int:
     columns = len(stream.counts.labels)
     names = 0
     if stream.sink.counts == "object":
-        names = len(orjson.dumps(orjson.dumps(stream.counts.labels).decode())) + columns
+        names = len(orjson.dumps(orjson.dumps(stream.columns).decode())) + columns
     kind = mechanisms.find(stream.mechanism.kind)
     release = NUMBER_BYTES * kind.numbers(stream.mechanism, columns)[1] + DIGITS * columns + names
     return largest_snapshot(kind, stream.mechanism, columns) + release + 2 * BATCH_BYTES + 4096

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from operators.local.control import Control
 from operators.mechanisms.base import Release
 from operators.timeline import format_rfc3339, start_of
 from operators.topology import columns_digest
@@ -41,6 +42,7 @@ def release_record(
         "end": format_rfc3339(start_of(stream.timeline, timestamp + 1)),
         **_counts(stream, release),
         **_window(stream, release),
+        **_local(release),
         "fresh": release.fresh,
         **_charge(stream, release, units),
     }
@@ -75,9 +77,23 @@ def ledger_entry(record: bytes, instance: str) -> bytes:
     """
     fields = orjson.loads(record)
     entry = {name: fields[name] for name in _LEDGER_FIELDS}
-    if "exhausted" in fields:
-        entry["exhausted"] = fields["exhausted"]
+    entry |= {name: fields[name] for name in ("exhausted", "phase", "threshold") if name in fields}
     return orjson.dumps({**entry, "digest": digest(record), "instance": instance})
+
+
+def control_record(stream: Stream, threshold: int | None) -> bytes:
+    """What a stream of local reports asks its producers for (schemas/control.schema.json)."""
+    mechanism = stream.mechanism
+    return Control(stream.name, mechanism.epsilon, int(mechanism.options["maximum"]), threshold).encode()
+
+
+def newly_asked(stream: Stream, record: bytes) -> bytes | None:
+    """The control record to publish with a release: of the one whose timestamp chose the threshold."""
+    if not stream.is_local:
+        return None
+    fields = orjson.loads(record)
+    chosen = fields["phase"] == "distribution" and "threshold" in fields
+    return control_record(stream, fields["threshold"]) if chosen else None
 
 
 def digest(record: bytes) -> str:
@@ -88,8 +104,8 @@ def digest(record: bytes) -> str:
 def _counts(stream: Stream, release: Release) -> dict[str, Any]:
     values = release.counts.tolist()
     if stream.sink.counts == "array":
-        return {"counts": values, "columns_digest": columns_digest(stream.counts.labels)}
-    return {"counts": dict(zip(stream.counts.labels, values, strict=True))}
+        return {"counts": values, "columns_digest": columns_digest(stream.columns)}
+    return {"counts": dict(zip(stream.columns, values, strict=True))}
 
 
 def _window(stream: Stream, release: Release) -> dict[str, Any]:
@@ -101,6 +117,14 @@ def _window(stream: Stream, release: Release) -> dict[str, Any]:
         return {"span": span}
     groups = [{"length": length, "total": total} for length, total in release.groups]
     return {"span": span, "history": release.history, "groups": groups}
+
+
+def _local(release: Release) -> dict[str, Any]:
+    """What reports were for, and what the next ones are to be made for."""
+    if release.phase is None:
+        return {}
+    threshold = {} if release.threshold is None else {"threshold": release.threshold}
+    return {"phase": release.phase, **threshold}
 
 
 def _charge(stream: Stream, release: Release, units: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from operators.counting import STATE_VERSION, Partial, read_state, unreadable
 from operators.mechanisms.base import Mechanism
 from operators.merging import Merger
 from operators.records import BATCH_BYTES, Chunk, Outgoing
-from operators.release import ledger_entry, release_record
+from operators.release import control_record, ledger_entry, newly_asked, release_record
 from operators.topology.model import Stream
 
 
@@ -132,6 +132,11 @@ class StreamSanitizer:
         )
         self._decided = []
 
+    @property
+    def asked(self) -> bytes | None:
+        """What producers of local reports are asked for after all that was decided; None of other streams."""
+        return control_record(self.stream, self._mechanism.threshold) if self.stream.is_local else None
+
     def overdue(self, now: int) -> bool:
         """Whether the next timestamp is due at wall clock time ``now``, incomplete, and may go without."""
         rules = self.stream.timeline
@@ -162,11 +167,15 @@ class StreamSanitizer:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Where the records of a transaction go: one partition of the ledger and of its changelog."""
+    """Where the records of a transaction go: one partition of the ledger and of its changelog.
+
+    ``control`` is the topic that asks for local reports.
+    """
 
     ledger: str
     changelog: str
     partition: int
+    control: str = ""
 
 
 class PartitionSanitizer:
@@ -219,8 +228,14 @@ class PartitionSanitizer:
                 entry = ledger_entry(record, sanitizer.state.instance)
                 records.append(Outgoing(self._topics.ledger, entry, name.encode(), self._topics.partition))
                 records.append(Outgoing(sanitizer.stream.sink.topic, record, name.encode()))
+                if (asked := newly_asked(sanitizer.stream, record)) is not None:
+                    records.append(self.asking(name, asked))
             records.append(self._state(name, replace(sanitizer.state, pending=())))
         return records
+
+    def asking(self, name: str, record: bytes) -> Outgoing:
+        """The record of the control topic that asks producers of local reports for what a stream wants."""
+        return Outgoing(self._topics.control, record, name.encode(), 0)
 
     def published(self) -> None:
         """Take note that transaction B is durable."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import click
 
 from operators.cli.loading import EXIT_INVALID
+from operators.local.description import describe as describe_local
 from operators.mechanisms import of_stream, plugin_of
 from operators.privacy.guarantee import describe, describe_total, totals
 from operators.privacy.noise import SystemNoise
@@ -47,6 +48,9 @@ def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
         yield ""
         topics = f"{stream.source.topic_of_events} -> {stream.sink.topic}"
         yield f"Stream {stream.name}: {topics}, {stream.mechanism.kind}"
+        if stream.is_local:
+            yield from (f"  {line}" for line in describe_local(stream, topology.control))
+            continue
         mechanism = of_stream(stream, SystemNoise())
         yield from (f"  {line}" for line in describe(stream, mechanism.guarantee))
         yield from (f"  {line}" for line in mechanism.notes)

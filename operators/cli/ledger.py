@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from fractions import Fraction
+from functools import partial
 from math import ceil
 
 import click
@@ -44,6 +45,7 @@ from operators.privacy.changes import Change, crossings
 from operators.privacy.guarantee import number
 from operators.privacy.noise import SystemNoise
 from operators.readings import terms_of
+from operators.release import control_record
 from operators.streams import ReadingPlan, StreamPlan, plan_readings, plan_streams
 from operators.topology.model import Kafka, Topology
 from operators.values.kinds import build as build_values
@@ -55,7 +57,7 @@ Audit = GenerationsAudit | ReadingsAudit
 #: The broker ends a transaction after 20 seconds (``operators.kafka.fenced``), and looks every 10 seconds.
 _UNDECIDED_SECONDS = 60.0
 #: What holds epsilon, at each level.
-_PERIOD = {"w-event": "window", "event": "timestamp", "user": "horizon"}
+_PERIOD = {"w-event": "window", "event": "timestamp", "user": "horizon", "local": "timestamp"}
 
 
 @click.command()
@@ -65,9 +67,11 @@ def ledger(topology: str) -> None:
 
     For a value stream: spans of values that follow each other, each within epsilon, and every reading in one.
 
-    Reads the ledger and the sinks; a worker may run meanwhile. Exit status 1 if anything is violated, each
-    violation on a line of standard error: the invariant (I1 one draw, I2 charge first, I7 auditable), the
-    stream, the timestamp, the record, and what is wrong.
+    For local reports: one threshold, in the ledger and in the control topic.
+
+    Reads the ledger, the sinks and the control topic; a worker may run meanwhile. Exit status 1 if anything
+    is violated, each violation on a line of standard error: the invariant (I1 one draw, I2 charge first, I7
+    auditable), the stream, the timestamp, the record, and what is wrong.
     """
     loaded = load_or_exit(topology)
     try:
@@ -84,7 +88,8 @@ def _audit(topology: Topology) -> bool:
     sinks |= {stream.name: stream.sink for stream in topology.readings}
     ledger_places = _places(cluster, topology.ledger)
     sink_places = {name: _places(cluster, sink) for name, sink in sinks.items()}
-    all_sinks = [place for places in sink_places.values() for place in places]
+    control = _places(cluster, topology.control) if any(one.is_local for one in topology.streams) else []
+    all_sinks = [*control, *(place for places in sink_places.values() for place in places)]
     decided = _committed_ends(topology.kafka, all_sinks)
     ledger_ends = _settled_ends(cluster, topology.kafka, ledger_places)
     sink_ends = _settled_ends(cluster, topology.kafka, all_sinks)
@@ -96,6 +101,8 @@ def _audit(topology: Topology) -> bool:
     audits |= {plan.name: _readings_audit(plan) for plan in plan_readings(topology)}
     strangers, others = _read_ledger(cluster, topology.kafka, ledger_ends, audits)
     clean = not strangers
+    if control:
+        others |= _read_control(cluster, topology.kafka, control, sink_ends, decided, audits)
     for name, audit in audits.items():
         ends = {place: sink_ends[place] for place in sink_places[name]}
         for report in _read_sink(cluster, topology.kafka, sinks[name], ends, decided, audit):
@@ -162,7 +169,10 @@ def _stream_audit(plan: StreamPlan, changes: Sequence[Change]) -> GenerationsAud
     stream = plan.stream
     columns, mechanism = len(stream.counts.labels), of_stream(stream, SystemNoise())
     place = plan.partials_partition
-    return GenerationsAudit(plan.name, stream.timeline, mechanism, columns, stream.mechanism, place, changes)
+    asks = partial(control_record, stream) if stream.is_local else None
+    return GenerationsAudit(
+        plan.name, stream.timeline, mechanism, columns, stream.mechanism, place, changes, asks
+    )
 
 
 def _readings_audit(plan: ReadingPlan) -> ReadingsAudit:
@@ -190,6 +200,28 @@ def _read_ledger(
             elif found.committed:
                 others.add(found.stream)
     return strangers, others
+
+
+def _read_control(
+    cluster: Cluster,
+    kafka: Kafka,
+    places: Sequence[Place],
+    ends: Offsets,
+    decided: Offsets,
+    audits: Mapping[str, Audit],
+) -> set[str]:
+    """Hand what producers of local reports are asked for to the audits; the names of other streams."""
+    others: set[str] = set()
+    starts = cluster.first_offsets(places)
+    for place in places:
+        for found in _read(kafka, place, starts[place], ends[place]):
+            name = (found.key or b"").decode(errors="replace")
+            audit = audits.get(name)
+            if isinstance(audit, GenerationsAudit):
+                audit.asked(found, newer=found.offset >= decided[place])
+            elif found.committed:
+                others.add(name)
+    return others
 
 
 def _read_sink(
@@ -274,6 +306,10 @@ def _matched(report: ReadingsReport, sink: str) -> Iterator[str]:
 
 
 def _history(report: Report, sink: str) -> Iterator[str]:
+    if report.level == "local":
+        yield "threshold: " + (
+            "still to be chosen" if report.threshold is None else f"{report.threshold}, the only one"
+        )
     for change in report.changes:
         fields = ", ".join(f"{name} {one.old} to {one.new}" for name, one in change.fields.items())
         yield f"migrated at timestamp {change.start}: {fields}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 import click
@@ -17,9 +17,11 @@ from operators.mechanisms.contract.subject import Subject
 from operators.privacy.noise import SystemNoise
 from operators.topology.document import Scalar
 from operators.topology.layout import EXTENT, option_of
+from operators.topology.local import OPTIONS as OPTIONS_OF_REPORTS
 from operators.topology.model import MechanismSettings, Option
 from operators.topology.problems import START
 from operators.topology.scalars import UnfitError
+from operators.topology.shapes import Field
 from operators.topology.values import OPTIONS as OPTIONS_OF_VALUES
 from operators.values.kinds import VALUE_KINDS
 
@@ -49,6 +51,10 @@ def describe_kinds() -> Iterator[str]:
         yield f"{kind}: {values.summary}"
         yield from (f"  {line}" for line in _describe_values(kind))
         yield ""
+    for kind, local in kinds.LOCAL_KINDS.items():
+        yield f"{kind}: {local.summary}"
+        yield from (f"  {line}" for line in _describe_local(kind))
+        yield ""
     for kind in plugins.installed():
         yield from _describe_plugin(kind)
         yield ""
@@ -73,7 +79,7 @@ def _options(mechanism: type[Mechanism]) -> Iterator[str]:
 
 def _describe_plugin(kind: str) -> Iterator[str]:
     """A plug-in has its own idea of the settings that it needs, so there is no example of its noise."""
-    if kind in kinds.KINDS:
+    if kind in kinds.KINDS | kinds.LOCAL_KINDS:
         yield f"{kind}: a plug-in of this name is installed and not used; the kind of Eventveil is"
         return
     try:
@@ -90,7 +96,16 @@ def _describe_plugin(kind: str) -> Iterator[str]:
 
 def _describe_values(kind: str) -> Iterator[str]:
     yield "guarantee: value stream, event level: epsilon for any one value, replaced in its place"
-    for option in OPTIONS_OF_VALUES[kind]:
+    yield from _fields(OPTIONS_OF_VALUES[kind])
+
+
+def _describe_local(kind: str) -> Iterator[str]:
+    yield "guarantee: local, epsilon for any one report, which its producer has made private"
+    yield from _fields(OPTIONS_OF_REPORTS[kind])
+
+
+def _fields(options: Iterable[Field]) -> Iterator[str]:
+    for option in options:
         default = f" (default {option.default or option.derived})" if not option.required else " (required)"
         yield f"option {option.name}{default}: {option.help}"
 
@@ -119,8 +134,9 @@ def test(context: click.Context, kind: str, given: tuple[str, ...]) -> None:
     Prints each property with what was tried and, where it fails, a counterexample. Exit status 1 if one does,
     or if the class cannot be used at all. Imports the module, so runs its code.
     """
-    if kind in VALUE_KINDS:
-        raise click.UsageError(f"{kind} gives readings of values; this suite tries mechanisms for counts")
+    if kind in VALUE_KINDS or kind in kinds.LOCAL_KINDS:
+        what = "gives readings of values" if kind in VALUE_KINDS else "sums reports that are private already"
+        raise click.UsageError(f"{kind} {what}; this suite tries mechanisms for counts")
     try:
         mechanism = kinds.find(kind)
     except PluginRefused as refused:

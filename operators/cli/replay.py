@@ -186,7 +186,10 @@ def _open_input(topology: Topology, source: str) -> Input:
 
 def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None, seeded: bool) -> None:
     for stream in running.streams:
-        _announce_epsilon(stream.name, stream.mechanism.epsilon_text, f"any {_covered(stream)}")
+        if stream.is_local:
+            _note(f"the reports of {stream.name} were private before they were sent: a replay adds nothing")
+        else:
+            _announce_epsilon(stream.name, stream.mechanism.epsilon_text, f"any {_covered(stream)}")
     if start is not None:
         _note("--from starts with a fresh budget: what adjacent ranges cost adds up in windows across both")
     _announce_input([one.source.topic for one in running.streams], given, paths, "counts", seeded)

@@ -16,6 +16,7 @@ from operators.mechanisms.shp_adaptive import ShpAdaptive
 from operators.mechanisms.shp_point import ShpPoint
 from operators.mechanisms.shp_window import ShpWindow
 from operators.mechanisms.time_unit import TimeUnit
+from operators.mechanisms.topl import Topl
 from operators.mechanisms.uniform import Uniform
 from operators.privacy.noise import NoiseSource
 from operators.topology.model import MechanismSettings, Stream
@@ -37,22 +38,26 @@ KINDS: dict[str, type[Mechanism]] = {
     )
 }
 
+#: Their streams have reports that were made private before they came; otherwise they are run as all others.
+LOCAL_KINDS: dict[str, type[Mechanism]] = {Topl.kind: Topl}
+
 
 def plugin_of(kind: str) -> Plugin | None:
     """The plug-in that a kind names, None for a kind of Eventveil. Raises PluginRefused for anything else."""
-    return None if kind in KINDS else plugins.load(kind, frozenset(KINDS))
+    own = KINDS | LOCAL_KINDS
+    return None if kind in own else plugins.load(kind, frozenset(own))
 
 
 def find(kind: str) -> type[Mechanism]:
     """The class of a kind, also of a plug-in, which is imported. Raises PluginRefused, a ValueError."""
     plugin = plugin_of(kind)
-    return plugin.mechanism if plugin else KINDS[kind]
+    return plugin.mechanism if plugin else (KINDS | LOCAL_KINDS)[kind]
 
 
 def known(kind: str) -> type[Mechanism] | None:
     """The class of a kind that a record names: of Eventveil, or a plug-in that is in use; imports nothing."""
     plugin = plugins.loaded(kind)
-    return plugin.mechanism if plugin else KINDS.get(kind)
+    return plugin.mechanism if plugin else (KINDS | LOCAL_KINDS).get(kind)
 
 
 def of_stream(stream: Stream, noise: NoiseSource) -> Mechanism:
@@ -68,7 +73,7 @@ def build(settings: MechanismSettings, columns: int, sensitivity: int, noise: No
     """
     plugin = plugin_of(settings.kind)
     if plugin is None:
-        return KINDS[settings.kind](settings, columns, sensitivity, noise)
+        return find(settings.kind)(settings, columns, sensitivity, noise)
     try:
         mechanism = plugin.mechanism(settings, columns, sensitivity, noise)
     except ValueError:

@@ -28,10 +28,10 @@ COLUMN_LIMIT = 2**20
 class Guarantee:
     """The promise of a mechanism, for ``eventveil check`` and the ledger audit.
 
-    ``window`` is the number of timestamps that epsilon covers: the w of w-event privacy, 1 at event level,
-    the horizon at user level. When a horizon has passed, a new one is charged if it ``renews``, else nothing
-    is spent any more. ``best_scale`` and ``worst_scale`` bound the scale of the discrete Laplace noise that a
-    fresh release carries, in counts.
+    ``window`` is the number of timestamps that epsilon covers: the w of w-event privacy, 1 at event level
+    and for local reports, the horizon at user level. When a horizon has passed, a new one is charged if it
+    ``renews``, else nothing is spent any more. ``best_scale`` and ``worst_scale`` bound the scale of the
+    discrete Laplace noise that a fresh release carries, in counts; 0 where reports bring their own.
     """
 
     level: Level
@@ -53,7 +53,9 @@ class Release:
     publication (M2) spent, ``window_spent`` their sum over the window, or since the beginning of the horizon,
     that ends here; all in ledger units. ``exhausted``: the horizon has passed, the last release is repeated
     for ever. At user level with a ``span`` above 1, ``history`` holds the released counts of the last
-    ``span`` timestamps, oldest first, and ``groups`` their partition as (length, total).
+    ``span`` timestamps, oldest first, and ``groups`` their partition as (length, total). Of local reports,
+    ``phase`` is what they were for, and ``threshold`` what the next ones are to be made for, once that is
+    chosen.
     """
 
     counts: Counts
@@ -64,6 +66,8 @@ class Release:
     exhausted: bool = False
     history: tuple[int, ...] = ()
     groups: tuple[tuple[int, int], ...] = ()
+    phase: str | None = None
+    threshold: int | None = None
 
 
 class Mechanism(ABC):
@@ -109,6 +113,11 @@ class Mechanism(ABC):
 
         ``options`` may be texts, as in the fingerprint. ValueError if they are not those of such a mechanism.
         """
+
+    @property
+    def threshold(self) -> int | None:
+        """What local reports are to be made for from now on, once that is chosen."""
+        return None
 
     @abstractmethod
     def step(self, counts: Counts) -> Release:

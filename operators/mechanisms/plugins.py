@@ -153,8 +153,10 @@ def _check_class(target: str, mechanism: type[Mechanism], built_in: frozenset[st
         raise PluginRefused(f"kind and summary of {target} should be one line of text each")
     if mechanism.kind in built_in:
         raise PluginRefused(f"{target} has a kind of Eventveil for its own, {mechanism.kind!r}; rename it")
-    if mechanism.level not in get_args(Level):
-        raise PluginRefused(f"level of {target} should be one of {', '.join(get_args(Level))}")
+    # Local reports need producers and a grid that agree, not a class.
+    levels = [level for level in get_args(Level) if level != "local"]
+    if mechanism.level not in levels:
+        raise PluginRefused(f"level of {target} should be one of {', '.join(levels)}")
     for name in ("options", "raw"):
         if not isinstance(getattr(mechanism, name), frozenset):
             raise PluginRefused(f"{name} of {target} should be a frozenset of names")

@@ -27,6 +27,7 @@ PERIOD: dict[Level, str] = {
     "w-event": "window",
     "event": "timestamp at epsilon each",
     "user": "horizon",
+    "local": "report at epsilon each",
 }
 """What costs epsilon once, at each level."""
 
@@ -79,7 +80,7 @@ def periods(level: Level, timestamps: int, window: int, *, renews: bool = False)
     """How many windows or horizons of ``window`` timestamps so many consecutive timestamps can meet."""
     if level == "w-event":
         return -(-timestamps // window)
-    if level == "event":
+    if level in ("event", "local"):
         return timestamps
     return 1 + -(-(timestamps - 1) // window) if renews else 1
 
@@ -111,10 +112,13 @@ def cost_of(stream: Stream, span: int) -> Cost:
 def totals(streams: Sequence[Stream], budget: Budget | None) -> tuple[Total, ...]:
     """The sums of all populations, in the order of their first streams.
 
-    The span is the budget's; without a budget it is the longest window of the population's streams.
+    The span is the budget's; without a budget it is the longest window of the population's streams. Streams
+    of local reports are in none of them, for nothing bounds how many reports a user sends.
     """
     populations: dict[str, list[Stream]] = {}
     for stream in streams:
+        if stream.is_local:
+            continue
         populations.setdefault(stream.source.population, []).append(stream)
     return tuple(_total(population, members, budget) for population, members in populations.items())
 
@@ -236,6 +240,7 @@ _WITHIN: dict[Level, str] = {
     "w-event": "within such a window",
     "event": "at one timestamp",
     "user": "within such a horizon",
+    "local": "in one report",
 }
 
 

@@ -127,10 +127,14 @@ def value_lines(replayed: Replayed) -> Iterator[bytes]:
 
 
 def truth_line(released: Released) -> bytes:
-    """The true counts behind a release, in the form that its sink has for counts: raw data."""
+    """The true counts behind a release, in the form that its sink has for counts: raw data.
+
+    Of local reports, of which there are many kinds, only those that came.
+    """
     stream = released.stream
     counts: list[int] | dict[str, int] = released.counts.tolist()
     if stream.sink.counts == "object":
-        counts = dict(zip(stream.counts.labels, released.counts.tolist(), strict=True))
+        named = zip(stream.counts.labels, released.counts.tolist(), strict=True)
+        counts = {label: count for label, count in named if count or not stream.is_local}
     line = {"stream": stream.name, "timestamp": released.timestamp, "counts": counts}
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)

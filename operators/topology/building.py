@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from operators import mechanisms
+from operators.topology import local
 from operators.topology.columns import ColumnNames
 from operators.topology.layout import OPTIONS, extent_of, option_of, options_of
 from operators.topology.model import (
@@ -41,6 +43,16 @@ GRACE = 300_000
 def streams_of(file: Section) -> dict[str, Section]:
     """The streams of counts that could be read, by name."""
     return {name: stream for name, stream in all_streams_of(file).items() if not is_value_stream(stream)}
+
+
+def local_streams_of(file: Section) -> dict[str, Section]:
+    """Those of ``streams_of`` whose events are local reports."""
+    return {
+        name: stream
+        for name, stream in streams_of(file).items()
+        if (mechanism := stream.get("mechanism")) is not None
+        and mechanism.get("kind") in mechanisms.LOCAL_KINDS
+    }
 
 
 def value_streams_of(file: Section) -> dict[str, Section]:
@@ -81,7 +93,7 @@ def fill(file: Section) -> Iterator[Default]:
             yield from _set(timeline, "grace", GRACE, duration_text(GRACE))
     for _, _, mechanism in parts_of(file, "mechanism"):
         kind = mechanism.get("kind")
-        for option in sorted(options_of(kind) if kind else ()):
+        for option in sorted(options_of(kind) if kind and kind not in mechanisms.LOCAL_KINDS else ()):
             if option not in mechanism.positions:
                 yield Default(mechanism.name(option), option_of(option).text)
     for _, _, mechanism in parts_of(file, "mechanism", value_streams_of):
@@ -140,14 +152,15 @@ def _budget(section: Section | None) -> Budget | None:
 
 
 def _stream(name: str, stream: Section, application: str) -> Stream:
-    sink = stream.get("sink")
+    sink, mechanism, values = stream.get("sink"), stream.get("mechanism"), stream.get("values")
+    is_local = mechanism.get("kind") in mechanisms.LOCAL_KINDS
     return Stream(
         name=name,
         source=_source(stream.get("source"), application),
         timeline=_timeline(stream.get("timeline")),
-        counts=_counts(stream.get("counts")),
-        mechanism=_mechanism(stream.get("mechanism")),
-        sink=Sink(sink.get("topic"), sink.get("counts")),
+        counts=local.counts_of(values, mechanism) if is_local else _counts(stream.get("counts")),
+        mechanism=local.mechanism_of(values, mechanism) if is_local else _mechanism(mechanism),
+        sink=Sink(sink.get("topic"), sink.get("counts") or "object"),
         dead_letter=stream.get("dead_letter"),
     )
 
@@ -178,7 +191,6 @@ def _source(section: Section, application: str) -> Source:
     names = (
         "topic",
         "user",
-        "column",
         "time",
         "format",
         "user_type",
@@ -186,7 +198,11 @@ def _source(section: Section, application: str) -> Source:
         "max_bytes",
         "append_time",
     )
-    source = Source(**{name: section.get(name) for name in names}, population=section.get("users"))
+    source = Source(
+        **{name: section.get(name) for name in names},
+        column=section.get("column") or section.get("report"),
+        population=section.get("users"),
+    )
     if section.get("repartition") == "false":
         return source
     return replace(source, topic=repartitioned(application, source.topic), raw=source.topic)

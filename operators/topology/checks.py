@@ -14,6 +14,7 @@ from operators.privacy import guarantee
 from operators.topology.building import (
     all_streams_of,
     covered,
+    local_streams_of,
     parts_of,
     repartitioned,
     streams_of,
@@ -37,6 +38,7 @@ INTERNAL_TOPICS = (
     "ledger-changelog",
     "ledger",
     "state-changelog",
+    "control",
 )
 LONGEST_TOPIC = 249
 # A longer value is not carried through the re-keying stage.
@@ -335,7 +337,7 @@ def _check_budget(file: Section, problems: Problems) -> None:
     span, cap = budget.get("span"), budget.get("epsilon")
     spent: list[tuple[str, Fraction]] = []
     for name, stream, source in parts_of(file, "source"):
-        cost = _cost(stream, span)
+        cost = _cost(stream, span) if name not in local_streams_of(file) else None
         if source.get("users") == budget.get("users") and cost is not None:
             spent.append((name, cost))
     _check_population(file, budget, problems)
@@ -351,16 +353,18 @@ def _check_budget(file: Section, problems: Problems) -> None:
 
 
 def _check_uncapped(file: Section, problems: Problems) -> None:
-    """Nothing bounds how many values a user has, so no cap can hold for a value stream."""
+    """Nothing bounds how many values a user has, or reports, so no cap can hold for such a stream."""
     budget = file.get("budget")
     capped = budget.get("users") if budget is not None else None
-    for _, stream, source in parts_of(file, "source", value_streams_of):
-        if capped is not None and source.get("users") == capped:
-            mechanism = stream.get("mechanism")
+    values, local = value_streams_of(file), local_streams_of(file)
+    for name, stream in {**values, **local}.items():
+        source, mechanism = stream.get("source"), stream.get("mechanism")
+        if capped is not None and source is not None and source.get("users") == capped:
             problems.add(
                 mechanism.at("kind"),
                 f"{mechanism.name('kind')}: {mechanism.get('kind')} cannot be under a cap: a user with k"
-                " values pays k epsilon, and nothing bounds k; name another population in"
+                f" {'reports' if name in local else 'values'} pays k epsilon, and nothing bounds k; name"
+                " another population in"
                 f" {source.name('users')} (the cap is on {capped}), or remove the budget",
             )
 

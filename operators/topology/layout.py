@@ -15,6 +15,7 @@ from operators.errors import PluginRefused
 from operators.mechanisms import plugins
 from operators.topology.columns import COLUMN_LIMIT, Columns
 from operators.topology.document import Node, Scalar, Table
+from operators.topology.local import local_stream
 from operators.topology.model import Level, Option
 from operators.topology.problems import START
 from operators.topology.scalars import (
@@ -51,7 +52,6 @@ LONGEST_SPAN = 4096
 # The limits of operators.mechanisms.groups.
 MOST_GROUPS = 1000
 LONGEST_PERIOD = 2**20
-PLANNED_KINDS = ("topl",)
 PLANNED_OPTIONS = ("pan_private", "noise")
 # The key that says how many timestamps epsilon covers; at event level it is always one.
 EXTENT: Mapping[Level, str] = {"w-event": "window", "user": "horizon"}
@@ -260,7 +260,9 @@ def _topics() -> Record:
 
 
 def _streams() -> ByKind:
-    return ByKind(_stream(), {kind: value_stream(kind) for kind in VALUE_KINDS})
+    counts = _stream()
+    local = {kind: local_stream(kind, counts) for kind in mechanisms.LOCAL_KINDS}
+    return ByKind(counts, {kind: value_stream(kind) for kind in VALUE_KINDS} | local)
 
 
 def _stream() -> Record:
@@ -400,18 +402,14 @@ def _counts() -> Record:
 
 def _mechanism() -> Record:
     kinds = tuple(sorted(mechanisms.KINDS))
-    later = {
-        kind: f"{kind} is not available in this version; use {one_of(kinds)}"
-        for kind in PLANNED_KINDS
-        if kind not in kinds
-    }
+    every = (*kinds, *VALUE_KINDS, *mechanisms.LOCAL_KINDS)
     later_option = "{} is not available in this version; remove it"
     return RecordOfMechanism(
         (
             Field(
                 "kind",
-                One(KindOfMechanism((*kinds, *VALUE_KINDS), later)),
-                f"mechanism, {one_of((*kinds, *VALUE_KINDS))}; or a plug-in, module:Class",
+                One(KindOfMechanism(every)),
+                f"mechanism, {one_of(every)}; or a plug-in, module:Class",
                 True,
             ),
             Field(

@@ -14,8 +14,11 @@ from typing import Any, Literal
 Adjacency = Literal["add-remove", "substitute"]
 Partitioner = Literal["murmur2", "crc32"]
 Option = Fraction | int | str
-Level = Literal["w-event", "event", "user"]
-"""What epsilon covers of a user: any ``window`` consecutive timestamps, any one, or a horizon of them."""
+Level = Literal["w-event", "event", "user", "local"]
+"""What epsilon covers of a user: any ``window`` consecutive timestamps, any one, or a horizon of them.
+
+``local``: any one report, which was made private before it was sent (``operators.local``).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,8 @@ class Counts:
 
     ``labels`` are the column names in order. ``column_type`` is the JSON type of the column field.
     ``unknown`` says what becomes of an event whose column is not listed: ``"dead-letter"``, ``"ignore"``,
-    or ``"column"`` with ``unknown_column`` the index of the column that takes it.
+    or ``"column"`` with ``unknown_column`` the index of the column that takes it. ``released`` are the
+    columns of a release where those are not what is counted: each local report is a column.
     """
 
     labels: tuple[str, ...]
@@ -113,6 +117,7 @@ class Counts:
     contributions: int = 1
     unknown: Literal["dead-letter", "ignore", "column"] = "dead-letter"
     unknown_column: int | None = None
+    released: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,16 @@ class Stream:
     mechanism: MechanismSettings
     sink: Sink
     dead_letter: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a release, in order."""
+        return self.counts.released or self.counts.labels
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its events are local reports (``operators.local``)."""
+        return bool(self.counts.released)
 
     @property
     def sensitivity(self) -> int:
@@ -260,6 +275,11 @@ class Topology:
     def ledger_changelog(self) -> str:
         """Compacted; budget state and undelivered releases per stream."""
         return f"{self.name}-ledger-changelog"
+
+    @property
+    def control(self) -> str:
+        """Compacted, public; what each stream of local reports asks its producers for."""
+        return f"{self.name}-control"
 
     @property
     def ledger(self) -> str:

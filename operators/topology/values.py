@@ -30,19 +30,19 @@ _OFF = "off"
 
 @dataclass(frozen=True)
 class ByKind(Shape):
-    """A stream: of values if the kind of its mechanism says so, else of counts."""
+    """A stream: of values, or of local reports, if the kind of its mechanism says so, else of counts."""
 
     counts: Record
-    values: Mapping[str, Record]
+    others: Mapping[str, Record]
 
     def read(self, node: Node, name: str, reading: Reading) -> Section | Invalid:
         """See ``Record.read``."""
-        return self.values.get(_kind(node), self.counts).read(node, name, reading)
+        return self.others.get(_kind(node), self.counts).read(node, name, reading)
 
     def schema(self) -> Schema:
         """The schema that the kind asks for."""
         schema = self.counts.schema()
-        for kind, record in self.values.items():
+        for kind, record in self.others.items():
             mechanism = {"type": "object", "properties": {"kind": {"const": kind}}, "required": ["kind"]}
             when = {"properties": {"mechanism": mechanism}, "required": ["mechanism"]}
             schema = {"if": when, "then": record.schema(), "else": schema}

@@ -137,8 +137,9 @@ class Worker:
             plans = [plan for plan in self._plans if plan.partials_partition == tp.partition]
             table = self._table(topology.ledger_changelog, tp.partition)
             return SanitizeOwner(
-                table, self._blocking, plans, topology.partials, topology.ledger, topology.kafka,
-                self._cluster, self._noise, self.observation, self._clock_for(plan.stream for plan in plans),
+                table, self._blocking, plans, topology.partials, topology.ledger, topology.control,
+                topology.kafka, self._cluster, self._noise, self.observation,
+                self._clock_for(plan.stream for plan in plans),
             )  # fmt: skip
         if tp.topic in topology.rekeyed:
             number = self._first_rekeyed[tp.topic] + tp.partition

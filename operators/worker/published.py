@@ -14,7 +14,7 @@ from confluent_kafka import Message
 
 from operators.errors import StateRefused
 from operators.kafka.cluster import Cluster, Topic
-from operators.kafka.reading import offset_of, read_backwards, settled_end
+from operators.kafka.reading import offset_of, read_backwards, read_partition, settled_end
 from operators.perturbing import PerturberState
 from operators.privacy.changes import Change
 from operators.privacy.spans import Span
@@ -116,6 +116,28 @@ class Public:
                     "it was rewound, or somebody else writes this stream",
                     _REMEDY,
                 )
+
+    def asked(
+        self, control: str, first: Mapping[str, bytes], asked: Mapping[str, bytes]
+    ) -> Mapping[str, bytes]:
+        """What the control topic asks the producers of each stream for, at last.
+
+        ``first`` is what they are asked for in the beginning, ``asked`` what the states say, pending releases
+        included. Raises StateRefused if there is anything else, also of an aborted transaction: for a state
+        that was rewound would choose a second threshold.
+        """
+        for message in read_partition(self._kafka, control, 0, isolation="read_uncommitted"):
+            name = (message.key() or b"").decode(errors="replace")
+            if name in asked and message.value() not in (first[name], asked[name]):
+                raise StateRefused(
+                    f"{control}, offset {offset_of(message)}",
+                    f"producers of stream {name} were asked for {message.value()!r:.200}, which its state"
+                    " does not know: it was rewound, or somebody else writes this topic",
+                    f"{_REMEDY}. If somebody else did, revoke the right, then delete the topic and let"
+                    " `eventveil topics --create` make it: a worker says again what is asked for",
+                )
+        committed = read_partition(self._kafka, control, 0)
+        return {(one.key() or b"").decode(errors="replace"): one.value() or b"" for one in committed}
 
     def check_spans(self, stream: str, state: PerturberState, start: int, changelog: str) -> None:
         """The same as ``check_ledger`` for a value stream: the last span must be the one its state knows.

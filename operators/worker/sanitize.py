@@ -14,6 +14,7 @@ from operators.kafka.fenced import FencedTable
 from operators.mechanisms import of_stream
 from operators.privacy.noise import NoiseSource
 from operators.records import Chunk, Outgoing
+from operators.release import control_record
 from operators.sanitizing import PartitionSanitizer, StreamSanitizer, Topics
 from operators.streams import StreamPlan
 from operators.topology.changes import MIGRATE_SINK
@@ -36,6 +37,7 @@ class SanitizeOwner(Owner):
         plans: Iterable[StreamPlan],
         partials: str,
         ledger: str,
+        control: str,
         kafka: Kafka,
         cluster: Cluster,
         noise: Callable[[], NoiseSource],
@@ -45,7 +47,7 @@ class SanitizeOwner(Owner):
         super().__init__(table, blocking)
         self._plans = list(plans)
         self._partials = partials
-        self._ledger = ledger
+        self._ledger, self._control = ledger, control
         self._kafka = kafka
         self._cluster = cluster
         self._noise = noise
@@ -61,15 +63,17 @@ class SanitizeOwner(Owner):
         place = (self._partials, self.table.partition)
         sources = {plan.stream.source.topic for plan in self._plans}
         sinks = {plan.stream.sink.topic for plan in self._plans}
-        live = self._cluster.topics({self._partials, *sources, *sinks})
+        control = {self._control for plan in self._plans if plan.stream.is_local}
+        live = self._cluster.topics({self._partials, *control, *sources, *sinks})
         self._sinks.remember(live, sinks)
         states = self.table.take_over()
-        topics = Topics(self._ledger, self.table.topic, self.table.partition)
+        topics = Topics(self._ledger, self.table.topic, self.table.partition, self._control)
         sanitizers = {plan.name: self._restore(plan, states, live) for plan in self._plans}
         self._sanitizer = PartitionSanitizer(topics, sanitizers)
         self._check_published(live)
         check_resume(self._cluster, place, self._sanitizer.resume)
         pending = self._sanitizer.publish()
+        pending += [one for one in self._unasked() if one not in pending]
         if pending:
             self._sinks.check()
             self.table.transact("publish", pending)
@@ -81,7 +85,7 @@ class SanitizeOwner(Owner):
     ) -> StreamSanitizer:
         place = f"{self.table.topic}, partition {self.table.partition}"
         source, partials, sink = plan.stream.source.topic, self._partials, plan.stream.sink.topic
-        for topic in (source, partials, sink):
+        for topic in (source, partials, sink, *([self._control] if plan.stream.is_local else ())):
             if topic not in live:
                 raise StateRefused(f"topic {topic}", "it does not exist", "Run `eventveil topics`")
         partitions = live[source].partitions
@@ -98,6 +102,14 @@ class SanitizeOwner(Owner):
         states = {name: sanitizer.state for name, sanitizer in streams.items()}
         public.check_ledger(states, self._ledger_starts, self.table.topic)
         public.check_sinks(states, {name: live[one.stream.sink.topic] for name, one in streams.items()})
+
+    def _unasked(self) -> list[Outgoing]:
+        """What producers of local reports are to be asked for, where the control topic does not say it."""
+        asked = {name: one.asked for name, one in self._sanitizer.sanitizers.items() if one.asked is not None}
+        first = {name: control_record(self._sanitizer.sanitizers[name].stream, None) for name in asked}
+        public = Public(self._kafka, self._cluster, (self._ledger, self.table.partition))
+        said = public.asked(self._control, first, asked) if asked else {}
+        return [self._sanitizer.asking(name, one) for name, one in asked.items() if said.get(name) != one]
 
     @property
     def position(self) -> int:

@@ -198,7 +198,7 @@ def eager() -> NoiseSource:
 def attach(mechanism: Mechanism, noise: NoiseSource | None = None) -> Mechanism:
     """Tell scripted noise, new or old, whose it is."""
     anybody: Any = mechanism
-    anybody._noise = source = noise or anybody._noise
+    anybody._noise = source = noise or getattr(anybody, "_noise", None)
     while source is not None:
         if isinstance(source, Scripted):
             source.mechanism = mechanism

@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -25,6 +26,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from operators.local import Control
 from tests.kafka.broker import LocalBroker
 from tests.kafka.jars import missing_tools
 from tests.kafka.ports import HOST, reserve
@@ -32,7 +34,7 @@ from tests.worker.application import Application
 from tests.worker.process import WorkerProcess
 from tests.worker.waiting import wait_for_releases
 
-PRINCIPALS = ("worker", "creator", "auditor", "replayer")
+PRINCIPALS = ("worker", "creator", "auditor", "replayer", "device")
 TOPIC, GROUP, TRANSACTION = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 READ, WRITE, CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE
 DESCRIBE, CONFIGS = AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS
@@ -136,11 +138,16 @@ class Secured:
             for operation in operations
         ]
 
+    @property
+    def address(self) -> str:
+        """Where principals come in."""
+        return self._broker.secured
+
     def path_for(self, principal: str) -> Path:
         """A topology file with which this principal comes in."""
         document = {**self.application.document}
         document["kafka"] = {
-            "bootstrap": self._broker.secured,
+            "bootstrap": self.address,
             "security": {
                 "protocol": "SASL_PLAINTEXT",
                 "mechanism": "PLAIN",
@@ -201,6 +208,43 @@ def test_the_rights_of_the_readme_are_enough_for_everyone(secured: Secured, tmp_
     arguments = ["--input", f"topic:{application.source}", "--output", str(replayed), "--from", began]
     application.command("replay", str(secured.path_for("replayer")), *arguments, "--to", "last")
     assert replayed.stat().st_size > 0
+
+
+def test_with_local_reports_auditors_and_devices_may_read_what_is_asked_for(secured: Secured) -> None:
+    application = secured.application
+    stream, control = application.document["streams"]["places"], f"{application.name}-control"
+    del stream["counts"]
+    stream["source"]["report"] = stream["source"].pop("column")
+    stream |= {"values": {"maximum": 9}, "mechanism": {"kind": "topl", "epsilon": 1}}
+    application.command("topics", str(secured.path_for("creator")), "--create", "--sources")
+    for right in ((TOPIC, control, LITERAL, (READ,)), (GROUP, "device", LITERAL, (DESCRIBE,))):
+        secured.allow("device", right)
+    with running(secured):
+        pass
+    assert "authorization failed" in application.failing_command(
+        "ledger", str(secured.path_for("auditor"))
+    ).lower().replace("_", " ")
+    secured.allow("auditor", (TOPIC, control, LITERAL, (READ,)))
+    output = application.command("ledger", str(secured.path_for("auditor")))
+    assert "threshold: still to be chosen" in output
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": secured.address,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "device",
+            "sasl.password": "secret of device",
+            "group.id": "device",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition(control, 0, OFFSET_BEGINNING)])
+    message = consumer.poll(30)
+    consumer.close()
+    assert message is not None
+    assert message.error() is None
+    assert Control.read(message.value() or b"", Fraction(1)).phase == "distribution"
 
 
 def event() -> dict[str, object]:

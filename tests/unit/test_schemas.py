@@ -19,10 +19,11 @@ from operators.mechanisms import KINDS, build
 from operators.mechanisms.base import RELEASE_LIMIT, Release
 from operators.privacy.changes import Change, Difference, Kind, Terms
 from operators.privacy.noise import SystemNoise
-from operators.release import ledger_entry, release_record
+from operators.release import control_record, ledger_entry, release_record
 from operators.topology.layout import NAME
 from operators.topology.model import Stream
 from operators.values.kinds import VALUE_KINDS
+from tests.unit.local.streams import counts_of, local_stream, send
 from tests.unit.support import USER_OF_PARTITION, aggregator, chunk, counter_state, event, stream
 from tests.unit.values.streams import perturber, readings
 
@@ -40,6 +41,7 @@ RELEASE = Draft202012Validator(schema("release"))
 ENTRY = Draft202012Validator(schema("ledger-entry"))
 READING = Draft202012Validator(schema("reading"))
 SPAN = Draft202012Validator(schema("ledger-span"))
+CONTROL = Draft202012Validator(schema("control"))
 CHANGE = Draft202012Validator(schema("ledger-change"))
 HEADERS = Draft202012Validator(schema("dead-letter-headers"))
 
@@ -96,6 +98,31 @@ def test_releases_and_ledger_entries_of_every_kind_fit(kind: str, form: str) -> 
     assert fresh == {True} if kind in ("uniform", "time-unit", "retroactive-grouping") else fresh >= {True}
     assert ("exhausted" in orjson.loads(record)) == (KINDS[kind].level == "user")
     assert ("history" in orjson.loads(record)) == (KINDS[kind].level == "user")
+
+
+def test_what_streams_of_local_reports_write_fits_in_both_phases() -> None:
+    one, threshold = local_stream(after=3), None
+    mechanism, phases = build(one.mechanism, len(one.counts.labels), 1, SystemNoise()), []
+    for timestamp in range(1, 4):
+        release = mechanism.step(counts_of(send([1, 2, 3], threshold)[: 4 - timestamp]))
+        record = orjson.loads(release_record(one, timestamp, release, mechanism.units))
+        entry = orjson.loads(ledger_entry(orjson.dumps(record), INSTANCE))
+        threshold = release.threshold
+        for validator, fields in ((RELEASE, record), (ENTRY, entry)):
+            validator.validate(fields)
+            assert fields.get("threshold") == threshold
+            without = {name: value for name, value in fields.items() if name != "phase"}
+            assert not validator.is_valid(without)
+            assert not validator.is_valid({**fields, "threshold": 0})
+        phases.append(record["phase"])
+    assert phases == ["distribution", "sums", "sums"]
+    for asks in (None, threshold):
+        fields = orjson.loads(control_record(one, asks))
+        CONTROL.validate(fields)
+        assert not CONTROL.is_valid({**fields, "more": 1})
+        for name in fields:
+            assert not CONTROL.is_valid({key: value for key, value in fields.items() if key != name}), name
+    assert not CONTROL.is_valid({**fields, "phase": "distribution"})
 
 
 @pytest.mark.parametrize("text", ["1", "0.05", "1.", ".5", "1e-3", "2E+1", "1/3"])
@@ -190,7 +217,7 @@ def test_no_member_of_an_entry_may_be_missing() -> None:
 
 
 def test_names_of_streams_are_those_that_a_topology_takes() -> None:
-    for name in ("release", "ledger-entry"):
+    for name in ("release", "ledger-entry", "control"):
         assert schema(name)["properties"]["stream"]["pattern"] == f"^{NAME}$"
     assert schema("dead-letter-headers")["properties"]["eventveil.stream"]["pattern"] == f"^{NAME}$"
 
@@ -198,7 +225,7 @@ def test_names_of_streams_are_those_that_a_topology_takes() -> None:
 def test_what_releases_and_entries_share_is_described_alike() -> None:
     release, entry = schema("release"), schema("ledger-entry")
     shared = (set(release["properties"]) & set(entry["properties"])) - {"timestamp"}
-    assert len(shared) == 9
+    assert len(shared) == 11
     for name in shared:
         assert release["properties"][name] == entry["properties"][name]
 

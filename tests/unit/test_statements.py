@@ -36,7 +36,7 @@ MECHANISMS = ROOT / "mechanisms"
 #: Every module of the mechanisms promises something, but for these: interfaces, names, arithmetic.
 WITHOUT_PROMISE = {"__init__", "base", "groups", "partition", "plugins", "reading", "sampling"}
 STATING = sorted(path.stem for path in MECHANISMS.glob("*.py") if path.stem not in WITHOUT_PROMISE)
-SOURCE = r"\b(PVLDB|CIKM|STOC|Jian Xue Bao|Zhang and Meng)\b"
+SOURCE = r"\b(CCS|PVLDB|CIKM|STOC|Jian Xue Bao|Zhang and Meng)\b"
 PARTS = {
     "a guarantee": r"\*\*Guarantee\.\*\*",
     "neighbours": r"\b[Nn]eighbours\b",

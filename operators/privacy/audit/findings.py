@@ -74,7 +74,8 @@ class Report:
     earlier one; ``aborted`` those of aborted transactions that show nothing new; ``undecided`` those newer
     than the ledger that was read; ``foreign`` records in the sink of somebody else. ``changes`` are the
     migrations; ``windows``, ``largest``, ``units`` and ``epsilon`` are those since the last one. Releases
-    before ``sink_since`` are in a former sink; 0 if there is none.
+    before ``sink_since`` are in a former sink; 0 if there is none. ``threshold`` is what local reports are to
+    be made for, None before that is chosen.
     """
 
     stream: str
@@ -94,6 +95,7 @@ class Report:
     changes: tuple[Change, ...] = ()
     sink_since: int = 0
     level: Level = "w-event"
+    threshold: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

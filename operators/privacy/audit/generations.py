@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from operators.mechanisms.base import Mechanism
+from operators.privacy.audit.control import Asks
 from operators.privacy.audit.findings import Kept, Report
 from operators.privacy.audit.records import Found
 from operators.privacy.audit.stream import StreamAudit
@@ -29,6 +30,7 @@ class GenerationsAudit:
         settings: MechanismSettings,
         partition: int,
         changes: Sequence[Change] = (),
+        asks: Asks | None = None,
     ) -> None:
         guarantee = mechanism.guarantee
         now = Terms(settings.kind, guarantee.epsilon, guarantee.window, mechanism.units)
@@ -45,7 +47,7 @@ class GenerationsAudit:
             first = own[0].before if own else last
             bounds = told[begin], told[after - 1]
             self._audits.append(
-                StreamAudit(stream, timeline, first, last, partition, guarantee, columns, bounds)
+                StreamAudit(stream, timeline, first, last, partition, guarantee, columns, bounds, asks)
             )
         self._at = 0
 
@@ -66,6 +68,10 @@ class GenerationsAudit:
     def record(self, found: Found, *, newer: bool = False) -> None:
         """See ``StreamAudit``."""
         self._audits[-1].record(found, newer=newer)
+
+    def asked(self, found: Found, *, newer: bool = False) -> None:
+        """Check a record of the control topic that has the name of this stream for its key."""
+        self._audits[-1].asked(found, newer=newer)
 
     def reports(self, kept: Kept) -> list[Report]:
         """The reports of all generations, the newest last; ``kept`` says what its sink still has."""

@@ -10,7 +10,10 @@ from typing import Any
 import orjson
 
 DIGEST_BYTES, STATEMENT_BYTES, SHOWN_BYTES = 32, 8, 16
-_STATEMENTS = ("fresh", "mechanism", "epsilon", "window", "units", "spent", "window_spent", "exhausted")
+_STATEMENTS = (
+    *("fresh", "mechanism", "epsilon", "window", "units", "spent", "window_spent", "exhausted"),
+    *("phase", "threshold"),
+)
 
 
 @dataclass(frozen=True, slots=True)

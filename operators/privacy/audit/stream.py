@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from operators.mechanisms import known
 from operators.privacy.audit.charges import Charges, HorizonSums, Seen, WindowSums
+from operators.privacy.audit.control import Asks, ControlAudit
 from operators.privacy.audit.findings import Blame, Finding, Kept, Report
 from operators.privacy.audit.order import SinkOrder
 from operators.privacy.audit.records import Entry, Found
@@ -37,11 +38,13 @@ class StreamAudit:
         guarantee: Guarantee,
         columns: int,
         options: tuple[Options, Options],
+        asks: Asks | None = None,
     ) -> None:
         """``first`` are the terms that the ledger begins with, ``last`` those that it should end with.
 
         ``partition`` is the stream's partition of the ledger. ``guarantee`` is that of the last terms; the
-        level is that of all, for no migration changes it. ``options`` are the first and the last.
+        level is that of all, for no migration changes it. ``options`` are the first and the last. ``asks``:
+        see ``ControlAudit``; None but for local reports.
         """
         self.stream, self._timeline = stream, timeline
         self._terms, self._last_terms, self._partition = first, last, partition
@@ -62,6 +65,8 @@ class StreamAudit:
         self._first_records: dict[int, int] = {}
         self._order = SinkOrder()
         self._blame = Blame(stream)
+        #: Of a stream of local reports.
+        self._control = ControlAudit(asks, self._blame) if asks else None
         self._repeated = self._aborted = self._undecided = self._foreign = 0
 
     def ledger_begins(self, topic: str, partition: int, offset: int) -> None:
@@ -94,6 +99,8 @@ class StreamAudit:
             self._check_order(entry, found)
             self._check_terms(entry, found)
             self._check_spends(entry, found)
+            if self._control is not None:
+                self._control.entry(entry, found)
             self._charges.add(entry, found.statement, free=entry.fresh or self._may_predict(entry))
         elif self._charges.digest(known) != entry.digest:
             self._blame("I1", entry.timestamp, found, "an earlier entry charged another release")
@@ -128,11 +135,20 @@ class StreamAudit:
                 self._blame("I2", timestamp, found, _NO_ENTRY)
         self._check_one_draw(timestamp, found)
 
+    def asked(self, found: Found, *, newer: bool = False) -> None:
+        """Check a record of the control topic; ``newer``: see ``record``."""
+        if self._control is not None:
+            self._control.record(found, newer=newer)
+        elif found.committed:
+            self._blame("I7", None, found, "nothing may be asked for: this is no stream of local reports")
+
     def report(self, kept: Kept = "everything") -> Report:
         """The outcome, once all records have been handed in; ``kept`` says what the sink still has."""
         for (timestamp, digest), found in self._aborted_entries.items():
             self._aborted_entry(timestamp, digest, found)
         self._aborted_entries.clear()
+        if self._control is not None:
+            self._control.finish()
         timestamps = self._charges.timestamps
         matched_from = self._matched_from(kept)
         for index in range(len(timestamps)):
@@ -166,6 +182,7 @@ class StreamAudit:
             foreign=self._foreign,
             changes=tuple(self._changes),
             sink_since=self._sink_since,
+            threshold=self._control.threshold if self._control else None,
         )
 
     def _new_sums(self, window: int) -> WindowSums | HorizonSums:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from operators.cli.main import main
-from operators.mechanisms import KINDS, plugins
+from operators.mechanisms import KINDS, LOCAL_KINDS, plugins
 from operators.topology.values import OPTIONS
 from operators.values.kinds import VALUE_KINDS
 from tests.unit.topology.examples import BASE
@@ -34,7 +34,7 @@ def paragraphs() -> dict[str, list[str]]:
 
 def test_every_kind_is_listed_with_its_summary_and_guarantee() -> None:
     found = paragraphs()
-    assert list(found) == [*KINDS, *VALUE_KINDS]
+    assert list(found) == [*KINDS, *VALUE_KINDS, *LOCAL_KINDS]
     for kind in KINDS:
         assert found[kind][0] == f"{kind}: {KINDS[kind].summary}"
         assert found[kind][1].startswith(GUARANTEES[KINDS[kind].level])
@@ -42,6 +42,10 @@ def test_every_kind_is_listed_with_its_summary_and_guarantee() -> None:
         assert found[kind][0] == f"{kind}: {VALUE_KINDS[kind].summary}"
         assert "event level: epsilon for any one value, replaced in its place" in found[kind][1]
         assert [line.split()[1] for line in found[kind][2:]] == [option.name for option in OPTIONS[kind]]
+    for kind in LOCAL_KINDS:
+        assert found[kind][0] == f"{kind}: {LOCAL_KINDS[kind].summary}"
+        assert "local, epsilon for any one report" in found[kind][1]
+        assert [line.split()[1] for line in found[kind][2:]] == ["estimate_after", "range"]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +143,8 @@ def test_plug_ins_are_listed_after_the_kinds_and_a_bad_one_does_not_hide_them(
     monkeypatch.setattr(plugins, "entry_points", lambda group: points)
     monkeypatch.setattr(plugins, "_loaded", {})
     output = CliRunner().invoke(main, ["mechanisms"]).output
-    blocks = dict(block.split(": ", 1) for block in output.split("\n\n")[len(KINDS) + len(VALUE_KINDS) : -1])
+    own = len(KINDS) + len(VALUE_KINDS) + len(LOCAL_KINDS)
+    blocks = dict(block.split(": ", 1) for block in output.split("\n\n")[own:-1])
     assert list(blocks) == ["acme-stride", "broken", "uniform"]
     assert f"plug-in: {STRIDE} of unknown; its guarantee is its author's to prove" in blocks["acme-stride"]
     assert "option stride (default what the plug-in decides)" in blocks["acme-stride"]

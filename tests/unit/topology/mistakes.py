@@ -69,7 +69,6 @@ IN_BASE = [
     ("unknown is a word and a column", "[ATL, BOS]", "[ATL, ignore]\n      unknown: ignore", "18:16", "ignore is also the name of a column, and could mean either; give the column another name"),
     ("unknown is the default and a column", "[ATL, BOS]", "[ATL, dead-letter]\n      unknown: dead-letter", "18:16", "dead-letter is also the name of a column"),
     ("mechanism unknown", "budget-absorption", "budget-absorbtion", "19:13", "expected one of budget-absorption, budget-distribution, fast, paced, retroactive-grouping, sample, shp-adaptive"),
-    ("mechanism of a later version", "budget-absorption", "topl", "19:13", "topl is not available in this version; use one of budget-absorption"),
     ("mechanism of the user's own", "budget-absorption", "my.module:Class", "19:13", "kind: my.module:Class cannot be imported (ModuleNotFoundError: No module named 'my'); install its distribution into the environment"),
     ("option of another mechanism", "kind: budget-absorption", "factor: 2\n      kind: uniform", "19:15", "uniform has no option factor; remove it, or use one of budget-absorption, budget-distribution"),
     ("option of a later version", "window: 120", "window: 120\n      pan_private: single", "22:7", "pan_private is not available in this version; remove it"),

@@ -152,6 +152,7 @@ def test_what_is_wrong_is_told_with_its_place_and_a_remedy(
         ("raise SystemExit(0)", "cannot be imported (SystemExit: 0)"),
         (f"{OWN}    kind = ''\n", "kind and summary of"),
         (f"{OWN}    level = 'mine'\n", "should be one of w-event, event, user"),
+        (f"{OWN}    level = 'local'\n", "should be one of w-event, event, user"),
         (f"{OWN}    options = {{'a'}}\n", "should be a frozenset of names"),
         (f"{OWN}    options = frozenset({{'window'}})\n", "cannot have an option 'window'"),
         (f"{OWN}    options = frozenset({{'A B'}})\n", "cannot have an option 'A B'"),

@@ -150,7 +150,7 @@ def _walk(record: Record) -> list[Record]:
     found = [record]
     for field in record.fields:
         shape = field.shape.record if isinstance(field.shape, Named) else field.shape
-        shapes = [shape.counts, *shape.values.values()] if isinstance(shape, ByKind) else [shape]
+        shapes = [shape.counts, *shape.others.values()] if isinstance(shape, ByKind) else [shape]
         for one in shapes:
             found += _walk(one) if isinstance(one, Record) else []
     return found
