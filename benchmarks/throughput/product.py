@@ -77,17 +77,17 @@ class Deployment:
         log = self.folder / f"{self.name}-{number}.log"
         return WorkerProcess("eventveil", self.path, log, *(arguments or ("--metrics", "off")))
 
-    def counts(self, stream: int = 0, timestamps: int | None = None) -> NDArray[np.int64]:
-        """The true counts that the workers handed on, summed over the partitions of the source."""
-        workload = self.feeds[stream].workload
-        timestamps = timestamps or workload.timestamps
-        counts = np.zeros((timestamps, workload.columns), np.int64)
+    def counts(self) -> list[NDArray[np.int64]]:
+        """The true counts of each stream that the workers handed on, summed over the source's partitions."""
+        shapes = [(feed.workload.timestamps, feed.workload.columns) for feed in self.feeds]
+        found = [np.zeros(shape, np.int64) for shape in shapes]
         for partition in range(min(4, len(self.feeds))):
             for message in read(self.bootstrap, f"{self.name}-partials", partition=partition):
                 partial = Partial.decode(message.value() or b"", "partials")
-                if partial.stream == f"s{stream}" and partial.timestamp <= timestamps:
+                counts = found[int(partial.stream.removeprefix("s"))]
+                if partial.timestamp <= len(counts):
                     np.add.at(counts[partial.timestamp - 1], partial.columns, partial.counts)
-        return counts
+        return found
 
 
 class Sinks:
@@ -149,8 +149,8 @@ def run_workers(
         cpu = sum(cpu_of(process.process.pid) - begun[process] for process in processes)
         memory = sum(peak_memory(process.process.pid) for process in processes)
         correct = all(
-            np.array_equal(deployment.counts(number), feed.workload.truth())
-            for number, feed in enumerate(feeds)
+            np.array_equal(counts, feed.workload.truth())
+            for counts, feed in zip(deployment.counts(), feeds, strict=True)
         )
     return Run(cpu, wall, correct, memory)
 

@@ -171,7 +171,7 @@ def latency(session: Session) -> Iterator[Result]:
     for percent in (0, 50, 90):
         rate = most.events_per_second * percent / 100
         load = os.getloadavg()[0]
-        run, delays = live.latency(session.bootstrap, workload, rate, _LIVE_TIMESTAMPS)
+        run, delays = live.latency(session.bootstrap, replace(workload, timestamps=_LIVE_TIMESTAMPS), rate)
         p50, p99 = (round(float(np.percentile(delays, share))) for share in (50, 99))
         name = f"latency: load {percent} %"
         click.echo(f"{name} ({run.events / _LIVE_TIMESTAMPS:,.0f} events/s): p50 {p50} ms, p99 {p99} ms")
