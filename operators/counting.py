@@ -23,6 +23,7 @@ from operators.bulk import IGNORED
 from operators.contributions import Contributions, EarliestContributions
 from operators.decode import Reason, Rejection
 from operators.errors import StateRefused
+from operators.memory import Held
 from operators.placing import Placements, Placer, Rows
 from operators.records import Mark, Origin
 from operators.topology.model import Stream
@@ -364,3 +365,8 @@ class StreamCounter:
         """The number of (user, open timestamp) pairs held in memory."""
         # A list, at once: whoever observes the worker may ask while another thread counts.
         return sum(len(opened.contributions) for opened in list(self._open.values()))
+
+    @property
+    def held(self) -> Held:
+        """What is in memory, of ``users`` all that the streams sharing them have met."""
+        return Held(len(self._open), self.contributions, len(self.users))

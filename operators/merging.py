@@ -74,6 +74,11 @@ class _Reports:
         return b""
 
     @property
+    def counts(self) -> int:
+        """How many records are here that are not empty."""
+        return len(self._counts)
+
+    @property
     def first_offset(self) -> int | None:
         """An offset below which nothing here was read, the lowest up to a run; None if nothing is here."""
         offsets = [run.offset for run in self._empty]
@@ -202,6 +207,11 @@ class Merger:
                 counts[partial.columns] += partial.counts
         self._next += 1
         return counts
+
+    @property
+    def waiting(self) -> int:
+        """How many partials are held, empty ones left out."""
+        return sum(reports.counts for reports in self._reports)
 
     @property
     def first_offset(self) -> int | None:

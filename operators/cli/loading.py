@@ -11,6 +11,7 @@ from operators.topology import TopologyInvalid, load
 from operators.topology.model import Topology
 
 EXIT_FAILED = 1
+EXIT_MEMORY = 75
 EXIT_INVALID = 78
 
 

@@ -22,7 +22,7 @@ from operators.cli.topics import topics
 def main() -> None:
     """Differentially private counts of user events, released from Kafka once per timestamp.
 
-    Exit codes: 0 good, 1 failed, 2 wrong usage, 78 the topology is invalid.
+    Exit codes: 0 good, 1 failed, 2 wrong usage, 75 the memory limit is reached, 78 the topology is invalid.
     """
 
 

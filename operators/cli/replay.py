@@ -14,10 +14,12 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from operators.cli.loading import EXIT_FAILED, load_or_exit
+from operators.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
+from operators.cli.options import memory_limit
 from operators.decode import Reason
 from operators.errors import EventveilError
 from operators.mechanisms import find
+from operators.memory import MemoryLimit, MemoryLimitReached
 from operators.perturbing import READ
 from operators.replay import FileInput, Input, Replay, TopicInput, ValueReplay, replay_values
 from operators.replay import replay as start_replay
@@ -27,6 +29,10 @@ from operators.topology.model import Stream, Topology
 
 _TOPIC = "topic:"
 _LAST = "last"
+_MORE_MEMORY = (
+    "Raise the limit; or replay fewer streams at a time (--stream), or a topic: of a file, every timestamp "
+    "stays open to its end"
+)
 
 
 class _Time(click.ParamType):
@@ -70,6 +76,7 @@ class _Time(click.ParamType):
 @click.option(
     "--show-drops", is_flag=True, help="Print how many events counted, and how many not and why: raw data."
 )
+@memory_limit
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 def replay(
     topology: str,
@@ -82,6 +89,7 @@ def replay(
     truth: str | None,
     ledger: str | None,
     show_drops: bool,
+    memory_limit: int | None,
     force: bool,
 ) -> None:
     """Release the streams of TOPOLOGY over history, with a fresh budget.
@@ -97,7 +105,7 @@ def replay(
     """
     context = click.get_current_context()
     given_to = context.get_parameter_source("end") is not ParameterSource.DEFAULT
-    paths = Paths(output, ledger, truth)
+    paths, limit = Paths(output, ledger, truth), MemoryLimit(memory_limit, _MORE_MEMORY)
     _check_paths(paths, source, force)
     loaded = load_or_exit(topology)
     try:
@@ -105,7 +113,9 @@ def replay(
         if _is_of_values(loaded, given.topic, only):
             if start is not None or end is not None:
                 raise click.UsageError("a value stream has no timestamps: leave out --from, and --to TIME")
-            _replay_values(replay_values(loaded, given, only=only, seed=seed), given, paths, seed, show_drops)
+            values = replay_values(loaded, given, only=only, seed=seed)
+            values.on_chunk = lambda: limit.check(dict)
+            _replay_values(values, given, paths, seed, show_drops)
             return
         if not given_to:
             raise click.UsageError("Missing option '--to'.", context)
@@ -114,7 +124,10 @@ def replay(
         except ValueError as error:
             raise click.UsageError(str(error)) from None
         _announce(running, given, paths, start=start, seeded=seed is not None)
-        _write(running, given, paths)
+        _write(running, given, paths, limit)
+    except MemoryLimitReached as error:
+        click.echo(f"eventveil replay: {error}", err=True)
+        sys.exit(EXIT_MEMORY)
     except (EventveilError, KafkaException, OSError) as error:
         click.echo(f"eventveil replay: {_told(error)}", err=True)
         sys.exit(EXIT_FAILED)
@@ -222,16 +235,16 @@ def _covered(stream: Stream) -> str:
     return f"horizon of {window} timestamps" if level == "user" else f"{window} consecutive timestamps"
 
 
-def _write(running: Replay, given: Input, paths: Paths) -> None:
-    with open_outputs(paths) as outputs, _progress(running, given) as advance:
+def _write(running: Replay, given: Input, paths: Paths, limit: MemoryLimit) -> None:
+    with open_outputs(paths) as outputs, _progress(running, given, limit) as advance:
         for released in running:
             outputs.write(released)
             advance()
 
 
 @contextmanager
-def _progress(running: Replay, given: Input) -> Iterator[Any]:
-    """Show progress on a terminal; the function to call after each release."""
+def _progress(running: Replay, given: Input, limit: MemoryLimit) -> Iterator[Any]:
+    """Show progress on a terminal, and mind the limit; the function to call after each release."""
     last = running.span.last
     first = running.span.first
     expected = None if last is None else sum(max(0, last[name] - first[name] + 1) for name in first)
@@ -241,7 +254,12 @@ def _progress(running: Replay, given: Input) -> Iterator[Any]:
         unit = "bytes" if given.topic is None else "offsets"
         reading = progress.add_task(f"reading ({unit})", total=given.total)
         releasing = progress.add_task("releasing", total=expected)
-        running.on_chunk = lambda: progress.update(reading, completed=given.done)
+
+        def mind() -> None:
+            limit.check(running.held)
+            progress.update(reading, completed=given.done)
+
+        running.on_chunk = mind
         yield lambda: progress.advance(releasing)
 
 

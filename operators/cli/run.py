@@ -11,16 +11,19 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
 from confluent_kafka import KafkaException
 
 from operators import heap
-from operators.cli.loading import EXIT_FAILED, load_or_exit
+from operators.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
+from operators.cli.options import memory_limit
 from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
 from operators.kafka.provision import inspect_topics
+from operators.memory import MemoryLimitReached, format_size
 from operators.topology.model import Topology
 from operators.worker.app import Worker
 from operators.worker.endpoint import Endpoint
@@ -70,15 +73,24 @@ class Address(click.ParamType):
     is_flag=True,
     help="Add the metrics that reveal exact counts of events: whoever can read them sees raw data.",
 )
+@memory_limit
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True
 )
-def run(topology: str, metrics: tuple[str, int] | None, raw_metrics: bool, log_level: str) -> None:
+def run(
+    topology: str,
+    metrics: tuple[str, int] | None,
+    raw_metrics: bool,
+    memory_limit: int | None,
+    log_level: str,
+) -> None:
     """Run the worker of TOPOLOGY until SIGTERM or SIGINT."""
     if raw_metrics and metrics is None:
         raise click.UsageError("--raw-metrics needs --metrics HOST:PORT")
     configure_logging(log_level)
-    run_worker(load_or_exit(topology), Worker, metrics, raw_metrics)
+    log.info("memory limit: %s", "off" if memory_limit is None else format_size(memory_limit))
+    make = partial(Worker, memory_limit=memory_limit)
+    run_worker(load_or_exit(topology), make, metrics, raw_metrics)
 
 
 def configure_logging(level: str) -> None:
@@ -95,7 +107,8 @@ def run_worker(
     metrics: tuple[str, int] | None = None,
     raw_metrics: bool = False,
 ) -> None:
-    """Check the topics, run a worker, end the process: 0 after a graceful stop, 1 after a failure.
+    """Check the topics, run a worker, end the process: 0 after a graceful stop, 1 after a failure, 75 if
+    that was the memory limit.
 
     ``metrics`` is the host and port to serve metrics and health on, None not to.
     """
@@ -113,7 +126,13 @@ def run_worker(
         log.error("stopped: %s", failure)
     logging.shutdown()
     # Threads inside librdkafka may still wait for a broker that is gone; what matters is committed.
-    os._exit(0 if failure is None else EXIT_FAILED)
+    os._exit(_status(failure))
+
+
+def _status(failure: BaseException | None) -> int:
+    if failure is None:
+        return 0
+    return EXIT_MEMORY if isinstance(failure, MemoryLimitReached) else EXIT_FAILED
 
 
 def _raise_file_limit() -> None:

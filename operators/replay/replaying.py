@@ -20,6 +20,7 @@ from operators.boundaries import Boundary
 from operators.counting import CounterState, Partial
 from operators.mechanisms import of_stream
 from operators.mechanisms.base import Release
+from operators.memory import Held
 from operators.merging import Merger
 from operators.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from operators.records import NO_APPEND_TIME, Chunk
@@ -162,7 +163,7 @@ class Replay:
         self._source = source
         self._seeded = seeded
         #: Called after every chunk, so that progress can be shown before there is a first release.
-        self.on_chunk: Callable[[], None] = lambda: None
+        self.on_chunk: Callable[[], object] = lambda: None
         last = {stream.name: None if span.last is None else span.last[stream.name] for stream in streams}
         judged = {stream.name: source.rules(stream, last[stream.name]) for stream in streams}
         starts = source.begin(
@@ -223,6 +224,16 @@ class Replay:
     def last_counted(self) -> dict[str, int]:
         """The last timestamp of each stream that has an event, 0 if none has: raw data."""
         return {name: one.last_counted for name, one in self._streams.items()}
+
+    def held(self) -> dict[str, Held]:
+        """What is in memory, by stream: raw data."""
+        return {
+            name: sum(
+                (aggregator.counters[name].held for aggregator in self._aggregators.values()),
+                Held(partials=one.merger.waiting),
+            )
+            for name, one in self._streams.items()
+        }
 
     def _observe(self, chunk: Chunk) -> None:
         aggregator = self._aggregators[chunk.partition]

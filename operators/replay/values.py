@@ -78,7 +78,7 @@ class ValueReplay:
         self.streams, self._source, self._seeded = streams, source, seeded
         #: What became of the values read so far, per stream: raw data.
         self.outcomes: dict[str, Counter[str]] = {stream.name: Counter() for stream in streams}
-        self.on_chunk: Callable[[], None] = lambda: None
+        self.on_chunk: Callable[[], object] = lambda: None
         longest = max(stream.source.max_bytes for stream in streams)
         self._perturbers = {
             partition: [

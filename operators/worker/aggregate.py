@@ -68,7 +68,7 @@ class AggregateOwner(Owner):
     def streams(self) -> Mapping[str, StreamView]:
         """See ``Owner.streams``."""
         return {
-            name: StreamView(counter.next, open_contributions=counter.contributions)
+            name: StreamView(counter.next, counter.held)
             for name, counter in self._aggregator.counters.items()
         }
 

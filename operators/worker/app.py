@@ -23,6 +23,7 @@ from operators.faults import FaultHook, no_fault
 from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import FencedTable
 from operators.kafka.settings import faust_credentials
+from operators.memory import NOTHING, Held, MemoryLimit, MemoryLimitReached
 from operators.privacy.noise import NoiseSource, SystemNoise
 from operators.records import Chunk
 from operators.streams import first_partitions, plan_readings, plan_streams, writer_of
@@ -45,6 +46,11 @@ _PROGRESS_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
 _STOP_SECONDS = 8.0
+_MORE_MEMORY = (
+    "Raise the limit; or run more workers, each of which holds its share of the partitions; or let fewer "
+    "timestamps be open at a time, with a shorter lateness or a smaller max_ahead, and names of users be "
+    "shorter, with a smaller max_bytes (`eventveil migrate`)"
+)
 
 
 class _App(faust.App):
@@ -55,8 +61,9 @@ class _App(faust.App):
 class Worker:
     """Runs a topology until it is asked to stop or must not go on.
 
-    ``noise`` makes the noise source of an owner; ``fault`` is called at every step of the protocol
-    (``operators.faults``). Only tests pass others than the defaults.
+    ``memory_limit`` is in bytes of resident memory, None for none. ``noise`` makes the noise source of an
+    owner; ``fault`` is called at every step of the protocol (``operators.faults``). Only tests pass others
+    than the defaults of these, of the clock and of the session timeout.
     """
 
     def __init__(
@@ -67,9 +74,12 @@ class Worker:
         clock: Clock = SYSTEM_CLOCK,
         fault: FaultHook = no_fault,
         session_timeout: float = 10.0,
+        memory_limit: int | None = None,
     ) -> None:
         check_private_members()
+        self._memory = MemoryLimit(memory_limit, _MORE_MEMORY)
         self.observation = Observation(topology)
+        self.observation.memory_limit = memory_limit
         self.kafka = topology.kafka
         self.group = topology.name
         self.session_timeout = session_timeout
@@ -187,11 +197,24 @@ class Worker:
     def _handle(self, chunk: Chunk) -> None:
         # An exception in an agent would make Faust acknowledge the chunk and go on.
         try:
+            self._check_memory()
             if chunk.topic != self._topology.partials:
                 self.observation.fetched[chunk.topic] += len(chunk.offsets)
             self._assignment.handle(chunk)
         except Exception as error:
             self.failed(error)
+
+    def _check_memory(self) -> None:
+        """Between chunks, and before anything is closed. Raises MemoryLimitReached."""
+        self.observation.resident = self._memory.check(self._held)
+
+    def _held(self) -> Mapping[str, Held]:
+        """By stream, over all partitions."""
+        found: dict[str, Held] = {}
+        for owner in self._assignment.owners.values():
+            for name, view in owner.streams().items():
+                found[name] = found.get(name, NOTHING) + view.held
+        return found
 
     @property
     def _consumer(self) -> ChunkConsumer:
@@ -237,6 +260,9 @@ class Worker:
         """Stop the worker because of an error; the first one counts."""
         if self._failure is None:
             self._failure = error
+            if isinstance(error, MemoryLimitReached):
+                # At once: the chunks that are being counted still grow, and the kernel may not wait for them.
+                log.error("stopping: %s", error)
             self._assignment.revoke()
             self._stop.set()
 
@@ -288,6 +314,7 @@ class Worker:
         progress_due = 0.0
         while True:
             await asyncio.sleep(_TICK_SECONDS)
+            self._check_memory()
             self._assignment.tick()
             if time.monotonic() >= progress_due and self._assignment.owners:
                 progress_due = time.monotonic() + _PROGRESS_SECONDS

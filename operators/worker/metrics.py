@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from operators import __version__, timeline
 from operators.counting import OUTCOMES
+from operators.memory import NOTHING, Held
 from operators.perturbing import VALUE_OUTCOMES
 from operators.worker.observation import ROLES, STALL_SECONDS, Observation, StreamView
 
@@ -153,11 +154,22 @@ def _lag(seen: Observation) -> Samples:
             yield (tp.topic, str(tp.partition)), max(0, view.end - view.position)
 
 
-def _open_contributions(seen: Observation) -> Samples:
-    found: dict[str, int] = {}
-    for stream, view in _views(seen, "aggregate"):
-        found[stream] = found.get(stream, 0) + view.open_contributions
-    return [((stream,), count) for stream, count in found.items()]
+def _held(of: Callable[[Held], int]) -> Read:
+    def read(seen: Observation) -> Samples:
+        found: dict[str, Held] = {}
+        for stream, view in _views(seen, "aggregate"):
+            found[stream] = found.get(stream, NOTHING) + view.held
+        return [((stream,), of(held)) for stream, held in found.items()]
+
+    return read
+
+
+def _memory_limit(seen: Observation) -> Samples:
+    return [] if seen.memory_limit is None else [((), seen.memory_limit)]
+
+
+def _resident(seen: Observation) -> Samples:
+    yield (), seen.resident
 
 
 def _discarded(seen: Observation) -> Samples:
@@ -169,6 +181,10 @@ METRICS = (
     Metric(
         "eventveil_start_time_seconds", "gauge", "Unix seconds", (),
         "When the process started; its counters count from there.", _start_time,
+    ),
+    Metric(
+        "eventveil_memory_limit_bytes", "gauge", "bytes", (),
+        "The resident memory at which the worker stops; absent if it never does.", _memory_limit,
     ),
     Metric(
         "eventveil_ready", "gauge", "0 or 1", (),
@@ -258,7 +274,22 @@ METRICS = (
     ),
     Metric(
         "eventveil_open_contributions", "gauge", "pairs", ("stream",),
-        "Pairs of user and open timestamp that this worker holds in memory.", _open_contributions, raw=True,
+        "Pairs of user and open timestamp that this worker holds in memory.",
+        _held(lambda held: held.contributions), raw=True,
+    ),
+    Metric(
+        "eventveil_open_timestamps", "gauge", "timestamps", ("stream",),
+        "Timestamps with events that are not closed, once for each source partition of this worker.",
+        _held(lambda held: held.timestamps), raw=True,
+    ),
+    Metric(
+        "eventveil_remembered_users", "gauge", "users", ("stream",),
+        "Distinct users that this worker holds in memory, in an open timestamp or not; streams that look for "
+        "the user in the same field of a source share them.", _held(lambda held: held.users), raw=True,
+    ),
+    Metric(
+        "eventveil_resident_memory_bytes", "gauge", "bytes", (),
+        "Resident memory of the process, ten times a second held against the limit.", _resident, raw=True,
     ),
 )  # fmt: skip
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from faust.types import TP
 
 from operators import timeline
+from operators.memory import NOTHING, Held
 from operators.topology.model import Topology
 
 ROLES = ("rekey", "aggregate", "sanitize", "perturb")
@@ -29,13 +30,13 @@ class StreamView:
     """One stream in one owned partition.
 
     ``next`` is the first timestamp that is not closed (aggregate) or not published (sanitize).
-    ``open_contributions`` counts (user, open timestamp) pairs. ``spent`` is the part of epsilon, 0 to 1, that
+    ``held`` is what is in memory. ``spent`` is the part of epsilon, 0 to 1, that
     the window of the last published release has spent. ``discarded`` counts partials that came after their
     timestamp had been released without them, since the partition was taken over.
     """
 
     next: int
-    open_contributions: int = 0
+    held: Held = NOTHING
     spent: float = 0.0
     discarded: int = 0
 
@@ -81,6 +82,9 @@ class Observation:
         self.partitions: Mapping[TP, PartitionView] = {}
         #: What last ended an owner of an assigned partition.
         self.errors: dict[TP, str] = {}
+        #: Bytes: what the process may hold, None for any, and what it was last seen to hold.
+        self.memory_limit: int | None = None
+        self.resident = 0
         #: When the event loop was last seen running, in monotonic seconds.
         self.beat = time.monotonic()
 

@@ -12,6 +12,7 @@ from operators.genesis import Genesis
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable
 from operators.mechanisms import of_stream
+from operators.memory import Held
 from operators.privacy.noise import NoiseSource
 from operators.records import Chunk, Outgoing
 from operators.release import control_record
@@ -124,7 +125,12 @@ class SanitizeOwner(Owner):
     def streams(self) -> Mapping[str, StreamView]:
         """See ``Owner.streams``."""
         return {
-            name: StreamView(one.state.published + 1, spent=one.spent, discarded=one.merger.discarded)
+            name: StreamView(
+                one.state.published + 1,
+                Held(partials=one.merger.waiting),
+                spent=one.spent,
+                discarded=one.merger.discarded,
+            )
             for name, one in self._sanitizer.sanitizers.items()
         }
 

@@ -19,6 +19,7 @@ from operators.bulk import BulkReader, fields_of
 from operators.counting import CounterState, Partial, StreamCounter
 from operators.decode import Reason, Rejection
 from operators.errors import StateRefused
+from operators.memory import Held
 from operators.placing import Rows
 from operators.records import NO_APPEND_TIME
 from operators.topology.model import Counts, Source
@@ -135,9 +136,9 @@ def test_the_bound_holds_per_timestamp_and_per_user() -> None:
         judge(one, offset, 1010, event(user, time=time)) for offset, (user, time) in enumerate(events)
     ]
     assert outcomes == ["counted", "bounded", "counted", "counted", "counted", "bounded"]
-    assert one.contributions == 4
+    assert (one.contributions, one.held) == (4, Held(timestamps=2, contributions=4, users=2))
     one.close()
-    assert one.contributions == 2
+    assert (one.contributions, one.held) == (2, Held(timestamps=1, contributions=2, users=2))
 
 
 _EVENTS = st.lists(st.tuples(st.sampled_from("uvw"), st.sampled_from("ab")), max_size=12)

@@ -51,7 +51,9 @@ def test_a_later_timestamp_waits_for_the_next_one() -> None:
     assert not one.complete()
     add(one, partial(1, {0: 1}))
     assert one.complete()
+    assert one.waiting == 2
     assert one.take().tolist() == [1, 0, 0]
+    assert one.waiting == 1
     assert one.complete()
     assert one.take().tolist() == [0, 2, 0]
     assert not one.complete()

@@ -1,7 +1,7 @@
 """A worker whose releases are the true counts: ``python -m tests.worker.silent TOPOLOGY``.
 
 Only tests can have it; nothing in ``operators`` takes a noise source from outside the process. A second
-argument is the session timeout in seconds.
+argument is the session timeout in seconds, a third one the memory limit in bytes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ class Silence:
         return np.zeros(size, dtype=np.int64)
 
 
-def main(path: str, session_timeout: str) -> None:
+def main(path: str, session_timeout: str, memory_limit: str | None = None) -> None:
     def make(topology: Topology) -> Worker:
-        return Worker(topology, noise=Silence, session_timeout=float(session_timeout))
+        limit = None if memory_limit is None else int(memory_limit)
+        return Worker(topology, noise=Silence, session_timeout=float(session_timeout), memory_limit=limit)
 
     configure_logging("info")
     run_worker(load(path, os.environ), make)

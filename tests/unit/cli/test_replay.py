@@ -199,3 +199,18 @@ def test_progress_is_shown_on_a_terminal_only(folder: Path, terminal: bool) -> N
     os.close(ours)
     assert (b"reading (bytes)" in shown) == terminal
     assert (b"releasing" in shown) == terminal
+
+
+def test_a_replay_stops_at_the_memory_limit_and_leaves_no_output(folder: Path) -> None:
+    result = run("--memory-limit", "1MiB")
+    assert result.exit_code == 75
+    assert "the memory limit of 1 MiB (--memory-limit) is reached. Held: destinations: " in result.stderr
+    assert "a topic: of a file, every timestamp stays open to its end" in result.stderr
+    assert not (folder / "out.jsonl").exists()
+    assert run("--memory-limit", "off").exit_code == 0
+
+
+def test_a_memory_limit_that_is_no_size_is_wrong_usage(folder: Path) -> None:
+    result = run("--memory-limit", "4GB")
+    assert result.exit_code == 2
+    assert "'4GB' should be a size, such as 4GiB or 512MiB, or off" in result.stderr

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from operators.cli.main import main
 from operators.counting import OUTCOMES
 from operators.decode import Reason
+from operators.memory import Held
 from operators.worker import metrics
 from operators.worker.metrics import METRICS, RAW, Metric, WorkerCollector
 from operators.worker.observation import Observation, PartitionView, StreamView
@@ -39,7 +40,7 @@ def observation(events: int = 0) -> Observation:
     made.assigned = frozenset({source, partials, TP("raw", 8)})
     made.partitions = {
         source: PartitionView(
-            5 + events, 9 + 2 * events, False, {"visits": StreamView(3, open_contributions=events)}
+            5 + events, 9 + 2 * events, False, {"visits": StreamView(3, Held(events, events, events))}
         ),
         partials: PartitionView(5, 5, False, {"visits": StreamView(2, spent=0.75)}),
     }
@@ -47,6 +48,7 @@ def observation(events: int = 0) -> Observation:
     made.events["minutes", "not-json"] = events
     made.readings["minutes"] = 12
     made.fetched["raw"] = events
+    made.memory_limit, made.resident = 3 * 2**30, events
     made.released("visits", True)
     made.released("visits", False)
     made.released_at["visits"] = NOW - 1
@@ -157,6 +159,15 @@ def test_values() -> None:
     assert value("readings_total", stream="minutes") == 12
     assert value("lag_records", topic="raw", partition="7") == 7
     assert value("open_contributions", stream="visits") == 3
+    assert value("open_timestamps", stream="visits") == value("remembered_users", stream="visits") == 3
+    assert value("resident_memory_bytes") == 3
+    assert value("memory_limit_bytes") == 3 * 2**30
+
+
+def test_a_worker_without_a_memory_limit_tells_none() -> None:
+    seen = observation()
+    seen.memory_limit = None
+    assert ("eventveil_memory_limit_bytes", ()) not in samples(seen)
 
 
 def test_delays_are_the_longest_and_in_whole_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
