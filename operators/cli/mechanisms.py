@@ -9,7 +9,7 @@ import click
 
 from operators import mechanisms as kinds
 from operators.cli.loading import EXIT_FAILED
-from operators.errors import PluginRefused
+from operators.errors import PluginRefused, UnfitSetting
 from operators.mechanisms import plugins
 from operators.mechanisms.base import Guarantee, Mechanism
 from operators.mechanisms.contract import LIMITS, PROPERTIES, Finding, judge
@@ -19,7 +19,7 @@ from operators.topology.document import Scalar
 from operators.topology.layout import EXTENT, option_of
 from operators.topology.local import OPTIONS as OPTIONS_OF_REPORTS
 from operators.topology.model import MechanismSettings, Option
-from operators.topology.problems import START
+from operators.topology.problems import START, suggestion
 from operators.topology.scalars import UnfitError
 from operators.topology.shapes import Field
 from operators.topology.values import OPTIONS as OPTIONS_OF_VALUES
@@ -143,6 +143,7 @@ def test(context: click.Context, kind: str, given: tuple[str, ...]) -> None:
         click.echo(f"eventveil mechanisms test: {refused}", err=True)
         context.exit(EXIT_FAILED)
     subject = Subject(mechanism, dict(_option(mechanism, one) for one in given))
+    _check_options(subject)
     click.echo(f"{subject.name}: {mechanism.summary}")
     passed = True
     for one in PROPERTIES:
@@ -157,13 +158,23 @@ def _option(mechanism: type[Mechanism], text: str) -> tuple[str, Option]:
     """An option as a topology would have it. Fails, which is wrong usage, for what it cannot be."""
     name, _, value = text.partition("=")
     if name not in mechanism.options:
-        known = ", ".join(sorted(mechanism.options)) or "none"
-        raise click.UsageError(f"--option {text}: {mechanism.kind} has no option {name!r}; known: {known}")
+        remedy = suggestion(name, mechanism.options)
+        raise click.UsageError(f"--option {text}: {mechanism.kind} has no option {name!r}; {remedy}")
     try:
         read = option_of(name).value(option_of(name).shape.kind.parse(Scalar(START, value)))
     except UnfitError as unfit:
         raise click.UsageError(f"--option {text}: found {value!r}, expected {unfit.expected}") from None
     return name, read if read is not None else value
+
+
+def _check_options(subject: Subject) -> None:
+    """Fails, which is wrong usage, for options that the mechanism cannot have as the suite tries it."""
+    try:
+        subject.try_options()
+    except UnfitSetting as unfit:
+        if unfit.setting not in subject.mechanism.options:
+            return  # the class asks for what no option can give, as the suite will find
+        raise click.UsageError(f"--option {unfit.setting}: {unfit}") from None
 
 
 def _lines(finding: Finding) -> Iterator[str]:

@@ -23,6 +23,7 @@ from operators.errors import PluginRefused
 from operators.mechanisms.base import Guarantee, Mechanism
 from operators.mechanisms.publishing import units_of
 from operators.topology.model import Level, MechanismSettings
+from operators.topology.problems import nearest
 
 GROUP = "eventveil.mechanisms"
 UNKNOWN = "unknown"
@@ -119,8 +120,12 @@ def _resolve(kind: str, built_in: frozenset[str]) -> tuple[str, str | None]:
         return kind, None
     points = installed()
     if kind not in points:
-        known = ", ".join(sorted({*built_in, *points}))
-        raise PluginRefused(f"there is no mechanism {kind!r}, only {known}, and module:Class")
+        known = sorted({*built_in, *points})
+        near = nearest(kind, known)
+        raise PluginRefused(
+            f"there is no mechanism {kind!r}, only {', '.join(known)}, and module:Class"
+            + f"; {near}" * bool(near)
+        )
     if len({point.value for point in points[kind]}) > 1:
         several = ", ".join(sorted(_name_of(point) for point in points[kind]))
         raise PluginRefused(f"{kind} is an entry point of several: {several}; write module:Class")

@@ -22,9 +22,9 @@ from operators.topology.building import (
 )
 from operators.topology.document import shorten
 from operators.topology.layout import EXTENT, EXTENT_HELP, OPTIONS, extent_of, options_of
-from operators.topology.problems import Position, Problems
+from operators.topology.problems import Position, Problems, suggestion
 from operators.topology.scalars import duration_text, one_of
-from operators.topology.shapes import Section, suggestion
+from operators.topology.shapes import Section
 from operators.topology.values import is_value_stream
 from operators.values.stream import VALUE_LIMIT
 

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
 from operators.topology.document import Scalar, shorten
+from operators.topology.problems import nearest
 
 Value = TypeVar("Value")
 Schema = dict[str, Any]
@@ -329,7 +330,8 @@ class Choice(Kind[str]):
             return scalar.text
         if scalar.text in self.later:
             raise UnavailableError(self.later[scalar.text])
-        raise UnfitError(one_of(self.words))
+        near = nearest(scalar.text, self.words) if is_text(scalar) and not scalar.secret else ""
+        raise UnfitError(f"{one_of(self.words)}; {near}" if near else one_of(self.words))
 
     def strict_schema(self) -> Schema:
         """An enumeration."""

@@ -6,15 +6,14 @@ left out, so that the later checks look only at what could be read.
 
 from __future__ import annotations
 
-import difflib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from operators.topology.document import Broken, Items, Node, Scalar, Table, shorten
-from operators.topology.problems import SHOWN, Position, Problems
+from operators.topology.problems import SHOWN, Position, Problems, suggestion
 from operators.topology.scalars import Kind, Schema, UnavailableError, UnfitError, found
 
 
@@ -240,13 +239,6 @@ def describe(node: Node) -> str:
     if isinstance(node, Items):
         return "a list" if node.items else "an empty list"
     return "a mapping" if isinstance(node, Table) and node.entries else "an empty mapping"
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """The remedy for an unknown word: the nearest known one, or all of them."""
-    words = sorted(known)
-    near = difflib.get_close_matches(word[:100], words, 1, 0.6)
-    return f"did you mean {near[0]}?" if near else f"known: {', '.join(words)}"
 
 
 def _not_a_mapping(node: Node, name: str, keys: list[str], reading: Reading) -> Invalid:

@@ -68,6 +68,18 @@ class Subject:
         """``windows`` in words."""
         return "horizons of 10 and 30" if self.mechanism.level == "user" else "windows of 1 and 4"
 
+    def try_options(self) -> None:
+        """Make one of every window that some property asks for. Raises UnfitSetting, with the windows."""
+        windows = sorted({3, 4, *self.windows})
+        try:
+            for window in windows:
+                self.make(SeededNoise(0), window)
+        except UnfitSetting as unfit:
+            *few, last = windows
+            extent = "horizons" if self.mechanism.level == "user" else "windows"
+            tried = f"{extent} of {', '.join(map(str, few))} and {last}"
+            raise UnfitSetting(unfit.setting, f"{unfit} (the suite tries {tried})") from None
+
     def extent(self, window: int) -> int:
         """How many timestamps epsilon covers, if ``window`` is what is asked for."""
         return 1 if self.mechanism.level == "event" else window

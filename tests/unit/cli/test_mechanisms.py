@@ -122,7 +122,27 @@ def test_a_plug_in_that_breaks_it_fails_with_the_property_and_a_counterexample()
         (["no.such:Class"], 1, "no.such:Class cannot be imported"),
         (["json:JSONDecoder"], 1, "is no Mechanism"),
         (["unifrom"], 1, "there is no mechanism 'unifrom', only budget-absorption, "),
-        ([STRIDE, "--option", "strde=1"], 2, "stride has no option 'strde'; known: stride"),
+        (["unifrom"], 1, "and module:Class; did you mean uniform?"),
+        (["whatever"], 1, "and module:Class\n"),
+        ([STRIDE, "--option", "strde=1"], 2, "stride has no option 'strde'; did you mean stride?"),
+        ([STRIDE, "--option", "pace=1"], 2, "stride has no option 'pace'; known: stride"),
+        (
+            [STRIDE, "--option", "stride=0"],
+            2,
+            "--option stride: found 0, expected a whole number from 1 on (the",
+        ),
+        (
+            ["fast", "--option", "max_samples=50"],
+            2,
+            "number from 1 to 3 (the suite tries windows of 1, 3 and 4)",
+        ),
+        (
+            ["fast", "--option", "max_samples=3"],
+            2,
+            "--option max_samples: found 3, expected a whole number from 1",
+        ),
+        (["budget-absorption", "--option", "regroup=3"], 2, "has no effect on a single group; add groups"),
+        (["shp-point", "--option", "span=5"], 2, "from 1 to 3 (the suite tries horizons of 3, 4, 10 and 30)"),
         (["uniform", "--option", "factor=1"], 2, "uniform has no option 'factor'; known: none"),
         (["sample", "--option", "x"], 2, "sample has no option 'x'"),
         (["budget-absorption", "--option", "factor=-1"], 2, "found '-1', expected an exact number above 0"),
@@ -131,6 +151,7 @@ def test_a_plug_in_that_breaks_it_fails_with_the_property_and_a_counterexample()
 def test_what_cannot_be_tested_is_said(arguments: list[str], code: int, what: str) -> None:
     found, output = tried(*arguments)
     assert (found, what in output) == (code, True), output
+    assert "FAILED" not in output
 
 
 def test_plug_ins_are_listed_after_the_kinds_and_a_bad_one_does_not_hide_them(
