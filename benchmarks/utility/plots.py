@@ -18,7 +18,7 @@ from benchmarks.utility.tables import REFERENCES, reference
 COLOURS = ("#1b7837", "#762a83", "#7fbf7b", "#af8dc3")
 INCHES = 2.6
 NEAREST, FURTHEST = 0.05, 50.0
-"""Ratios beyond these are drawn at the edge: the tables have them."""
+"""Ratios beyond these are drawn at the edge, as triangles: the tables have them."""
 
 
 def draw(results: Results, directory: Path) -> None:
@@ -32,8 +32,11 @@ def draw(results: Results, directory: Path) -> None:
 def _figure(part: str, cases: list[Case], path: Path) -> None:
     streams = list(dict.fromkeys(case.stream for case in cases))
     labels = list(dict.fromkeys(label for case in cases for label in case.errors))
-    size = (2.4 + INCHES * len(streams), 1.3 + 0.22 * len(labels))
-    figure, panels = plt.subplots(1, len(streams), figsize=size, sharey=True, squeeze=False)
+    titles = max(sum(case.stream == stream for case in cases) for stream in streams)
+    size = (2.4 + INCHES * len(streams), 1.1 + 0.22 * len(labels) + 0.13 * titles)
+    figure, panels = plt.subplots(
+        1, len(streams), figsize=size, sharey=True, squeeze=False, layout="constrained"
+    )
     for panel, stream in zip(panels[0], streams, strict=True):
         own = [case for case in cases if case.stream == stream]
         for place, case in enumerate(own):
@@ -43,12 +46,16 @@ def _figure(part: str, cases: list[Case], path: Path) -> None:
         panel.set_xscale("log")
         panel.grid(axis="x", linewidth=0.3)
         panel.tick_params(labelsize=7)
-        panel.legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=2, frameon=False)
+        below = -0.22 / (0.22 * len(labels))  # of the panel's height: clear of the ticks, whatever that is
+        panel.legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, below), frameon=False)
     panels[0][0].set_yticks(range(len(labels)), labels)
     panels[0][0].invert_yaxis()
     name = " or ".join(REFERENCES[part]) if len(REFERENCES[part]) == 1 else "the best baseline"
-    figure.supxlabel(f"error over that of {name}: median, least and largest over the seeds", fontsize=8)
-    figure.tight_layout()
+    figure.supxlabel(
+        f"error over that of {name}: median, least and largest over the seeds\n"
+        f"a triangle at the edge: below {NEAREST:g} or above {FURTHEST:g}, see the table",
+        fontsize=8,
+    )
     figure.savefig(path, dpi=90, metadata={"Software": None})
     plt.close(figure)
 
@@ -68,3 +75,7 @@ def _marks(panel: Axes, case: Case, labels: list[str], colour: str, offset: floa
         color=colour,
         label=case.title.removeprefix(f"{case.stream}, "),
     )
+    for edge, marker, beyond in ((NEAREST, "<", middle <= NEAREST), (FURTHEST, ">", middle >= FURTHEST)):
+        if beyond.any():
+            places = (np.array(rows) + offset)[beyond]
+            panel.plot(np.full(len(places), edge), places, marker, markersize=5, color=colour, clip_on=False)

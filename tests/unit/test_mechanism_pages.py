@@ -47,6 +47,30 @@ def test_every_option_of_a_kind_is_described_on_its_page_or_on_one_that_it_names
     assert [option for option in KINDS[kind].options if f"`{option}" not in described] == []
 
 
+LEVELS = {"w-event level": "w-event", "event level": "event", "user level": "user"}
+
+
+def test_the_index_links_every_page_once_and_puts_kinds_under_their_level() -> None:
+    index = page_of("README")
+    pages = re.findall(r"^\| \[([a-z-]+)\]\(\1\.md\) \| \S.* \|$", index, re.MULTILINE)
+    assert sorted(pages) == sorted(path.stem for path in PAGES.glob("*.md") if path.stem != "README")
+    counts = index[index.index("## Counts") : index.index("## Values")]
+    parts = re.split(r"\((w-event level|event level|user level); add-remove or substitute\):", counts)[1:]
+    levels = {
+        kind: LEVELS[level]
+        for level, table in zip(parts[::2], parts[1::2], strict=True)
+        for kind in re.findall(r"^\| \[([a-z-]+)\]", table, re.MULTILINE)
+        if kind != "pan-private"
+    }
+    assert levels == {kind: mechanism.level for kind, mechanism in KINDS.items()}
+
+
+def test_every_picture_is_shown_on_a_page() -> None:
+    shown = "".join(page.read_text() for page in [*PAGES.glob("*.md"), ROOT / "docs" / "utility.md"])
+    pictures = [*PAGES.glob("pictures/*.png"), *(ROOT / "benchmarks" / "results").glob("*.png")]
+    assert [path.name for path in pictures if f"/{path.name})" not in shown] == []
+
+
 def test_kinds_with_raw_state_are_named_where_one_reads_who_may_see_what() -> None:
     text = (ROOT / "docs" / "privacy.md").read_text()
     limits = text[text.index("**State with true counts.**") :].split("\n")[0]
