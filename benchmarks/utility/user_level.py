@@ -2,6 +2,8 @@
 
 One column, the total of a stream's columns; a horizon of 240 timestamps, windows of 24. *In groups* takes
 each window as the groups that the Partition program makes of it, every timestamp as the mean of its group.
+*Last sample kept* is what a reader can make of SHP3's releases: its predictions after the last sample are
+replaced by that sample.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ PART = "user-level"
 HORIZON, SPAN = 240, 24
 QUICK_HORIZON = 60
 POINT = "SHP2 (point)"
-KINDS = {"SHP1 (window)": "shp-window", POINT: "shp-point", "SHP3 (adaptive)": "shp-adaptive"}
+ADAPTIVE = "SHP3 (adaptive)"
+KINDS = {"SHP1 (window)": "shp-window", POINT: "shp-point", ADAPTIVE: "shp-adaptive"}
 
 
 def measure(scope: Scope) -> Iterator[Case]:
@@ -40,6 +43,8 @@ def measure(scope: Scope) -> Iterator[Case]:
                 errors[f"{label}, in groups"] = [
                     _squares(np.array([_means(each) for each in run]) - truth) for run in runs
                 ]
+                if label == ADAPTIVE:
+                    errors[f"{label}, last sample kept"] = [_squares(_kept(run) - truth) for run in runs]
             yield Case(PART, stream.name, text, {"horizon": horizon, "span": SPAN}, errors)
 
 
@@ -52,6 +57,14 @@ def _run(kind: str, counts: Counts, epsilon: Fraction, seed: int) -> list[Releas
 
 def _means(release: Release) -> list[float]:
     return [total / length for length, total in release.groups for _ in range(length)]
+
+
+def _kept(run: list[Release]) -> NDArray[np.int64]:
+    """The windows with the last sample in place of what was predicted after it."""
+    counts = np.array([*run[0].history[:-1], *(release.counts[0] for release in run)])
+    last = len(counts) - 1 - [release.fresh for release in reversed(run)].index(True)
+    counts[last:] = counts[last]
+    return np.lib.stride_tricks.sliding_window_view(counts, SPAN)
 
 
 def _squares(difference: NDArray[np.float64]) -> float:

@@ -11,7 +11,7 @@ settings: predictions, weights, and when to sample next. So it is post-processin
 the weight of the r-th newest is 1 / r, divided by its distance from what had been predicted for it (plus the
 noise scale). A sampled count within the standard deviation of the noise from its prediction doubles the
 interval to the next sample, another one halves it, from 1 to less than twice the average that is left to the
-remaining samples.
+remaining samples. Once there are none, predictions follow the same line to the end of the horizon.
 
 Changed: discrete noise, sensitivity k instead of 1, and what decides. As printed by Zhang and Meng (2016,
 Algorithm 3, Formulas 11 and 14) it is not private: there the true count is compared with the prediction at

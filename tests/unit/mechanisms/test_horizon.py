@@ -77,6 +77,20 @@ def test_predictions_follow_the_trend_of_noisy_counts() -> None:
     assert [int(release.counts[0]) for release in releases] == [0, 0, 4, 6, 8]
 
 
+def test_after_the_last_sample_the_line_through_the_samples_goes_on_to_the_end_of_the_horizon() -> None:
+    values = [100, 40, 160, 20]
+    noise = ObservedNoise(lambda size: np.array([values[len(noise.draws)]]))
+    mechanism = make("shp-adaptive", noise, horizon=40, samples=Fraction(1, 10))
+    releases = [mechanism.step(np.zeros(1, np.int64)) for _ in range(45)]
+    last = max(place for place, release in enumerate(releases) if release.fresh)
+    after = [int(release.counts[0]) for release in releases[last + 1 : 40]]
+    assert sum(release.publish for release in releases) <= mechanism.units
+    assert len(after) >= 3
+    assert max(abs(np.diff(after, 2))) <= 1  # a line, rounded
+    assert after[0] != after[-1]
+    assert [int(release.counts[0]) for release in releases[40:]] == [after[-1]] * 5
+
+
 def test_a_regression_by_hand() -> None:
     one = Fraction(1)
     assert regressed(9, [], []) == 0
