@@ -19,8 +19,9 @@ from operators.kafka.fenced import FencedTable
 from operators.kafka.provision import first_events
 from operators.kafka.reading import read_partition, read_table
 from operators.mechanisms import of_stream
-from operators.migration import Following, History, Life, Place, check_reset, check_sound, migration, reset
+from operators.migration import Following, Life, Place, check_reset, check_sound, migration, reset
 from operators.privacy.changes import Difference, Terms
+from operators.privacy.history import History
 from operators.privacy.noise import SystemNoise
 from operators.records import Outgoing
 from operators.release import fields_of

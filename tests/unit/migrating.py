@@ -13,9 +13,10 @@ from operators.counting import CounterState
 from operators.genesis import Genesis
 from operators.mechanisms import build
 from operators.mechanisms.base import Mechanism
-from operators.migration import Following, History, Life, Place, migration, reset
+from operators.migration import Following, Life, Place, migration, reset
 from operators.privacy.audit import Found, GenerationsAudit, Report
 from operators.privacy.changes import Change, Terms
+from operators.privacy.history import History
 from operators.privacy.noise import NoiseSource
 from operators.records import Outgoing
 from operators.release import ledger_entry, release_record
