@@ -16,9 +16,9 @@ from operators.mechanisms.contract import LIMITS, PROPERTIES, Finding, judge
 from operators.mechanisms.contract.subject import Subject
 from operators.privacy.noise import SystemNoise
 from operators.topology.document import Scalar
-from operators.topology.layout import EXTENT, option_of
 from operators.topology.local import OPTIONS as OPTIONS_OF_REPORTS
 from operators.topology.model import MechanismSettings, Option
+from operators.topology.options import EXTENT, option_of
 from operators.topology.problems import START, suggestion
 from operators.topology.scalars import UnfitError
 from operators.topology.shapes import Field

@@ -10,7 +10,6 @@ from typing import Any
 from operators import mechanisms
 from operators.topology import local
 from operators.topology.columns import ColumnNames
-from operators.topology.layout import OPTIONS, extent_of, option_of, options_of
 from operators.topology.model import (
     Budget,
     Counts,
@@ -27,6 +26,7 @@ from operators.topology.model import (
     ValueMechanism,
     ValueSource,
 )
+from operators.topology.options import OPTIONS, extent_of, option_of, options_of
 from operators.topology.scalars import duration_text
 from operators.topology.shapes import Default, Section
 from operators.topology.values import OPTIONS as VALUE_OPTIONS

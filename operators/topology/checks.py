@@ -21,7 +21,7 @@ from operators.topology.building import (
     value_streams_of,
 )
 from operators.topology.document import shorten
-from operators.topology.layout import EXTENT, EXTENT_HELP, OPTIONS, extent_of, options_of
+from operators.topology.options import EXTENT, EXTENT_HELP, OPTIONS, extent_of, options_of
 from operators.topology.problems import Position, Problems, suggestion
 from operators.topology.scalars import duration_text, one_of
 from operators.topology.shapes import Section

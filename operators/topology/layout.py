@@ -1,13 +1,13 @@
 """The whole topology file, version 1, as one table: keys, kinds, defaults and help.
 
-Everything that a reader or an editor needs to know about a key is said here, and only here.
+Everything that a reader or an editor needs to know about a key is said here, and only here; of the options of
+mechanisms in ``operators.topology.options``.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 from operators import mechanisms
@@ -16,17 +16,14 @@ from operators.mechanisms import plugins
 from operators.topology.columns import COLUMN_LIMIT, Columns
 from operators.topology.document import Node, Scalar, Table
 from operators.topology.local import local_stream
-from operators.topology.model import Level, Option
-from operators.topology.problems import START
+from operators.topology.options import EXTENT, EXTENT_HELP, LONGEST_WINDOW, OPTIONS, extent_of, options_of
 from operators.topology.scalars import (
     Choice,
     Duration,
-    Exact,
     Label,
     Plain,
     Pointer,
     Rational,
-    RationalOr,
     Schema,
     Servers,
     Text,
@@ -45,127 +42,7 @@ NAME = r"[a-z0-9][a-z0-9._-]{0,99}"
 NAME_EXPECTED = (
     "1 to 100 lower-case letters, digits, dots, dashes and underscores, the first a letter or digit"
 )
-# Budget state holds one spend per timestamp of the window and must stay a Kafka message.
-LONGEST_WINDOW = 1_000_000
-# Sums over a span must stay exact, and a release with its history a Kafka message.
-LONGEST_SPAN = 4096
-# The limits of operators.mechanisms.groups.
-MOST_GROUPS = 1000
-LONGEST_PERIOD = 2**20
 PLANNED_OPTIONS = ("pan_private", "noise")
-# The key that says how many timestamps epsilon covers; at event level it is always one.
-EXTENT: Mapping[Level, str] = {"w-event": "window", "user": "horizon"}
-EXTENT_HELP = {
-    "window": "timestamps that are protected together (w)",
-    "horizon": "timestamps for which a user is protected, and in which the budget is spent",
-}
-
-
-@dataclass(frozen=True)
-class MechanismOption:
-    """An option of some kinds; operators.mechanisms says which, and what ``derived`` values come to.
-
-    A setting equal to ``off`` means what leaving it out means, also to the fingerprint.
-    """
-
-    shape: One
-    help: str
-    default: str | None = None
-    derived: str = ""
-    off: Option | None = None
-
-    @property
-    def text(self) -> str:
-        """What it is when left out."""
-        return self.default or self.derived
-
-    def value(self, given: Any) -> Option | None:
-        """The value for a mechanism, of what was read (None: left out); None where it derives its own."""
-        if given is None and self.default is not None:
-            given = self.shape.kind.parse(Scalar(START, self.default))
-        value: Option | None = given.value if isinstance(given, Exact) else given
-        return None if value == self.off else value
-
-
-OPTIONS: dict[str, MechanismOption] = {
-    "factor": MechanismOption(
-        One(Rational(1_000_000)),
-        "Counts are published anew when they changed by more than this many times the noise.",
-        "1",
-    ),
-    "span": MechanismOption(
-        One(Whole(1, LONGEST_SPAN)), "Timestamps in the sliding window of each release.", "1"
-    ),
-    "share": MechanismOption(
-        One(Rational(1)), "Part of epsilon for watching whether counts have changed.", "0.1"
-    ),
-    "sampling": MechanismOption(
-        One(RationalOr("best", 1)),
-        "Rate at which events are sampled for watching, in whole percents; the best is always 1.",
-        "best",
-    ),
-    "on_horizon": MechanismOption(
-        One(Choice(("repeat", "renew"))),
-        "After the horizon: repeat the last release for ever, or renew and spend epsilon again.",
-        "repeat",
-    ),
-    "samples": MechanismOption(
-        One(Rational(1)), "Part of the timestamps of a horizon that may be published.", "0.4"
-    ),
-    "parts": MechanismOption(
-        One(Whole(1, LONGEST_SPAN)),
-        "Groups in which each window is offered, at most.",
-        derived="a tenth of the span, at least 1",
-    ),
-    "delta": MechanismOption(
-        One(Rational(1_000_000)),
-        "How much costlier a group may be than the best one; more is faster.",
-        derived="1 / (2 parts)",
-    ),
-    "shift": MechanismOption(
-        One(Choice(("true", "false"))),
-        "Spend less on the test and more on publications when there are many columns.",
-        derived="false",
-        off="false",
-    ),
-    "groups": MechanismOption(
-        One(Whole(1, MOST_GROUPS)),
-        "Groups of columns that are published apart, by how much their releases move.",
-        derived="1",
-        off=1,
-    ),
-    "regroup": MechanismOption(
-        One(Whole(1, LONGEST_PERIOD)),
-        "Timestamps after which the groups are formed anew.",
-        derived="the window",
-    ),
-    "max_samples": MechanismOption(
-        One(Whole(1, LONGEST_WINDOW)),
-        "The most samples in a block of as many timestamps as the window.",
-        derived="a quarter of the window, at least 1",
-    ),
-    "drift": MechanismOption(
-        One(Rational(1_000_000)),
-        "How much a count is expected to change in a timestamp (standard deviation).",
-        "10",
-    ),
-}
-_PLUGIN_OPTION = MechanismOption(One(Plain()), "an option of a plug-in", derived="what the plug-in decides")
-
-
-def option_of(name: str) -> MechanismOption:
-    """An option by its name; those that OPTIONS does not know belong to plug-ins."""
-    return OPTIONS.get(name, _PLUGIN_OPTION)
-
-
-def options_of(kind: str) -> frozenset[str]:
-    """The options that a kind of mechanism takes."""
-    return frozenset(mechanisms.find(kind).options)
-
-
-def extent_of(kind: str) -> str | None:
-    """The key that says how many timestamps epsilon covers; None at event level."""
-    return EXTENT.get(mechanisms.find(kind).level)
 
 
 @functools.cache

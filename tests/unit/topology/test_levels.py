@@ -13,7 +13,7 @@ from operators.mechanisms import event_level, groups, of_stream
 from operators.privacy.guarantee import cost, cost_of, describe
 from operators.privacy.noise import SystemNoise
 from operators.topology import fingerprint_fields, json_schema
-from operators.topology.layout import LONGEST_PERIOD, LONGEST_SPAN, MOST_GROUPS
+from operators.topology.options import LONGEST_PERIOD, LONGEST_SPAN, MOST_GROUPS
 from tests.unit.topology.examples import as_data, changed, load_text, problems_of
 
 NO_BUDGET = ("budget: {epsilon: 5, span: 5d}\n", "")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from operators.topology import TopologyInvalid, json_schema, json_schema_text
-from operators.topology.layout import OPTIONS, layout, options_of
+from operators.topology.layout import layout
+from operators.topology.options import OPTIONS, options_of
 from operators.topology.shapes import Named, Record
 from operators.topology.values import ByKind
 from tests.unit.topology.examples import (
