@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from operators import heap
 from operators.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
 from operators.cli.options import memory_limit
 from operators.decode import Reason
@@ -108,6 +109,7 @@ def replay(
     paths, limit = Paths(output, ledger, truth), MemoryLimit(memory_limit, _MORE_MEMORY)
     _check_paths(paths, source, force)
     loaded = load_or_exit(topology)
+    heap.settle()
     try:
         given = _open_input(loaded, source)
         if _is_of_values(loaded, given.topic, only):
@@ -193,7 +195,8 @@ def _replay_values(
 def _open_input(topology: Topology, source: str) -> Input:
     if source.startswith(_TOPIC):
         topic = source.removeprefix(_TOPIC)
-        return TopicInput(topology.kafka, topology.rekeyed.get(topic, topic))
+        rekeyed = topology.rekeyed.get(topic)
+        return TopicInput(topology.kafka, rekeyed or topic, rekeyed=rekeyed is not None)
     return FileInput(source)
 
 

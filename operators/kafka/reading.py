@@ -29,6 +29,8 @@ from operators.topology.model import Kafka
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 _CHUNK_RECORDS = 5000
+#: Messages are large objects: more of them at a time would take longer, for they would leave the cache.
+_AT_ONCE = 500
 _SILENCE_SECONDS = 30.0
 #: What the consumers of one topic hold between them, at least 1 MiB each; a larger record still arrives.
 _SHARED_QUEUE_KILOBYTES = 65_536
@@ -110,8 +112,8 @@ def _batches(consumer: Consumer) -> Iterator[list[Message]]:
         first = consumer.poll(_SILENCE_SECONDS)
         if first is None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer while reading to the end"))
-        messages = [first, *consumer.consume(_CHUNK_RECORDS, timeout=0)]
-        for error in filter(None, [message.error() for message in messages]):
+        messages = [first, *consumer.consume(_AT_ONCE, timeout=0)]
+        for error in filter(None, map(Message.error, messages)):
             if error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
         yield messages
@@ -174,10 +176,16 @@ def _before(end: int, message: Message) -> bool:
 
 
 def read_topic(
-    kafka: Kafka, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]
+    kafka: Kafka,
+    topic: str,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+    *,
+    with_headers: bool = False,
 ) -> Iterator[Chunk]:
     """The committed records of several partitions at once; ``starts`` and ``ends`` are offsets by partition.
 
+    Their keys are left out, and their headers unless they are asked for: a call less for each record.
     The partition that is furthest behind by append time is always next, so that none is more than a chunk
     ahead of what the others have to say. The chunks of a partition are in order and end at the same offsets
     every time; the last one reaches its end, past control markers and aborted records. Raises as
@@ -189,7 +197,9 @@ def read_topic(
     }
     with ExitStack() as stack:
         readers = {
-            one: stack.enter_context(closing(_read_chunks(kafka, topic, one, start, ends[one], settings)))
+            one: stack.enter_context(
+                closing(_read_chunks(kafka, topic, one, start, ends[one], settings, with_headers))
+            )
             for one, start in starts.items()
             if start < ends[one]
         }
@@ -205,48 +215,85 @@ def read_topic(
 
 
 def _read_chunks(
-    kafka: Kafka, topic: str, partition: int, start: int, end: int, settings: Mapping[str, int]
+    kafka: Kafka,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    settings: Mapping[str, int],
+    with_headers: bool,
 ) -> Generator[Chunk, None, None]:
     consumer = _consumer(kafka, "read_committed", settings)
+    waiting = _Columns(with_headers)
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
-        waiting: list[Message] = []
         for messages in _batches(consumer):
-            waiting += [message for message in messages if message.error() is None]
-            while len(waiting) >= _CHUNK_RECORDS and start < end:
-                records, waiting = waiting[:_CHUNK_RECORDS], waiting[_CHUNK_RECORDS:]
-                after = min(offset_of(records[-1]) + 1, end)
-                yield _chunk(topic, partition, start, records, after)
+            waiting.add(messages)
+            while len(waiting.offsets) >= _CHUNK_RECORDS and start < end:
+                after = min(waiting.offsets[_CHUNK_RECORDS - 1] + 1, end)
+                yield waiting.take(topic, partition, start, after)
                 start = after
             if offset_of(messages[-1]) >= end:
                 break
         if start < end:
-            yield _chunk(topic, partition, start, waiting, end)
+            yield waiting.take(topic, partition, start, end)
     finally:
         consumer.close()
 
 
-def _chunk(topic: str, partition: int, start: int, records: list[Message], after: int) -> Chunk:
-    """A chunk of those of the records that are below ``after``."""
-    offsets = array("q", [cast(int, message.offset()) for message in records])
-    if (below := bisect_left(offsets, after)) < len(records):
-        records, offsets = records[:below], offsets[:below]
-    times = [message.timestamp() for message in records]
-    return Chunk(
-        topic=topic,
-        partition=partition,
-        generation=0,
-        start=start,
-        offsets=offsets,
-        append_times=array(
-            "q", [moment if kind == TIMESTAMP_LOG_APPEND_TIME else NO_APPEND_TIME for kind, moment in times]
-        ),
-        keys=[message.key() for message in records],
-        values=[message.value() for message in records],
-        next_offset=after,
-        # The client's types allow a dict and texts, which it takes but never returns.
-        headers=[cast(Headers | None, message.headers()) for message in records],
-    )
+class _Columns:
+    """What was read of one partition and is in no chunk yet; without the messages, and with as few calls as
+    possible for each of them."""
+
+    def __init__(self, with_headers: bool) -> None:
+        self.offsets: array[int] = array("q")
+        self._with_headers = with_headers
+        self._append_times: array[int] = array("q")
+        self._values: list[bytes | None] = []
+        self._headers: list[Headers | None] = []
+
+    def add(self, messages: list[Message]) -> None:
+        """Add records; end-of-partition events among them are passed over."""
+        if any(map(Message.error, messages)):
+            messages = [message for message in messages if message.error() is None]
+        if not messages:
+            return
+        first, last = offset_of(messages[0]), offset_of(messages[-1])
+        if last - first + 1 == len(messages):
+            # Offsets ascend, so there is no other way to have as many between these two.
+            self.offsets.extend(range(first, last + 1))
+        else:
+            self.offsets.extend(map(offset_of, messages))
+        kinds, times = zip(*map(Message.timestamp, messages), strict=True)
+        if {*kinds} != {TIMESTAMP_LOG_APPEND_TIME}:
+            times = tuple(
+                moment if kind == TIMESTAMP_LOG_APPEND_TIME else NO_APPEND_TIME
+                for kind, moment in zip(kinds, times, strict=True)
+            )
+        self._append_times.extend(times)
+        self._values.extend(map(Message.value, messages))
+        if self._with_headers:
+            # The client's types allow a dict and texts, which it takes but never returns.
+            self._headers.extend(cast(Headers | None, message.headers()) for message in messages)
+
+    def take(self, topic: str, partition: int, start: int, after: int) -> Chunk:
+        """A chunk of the records below offset ``after``, and no more than a chunk has."""
+        count = min(_CHUNK_RECORDS, bisect_left(self.offsets, after))
+        chunk = Chunk(
+            topic=topic,
+            partition=partition,
+            generation=0,
+            start=start,
+            offsets=self.offsets[:count],
+            append_times=self._append_times[:count],
+            keys=[None] * count,
+            values=self._values[:count],
+            next_offset=after,
+            headers=self._headers[:count],
+        )
+        for column in (self.offsets, self._append_times, self._values, self._headers):
+            del column[:count]
+        return chunk
 
 
 def read_table(kafka: Kafka, topic: str, partition: int) -> dict[bytes, bytes]:

@@ -141,9 +141,10 @@ class TopicInput(Input):
     retention of the partials has removed.
     """
 
-    def __init__(self, kafka: Kafka, topic: str) -> None:
+    def __init__(self, kafka: Kafka, topic: str, *, rekeyed: bool = False) -> None:
+        """``rekeyed``: the headers of its records are read, for they tell where the events come from."""
         super().__init__(topic)
-        self._kafka, self._name = kafka, topic
+        self._kafka, self._name, self._rekeyed = kafka, topic, rekeyed
         self._starts: Mapping[int, int] = {}
         self._ends: Mapping[int, int] = {}
         self._reached: dict[int, int] = {}
@@ -196,7 +197,8 @@ class TopicInput(Input):
 
     def chunks(self) -> Iterator[Chunk]:
         """See ``Input.chunks``."""
-        for chunk in read_topic(self._kafka, self._name, self._starts, self._ends):
+        chunks = read_topic(self._kafka, self._name, self._starts, self._ends, with_headers=self._rekeyed)
+        for chunk in chunks:
             self._reached[chunk.partition] = chunk.next_offset
             self.done += chunk.next_offset - chunk.start
             yield chunk

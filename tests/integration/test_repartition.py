@@ -76,7 +76,7 @@ def test_events_keyed_otherwise_count_once_through_kills_and_alike_in_a_replay(
     rules = topology.streams[0].timeline
     replayed = replay(
         topology,
-        TopicInput(topology.kafka, topology.streams[0].source.topic),
+        TopicInput(topology.kafka, topology.streams[0].source.topic, rekeyed=True),
         start=start_of(rules, first),
         end=start_of(rules, last + 1),
         noise=lambda _: Silence(),
