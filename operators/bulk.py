@@ -13,6 +13,7 @@ are not UTF-8, numbers beyond the range of a double, nesting beyond a limit. ``t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Any, cast
@@ -74,12 +75,20 @@ class Documents(Fields):
         return Texts.of(self.values(pointer))
 
 
+class Columnar(Sequence[bytes | None]):
+    """Values that were columns before; a value becomes JSON only when somebody asks for it."""
+
+    @abstractmethod
+    def fields(self, wanted: Mapping[str, Kind], max_bytes: int) -> Fields:
+        """As ``BulkReader.read`` would find them in the JSON."""
+
+
 class BulkReader:
     """Reads fields of JSON objects, ``wanted`` as from ``fields_of``; above ``max_bytes`` it is unsure."""
 
     def __init__(self, wanted: Mapping[str, Kind] | None, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._shapes = ShapeReader(wanted or {}, max_bytes)
+        self._wanted, self._max_bytes = wanted or {}, max_bytes
+        self._shapes = ShapeReader(self._wanted, max_bytes)
         self._decoder: msgspec.json.Decoder[Any] | None = None
         self._extractors: dict[str, Callable[[list[Any]], list[Any]]] = {}
         layout = _layout(wanted or {})
@@ -93,6 +102,8 @@ class BulkReader:
 
     def read(self, values: Sequence[bytes | None]) -> list[Fields]:
         """The fields of all values that are sure, each value in one of several parts."""
+        if isinstance(values, Columnar):
+            return [values.fields(self._wanted, self._max_bytes)]
         if self._decoder is None or not values:
             return []
         texts = cast(Sequence[bytes], values) if all(values) else [value or b"" for value in values]

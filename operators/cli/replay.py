@@ -22,7 +22,7 @@ from operators.errors import EventveilError
 from operators.mechanisms import find
 from operators.memory import MemoryLimit, MemoryLimitReached
 from operators.perturbing import READ
-from operators.replay import FileInput, Input, Replay, TopicInput, ValueReplay, replay_values
+from operators.replay import Input, Replay, TopicInput, ValueReplay, open_file, replay_values
 from operators.replay import replay as start_replay
 from operators.replay.outputs import Paths, open_outputs
 from operators.timeline import format_rfc3339, parse_rfc3339, start_of
@@ -57,7 +57,8 @@ class _Time(click.ParamType):
 @click.argument("topology")
 @click.option(
     "--input", "source", metavar="FILE|topic:NAME", required=True,
-    help="One JSON event per line; or a source topic, up to the end that it has now.",
+    help="One JSON event per line, or one event per row of a Parquet or Arrow file; or a source topic, up to "
+    "the end that it has now.",
 )  # fmt: skip
 @click.option("--output", metavar="FILE", required=True, help="The releases, as the sink would get them.")
 @click.option(
@@ -197,7 +198,10 @@ def _open_input(topology: Topology, source: str) -> Input:
         topic = source.removeprefix(_TOPIC)
         rekeyed = topology.rekeyed.get(topic)
         return TopicInput(topology.kafka, rekeyed or topic, rekeyed=rekeyed is not None)
-    return FileInput(source)
+    pointers = {stream.source.value for stream in topology.readings}
+    for stream in topology.streams:
+        pointers |= {stream.source.user, stream.source.column, stream.source.time}
+    return open_file(source, pointers)
 
 
 def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None, seeded: bool) -> None:

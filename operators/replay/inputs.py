@@ -6,12 +6,13 @@ import os
 from abc import ABC, abstractmethod
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import BinaryIO
 
 from operators.boundaries import Boundary
 from operators.counting import Partial
+from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
 from operators.kafka.reading import committed_ends, read_partition, read_topic
 from operators.records import Chunk
@@ -20,6 +21,8 @@ from operators.topology.checks import END_OF_TIME
 from operators.topology.model import Kafka, Stream
 
 _BLOCK_BYTES = 1 << 20
+#: How files of rows begin. No JSON begins so.
+PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARRO", b"\xff\xff\xff\xff"
 #: Added to any time that a topology can hold, it is beyond every other.
 _ENDLESS = 2**62
 
@@ -99,11 +102,10 @@ class FileInput(Input):
         return {0: 0}
 
     def chunks(self) -> Iterator[Chunk]:
-        """One chunk per block of the file."""
+        """One chunk per portion of the file."""
         with self._file as file:
             line = 0
-            for lines in self._lines(file):
-                values = [value for value in lines if value and not value.isspace()]
+            for values in self._portions(file):
                 count = len(values)
                 yield Chunk(
                     topic=file.name,
@@ -119,6 +121,10 @@ class FileInput(Input):
                 line += count
         self._ended = True
 
+    def _portions(self, file: BinaryIO) -> Iterator[Sequence[bytes | None]]:
+        for lines in self._lines(file):
+            yield [value for value in lines if value and not value.isspace()]
+
     def _lines(self, file: BinaryIO) -> Iterator[list[bytes]]:
         rest = file.read(3).removeprefix(b"\xef\xbb\xbf")  # a byte order mark would spoil the first line
         while block := file.read(_BLOCK_BYTES):
@@ -132,6 +138,28 @@ class FileInput(Input):
     def ended(self, partition: int) -> bool:
         """See ``Input.ended``."""
         return self._ended
+
+
+def open_file(path: str, pointers: Collection[str]) -> FileInput:
+    """A file of lines, or of rows of which the columns that JSON ``pointers`` name are read.
+
+    Its first bytes tell which; what is no regular file has lines. Raises OSError if it cannot be opened,
+    EventveilError if it has rows that cannot be read.
+    """
+    magic = b""
+    if os.path.isfile(path):
+        with open(path, "rb") as file:
+            magic = file.read(4)
+    if magic not in {PARQUET, ARROW_FILE, ARROW_STREAM}:
+        return FileInput(path)
+    try:
+        from operators.replay.tables import TableInput
+    except ImportError:
+        raise EventveilError(
+            f"{path} is a Parquet or Arrow file, and what reads these is missing; "
+            "install Eventveil with its extra arrow (pip install '.[arrow]'), or pip install pyarrow"
+        ) from None
+    return TableInput(path, pointers)
 
 
 class TopicInput(Input):
