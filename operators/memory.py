@@ -84,9 +84,12 @@ class MemoryLimit:
     size: int | None
     remedy: str
 
-    def check(self, held: Callable[[], Mapping[str, Held]]) -> int:
-        """Bytes of resident memory. From ``size`` on raises MemoryLimitReached with what is ``held``."""
-        found = resident()
+    def check(self, held: Callable[[], Mapping[str, Held]], elsewhere: int = 0) -> int:
+        """Bytes of resident memory, and those ``elsewhere``, in processes of this one's own.
+
+        From ``size`` on raises MemoryLimitReached with what is ``held``.
+        """
+        found = resident() + elsewhere
         if self.size is not None and found >= self.size:
             raise MemoryLimitReached(self.size, held(), self.remedy)
         return found

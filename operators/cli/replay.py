@@ -79,6 +79,11 @@ class _Time(click.ParamType):
     "--show-drops", is_flag=True, help="Print how many events counted, and how many not and why: raw data."
 )
 @memory_limit
+@click.option(
+    "--processes", type=click.IntRange(min=1), metavar="N",
+    help="Count the partitions of a topic in N processes at most; default: one per core, if there are enough "
+    "events. The releases are the same.",
+)  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 def replay(
     topology: str,
@@ -92,6 +97,7 @@ def replay(
     ledger: str | None,
     show_drops: bool,
     memory_limit: int | None,
+    processes: int | None,
     force: bool,
 ) -> None:
     """Release the streams of TOPOLOGY over history, with a fresh budget.
@@ -123,7 +129,9 @@ def replay(
         if not given_to:
             raise click.UsageError("Missing option '--to'.", context)
         try:
-            running = start_replay(loaded, given, start=start, end=end, only=only, seed=seed)
+            running = start_replay(
+                loaded, given, start=start, end=end, only=only, seed=seed, processes=processes
+            )
         except ValueError as error:
             raise click.UsageError(str(error)) from None
         _announce(running, given, paths, start=start, seeded=seed is not None)
@@ -263,7 +271,7 @@ def _progress(running: Replay, given: Input, limit: MemoryLimit) -> Iterator[Any
         releasing = progress.add_task("releasing", total=expected)
 
         def mind() -> None:
-            limit.check(running.held)
+            limit.check(running.held, running.elsewhere)
             progress.update(reading, completed=given.done)
 
         running.on_chunk = mind

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from operators.boundaries import Boundary
@@ -25,6 +25,14 @@ _BLOCK_BYTES = 1 << 20
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARRO", b"\xff\xff\xff\xff"
 #: Added to any time that a topology can hold, it is beyond every other.
 _ENDLESS = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Some partitions of an input, and an input of these alone."""
+
+    partitions: Sequence[int]
+    source: Input
 
 
 class Input(ABC):
@@ -68,6 +76,13 @@ class Input(ABC):
     @abstractmethod
     def ended(self, partition: int) -> bool:
         """Whether all records of a partition have been delivered."""
+
+    def split(self, count: int) -> list[Share]:
+        """At most so many shares, alike in size, for processes of their own, instead of ``chunks``.
+
+        Empty if it cannot be divided.
+        """
+        return []
 
 
 class FileInput(Input):
@@ -234,3 +249,18 @@ class TopicInput(Input):
     def ended(self, partition: int) -> bool:
         """See ``Input.ended``."""
         return self._reached[partition] >= self._ends[partition]
+
+    def split(self, count: int) -> list[Share]:
+        """See ``Input.split``."""
+        sizes = {partition: self._ends[partition] - start for partition, start in self._starts.items()}
+        shares: list[list[int]] = [[] for _ in range(min(count, len(sizes)))]
+        for partition in sorted(sizes, key=lambda one: (-sizes[one], one)):
+            min(shares, key=lambda share: sum(sizes[one] for one in share)).append(partition)
+        return [Share(sorted(share), self._part(share)) for share in shares]
+
+    def _part(self, partitions: Sequence[int]) -> TopicInput:
+        part = TopicInput(self._kafka, self._name, rekeyed=self._rekeyed)
+        part._starts = {partition: self._starts[partition] for partition in partitions}
+        part._ends = {partition: self._ends[partition] for partition in partitions}
+        part._reached = dict(part._starts)
+        return part

@@ -1,8 +1,7 @@
 """The replay itself: chunks in, releases out, through the parts that the worker is made of.
 
-The aggregation of each partition closes timestamps as the append times pass their due times, as a worker
-does by the clock; what is still open when a partition has ended is closed when its turn comes. Releases come
-in the order of (timestamp, stream name), as soon as every partition has closed the timestamp.
+``operators.replay.counting`` says when a partition closes a timestamp, in this process or in others. Releases
+come in the order of (timestamp, stream name), as soon as every partition has closed the timestamp.
 """
 
 from __future__ import annotations
@@ -10,28 +9,28 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.aggregation import PartitionAggregator
 from operators.boundaries import Boundary
-from operators.counting import CounterState, Partial
+from operators.counting import Partial
 from operators.mechanisms import of_stream
 from operators.mechanisms.base import Release
 from operators.memory import Held
 from operators.merging import Merger
 from operators.privacy.noise import NoiseSource, SeededNoise, SystemNoise
-from operators.records import NO_APPEND_TIME, Chunk
 from operators.release import release_record
+from operators.replay.counting import INSTANCE, Counting, OwnCounting, Task
 from operators.replay.inputs import Input
+from operators.replay.processes import ProcessCounting, shares
 from operators.replay.span import Span, plan_span
 from operators.streams import plan_streams
 from operators.timeline import start_of
 from operators.topology.model import Stream, Topology
 
-_INSTANCE = "replay"
 Noise = Callable[[Stream], NoiseSource]
 
 
@@ -60,12 +59,14 @@ def replay(
     only: Collection[str] = (),
     seed: int | None = None,
     noise: Noise | None = None,
+    processes: int | None = 1,
 ) -> Replay:
     """Replay the streams of a topology that read ``source``, or those of them that ``only`` names.
 
     ``start`` and ``end`` as in ``plan_span``. With a ``seed`` the noise is reproducible and the records are
-    marked; ``noise`` makes the noise source of a stream instead (only tests give it). Raises ValueError for
-    a range or names that do not fit, EventveilError or KafkaException if the input cannot be read.
+    marked; ``noise`` makes the noise source of a stream instead (only tests give it). ``processes`` as in
+    ``shares``: it changes no release. Raises ValueError for a range or names that do not fit, EventveilError
+    or KafkaException if the input cannot be read.
     """
     streams = select_streams(topology, source.topic, only)
     span = plan_span(streams, start, end)
@@ -78,7 +79,7 @@ def replay(
     }
     if noise is None:
         noise = (lambda _: SystemNoise()) if seed is None else seeded_noise(seed)
-    return Replay(streams, source, span, noise, boundaries, seeded=seed is not None)
+    return Replay(streams, source, span, noise, boundaries, processes, seeded=seed is not None)
 
 
 def select_streams(topology: Topology, topic: str | None, only: Collection[str] = ()) -> list[Stream]:
@@ -117,7 +118,7 @@ class _StreamReplay:
     ) -> None:
         columns = len(stream.counts.labels)
         self.stream, self.next, self.last = stream, first, last
-        self.merger = Merger(stream.name, columns, partitions, _INSTANCE, first)
+        self.merger = Merger(stream.name, columns, partitions, INSTANCE, first)
         #: The last timestamp known to have counted an event.
         self.last_counted = 0
         self._mechanism = of_stream(stream, noise)
@@ -155,12 +156,12 @@ class Replay:
         span: Span,
         noise: Noise,
         boundaries: Mapping[str, Mapping[int, tuple[Boundary, ...]]],
+        processes: int | None,
         *,
         seeded: bool,
     ) -> None:
         self.streams = list(streams)
         self.span = span
-        self._source = source
         self._seeded = seeded
         #: Called after every chunk, so that progress can be shown before there is a first release.
         self.on_chunk: Callable[[], object] = lambda: None
@@ -170,27 +171,12 @@ class Replay:
             min(_earliest(judged[name], span.first[name]) for name in judged),
             max(stream.source.max_bytes for stream in streams),
         )
-        self._aggregators = {
-            partition: PartitionAggregator(
-                len(starts),
-                {
-                    name: (
-                        stream,
-                        CounterState(
-                            _INSTANCE,
-                            partition,
-                            span.first[name],
-                            span.first[name],
-                            offset,
-                            offset,
-                            boundaries.get(name, {}).get(partition, ()),
-                        ),
-                    )
-                    for name, stream in judged.items()
-                },
-            )
-            for partition, offset in starts.items()
-        }
+        task = Task(judged, span.first, last, boundaries, starts)
+        divided = shares(source, processes)
+        self._partitions = list(starts)
+        self._counting: Counting = (
+            ProcessCounting(task, source, divided) if divided else OwnCounting(task, source, self._partitions)
+        )
         self._streams = {
             stream.name: _StreamReplay(
                 stream, len(starts), span.first[stream.name], last[stream.name], noise(stream)
@@ -200,14 +186,19 @@ class Replay:
 
     def __iter__(self) -> Iterator[Released]:
         """The releases, in order. Raises what reading the input raises."""
-        for chunk in self._source.chunks():
-            self._observe(chunk)
-            self.on_chunk()
-            yield from self._complete()
-            if all(one.ended for one in self._streams.values()):
-                return
+        with closing(self._counting.steps()) as steps:
+            for partials in steps:
+                for partial in partials:
+                    self._streams[partial.stream].add(partial)
+                self.on_chunk()
+                yield from self._complete()
         self._settle_last()
         yield from self._complete()
+
+    @property
+    def events(self) -> int:
+        """How many records have been judged so far: raw data."""
+        return self._counting.events
 
     @property
     def outcomes(self) -> dict[str, Counter[str]]:
@@ -215,10 +206,7 @@ class Replay:
 
         A record counted here may belong to a timestamp after the range.
         """
-        return {
-            name: sum((one.counters[name].outcomes for one in self._aggregators.values()), Counter())
-            for name in self._streams
-        }
+        return {name: self._counting.outcomes(name) for name in self._streams}
 
     @property
     def last_counted(self) -> dict[str, int]:
@@ -228,29 +216,14 @@ class Replay:
     def held(self) -> dict[str, Held]:
         """What is in memory, by stream: raw data."""
         return {
-            name: sum(
-                (aggregator.counters[name].held for aggregator in self._aggregators.values()),
-                Held(partials=one.merger.waiting),
-            )
+            name: self._counting.held(name) + Held(partials=one.merger.waiting)
             for name, one in self._streams.items()
         }
 
-    def _observe(self, chunk: Chunk) -> None:
-        aggregator = self._aggregators[chunk.partition]
-        if all(self._past(name, counter.next) for name, counter in aggregator.counters.items()):
-            return
-        aggregator.observe(chunk)
-        now = max(chunk.append_times, default=NO_APPEND_TIME)
-        while batch := aggregator.close(now):
-            aggregator.committed(batch)
-            for partial in batch.partials:
-                self._streams[partial.stream].add(partial)
-        if letters := aggregator.bury():
-            aggregator.committed(letters)
-
-    def _past(self, name: str, timestamp: int) -> bool:
-        last = self._streams[name].last
-        return last is not None and timestamp > last
+    @property
+    def elsewhere(self) -> int:
+        """Bytes of memory that other processes hold for this one."""
+        return self._counting.elsewhere
 
     def _complete(self) -> Iterator[Released]:
         """The releases whose turn it is and whose counts are complete."""
@@ -268,20 +241,19 @@ class Replay:
 
     def _gather(self, one: _StreamReplay) -> bool:
         """Close a stream's next timestamp where a partition has ended; whether all have closed it now."""
-        for partition, aggregator in self._aggregators.items():
-            counter = aggregator.counters[one.stream.name]
-            while counter.next <= one.next:
-                if not self._source.ended(partition):
+        counting, name = self._counting, one.stream.name
+        for partition in self._partitions:
+            while counting.next(partition, name) <= one.next:
+                if not counting.ended(partition):
                     return False
-                one.add(counter.close())
+                one.add(counting.close(partition, name))
         return True
 
     def _settle_last(self) -> None:
         """Everything has been read: a stream that the data end ends with its last event."""
         for name, one in self._streams.items():
             if one.last is None:
-                counters = [aggregator.counters[name] for aggregator in self._aggregators.values()]
-                one.last = max(one.last_counted, *(counter.last_open or 0 for counter in counters))
+                one.last = max(one.last_counted, self._counting.last_open(name))
 
 
 def _earliest(stream: Stream, first: int) -> int:

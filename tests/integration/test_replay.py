@@ -190,7 +190,9 @@ def test_a_topic_of_many_chunks_and_control_markers_gives_the_bytes_of_a_file(
     options = ("--from", format_rfc3339(start), "--to", end, "--seed", "1")
     assert run(application, tmp_path / "topic", *options).exit_code == 0
     assert run(application, tmp_path / "file", *options, "--input", str(file)).exit_code == 0
+    assert run(application, tmp_path / "processes", *options, "--processes", "2").exit_code == 0
     assert (tmp_path / "topic").read_bytes() == (tmp_path / "file").read_bytes()
+    assert (tmp_path / "topic").read_bytes() == (tmp_path / "processes").read_bytes()
     releases = [json.loads(line) for line in (tmp_path / "topic").read_text().splitlines()]
     places = [release["counts"]["north"] for release in releases if release["stream"] == "places"]
     assert max(abs(count - 5000) for count in places[:7]) < 500  # noise of scale 10
