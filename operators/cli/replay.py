@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -187,9 +188,11 @@ def _replay_values(
     for stream in running.streams:
         _announce_epsilon(stream.name, stream.mechanism.epsilon_text, "one value")
     _announce_input([one.source.topic for one in running.streams], given, paths, "values", seed is not None)
+    begun = time.monotonic()
     with open_outputs(paths) as outputs:
         for replayed in running:
             outputs.write_values(replayed)
+    _tell_speed(running.events, begun)
     for name, outcomes in running.outcomes.items():
         if not outcomes[READ]:
             why = f", every one is 0: {', '.join(outcomes)}" if outcomes else ""
@@ -251,10 +254,18 @@ def _covered(stream: Stream) -> str:
 
 
 def _write(running: Replay, given: Input, paths: Paths, limit: MemoryLimit) -> None:
+    begun = time.monotonic()
     with open_outputs(paths) as outputs, _progress(running, given, limit) as advance:
         for released in running:
             outputs.write(released)
             advance()
+    _tell_speed(running.events, begun)
+
+
+def _tell_speed(events: int, begun: float) -> None:
+    seconds = time.monotonic() - begun
+    told = f"{events:,} events in {seconds:.1f} s, {events / seconds:,.0f} a second"
+    _note(f"raw data, not to be published: {told}")
 
 
 @contextmanager

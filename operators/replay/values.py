@@ -78,6 +78,8 @@ class ValueReplay:
         self.streams, self._source, self._seeded = streams, source, seeded
         #: What became of the values read so far, per stream: raw data.
         self.outcomes: dict[str, Counter[str]] = {stream.name: Counter() for stream in streams}
+        #: How many values have been read so far: raw data.
+        self.events = 0
         self.on_chunk: Callable[[], object] = lambda: None
         longest = max(stream.source.max_bytes for stream in streams)
         self._perturbers = {
@@ -94,6 +96,7 @@ class ValueReplay:
 
     def __iter__(self) -> Iterator[Replayed]:
         for chunk in self._source.chunks():
+            self.events += len(chunk.offsets)
             for one in self._perturbers[chunk.partition]:
                 batch = one.step(chunk.offsets, chunk.values, chunk.next_offset)
                 self.outcomes[one.stream.name] += batch.outcomes

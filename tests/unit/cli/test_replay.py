@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,13 @@ def test_how_many_events_did_not_count_is_printed_on_request_only(folder: Path) 
     assert "not-json" not in run().stderr
     shown = run("--force", "--show-drops", to="2013-01-01T02:00:00Z").stderr
     assert "not to be published: destinations read 1 counted, 1 bounded, 1 after-range, 1 not-json" in shown
+
+
+def test_its_speed_is_told_as_the_raw_data_that_it_is(folder: Path) -> None:
+    assert re.search(
+        r"\neventveil replay: raw data, not to be published: 4 events in \d+\.\d s, [\d,]+ a second\n",
+        run().stderr,
+    )
 
 
 def test_a_file_of_which_nothing_counts_is_told_with_the_reasons(folder: Path) -> None:

@@ -48,6 +48,7 @@ def test_each_value_has_one_reading_in_order_and_each_span_one_line(folder: Path
     assert all(line["spent"] == line["units"] for line in lines(folder / "l.jsonl"))
     assert "it adds epsilon 1.0 over one value" in result.stderr
     assert "t.jsonl will hold true values: raw data" in result.stderr
+    assert "raw data, not to be published: 200 events in " in result.stderr
     assert "minutes had 171 read, 29 wrong-type; what was not read is 0 in its place" in result.stderr
     assert (folder / "t.jsonl").stat().st_mode & 0o777 == 0o600
 
