@@ -130,6 +130,11 @@ class PartitionAggregator:
             for counter in sharing:
                 counter.renumber(new_numbers)
 
+    @property
+    def due(self) -> int:
+        """When the next timestamp of a stream is due, or was, in epoch milliseconds."""
+        return min(timeline.due_of(one.stream.timeline, one.next) for one in self.counters.values())
+
     def wants_end(self, now: int) -> bool:
         """Whether a timestamp is due that only the end offset of the partition can show to be complete.
 

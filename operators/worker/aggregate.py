@@ -65,6 +65,11 @@ class AggregateOwner(Owner):
         """The first offset that a successor needs."""
         return self._aggregator.resume
 
+    @property
+    def due(self) -> int | None:
+        """See ``Owner.due``."""
+        return self._aggregator.due
+
     def streams(self) -> Mapping[str, StreamView]:
         """See ``Owner.streams``."""
         return {

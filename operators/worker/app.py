@@ -311,9 +311,17 @@ class Worker:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _keep_time(self) -> None:
-        progress_due = 0.0
+        tick_due, progress_due = time.monotonic(), 0.0
+        now = self._clock.wall()
         while True:
-            await asyncio.sleep(_TICK_SECONDS)
+            # Whoever becomes due is not kept waiting for the next tick, which is for all others.
+            until_due = self._assignment.until_due(self._clock.wall()) / 1000
+            await asyncio.sleep(min(until_due, max(0.0, tick_due - time.monotonic())))
+            before, now = now, self._clock.wall()
+            if time.monotonic() < tick_due:
+                self._assignment.tick_due(before, now)
+                continue
+            tick_due = time.monotonic() + _TICK_SECONDS
             self._check_memory()
             self._assignment.tick()
             if time.monotonic() >= progress_due and self._assignment.owners:

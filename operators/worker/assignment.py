@@ -14,6 +14,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from math import inf
 
 from confluent_kafka import KafkaError, KafkaException
 from faust.types import TP
@@ -114,8 +115,22 @@ class Assignment:
     def tick(self) -> None:
         """Let time pass for every owner that has nothing else to do; returns at once."""
         for tp, owner in self._ready.items():
-            if not owner.busy:
-                self._spawn(tp, owner, owner.tick())
+            self._tick(tp, owner)
+
+    def tick_due(self, after: int, until: int) -> None:
+        """The same for those that became due between two times, in epoch milliseconds."""
+        for tp, owner in self._ready.items():
+            if owner.due is not None and after < owner.due <= until:
+                self._tick(tp, owner)
+
+    def _tick(self, tp: TP, owner: Owner) -> None:
+        if not owner.busy:
+            self._spawn(tp, owner, owner.tick())
+
+    def until_due(self, now: int) -> float:
+        """Milliseconds until the next owner becomes due, infinity if none does."""
+        waits = [owner.due - now for owner in self._ready.values() if owner.due is not None]
+        return min((wait for wait in waits if wait > 0), default=inf)
 
     def _spawn(self, tp: TP, owner: Owner, work: Awaitable[None]) -> None:
         task = asyncio.create_task(self._guarded(tp, owner, work))

@@ -88,6 +88,11 @@ class Owner(ABC):
             raise OwnerClosed(self.table.owner)
 
     @property
+    def due(self) -> int | None:
+        """When the clock alone gives it something to do, or gave, in epoch milliseconds; None: never."""
+        return None
+
+    @property
     def busy(self) -> bool:
         """Whether a chunk or a tick is being worked on."""
         return self._turn.locked()

@@ -60,7 +60,9 @@ def test_events_keyed_otherwise_count_once_through_kills_and_alike_in_a_replay(
         last = wait_for_releases(application, len(application.releases()) + 10)
         time.sleep(1)
         worker.kill()
-    assert all(len(records) == 1 for records in application.releases("read_uncommitted").values())
+    # A transaction that was aborted leaves the same bytes that the next one publishes.
+    assert all(len({*records}) == 1 for records in application.releases("read_uncommitted").values())
+    assert all(len(records) == 1 for records in application.releases().values())
     live = {timestamp: records for timestamp, records in application.releases().items() if timestamp <= last}
     first = min(live)
     assert sorted(live) == list(range(first, last + 1))

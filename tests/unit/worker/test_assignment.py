@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -42,6 +43,8 @@ class Scripted(Owner):
         super().__init__(Table(), blocking)  # type: ignore[arg-type]
         self._outcome = outcome
         self.observed: list[int] = []
+        self.settled = 0
+        self.next_due: int | None = None
 
     def take_over(self) -> int:
         if isinstance(self._outcome, Exception):
@@ -58,7 +61,12 @@ class Scripted(Owner):
     def observe(self, chunk: Chunk) -> None:
         self.observed.append(chunk.start)
 
-    async def settle(self) -> None: ...
+    @property
+    def due(self) -> int | None:
+        return self.next_due
+
+    async def settle(self) -> None:
+        self.settled += 1
 
 
 class Surroundings:
@@ -136,6 +144,25 @@ def test_after_trouble_a_new_owner_takes_over_after_a_growing_pause(pauses: list
             0,
             1,
         )
+
+    run(scenario)
+
+
+def test_an_owner_is_woken_when_it_becomes_due_and_not_again_for_the_same() -> None:
+    async def scenario() -> None:
+        one = Surroundings([7])
+        one.assignment.assign({PLACE})
+        owner = await one.owned()
+        assert one.assignment.until_due(1000) == inf
+        owner.next_due = 1250
+        assert one.assignment.until_due(1000) == 250
+        before = owner.settled
+        for after, until, settled in ((1000, 1249, 0), (1249, 1250, 1), (1250, 1300, 1)):
+            one.assignment.tick_due(after, until)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert owner.settled - before == settled
+        assert one.assignment.until_due(1250) == inf
 
     run(scenario)
 
