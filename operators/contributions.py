@@ -7,6 +7,7 @@ bound.
 
 from __future__ import annotations
 
+import secrets
 from bisect import insort
 from collections.abc import Iterator
 from typing import Any
@@ -15,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _SMALLEST_BITS = 4
-#: Knuth's multiplicative hash: runs of numbers, which is how users come, fall on places far apart.
-_GOLDEN = np.uint32(0x9E3779B1)
+#: Secret, so that nobody can choose users that collide; odd, so that runs of numbers fall far apart.
+_FACTOR, _SHIFT = np.uint64(secrets.randbits(64) | 1), np.uint64(secrets.randbits(64))
 _REBUILT_AT_ONCE = 1 << 16
 
 
@@ -68,7 +69,7 @@ class Contributions:
 
     def _enter(self, keys: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The places of distinct keys in the table, and which of them were not there yet."""
-        places = (keys * _GOLDEN >> np.uint32(32 - self._bits)).astype(np.int64)
+        places = (keys * _FACTOR + _SHIFT >> np.uint64(64 - self._bits)).astype(np.int64)
         fresh = np.zeros(len(keys), bool)
         waiting = np.arange(len(keys))
         while waiting.size:

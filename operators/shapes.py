@@ -34,6 +34,8 @@ _Places = NDArray[np.int64]
 #: So many shapes are known at a time, each of a value of at most so many bytes. Another is learned where so
 #: many values of a chunk fit none; smaller chunks are not worth it.
 _SHAPES, _LONGEST, _WORTH = 4, 4096, 64
+#: Longer values are left to others, and so are shapes with more holes, which would cost more than they save.
+_TOO_LONG, _MOST_HOLES = 16 * _LONGEST, 64
 #: Before the first value: what is read at its front without it.
 _BEFORE = bytes(24)
 _AFTER = bytes(_LONGEST + BEHIND)
@@ -59,8 +61,14 @@ class _Chunk:
     """Values as one text, and where things are in it."""
 
     def __init__(self, values: Sequence[bytes], max_bytes: int) -> None:
-        self.data = b"\n".join((_BEFORE, *values, _AFTER))
         lengths = np.fromiter(map(len, values), np.int64, len(values))
+        #: Which values may fit a shape at all.
+        self.plain: NDArray[np.bool_] = lengths <= min(max_bytes, _TOO_LONG)
+        if not self.plain.all():
+            # What nobody will look at must not take many times its size.
+            values = [value if fits else b"" for value, fits in zip(values, self.plain.tolist(), strict=True)]
+            lengths[~self.plain] = 0
+        self.data = b"\n".join((_BEFORE, *values, _AFTER))
         self.ends: _Places = np.cumsum(lengths + 1) + len(_BEFORE)
         self.starts: _Places = self.ends - lengths
         self.windows = windows_of(self.data)
@@ -68,10 +76,7 @@ class _Chunk:
         self.quotes: _Places = np.flatnonzero(codes == _QUOTE)
         self.first_quotes: _Places = np.searchsorted(self.quotes, self.starts)
         self.quote_counts: _Places = np.diff(self.first_quotes, append=len(self.quotes))
-        #: Which values may fit a shape at all.
-        self.plain: NDArray[np.bool_] = lengths <= max_bytes
-        codes = codes[: self.ends[-1]]
-        if np.count_nonzero(codes[self.starts[0] :] < _BLANK) > len(values) - 1:
+        if np.count_nonzero(codes[self.starts[0] : self.ends[-1]] < _BLANK) > len(values) - 1:
             self._exclude(codes < _BLANK)
         if b"\\" in self.data:
             self._exclude(codes == _BACKSLASH)
@@ -79,10 +84,9 @@ class _Chunk:
             self.plain &= np.fromiter(map(is_utf8, values), bool, len(values))
 
     def _exclude(self, found: NDArray[np.bool_]) -> None:
-        places = np.flatnonzero(found)
-        rows = np.searchsorted(self.ends, places, side="right")
-        # The others are between two values, or before the first.
-        self.plain[rows[places >= self.starts[rows]]] = False
+        # From start to end of each value, and, left out, from there to the start of the next.
+        edges = np.column_stack((self.starts, self.ends)).ravel()
+        self.plain &= ~np.logical_or.reduceat(found, edges)[::2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,7 @@ class Shape:
                 holes.append((text, pointer))
         except ValueError:
             return None
-        return None if places else cls(literals, holes)
+        return None if places or len(holes) > _MOST_HOLES else cls(literals, holes)
 
     def read(self, chunk: _Chunk, rows: NDArray[np.int64]) -> Spans:
         """The fields of those among the rows that fit; all of them must be plain."""

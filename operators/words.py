@@ -8,6 +8,7 @@ one look-up after the other; here the waits of a whole chunk overlap.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -23,8 +24,8 @@ _REBUILT_AT_ONCE = 1 << 16
 _MASKS = np.array([(1 << 8 * used) - 1 for used in range(9)], np.uint64)
 #: The end mark of a string of so many bytes more; a whole word, and what is behind the end (-1), have none.
 _ENDS = np.array([*(1 << 8 * used for used in range(8)), 0, 0], np.uint64)
-#: Odd factors, drawn like the hashes of Python's own dictionaries: nobody can choose strings that collide.
-_FACTORS = np.array([hash(f"factor {word}") % 2**63 * 2 + 1 for word in range(LONGEST // 8 + 1)], np.uint64)
+#: Secret, so that nobody can choose strings that collide: one for each half of a word, and one more.
+_FACTORS = np.array([secrets.randbits(64) for _ in range(2 * (LONGEST // 8 + 1) + 1)], np.uint64)
 
 
 class Texts:
@@ -166,12 +167,15 @@ class Numbers:
 
     def _places(self, words: Words) -> NDArray[np.int64]:
         """Where in the table to begin to look."""
+        # Multilinear hashing of 32 bits at a time by 64 secret ones (Lemire and Kaser, "Strongly universal
+        # string hashing is fast", Computer Journal 2014): of the sum, the upper bits. Products of whole words
+        # would not do, for what differs in their last byte only would differ in the sum's last byte only.
         # Words beyond the end of a string are zero and do not matter: wider rows fall on the same places.
-        sums: Words = words[:, 0] * _FACTORS[0]
-        for word in range(1, words.shape[1]):
-            sums += words[:, word] * _FACTORS[word]
-        sums = (sums ^ sums >> np.uint64(32)) * _FACTORS[0] >> np.uint64(64 - self._bits)
-        return sums.astype(np.int64)
+        halves = np.ascontiguousarray(words).view(np.uint32)
+        sums = np.full(len(words), _FACTORS[-1])
+        for half in range(halves.shape[1]):
+            sums += halves[:, half] * _FACTORS[half]
+        return (sums >> np.uint64(64 - self._bits)).astype(np.int64)
 
     def first_words(self) -> Words:
         """The first word of each."""

@@ -6,7 +6,7 @@ For producers, ``control`` and ``reports`` need nothing but Python's standard li
     from operators.local import Control
 
     asked = Control.read(record, epsilon=Fraction(1))    # the stream's record of the control topic
-    asked.report(37)                                     # such as "distribution/512" or "sums/120/17"
+    asked.report(37)                                     # such as "sums/1/1000/120/17"
 
 Each report costs its epsilon. A person who sends k reports is protected by the sum of their epsilons only: in
 particular, who reports in both phases pays both. ``server`` and ``operators.mechanisms.topl`` are the other

@@ -4,8 +4,8 @@ The worker publishes one control record per stream on a compacted topic. It asks
 it has found a threshold, then for Hybrid reports of values cut at that threshold, for good. A report is a
 text that says what it was made for, so that one which was made for something else is never summed:
 
-    distribution/512    output 512 of SquareWave(epsilon, maximum)
-    sums/120/17         output 17 of Hybrid(epsilon, 120)
+    distribution/1/480/512    output 512 of SquareWave(1, 480)
+    sums/1/480/120/17         output 17 of Hybrid(1, 120), for values of at most 480
 
 **Guarantee.** That of the reports (``operators.local.reports``): the text is a function of a report and of
 public settings. Whoever writes the control topic decides what is asked for, but not the epsilon: that is the
@@ -54,9 +54,18 @@ def reports(epsilon: Fraction, maximum: int) -> Iterator[str]:
     """
     if type(maximum) is not int or not 1 <= maximum <= LARGEST:
         raise ValueError(f"the largest value should be an integer in 1..{LARGEST}, not {maximum!r}")
-    yield from (f"distribution/{one}" for one in range(_mechanism(epsilon, maximum, None).wave.outputs))
+    waves = _mechanism(epsilon, maximum, None).wave.outputs
+    yield from (f"{purpose(epsilon, maximum, None)}/{one}" for one in range(waves))
     outputs = range(hybrid(epsilon, maximum).reports)
-    yield from (f"sums/{threshold}/{one}" for threshold in thresholds(maximum) for one in outputs)
+    for threshold in thresholds(maximum):
+        begin = purpose(epsilon, maximum, threshold)
+        yield from (f"{begin}/{one}" for one in outputs)
+
+
+def purpose(epsilon: Fraction, maximum: int, threshold: int | None) -> str:
+    """What a report is made for, the beginning of its text: two streams that differ in it share no report."""
+    phase, made = _phase(threshold), f"{epsilon}/{maximum}"
+    return f"{phase}/{made}" if threshold is None else f"{phase}/{made}/{threshold}"
 
 
 def square_wave(epsilon: Fraction, maximum: int) -> SquareWave:
@@ -129,7 +138,7 @@ class Control:
         Values outside of 0..maximum are cut off. Raises ValueError unless ``value`` is an integer.
         """
         report = self.mechanism.report(value, randomness)
-        return f"distribution/{report}" if self.threshold is None else f"sums/{self.threshold}/{report}"
+        return f"{purpose(self.epsilon, self.maximum, self.threshold)}/{report}"
 
     def encode(self) -> bytes:
         """The record, byte for byte the same for the same content."""

@@ -11,6 +11,7 @@ A row means what the same event means as JSON, an object with a member for each 
 | timestamp without zone, date, time | text, which is no RFC 3339 time |
 | bool, null, struct, list | true or false, null, object, array |
 
+The object has the columns that are asked for and no others, so neither these nor their size matter.
 ``operators.decode`` judges that JSON; it is made only of rows for which the columns themselves do not tell
 that they are events.
 """

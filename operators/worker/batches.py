@@ -9,6 +9,7 @@ and the results are the same.
 
 from __future__ import annotations
 
+import weakref
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
@@ -33,7 +34,8 @@ _ATTRIBUTES = {
 #: Records that a block takes, and roughly the bytes of their values.
 _MOST_RECORDS = 8192
 _MOST_BYTES = 8_000_000
-_AT_ONCE = 1024
+#: The bytes are looked at after so many: a record may have a megabyte of them.
+_AT_ONCE = 128
 
 
 def unsupported() -> str:
@@ -103,7 +105,8 @@ class _Blocks(Iterator[Block]):
     """What takes the place of the generator in a PartitionRecords."""
 
     def __init__(self, source: PartitionRecords) -> None:
-        self._blocks = _unpack(source)
+        # The source holds this, so that it must not hold the source: fetches that are dropped are large.
+        self._blocks = _unpack(weakref.proxy(source))
 
     def __next__(self) -> Block:
         return next(self._blocks)

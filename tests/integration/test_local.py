@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from operators.local import Control, Hybrid
-from operators.local.control import reports
+from operators.local.control import purpose, reports
 from operators.replay import TopicInput, replay
 from operators.timeline import start_of
 from operators.topology import load
@@ -140,7 +140,14 @@ def test_killed_around_the_threshold_a_stream_has_one_and_counts_every_report_on
         other = next(one for one in (12, 13) if one != asked.threshold)
         application.send(application.made(Control("stays", EPSILON, MAXIMUM, other), [1, 2]))
         application.send(application.made(asked, [7]), copies=2)
-        application.send(["sums/17/0", f"sums/{asked.threshold}/9999", "distribution/-1", ""])
+        application.send(
+            [
+                f"{purpose(EPSILON, MAXIMUM, 17)}/0",
+                f"{purpose(EPSILON, MAXIMUM, asked.threshold)}/9999",
+                f"{purpose(EPSILON / 2, MAXIMUM, None)}/1",
+                "",
+            ]
+        )
         application.let_the_example_send(range(60))
         last = max(sent := application.sent())
         wait_for_releases(application, last - application.first + 1)
@@ -171,7 +178,8 @@ def test_killed_around_the_threshold_a_stream_has_one_and_counts_every_report_on
 
 def check_release(release: dict[str, Any], sent: list[str], asked: Control, *, is_first: bool) -> None:
     """Against what was sent, worked out from the texts of the reports."""
-    phase, kind = ("distribution", "distribution/") if is_first else ("sums", f"sums/{asked.threshold}/")
+    phase = "distribution" if is_first else "sums"
+    kind = f"{purpose(EPSILON, MAXIMUM, None if is_first else asked.threshold)}/"
     own = [int(one.removeprefix(kind)) for one in sent if one.startswith(kind)]
     hybrid = asked.mechanism
     assert isinstance(hybrid, Hybrid)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from operators import contributions as contributions_module
 from operators.contributions import Contributions, EarliestContributions
 
 
@@ -33,6 +34,18 @@ def test_a_user_contributes_exactly_the_bound(bound: int) -> None:
     contributions = Contributions(bound)
     assert admit(contributions, [7] * (bound + 3)) == [True] * bound + [False] * 3
     assert admit(contributions, [7, 8]) == [False, True]
+
+
+def test_nobody_can_choose_users_that_fall_on_the_same_places() -> None:
+    """The numbers whose product with Knuth's constant begins alike, as whoever has many could."""
+    numbers = np.arange(4_000_000, dtype=np.uint32)
+    chosen = numbers[(numbers + np.uint32(1)) * np.uint32(0x9E3779B1) < 2**24]
+    contributions = Contributions(1)
+    contributions._make_room(len(chosen))
+    places, _ = contributions._enter((chosen + 1).astype(np.uint32))
+    first = (chosen + np.uint32(1)) * contributions_module._FACTOR + contributions_module._SHIFT
+    first = (first >> np.uint64(64 - contributions._bits)).astype(np.int64)
+    assert np.count_nonzero(places != first) < len(chosen) / 2
 
 
 _CHUNKS = st.lists(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,6 +75,25 @@ def test_what_does_not_show_every_wanted_field_plainly_has_no_shape(value: bytes
     assert Shape.of(value, WANTED) is None
 
 
+def test_a_value_with_more_strings_than_events_have_has_no_shape() -> None:
+    for strings, known in ((40, True), (70, False)):
+        tags = ",".join('"a"' for _ in range(strings))
+        shape = Shape.of(visit().replace(b'"a","b"', tags.encode()), WANTED)
+        assert (shape is not None) == known
+
+
+def test_a_large_value_that_nobody_will_look_at_takes_no_more_than_itself() -> None:
+    reader = ShapeReader(WANTED, 1000)
+    for filling in (b"\0", b'"', b"\\", b"z"):
+        values = [visit(), filling * 10_000_000, visit()]
+        tracemalloc.start()
+        (found,), left = read(reader, *values)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert (found.rows.tolist(), left) == ([0, 2], [1])
+        assert peak < 1_000_000
+
+
 def test_two_ways_to_write_one_pointer_have_no_shape() -> None:
     assert Shape.of(b'{"~":"u"}', {"/~0": "string", "/~": "string"}) is None
 
@@ -117,7 +137,7 @@ def test_texts_are_found_that_have_numbers_and_no_others(known: Sequence[str], a
 
 
 def test_texts_are_found_although_their_hashes_collide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "_FACTORS", np.zeros(8, np.uint64))
+    monkeypatch.setattr(words, "_FACTORS", np.zeros(17, np.uint64))
     numbers = words.Numbers(0)
     numbers.of(Texts.of(["a", "b", "a" * 9]).words())
     assert numbers.find(Texts.of(["b", "c", "a" * 9, "a" * 8, "a", "b" * 60]).words()).tolist() == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_equal_users_have_equal_numbers_and_belong_where_the_partitioner_says(
 
 
 def test_users_are_told_apart_although_their_hashes_collide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "_FACTORS", np.zeros(8, np.uint64))
+    monkeypatch.setattr(words, "_FACTORS", np.zeros(17, np.uint64))
     users = Users(stream().source, 1, 0)
     names = ["x", "y", "x", "a" * 7, "a" * 8, "a" * 9, "", "\0", "\1", "é", "b" * 63, "b" * 64, "b" * 65]
     first = users.of(fields(*names)).tolist()
@@ -131,3 +132,12 @@ def test_a_user_takes_few_bytes() -> None:
     for start in range(0, 300_000, 5000):
         numbers.of(words.Texts.of([f"user{number}" for number in range(start, start + 5000)]).words())
     assert (numbers._known.nbytes + numbers._table.nbytes) / len(numbers) < 45
+
+
+def test_nobody_can_choose_strings_that_fall_on_the_same_places() -> None:
+    """They differ in bits that a sum of whole words would have lost."""
+    texts = ["".join("x" * 7 + one for one in chosen) + "y" * 7 for chosen in product(".>N^n~", repeat=5)]
+    numbers = words.Numbers(0)
+    numbers.of(words.Texts.of(texts).words())
+    places = numbers._places(words.Texts.of(texts).words())
+    assert len({*places.tolist()}) > len(texts) / 2

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from operators.local import Control, Hybrid, SquareWave
-from operators.local.control import LARGEST, STEPS, reports, thresholds
+from operators.local.control import LARGEST, STEPS, purpose, reports, thresholds
 from operators.local.server import worst_variance
 from tests.unit.local.streams import EPSILON, LABELS, MAXIMUM, SeededRandomness, asked, send
 
@@ -62,19 +62,24 @@ def test_every_report_has_a_column_of_its_own_and_every_column_a_report() -> Non
     values = [*range(-1, MAXIMUM + 2)] * 20
     assert set(send(values)) <= set(LABELS)
     for threshold in thresholds(MAXIMUM):
-        own = {label for label in LABELS if label.startswith(f"sums/{threshold}/")}
+        own = {label for label in LABELS if label.startswith(f"{purpose(EPSILON, MAXIMUM, threshold)}/")}
         sent = set(send(values, threshold))
         assert sent <= own
         assert len(own) == asked(threshold).mechanism.wave.outputs + 2
-    assert "sums/17/0" not in LABELS
+    assert f"{purpose(EPSILON, MAXIMUM, 17)}/0" not in LABELS
+
+
+def test_streams_of_another_epsilon_or_maximum_share_no_report() -> None:
+    for epsilon, maximum in ((EPSILON / 2, MAXIMUM), (EPSILON, MAXIMUM + 1), (EPSILON / MAXIMUM, MAXIMUM)):
+        assert not {*reports(epsilon, maximum)} & {*LABELS}
 
 
 def test_a_report_is_the_number_that_its_mechanism_made() -> None:
     assert asked(13).report(7, SeededRandomness(3)) == (
-        f"sums/13/{Hybrid(EPSILON, 13, STEPS).report(7, SeededRandomness(3))}"
+        f"{purpose(EPSILON, MAXIMUM, 13)}/{Hybrid(EPSILON, 13, STEPS).report(7, SeededRandomness(3))}"
     )
     assert asked().report(7, SeededRandomness(3)) == (
-        f"distribution/{SquareWave(EPSILON, MAXIMUM).report(7, SeededRandomness(3))}"
+        f"{purpose(EPSILON, MAXIMUM, None)}/{SquareWave(EPSILON, MAXIMUM).report(7, SeededRandomness(3))}"
     )
 
 

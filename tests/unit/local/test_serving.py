@@ -17,6 +17,7 @@ import pytest
 from operators.decode import Reason
 from operators.errors import StateRefused
 from operators.local import Control
+from operators.local.control import purpose
 from operators.mechanisms import of_stream
 from operators.migration import check_reset, check_sound
 from operators.privacy.audit import Found, GenerationsAudit, Report
@@ -144,7 +145,20 @@ def test_what_is_asked_for_is_a_function_of_the_durable_state() -> None:
 
 @pytest.mark.parametrize(
     "report",
-    ["", "sums/17/0", "sums/16", "sums/16/9999", "sums/16/-1", "distribution/9999", "sums/016/1", "7"],
+    [
+        "",
+        "7",
+        "distribution/9999",
+        "sums/16/1",
+        f"{purpose(EPSILON, MAXIMUM, 17)}/0",
+        purpose(EPSILON, MAXIMUM, 16),
+        f"{purpose(EPSILON, MAXIMUM, 16)}/9999",
+        f"{purpose(EPSILON, MAXIMUM, 16)}/-1",
+        f"{purpose(EPSILON, MAXIMUM, 16)}/01",
+        f"{purpose(EPSILON, MAXIMUM, None)}/9999",
+        f"{purpose(EPSILON, MAXIMUM + 1, None)}/1",
+        f"{purpose(EPSILON / 2, MAXIMUM, None)}/1",
+    ],
 )
 def test_a_report_outside_of_the_public_grid_is_a_dead_letter(report: str) -> None:
     user = USER_OF_PARTITION[0]

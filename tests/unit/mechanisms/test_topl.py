@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from operators.errors import UnfitSetting
-from operators.local.control import hybrid, square_wave, thresholds
+from operators.local.control import hybrid, purpose, square_wave, thresholds
 from operators.local.server import distribution, pruned, threshold, total
 from operators.mechanisms import KINDS, LOCAL_KINDS, build, find, known
 from operators.mechanisms.base import RELEASE_LIMIT, Mechanism, Release
@@ -80,7 +80,7 @@ def test_sums_are_those_of_the_reports_to_the_nearest_integer() -> None:
 def test_a_sum_beyond_what_a_release_can_show_is_cut() -> None:
     mechanism = at_sums()
     counts = np.zeros(len(LABELS), np.int64)
-    counts[LABELS.index(f"sums/{mechanism.threshold}/1")] = RELEASE_LIMIT
+    counts[LABELS.index(f"{purpose(EPSILON, MAXIMUM, mechanism.threshold)}/1")] = RELEASE_LIMIT
     assert shown(mechanism.step(counts)) == [RELEASE_LIMIT, RELEASE_LIMIT, 0]
 
 

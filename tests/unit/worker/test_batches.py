@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import struct
+import weakref
 from random import Random
 from typing import Any
 
@@ -179,6 +181,22 @@ def test_blocks_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     source = partition_records(bytes(builder.build()))
     batches.take_over(Fetched(source))
     assert {len(block.values) for block in source} == {4}
+
+
+def test_a_fetch_that_is_dropped_is_freed_at_once() -> None:
+    log = make_log(5)
+    gc.disable()
+    try:
+        for reads in (0, 1):
+            source = log.fetched(0, READ_UNCOMMITTED)
+            batches.take_over(Fetched(source))
+            for _ in range(reads):
+                next(iter(source))
+            alive = weakref.ref(source)
+            del source
+            assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_records_of_an_older_format_are_read_too() -> None:
