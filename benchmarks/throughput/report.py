@@ -52,11 +52,9 @@ def _table(series: str, entries: list[Entry]) -> str:
         "| --- | --: | --- | --: | --: | --- | --- |",
     ]
     for entry in chosen:
-        runs = [run["cpu_us_per_event"] for run in entry["runs"]]
         ratio = "" if entry["ratio_to_a"] is None else f"{entry['ratio_to_a']:.2f}"
         lines.append(
-            f"| {entry['name']} | {entry['cpu_us_per_event']:.2f} | {min(runs):.2f}-{max(runs):.2f} "
-            f"| {_thousands(entry['events_per_second'])} | {ratio} "
+            f"| {entry['name']} | {_cost(entry)} | {_thousands(entry['events_per_second'])} | {ratio} "
             f"| {'right' if entry['correct'] else 'WRONG'} | {_particulars(entry)} |"
         )
     details = chosen[0]["details"]
@@ -68,6 +66,14 @@ def _table(series: str, entries: list[Entry]) -> str:
         f"load average before each {min(loads)} to {max(loads)}.",
     ]
     return "\n".join(lines)
+
+
+def _cost(entry: Entry) -> str:
+    """The median and the single runs; nothing where none was measured, or where there were no events."""
+    runs = [run["cpu_us_per_event"] for run in entry["runs"]]
+    if not max(runs) or entry["details"]["events"] == 1:
+        return " | "
+    return f"{entry['cpu_us_per_event']:,.2f} | {min(runs):,.2f}-{max(runs):,.2f}"
 
 
 def _particulars(entry: Entry) -> str:

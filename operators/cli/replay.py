@@ -219,9 +219,14 @@ def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None,
     for stream in running.streams:
         if stream.is_local:
             _note(f"the reports of {stream.name} were private before they were sent: a replay adds nothing")
+            if start is not None:
+                _note(
+                    f"{stream.name} lacks the reports before --from: if they chose its threshold, there is "
+                    "another one or none here, and sums are unused"
+                )
         else:
             _announce_epsilon(stream.name, stream.mechanism.epsilon_text, f"any {_covered(stream)}")
-    if start is not None:
+    if start is not None and not all(stream.is_local for stream in running.streams):
         _note("--from starts with a fresh budget: what adjacent ranges cost adds up in windows across both")
     _announce_input([one.source.topic for one in running.streams], given, paths, "counts", seeded)
 

@@ -51,6 +51,9 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
     if absent_sources:
         # The changelogs have one partition per source partition: without the sources nothing can be created.
         creatable = []
+        if create:
+            names = ", ".join(plan.name for plan in absent_sources)
+            click.echo(f"nothing was created: a source is missing ({names})", err=True)
     if creatable:
         create_topics(topology, cluster, creatable)
         for plan in creatable:
@@ -59,7 +62,7 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
     for plan in inspection.plans:
         if plan not in inspection.missing:
             click.echo(f"found {plan.name} ({plan.role})")
-    for plan in inspection.missing:
+    for plan in absent_sources if create and absent_sources else inspection.missing:
         click.echo(f"topic {plan.name} ({plan.role}) does not exist: {_remedy(plan)}", err=True)
     for mistake in inspection.mistakes:
         click.echo(mistake, err=True)

@@ -157,7 +157,7 @@ class _Child:
         with theirs:
             # In a session of its own, so that Ctrl-C is for the parent alone, which ends its children.
             self._process = Popen(
-                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+                [sys.executable, "-P", "-c", f"import {__name__} as child; child.main({theirs.fileno()})"],
                 stdin=DEVNULL,
                 stdout=DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -241,8 +241,6 @@ def _messages(task: Task, share: Share) -> Iterator[_Step | _End]:
     yield _End({name: counting.outcomes(name) for name in task.streams})
 
 
-if __name__ == "__main__":
-    # Under its own name, by which the parent unpickles what is said.
-    from operators.replay import processes
-
-    processes.count(Connection(int(sys.argv[1])))
+def main(descriptor: int) -> None:
+    """Be a child, whose parent is at the other end of the socket."""
+    count(Connection(descriptor))

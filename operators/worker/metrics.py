@@ -347,7 +347,8 @@ streams, alert on `eventveil_release_delay_seconds`.
 
 Counters live in the memory of one process: add them up over workers, and use `rate` or `increase`, which \
 see restarts. Labels: `role` is `aggregate` (counts a source partition), `sanitize` \
-(releases streams) or `perturb` (gives values their readings).
+(releases streams), `perturb` (gives values their readings) or `rekey` (passes events on to the partition of \
+their user).
 
 ## On by default
 

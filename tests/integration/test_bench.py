@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.throughput.events import TIMESTAMPS, Feed, Workload, produce
+from benchmarks.throughput.events import Feed, Workload, produce
 from benchmarks.throughput.measuring import run_client
 from benchmarks.throughput.profiling import self_time, whole_time
 from benchmarks.throughput.report import renewed
@@ -24,7 +24,7 @@ def feed(kafka: str) -> Feed:
 
 def test_the_truth_is_what_counting_one_by_one_gives() -> None:
     workload = Workload(EVENTS, users=200, columns=20)
-    counts, seen = np.zeros((TIMESTAMPS, 20), np.int64), set()
+    counts, seen = np.zeros((workload.timestamps, 20), np.int64), set()
     for _, value in workload.lines(0):
         event = json.loads(value)
         timestamp = event["time"] // 1000

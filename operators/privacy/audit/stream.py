@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from operators.mechanisms import known
@@ -161,7 +162,8 @@ class StreamAudit:
             self._blame("I7", timestamp, place, "the release comes after a later one in its partition")
         if (self._terms, self._options) != (self._last_terms, self._last_options):
             what = "the terms that it ends with are not those of the topology"
-            self._blame("I7", None, "the ledger", what)
+            ended, file = _words(self._terms, self._options), _words(self._last_terms, self._last_options)
+            self._blame("I7", None, "the ledger", what, f": {ended} in the ledger, {file} in this file")
         releases = len(timestamps)
         span = max(0, self._last - max(self._since, timestamps[0]) + 1) if releases else 0
         return Report(
@@ -391,3 +393,8 @@ def stranger(found: Found) -> Finding | None:
         return None
     what = "this is no ledger entry, nor of a stream of the topology"
     return Finding("I7", f"{found.stream!r:.50}", None, str(found), what)
+
+
+def _words(terms: Terms, options: Mapping[str, object]) -> str:
+    told = "".join(f", {name} {value}" for name, value in sorted(options.items()))
+    return f"{terms.mechanism} with epsilon {terms.epsilon}, window {terms.window}{told}"
