@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import isnan
 from typing import Any
 
 import matplotlib
@@ -10,10 +11,14 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from benchmarks.throughput.measuring import ROOT
+from benchmarks.throughput.measuring import BASELINE, ROOT
 
 PAGE = ROOT / "docs" / "performance.md"
 PLOT = ROOT / "docs" / "performance.png"
+TOPIC, FILE = "eventveil replay, topic", "eventveil replay, file"
+FAUST = "stock Faust agent, bytes and orjson"
+#: Requests to the servers of the World Cup of 1998, as the papers count them.
+WORLD_CUP = 1_350_000_000
 _GROWTH = ("events", "columns", "users", "streams")
 _OURS, _THEIRS = "#2a7f62", "#8a8a8a"
 
@@ -42,7 +47,48 @@ def of_series(series: str, entries: list[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry["name"].startswith(f"{series}: ")]
 
 
+def _aims(entries: list[Entry]) -> str:
+    """What was aimed at, and the figures that have been measured."""
+    by_name = {entry["name"]: entry for entry in entries}
+
+    def of(name: str, key: str = "cpu_us_per_event") -> float:
+        entry = by_name.get(name)
+        return float("nan") if entry is None else float(entry.get(key, entry["details"].get(key, "nan")))
+
+    speed, run = "events_per_second", of("eventveil run")
+    held = [of(name, "held_s") for name in by_name if name.startswith("takeover: 9")]
+    aims = [
+        ("CPU of `eventveil run` over that of A", "at most", 0.6, run / of(BASELINE)),
+        ("CPU of stock Faust, bytes, over that of `eventveil run`", "at least", 60, of(FAUST) / run),
+        ("CPU of two workers over that of one", "at most", 1.1, of("eventveil run, two workers") / run),
+        ("speed of `replay`, topic, over that of A", "at least", 1, of(TOPIC, speed) / of(BASELINE, speed)),
+        ("speed of `replay`, file, over that of A", "at least", 1.5, of(FILE, speed) / of(BASELINE, speed)),
+        ("p99 from deadline to release at 50 % load, ms", "at most", 250, of("latency: load 50 %", "p99_ms")),
+        ("seconds to hold a million contributions again", "at most", 10, max(held, default=float("nan"))),
+    ]
+    lines = ["| aim | | measured | |", "| --- | --- | --: | --- |"]
+    for text, bound, limit, found in aims:
+        met = found <= limit if bound == "at most" else found >= limit
+        told = f"{found:,.3g} | {'met' if met else 'missed'}" if not isnan(found) else "not yet | "
+        lines.append(f"| {text} | {bound} {limit} | {told} |")
+    return "\n".join(lines)
+
+
+def _projection(entry: Entry) -> str:
+    """From the events of a run to those of the whole World Cup."""
+    cpu, speed = entry["cpu_us_per_event"], entry["events_per_second"]
+    memory = max(run.get("memory_mib", 0) for run in entry["runs"])
+    hours, minutes = WORLD_CUP * cpu / 3.6e9, WORLD_CUP / speed / 60
+    return (
+        f"{WORLD_CUP:,} events of {cpu:.2f} µs make {hours:.2f} hours of one core, and at "
+        f"{_thousands(speed)} a second {minutes:.0f} minutes with one worker. What is closed takes no "
+        f"memory, so it stays at {memory:,} MiB, most of them for users, whatever the number of events."
+    )
+
+
 def _table(series: str, entries: list[Entry]) -> str:
+    if series == "aims":
+        return _aims(entries)
     chosen = of_series(series, entries)
     if not chosen:
         return "Not measured yet."
@@ -65,13 +111,15 @@ def _table(series: str, entries: list[Entry]) -> str:
         f"{details['machine']}; medians of {len(chosen[0]['runs'])}; {details['taken']} UTC at {commits}; "
         f"load average before each {min(loads)} to {max(loads)}.",
     ]
+    if series == "worldcup":
+        lines += ["", _projection(chosen[0])]
     return "\n".join(lines)
 
 
 def _cost(entry: Entry) -> str:
     """The median and the single runs; nothing where none was measured, or where there were no events."""
     runs = [run["cpu_us_per_event"] for run in entry["runs"]]
-    if not max(runs) or entry["details"]["events"] == 1:
+    if not max(runs) or entry["details"].get("events") == 1:
         return " | "
     return f"{entry['cpu_us_per_event']:,.2f} | {min(runs):,.2f}-{max(runs):,.2f}"
 

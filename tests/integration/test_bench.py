@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from benchmarks.throughput.events import Feed, Workload, produce
 from benchmarks.throughput.measuring import run_client
 from benchmarks.throughput.profiling import self_time, whole_time
-from benchmarks.throughput.report import renewed
+from benchmarks.throughput.report import BASELINE, FILE, renewed
 from benchmarks.throughput.series import Session, contenders
 
 EVENTS = 3_000
@@ -85,3 +86,16 @@ def test_the_tables_of_the_page_come_from_the_results() -> None:
     assert new.startswith("before\n")
     assert new.endswith("after\n")
     assert renewed(new, [entry]) != new
+
+
+def test_aims_are_compared_with_what_was_measured_and_with_nothing_else() -> None:
+    def entry(name: str, cost: float, **details: float) -> dict[str, Any]:
+        return {"name": name, "cpu_us_per_event": cost, "events_per_second": 1e6 / cost, "details": details}
+
+    entries = [entry(BASELINE, 1.5), entry("eventveil run", 0.75), entry(FILE, 1.25)]
+    entries.append(entry("latency: load 50 %", 2, p99_ms=249))
+    page = renewed("<!-- bench: aims -->\n<!-- end -->\n", entries)
+    assert "that of A | at most 0.6 | 0.5 | met |" in page
+    assert "file, over that of A | at least 1.5 | 1.2 | missed |" in page
+    assert "at 50 % load, ms | at most 250 | 249 | met |" in page
+    assert page.count("not yet") == 4
