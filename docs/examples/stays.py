@@ -1,9 +1,9 @@
-"""A producer of local reports: ``python docs/examples/stays.py EPSILON < stays.txt``, for museum.yaml.
+"""A producer of local reports: ``.venv/bin/python docs/examples/stays.py EPSILON < stays.txt``.
 
-Each line of its input is a device and its minutes in the museum. What it sends says nothing more of the
-minutes than EPSILON allows; a device that is in the input k times pays k epsilon. ``KAFKA_BOOTSTRAP`` says
-where the brokers are, by default localhost:9092; further arguments name the control topic, the stream and the
-topic of the reports.
+The reports are for ``topologies/museum.yaml``. Each line of its input is a device and its minutes in the
+museum. What it sends says nothing more of the minutes than EPSILON allows; a device that is in the input k
+times pays k epsilon. ``KAFKA_BOOTSTRAP`` says where the brokers are, by default localhost:9092; further
+arguments name the control topic, the stream and the topic of the reports.
 """
 
 from __future__ import annotations
