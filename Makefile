@@ -47,7 +47,7 @@ fuzz: install ## A million crafted values, decoded in bulk and one by one (ARGS=
 chaos: install ## Faults of every kind against real workers: make chaos CHAOS_SEED=1 CHAOS_SECONDS=60
 	@exec $(BIN)/python -m tests.chaos $(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) --seconds $(CHAOS_SECONDS)
 
-broker: install ## Run Apache Kafka in the foreground: make broker PORT=19092 DIR=path
+broker: install ## Run Apache Kafka in the foreground, on localhost:19092: make broker PORT=19092 DIR=path
 	@exec $(BIN)/python -m tests.kafka.broker --port $(PORT) --directory '$(DIR)'
 
 demo: install ## See it work on two weeks of real flights, in three minutes (KAFKA as for test)
@@ -64,7 +64,7 @@ $(CONTENDERS): benchmarks/throughput/contenders/requirements.txt
 longrun: install ## A million timestamps through a worker, a quarter of an hour (ARGS="--timestamps 20000")
 	@exec $(BIN)/python -m benchmarks.longrun $(ARGS)
 
-utility: install ## Errors of all mechanisms, with tables and plots, 40 minutes or more (SEEDS=20 ARGS="--parts w-event")
+utility: install ## Errors of all mechanisms, with tables and plots, an hour and a half of one core (SEEDS=20 ARGS="--parts w-event")
 	@exec $(BIN)/python -m benchmarks.utility --seeds $(SEEDS) $(ARGS)
 
 check-docker: ## Validate the compose file (needs Docker's compose plugin, no engine)
