@@ -10,13 +10,17 @@ import pytest
 from click.testing import CliRunner
 
 from operators.cli.main import main
+from operators.decode import Reason
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+FIRST_STEPS = (ROOT / "docs" / "first-steps.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -52,8 +56,25 @@ def test_the_event_of_the_readme_is_counted_in_a_release_like_the_readmes(topolo
     assert truth["counts"]["search"] == 1
 
 
-def test_every_eventveil_command_of_the_readme_exists_with_its_options() -> None:
-    commands = re.findall(r"^eventveil ([a-z]+) (.*?)(?: +#.*)?$", README, re.MULTILINE)
+def test_the_topology_of_the_first_steps_passes_check(tmp_path: Path) -> None:
+    path = tmp_path / "first.yaml"
+    path.write_text(blocks("yaml", FIRST_STEPS)[0], encoding="utf-8")
+    checked = CliRunner().invoke(main, ["check", str(path)])
+    assert checked.exit_code == 0, checked.output
+
+
+def test_the_page_of_dead_letters_has_every_reason_and_no_other() -> None:
+    page = (ROOT / "docs" / "dead-letters.md").read_text(encoding="utf-8")
+    table = page.partition("\n## Reasons\n")[2].partition("\n## ")[0]
+    told = re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)
+    assert sorted(told) == sorted(reason.value for reason in Reason)
+
+
+@pytest.mark.parametrize("page", [README, FIRST_STEPS], ids=["README", "first steps"])
+def test_every_eventveil_command_of_a_page_exists_with_its_options(page: str) -> None:
+    commands = re.findall(
+        r"^(?:\.venv/bin/)?eventveil ([a-z]+) (.*?)(?: +#.*)?$", page.replace("\\\n", " "), re.M
+    )
     assert len(commands) >= 5
     for name, arguments in commands:
         main.commands[name].make_context(name, arguments.split())
