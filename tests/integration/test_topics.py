@@ -31,7 +31,9 @@ def genesis(application: Application) -> list[dict[str, object]]:
 def test_without_sources_nothing_is_created_and_the_source_is_named(application: Application) -> None:
     output = application.failing_command("topics", str(application.path), "--create")
     assert f"topic {application.source} (source) does not exist: create it, or let" in output
-    assert "created" not in output
+    assert f"nothing was created: a source is missing ({application.source})" in output
+    assert output.count("created") == 1
+    assert output.count("does not exist") == 1
 
 
 def test_more_copies_than_brokers_is_told_with_the_setting(application: Application) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from operators.words import Words
 class HashDecides(Users):
     """Users are told apart by a hash: where two collide, one's presence removes the other's contribution."""
 
-    def _words(self, users: list[str]) -> Words:
-        return super()._words(users)[:, :1]
+    def _of(self, words: Words, canonical: Callable[[int], bytes]) -> NDArray[np.int64]:
+        return super()._of(words[:, :1], canonical)
 
 
 class PlaceDecides(Contributions):
