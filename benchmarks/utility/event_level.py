@@ -16,7 +16,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from benchmarks.utility.measuring import FEW_SEEDS, LONG, AheadNoise, Case, Scope, epsilons, window_sums
+from benchmarks.utility.measuring import AheadNoise, Case, Scope, epsilons, window_sums
 from benchmarks.utility.streams import COUNT_STREAMS, Counts, CountStream
 from operators.mechanisms import build
 from operators.topology.model import MechanismSettings, Option
@@ -65,13 +65,11 @@ def measure(scope: Scope) -> Iterator[Case]:
             errors = {"Zero": [_squares(truth)]}
             for label, window in zip(FIRST_CUTS, (len(truth), stream.span), strict=True):
                 errors[label] = [
-                    _squares(_perturbed(truth, epsilon, window, seed) - truth)
-                    for seed in scope.at_most(FEW_SEEDS)
+                    _squares(_perturbed(truth, epsilon, window, seed) - truth) for seed in range(scope.seeds)
                 ]
             for each in CONTENDERS:
                 errors[each.label] = [
-                    _squares(each.releases(stream, epsilon, seed) - truth)
-                    for seed in scope.at_most(FEW_SEEDS if len(truth) > LONG else scope.seeds)
+                    _squares(each.releases(stream, epsilon, seed) - truth) for seed in range(scope.seeds)
                 ]
             yield Case(PART, stream.name, text, {"span": stream.span}, errors)
 

@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 
 from operators.privacy.noise import SeededNoise
 
-FEW_SEEDS, LONG = 5, 5000
-"""Streams of more than LONG timestamps have few seeds, for their mean errors hardly depend on the seed, and
-so has what takes several times as long as the rest: pan-private mechanisms, whose steps copy the ledger."""
 DIGITS = 5  # significant digits of errors in the file
 MOST_AHEAD = 2**16
 
@@ -26,10 +23,6 @@ class Scope:
 
     seeds: int
     quick: bool = False
-
-    def at_most(self, seeds: int) -> range:
-        """The seeds of what takes long."""
-        return range(min(seeds, self.seeds))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ QUERIES = 200
 WHOLE, HIERARCHY, LOCAL = "values", "hierarchy", "local"
 TOPS, ZEROS = "ToPS", "Zero"
 PLAIN, PRUNED = "Square Wave", "Square Wave with the prune"
-LOCAL_SEEDS = 10  # a producer makes one report at a time
 DELTA_POWER = 2  # PAK's delta is n^-2
 
 
@@ -170,7 +169,7 @@ def measure(scope: Scope) -> Iterator[Case]:
 def measure_local(scope: Scope) -> Iterator[Case]:
     """Local reports at one epsilon."""
     for stream in _streams(scope, 2**17):
-        yield compare_local(stream, "1", scope.at_most(LOCAL_SEEDS))
+        yield compare_local(stream, "1", range(scope.seeds))
 
 
 def _streams(scope: Scope, released: int) -> tuple[Stream, Stream]:

@@ -7,12 +7,12 @@ nobody intrudes: what is measured is the price of being prepared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 
-from benchmarks.utility.measuring import FEW_SEEDS, LONG, AheadNoise, Case, Scope, epsilons
+from benchmarks.utility.measuring import AheadNoise, Case, Scope, epsilons
 from benchmarks.utility.streams import COUNT_STREAMS, Counts, CountStream
 from benchmarks.utility.unseen import UNSEEN
 from operators.mechanisms import build
@@ -94,7 +94,7 @@ def measure_unseen(scope: Scope) -> Iterator[Case]:
     """The same on the streams that no design was fitted to, of what matters there."""
     contenders = [contender for contender in CONTENDERS if contender.label in COMPARED]
     for make in UNSEEN:
-        yield from _cases(NEVER_SEEN, make(), contenders, replace(scope, seeds=min(3, scope.seeds)))
+        yield from _cases(NEVER_SEEN, make(), contenders, scope)
 
 
 def _cases(part: str, stream: CountStream, contenders: Sequence[Contender], scope: Scope) -> Iterator[Case]:
@@ -103,9 +103,9 @@ def _cases(part: str, stream: CountStream, contenders: Sequence[Contender], scop
         for text, epsilon in epsilons("1") if scope.quick else epsilons("0.1", "1"):
             errors = {ZERO: [float(counts.mean())]}
             for contender in contenders:
-                few = "pan_private" in contender.options or len(counts) > LONG
-                seeds = scope.at_most(FEW_SEEDS if few else scope.seeds)
-                errors[contender.label] = [contender.error(counts, epsilon, window, seed) for seed in seeds]
+                errors[contender.label] = [
+                    contender.error(counts, epsilon, window, seed) for seed in range(scope.seeds)
+                ]
             yield Case(part, stream.name, text, {"window": window}, errors)
 
 
