@@ -139,7 +139,7 @@ def _topics() -> Record:
 def _streams() -> ByKind:
     counts = _stream()
     local = {kind: local_stream(kind, counts) for kind in mechanisms.LOCAL_KINDS}
-    return ByKind(counts, {kind: value_stream(kind) for kind in VALUE_KINDS} | local)
+    return ByKind(_kind(), counts, {kind: value_stream(kind) for kind in VALUE_KINDS} | local)
 
 
 def _stream() -> Record:
@@ -277,18 +277,20 @@ def _counts() -> Record:
     )
 
 
+def _every_kind() -> tuple[str, ...]:
+    return (*sorted(mechanisms.KINDS), *VALUE_KINDS, *mechanisms.LOCAL_KINDS)
+
+
+def _kind() -> One:
+    return One(KindOfMechanism(_every_kind()))
+
+
 def _mechanism() -> Record:
     kinds = tuple(sorted(mechanisms.KINDS))
-    every = (*kinds, *VALUE_KINDS, *mechanisms.LOCAL_KINDS)
     later_option = "{} is not available in this version; remove it"
     return RecordOfMechanism(
         (
-            Field(
-                "kind",
-                One(KindOfMechanism(every)),
-                f"mechanism, {one_of(every)}; or a plug-in, module:Class",
-                True,
-            ),
+            Field("kind", _kind(), f"mechanism, {one_of(_every_kind())}; or a plug-in, module:Class", True),
             Field(
                 "epsilon", One(Rational(1000)), "privacy budget of a window, read exactly, such as 1.0", True
             ),

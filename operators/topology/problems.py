@@ -24,7 +24,7 @@ START = Position(1, 1)
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """``did you mean`` the known word that is nearest to this one ``?``; empty if none is near."""
-    near = difflib.get_close_matches(word[:100], sorted(known), 1, 0.6)
+    near = difflib.get_close_matches(word[:100], sorted(known), 1, 0.65)
     return f"did you mean {near[0]}?" if near else ""
 
 

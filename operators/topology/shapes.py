@@ -27,11 +27,29 @@ class Default:
 
 @dataclass
 class Reading:
-    """One pass over a file: where mistakes and defaults are noted, and where relative paths start."""
+    """One pass over a file: where mistakes and defaults are noted, and where relative paths start.
+
+    ``around`` are the records that are being read, by name, the innermost last.
+    """
 
     problems: Problems
     directory: str
     defaults: list[Default] = field(default_factory=list)
+    around: list[tuple[str, Record]] = field(default_factory=list)
+
+    def home_of(self, key: str) -> str:
+        """Where the nearest records that have the key are, in words; empty if there is none."""
+        for path, record in reversed(self.around):
+            prefix = f"{path}." if path else ""
+            homes = [
+                prefix + one.name
+                for one in record.fields
+                if isinstance(one.shape, Record) and key in one.shape.keys
+            ]
+            homes += [path or "the top level"] if key in record.keys else []
+            if homes:
+                return " or ".join(homes)
+        return ""
 
 
 class Invalid:
@@ -141,12 +159,19 @@ class Record(Shape):
         if isinstance(node, Scalar) and node.type == "nothing" and not any(f.required for f in self.fields):
             node = Table(node.position)
         if not isinstance(node, Table):
-            return _not_a_mapping(node, name, [f.name for f in self.fields], reading)
+            return _not_a_mapping(node, name, self.keys, reading)
         section = Section(name, node.position)
+        reading.around.append((name, self))
         self._report_unknown(node, name, reading)
         for entry in self.fields:
             self._read_field(entry, node, section, reading)
+        reading.around.pop()
         return section
+
+    @property
+    def keys(self) -> list[str]:
+        """The names of the fields."""
+        return [one.name for one in self.fields]
 
     def _read_field(self, entry: Field, node: Table, section: Section, reading: Reading) -> None:
         name = section.name(entry.name)
@@ -171,13 +196,13 @@ class Record(Shape):
             section.values[entry.name] = value
 
     def _report_unknown(self, node: Table, name: str, reading: Reading) -> None:
-        known = [f.name for f in self.fields]
+        known = self.keys
         for index, key in enumerate(key for key in node.entries if key not in known):
             if key in self.later:
                 message = f"{name}.{key}: {self.later[key]}"
             else:
                 # Looking for the nearest word is slow: a file of nothing but unknown keys gets no more of it.
-                remedy = suggestion(key, known) if index < SHOWN else "remove it"
+                remedy = _remedy(key, known, reading) if index < SHOWN else "remove it"
                 message = f"unknown key {shorten(key)}{' in ' + name if name else ''}; {remedy}"
             reading.problems.add(node.keys[key], message)
 
@@ -239,6 +264,11 @@ def describe(node: Node) -> str:
     if isinstance(node, Items):
         return "a list" if node.items else "an empty list"
     return "a mapping" if isinstance(node, Table) and node.entries else "an empty mapping"
+
+
+def _remedy(key: str, known: list[str], reading: Reading) -> str:
+    home = reading.home_of(key)
+    return f"it belongs in {home}" if home else suggestion(key, known)
 
 
 def _not_a_mapping(node: Node, name: str, keys: list[str], reading: Reading) -> Invalid:

@@ -19,7 +19,7 @@ from operators.topology.scalars import (
     Topic,
     Whole,
 )
-from operators.topology.shapes import Field, Invalid, One, Reading, Record, Section, Shape
+from operators.topology.shapes import INVALID, Field, Invalid, One, Reading, Record, Section, Shape
 from operators.values.kinds import VALUE_KINDS
 from operators.values.stream import HELD_LIMIT
 
@@ -32,12 +32,18 @@ _OFF = "off"
 class ByKind(Shape):
     """A stream: of values, or of local reports, if the kind of its mechanism says so, else of counts."""
 
+    kind: Shape
     counts: Record
     others: Mapping[str, Record]
 
     def read(self, node: Node, name: str, reading: Reading) -> Section | Invalid:
-        """See ``Record.read``."""
-        return self.others.get(_kind(node), self.counts).read(node, name, reading)
+        """See ``Record.read``. Where nothing tells the shape, a kind that is none is the only mistake."""
+        kind = _kind(node)
+        record = self.others.get(kind.text if kind else "", self.counts)
+        guessed = record is self.counts and isinstance(node, Table) and "counts" not in node.entries
+        if guessed and kind and self.kind.read(kind, f"{name}.mechanism.kind", reading) is INVALID:
+            return Section(name, node.position)
+        return record.read(node, name, reading)
 
     def schema(self) -> Schema:
         """The schema that the kind asks for."""
@@ -49,10 +55,10 @@ class ByKind(Shape):
         return schema
 
 
-def _kind(node: Node) -> str:
+def _kind(node: Node) -> Scalar | None:
     mechanism = node.entries.get("mechanism") if isinstance(node, Table) else None
     kind = mechanism.entries.get("kind") if isinstance(mechanism, Table) else None
-    return kind.text if isinstance(kind, Scalar) else ""
+    return kind if isinstance(kind, Scalar) else None
 
 
 def is_value_stream(stream: Section) -> bool:

@@ -104,6 +104,11 @@ def test_a_mistake_is_reported_at_its_place(
     assert any(message in one.message for one in problems), problems
 
 
+def test_a_kind_that_is_none_is_the_only_mistake(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path, changed("kind: topl", "kind: toppl"))
+    assert problem.message.endswith("; did you mean topl?")
+
+
 def test_the_schema_knows_local_reports_beside_counts() -> None:
     assert list(VALIDATOR.iter_errors(as_data(TEXT + COUNTS))) == []
     seen = {"sink is the control topic", "epsilon next to nothing"}

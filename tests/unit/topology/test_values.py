@@ -96,14 +96,14 @@ MISTAKES = [
     ("maximum too far", "maximum: 720\n", "maximum: 99999999999\n", "9:16", "at most 2147483648"),
     ("step 0", "step: 0.5", "step: 0", "10:13", "expected an exact number above 0"),
     ("another kind's option", "epsilon: 1.0", "epsilon: 1.0\n      quantile: 0.9", "14:7", "unknown key 'quantile' in streams.minutes.mechanism"),
-    ("window", "epsilon: 1.0", "epsilon: 1.0\n      window: 10", "14:7", "unknown key 'window'"),
+    ("window", "epsilon: 1.0", "epsilon: 1.0\n      window: 10", "14:7", "unknown key 'window' in streams.minutes.mechanism; known: alpha, "),
     ("smoother misspelt", "epsilon: 1.0", "epsilon: 1.0\n      smoother: mode", "14:17", "expected one of recent, mean"),
     ("delta left out", "delta: 1e-9, ", "", "19:16", "lacks delta; add delta"),
     ("too many levels smoothed", "epsilon: 1.0", "epsilon: 1.0\n      smoothed: 9", "12:7", "smoothed should be an integer in 0..4"),
     ("a tree too large to be written down", "epsilon: 1.0", "epsilon: 1.0\n      chunk: 268435456\n      smoothed: 0", "12:7", "more than 65536 leaves; raise smoothed"),
     ("drift below 1", "epsilon: 1.0", "epsilon: 1.0\n      drift: 0.9", "12:7", "drift should be above 1"),
     ("two streams, one sink", "topic: air.compared", "topic: air.minutes", "20:19", "already the sink of stream minutes"),
-    ("kind that is none", "kind: tops", "kind: topz", "12:13", "retroactive-grouping"),
+    ("kind that is none", "kind: tops", "kind: topz", "12:13", "one of budget-absorption, "),
 ]  # fmt: skip
 
 
@@ -116,6 +116,11 @@ def test_a_mistake_is_reported_at_its_place(
     problems = problems_of(tmp_path, changed(old, new))
     assert place in {f"{one.line}:{one.column}" for one in problems}, problems
     assert any(message in one.message for one in problems), problems
+
+
+def test_a_kind_that_is_none_is_the_only_mistake(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path, changed("kind: tops", "kind: topz"))
+    assert problem.message.endswith("; did you mean tops?")
 
 
 def test_the_schema_knows_value_streams_beside_counts() -> None:
