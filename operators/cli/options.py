@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from operators.memory import DEFAULT_SHARE, default_limit, parse_size
+from operators.memory import DEFAULT_SHARE, default_limit, format_size, parse_size, resident
 
 
 class Size(click.ParamType):
@@ -22,10 +22,15 @@ class Size(click.ParamType):
         """Fails, which is wrong usage, for anything else."""
         if value == "off":
             return None
+        if isinstance(value, int):
+            return value
         try:
-            return value if isinstance(value, int) else parse_size(value)
+            size = parse_size(value)
         except ValueError as error:
             self.fail(f"{value!r} {error}, or off", param, ctx)
+        if size <= (taken := resident()):
+            self.fail(f"{value!r} should be more than the {format_size(taken)} taken by now", param, ctx)
+        return size
 
 
 memory_limit = click.option(

@@ -25,12 +25,14 @@ from operators.memory import MemoryLimit, MemoryLimitReached
 from operators.perturbing import READ
 from operators.replay import Input, Replay, TopicInput, ValueReplay, open_file, replay_values
 from operators.replay import replay as start_replay
-from operators.replay.outputs import Paths, open_outputs
+from operators.replay.outputs import STANDARD_OUTPUT, Paths, open_outputs
 from operators.timeline import format_rfc3339, parse_rfc3339, start_of
 from operators.topology.model import Stream, Topology
 
 _TOPIC = "topic:"
 _LAST = "last"
+#: From so many empty timestamps before the first event on, a replay says how to begin later.
+_MANY_EMPTY = 100
 _MORE_MEMORY = (
     "Raise the limit; or replay fewer streams at a time (--stream), or a topic: of a file, every timestamp "
     "stays open to its end"
@@ -61,7 +63,10 @@ class _Time(click.ParamType):
     help="One JSON event per line, or one event per row of a Parquet or Arrow file; or a source topic, up to "
     "the end that it has now.",
 )  # fmt: skip
-@click.option("--output", metavar="FILE", required=True, help="The releases, as the sink would get them.")
+@click.option(
+    "--output", metavar="FILE", required=True,
+    help="The releases, as the sink would get them; - is standard output.",
+)  # fmt: skip
 @click.option(
     "--from", "start", type=_Time(), metavar="TIME",
     help="Where the first timestamp begins; default: the origin. It must be where a timestamp begins.",
@@ -123,12 +128,16 @@ def replay(
         if _is_of_values(loaded, given.topic, only):
             if start is not None or end is not None:
                 raise click.UsageError("a value stream has no timestamps: leave out --from, and --to TIME")
+            if (processes or 1) > 1:
+                raise click.UsageError("value streams are read in one process: leave out --processes")
             values = replay_values(loaded, given, only=only, seed=seed)
             values.on_chunk = lambda: limit.check(dict)
             _replay_values(values, given, paths, seed, show_drops)
             return
         if not given_to:
             raise click.UsageError("Missing option '--to'.", context)
+        if given.topic is None and (processes or 1) > 1:
+            raise click.UsageError("a file cannot be divided among processes: leave out --processes")
         try:
             running = start_replay(
                 loaded, given, start=start, end=end, only=only, seed=seed, processes=processes
@@ -161,7 +170,7 @@ def _check_paths(paths: Paths, source: str, force: bool) -> None:
         if place in used and (not os.path.exists(place) or os.path.isfile(place)):
             raise click.UsageError(f"{option} and {used[place]} are the same file, {path}")
         used[place] = option
-        if os.path.isfile(path) and not force:
+        if path != STANDARD_OUTPUT and os.path.isfile(path) and not force:
             raise click.UsageError(f"{option}: {path} exists; --force replaces it")
 
 
@@ -207,12 +216,18 @@ def _replay_values(
 def _open_input(topology: Topology, source: str) -> Input:
     if source.startswith(_TOPIC):
         topic = source.removeprefix(_TOPIC)
+        if not topic:
+            sources = ", ".join((*topology.sources, *topology.value_sources))
+            raise click.UsageError(f"--input {source} lacks the name of the topic: {sources}")
         rekeyed = topology.rekeyed.get(topic)
         return TopicInput(topology.kafka, rekeyed or topic, rekeyed=rekeyed is not None)
     pointers = {stream.source.value for stream in topology.readings}
     for stream in topology.streams:
         pointers |= {stream.source.user, stream.source.column, stream.source.time}
-    return open_file(source, pointers)
+    try:
+        return open_file(source, pointers)
+    except ValueError as error:
+        raise click.UsageError(f"--input: {error}") from None
 
 
 def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None, seeded: bool) -> None:
@@ -298,14 +313,22 @@ def _conclude(running: Replay, given: Input, *, data_decided: bool, show_drops: 
     for stream in running.streams:
         last, outcomes = running.last_counted[stream.name], running.outcomes[stream.name]
         told = {_words(outcome, given): count for outcome, count in outcomes.most_common()}
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in told.items()) or "no event"
         if last == 0:
-            why = f"; what was read: {', '.join(told)}" if told else ", for there is none"
-            _note(f"warning: no event was counted for {stream.name}{why}")
+            _note(f"warning: no event was counted for {stream.name}; raw data, not to be published: {counts}")
+            if outcomes[Reason.BEFORE_ORIGIN] or outcomes[Reason.BEFORE_START]:
+                _note("times that are numbers are epoch milliseconds: in seconds they would lie in 1970")
         elif data_decided:
             ends = format_rfc3339(start_of(stream.timeline, last + 1))
             _note(f"the raw data decided the length: {stream.name} ends with timestamp {last}, at {ends}")
+        first = running.first_counted[stream.name]
+        if (empty := first - running.span.first[stream.name]) >= _MANY_EMPTY:
+            begins = format_rfc3339(start_of(stream.timeline, first))
+            _note(
+                f"raw data, not to be published: {empty} timestamps of {stream.name} before its first event, "
+                f"at {begins}, were released too; --from TIME begins later"
+            )
         if show_drops:
-            counts = ", ".join(f"{count} {outcome}" for outcome, count in told.items()) or "no event"
             _note(f"raw data, not to be published: {stream.name} read {counts}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,12 +15,17 @@ import orjson
 from operators.replay.replaying import Released
 from operators.replay.values import Replayed
 
+#: Instead of a path: standard output.
+STANDARD_OUTPUT = "-"
 _OWNER_ONLY = 0o600
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Where to write the releases, the ledger lines and the true counts; None: not wanted."""
+    """Where to write the releases, the ledger lines and the true counts; None: not wanted.
+
+    STANDARD_OUTPUT instead of a path is possible.
+    """
 
     output: str
     ledger: str | None = None
@@ -65,6 +71,10 @@ def open_outputs(paths: Paths) -> Iterator[Outputs]:
 
 @contextmanager
 def _appearing(name: str, mode: int = 0o666) -> Iterator[BinaryIO]:
+    if name == STANDARD_OUTPUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
     path = Path(name).resolve()
     if Path(name).exists() and not Path(name).is_file():
         # A device or a pipe takes the bytes as they come; a folder is an error of open.
@@ -72,7 +82,10 @@ def _appearing(name: str, mode: int = 0o666) -> Iterator[BinaryIO]:
             yield file
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror}: {path.parent}", name) from None
     try:
         with open(descriptor, "wb") as file:
             yield file

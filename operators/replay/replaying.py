@@ -119,8 +119,8 @@ class _StreamReplay:
         columns = len(stream.counts.labels)
         self.stream, self.next, self.last = stream, first, last
         self.merger = Merger(stream.name, columns, partitions, INSTANCE, first)
-        #: The last timestamp known to have counted an event.
-        self.last_counted = 0
+        #: The first and the last timestamp known to have counted an event.
+        self.first_counted = self.last_counted = 0
         self._mechanism = of_stream(stream, noise)
 
     @property
@@ -134,6 +134,7 @@ class _StreamReplay:
             return
         self.merger.add(partial, partial.encode() if partial.columns.size else b"", 0)
         if partial.columns.size:
+            self.first_counted = min(self.first_counted or partial.timestamp, partial.timestamp)
             self.last_counted = max(self.last_counted, partial.timestamp)
 
     def release(self, seeded: bool) -> Released:
@@ -207,6 +208,11 @@ class Replay:
         A record counted here may belong to a timestamp after the range.
         """
         return {name: self._counting.outcomes(name) for name in self._streams}
+
+    @property
+    def first_counted(self) -> dict[str, int]:
+        """The first timestamp of each stream that has an event, 0 if none has: raw data."""
+        return {name: one.first_counted for name, one in self._streams.items()}
 
     @property
     def last_counted(self) -> dict[str, int]:

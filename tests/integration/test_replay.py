@@ -236,7 +236,7 @@ def test_a_topic_without_append_times_counts_nothing_and_says_why(
     end = format_rfc3339(start + 8 * INTERVAL)
     result = run(application, tmp_path / "out", "--from", format_rfc3339(start), "--to", end)
     assert result.exit_code == 0, result.output
-    assert "no event was counted for places; what was read: no-append-time" in result.stderr
+    assert "counted for places; raw data, not to be published: 10 no-append-time" in result.stderr
     assert len((tmp_path / "out").read_text().splitlines()) == 8 + 2
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pty
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from operators import memory
 from operators.cli.main import main
 from tests.unit.topology.examples import BASE, two_streams
 
@@ -99,11 +101,28 @@ def test_a_file_of_which_nothing_counts_is_told_with_the_reasons(folder: Path) -
     Path("events.jsonl").write_text("garbage\n{}\n{}\n")
     result = run()
     assert result.exit_code == 0
-    assert "warning: no event was counted for destinations; what was read: missing-field, not-json" in (
-        result.stderr
-    )
+    told = "counted for destinations; raw data, not to be published: 2 missing-field, 1 not-json"
+    assert told in result.stderr
+    assert "epoch milliseconds" not in result.stderr
     Path("events.jsonl").write_text("")
-    assert "no event was counted for destinations, for there is none" in run("--force").stderr
+    told = "no event was counted for destinations; raw data, not to be published: no event\n"
+    assert told in run("--force").stderr
+
+
+def test_times_in_seconds_are_told_from_milliseconds(folder: Path) -> None:
+    Path("events.jsonl").write_text(EVENTS.splitlines()[3].replace("000}", "}"))
+    told = ": 1 before-origin\neventveil replay: times that are numbers are epoch milliseconds"
+    assert told in run().stderr
+
+
+def test_many_timestamps_before_the_first_event_are_told(folder: Path) -> None:
+    told = (
+        "raw data, not to be published: 120 timestamps of destinations before its first event, at "
+        "2013-01-06T00:00:00Z, were released too; --from TIME begins later"
+    )
+    Path("events.jsonl").write_text(EVENTS.splitlines()[0].replace("2013-01-01", "2013-01-06"))
+    assert told in run(to="last").stderr
+    assert "--from TIME" not in run("--force", "--from", "2013-01-06T00:00:00Z", to="last").stderr
 
 
 def test_nothing_is_overwritten_unless_told(folder: Path) -> None:
@@ -135,6 +154,9 @@ def test_no_two_options_name_one_file(folder: Path, clash: str) -> None:
         (("--from", "last"), "last", "Invalid value for '--from'"),
         (("--stream", "other"), "last", "there is no stream other, only destinations"),
         (("--input", "topic:other"), "last", "no stream reads topic other, only flights.events"),
+        (("--input", "topic:"), "last", "--input topic: lacks the name of the topic: flights.events"),
+        (("--processes", "2"), "last", "a file cannot be divided among processes: leave out --processes"),
+        (("--memory-limit", "1MiB"), "last", "'1MiB' should be more than the "),
         (("--seed", "x"), "last", "Invalid value for '--seed'"),
     ],
 )  # fmt: skip
@@ -170,10 +192,46 @@ def test_a_file_that_cannot_be_read_is_exit_1(folder: Path, source: str, why: st
     assert not (folder / "out.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (gzip.compress(EVENTS.encode()), "packed by gzip, not an event per line: gzip -dc events.jsonl | "),
+        (b"\x28\xb5\x2f\xfd\x24", "packed by zstd"),
+        (EVENTS.encode("utf-16"), "UTF-16 text"),
+        (f" \n[{EVENTS}]".encode("utf-8-sig"), "one JSON array, not an event per line: jq -c '.[]' events.j"),
+    ],
+)
+def test_a_file_without_lines_is_refused_with_what_makes_lines_of_it(
+    folder: Path, data: bytes, what: str
+) -> None:
+    (folder / "events.jsonl").write_bytes(data)
+    result = run()
+    assert result.exit_code == 2
+    assert f"--input: events.jsonl is {what}" in result.stderr
+    assert not (folder / "out.jsonl").exists()
+
+
+def test_an_event_may_be_an_array_if_pointers_lead_into_it(folder: Path) -> None:
+    topology = BASE.replace("/tailnum", "/0").replace("/dest", "/1").replace("/time", "/2")
+    (folder / "t.yaml").write_text(topology)
+    (folder / "events.jsonl").write_text('["N1", "ATL", "2013-01-01T00:10:00Z"]\n')
+    assert run("--truth", "truth.jsonl").exit_code == 0
+    assert lines(folder / "truth.jsonl")[0]["counts"] == {"ATL": 1, "BOS": 0}
+
+
+def test_releases_may_go_to_standard_output(folder: Path) -> None:
+    result = run("--output", "-", "--seed", "1")
+    run("--seed", "1")
+    assert result.stdout == (folder / "out.jsonl").read_text()
+    assert not (folder / "-").exists()
+    assert "--truth and --output are the same file, -" in run("--output", "-", "--truth", "-").stderr
+
+
 def test_a_place_that_cannot_be_written_is_exit_1(folder: Path) -> None:
     result = run("--ledger", "no/such/folder")
     assert result.exit_code == 1
-    assert "cannot be opened (No such file or directory); check the path and its rights" in result.stderr
+    told = f"no/such/folder cannot be opened (No such file or directory: {folder}/no/such); check the path"
+    assert told in result.stderr
     assert sorted(path.name for path in folder.iterdir()) == ["events.jsonl", "t.yaml"]
 
 
@@ -209,10 +267,13 @@ def test_progress_is_shown_on_a_terminal_only(folder: Path, terminal: bool) -> N
     assert (b"releasing" in shown) == terminal
 
 
-def test_a_replay_stops_at_the_memory_limit_and_leaves_no_output(folder: Path) -> None:
-    result = run("--memory-limit", "1MiB")
+def test_a_replay_stops_at_the_memory_limit_and_leaves_no_output(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "resident", lambda: 2**40)
+    result = run("--memory-limit", "1TiB")
     assert result.exit_code == 75
-    assert "the memory limit of 1 MiB (--memory-limit) is reached. Held: destinations: " in result.stderr
+    assert "the memory limit of 1 TiB (--memory-limit) is reached. Held: destinations: " in result.stderr
     assert "a topic: of a file, every timestamp stays open to its end" in result.stderr
     assert not (folder / "out.jsonl").exists()
     assert run("--memory-limit", "off").exit_code == 0
