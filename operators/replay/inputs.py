@@ -16,7 +16,7 @@ from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
 from operators.kafka.reading import committed_ends, read_partition, read_topic
 from operators.records import Chunk
-from operators.timeline import start_of, timestamp_of
+from operators.timeline import format_rfc3339, start_of, timestamp_of
 from operators.topology.checks import END_OF_TIME
 from operators.topology.model import Kafka, Stream
 
@@ -228,11 +228,14 @@ class TopicInput(Input):
                     found[one.partition][one.timestamp] = one.boundary
         earliest = max((min(of) for of in found.values()), default=None)
         if earliest is None or earliest > first:
-            known = "none" if earliest is None else f"those of timestamp {earliest} and later"
-            self.warnings.append(
-                f"{stream.name}: of its boundaries the worker's partial counts have {known}; "
-                "without its boundary nothing tells which events were late for a timestamp"
-            )
+            known = "no boundary: no event is late here, and max_ahead counts from the beginning of the range"
+            if earliest is not None:
+                begins = format_rfc3339(start_of(stream.timeline, earliest))
+                known = (
+                    f"the boundaries of timestamp {earliest} and later, the first of which holds for "
+                    f"earlier ones too; --from {begins} begins with it"
+                )
+            self.warnings.append(f"{stream.name}: the worker's partial counts have {known}")
         return {
             partition: tuple(Boundary(timestamp, offset) for timestamp, offset in sorted(of.items()))
             for partition, of in found.items()

@@ -4,10 +4,14 @@ import os
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from operators.replay.inputs import FileInput
+from operators.counting import Partial
+from operators.replay import inputs
+from operators.replay.inputs import FileInput, TopicInput
 from operators.topology.checks import END_OF_TIME
+from operators.topology.model import Kafka
 from tests.unit.replay.history import HOUR, ORIGIN, stream
 
 LONGEST = 1000
@@ -97,3 +101,43 @@ def test_the_rules_of_a_file_leave_out_what_ends_after_the_range_only(tmp_path: 
     assert judged.timeline.max_ahead == ORIGIN + 4 * HOUR - 1
     assert judged.timeline.lateness > END_OF_TIME
     assert END_OF_TIME - HOUR <= source.rules(stream(), None).timeline.max_ahead < END_OF_TIME
+
+
+class Message:
+    """A record of the partial counts, as the client gives it."""
+
+    def __init__(self, timestamp: int) -> None:
+        counts = np.array([1])
+        self._value = Partial("destinations", timestamp, 0, "i", counts, counts, boundary=7).encode()
+
+    def key(self) -> bytes:
+        return b"destinations"
+
+    def value(self) -> bytes:
+        return self._value
+
+    def offset(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("timestamps", "first", "warnings"),
+    [
+        ([3, 4], 3, []),
+        (
+            [3, 4], 1,
+            ["have the boundaries of timestamp 3 and later, the first of which holds for earlier ones too; "
+             "--from 2013-01-01T02:00:00Z begins with it"],
+        ),
+        ([], 1, ["have no boundary: no event is late here, and max_ahead counts from the beginning of the "
+                 "range"]),
+    ],
+)  # fmt: skip
+def test_missing_boundaries_are_told_with_what_follows(
+    monkeypatch: pytest.MonkeyPatch, timestamps: list[int], first: int, warnings: list[str]
+) -> None:
+    monkeypatch.setattr(inputs, "read_partition", lambda *_: map(Message, timestamps))
+    source = TopicInput(Kafka("localhost:9092"), "events")
+    found = source.boundaries(stream(), first, ("partials", 0))
+    assert [one.last for one in found.get(0, ())] == timestamps
+    assert source.warnings == [f"destinations: the worker's partial counts {one}" for one in warnings]
