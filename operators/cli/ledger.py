@@ -313,6 +313,9 @@ def _history(report: Report, sink: str) -> Iterator[str]:
     for change in report.changes:
         fields = ", ".join(f"{name} {one.old} to {one.new}" for name, one in change.fields.items())
         yield f"migrated at timestamp {change.start}: {fields}"
+    if report.windows_before:
+        before = _count(report.windows_before, _PERIOD[report.level])
+        yield f"{before} before that checked too, by the epsilon of that time"
     for crossing in crossings(report.changes, report.first) if report.first else ():
         yield (
             f"what was spent from timestamp {crossing.start} on kept windows of {crossing.window} "

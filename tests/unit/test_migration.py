@@ -366,6 +366,18 @@ def test_a_change_of_options_that_does_not_fit_the_ledger_is_a_violation(
     assert any(finding.what.startswith(what) for finding in findings), findings
 
 
+def test_windows_before_a_change_are_reported_beside_those_after_it() -> None:
+    life = Lifetime(**terms())
+    window = terms()["window"]
+    life.release(window + 2)
+    life.change(epsilon=TWO, epsilon_text="2")
+    (report,) = life.audit()
+    assert (report.windows, report.windows_before) == (0, 3)
+    life.release(window + 1)
+    (report,) = life.audit()
+    assert (report.windows, report.windows_before) == (2, 3)
+
+
 def test_a_change_that_is_missing_in_the_ledger_is_a_violation() -> None:
     life = Lifetime(**terms())
     life.release(4)

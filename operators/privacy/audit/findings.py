@@ -73,8 +73,9 @@ class Report:
     sink, None if there is none. ``repeated`` counts committed records, of ledger and sink, that repeat an
     earlier one; ``aborted`` those of aborted transactions that show nothing new; ``undecided`` those newer
     than the ledger that was read; ``foreign`` records in the sink of somebody else. ``changes`` are the
-    migrations; ``windows``, ``largest``, ``units`` and ``epsilon`` are those since the last one. Releases
-    before ``sink_since`` are in a former sink; 0 if there is none. ``threshold`` is what local reports are to
+    migrations; ``windows``, ``largest``, ``units`` and ``epsilon`` are those since the last one that changed
+    terms, ``windows_before`` the windows before it, each checked by its own terms. Releases before
+    ``sink_since`` are in a former sink; 0 if there is none. ``threshold`` is what local reports are to
     be made for, None before that is chosen.
     """
 
@@ -93,6 +94,7 @@ class Report:
     undecided: int
     foreign: int
     changes: tuple[Change, ...] = ()
+    windows_before: int = 0
     sink_since: int = 0
     level: Level = "w-event"
     threshold: int | None = None

@@ -56,7 +56,7 @@ class StreamAudit:
         self._changes: list[Change] = []
         self._straddling: list[Straddling] = []
         #: Where the terms began that hold now; releases before ``_sink_since`` are in another sink.
-        self._since = self._sink_since = 0
+        self._since = self._sink_since = self._windows_before = 0
         self._instance: str | None = None
         self._aborted_entries: dict[tuple[int, bytes], Found] = {}
         #: Digests that the ledger does not have, by timestamp: of violations, and of what is newer than it.
@@ -164,13 +164,11 @@ class StreamAudit:
             what = "the terms that it ends with are not those of the topology"
             ended, file = _words(self._terms, self._options), _words(self._last_terms, self._last_options)
             self._blame("I7", None, "the ledger", what, f": {ended} in the ledger, {file} in this file")
-        releases = len(timestamps)
-        span = max(0, self._last - max(self._since, timestamps[0]) + 1) if releases else 0
         return Report(
             stream=self.stream,
-            releases=releases,
-            first=timestamps[0] if releases else None,
-            windows=self._windows(span),
+            releases=len(timestamps),
+            first=timestamps[0] if timestamps else None,
+            windows=self._windows,
             level=self._guarantee.level,
             largest=self._sums.largest,
             units=self._terms.units,
@@ -183,6 +181,7 @@ class StreamAudit:
             undecided=self._undecided,
             foreign=self._foreign,
             changes=tuple(self._changes),
+            windows_before=self._windows_before,
             sink_since=self._sink_since,
             threshold=self._control.threshold if self._control else None,
         )
@@ -191,9 +190,11 @@ class StreamAudit:
         user = self._guarantee.level == "user"
         return HorizonSums(window, self._guarantee.renews) if user else WindowSums(window)
 
-    def _windows(self, span: int) -> int:
-        """How many windows or horizons so many timestamps from the first one on hold, or begin."""
+    @property
+    def _windows(self) -> int:
+        """How many windows or horizons the timestamps under the present terms hold, or begin."""
         window = self._terms.window
+        span = max(0, self._last - max(self._since, self._first) + 1) if self._last else 0
         if self._guarantee.level != "user":
             return max(1, span - window + 1) if span else 0
         return -(-span // window) if self._guarantee.renews else min(span, 1)
@@ -217,6 +218,7 @@ class StreamAudit:
         if (change.before, options) != (self._terms, self._options):
             self._blame("I7", change.start, found, "the change is one of terms that did not hold")
         self._changes.append(change)
+        self._windows_before += self._windows if change.restarts else 0
         self._instance, self._terms = change.instance, change.after
         self._options = change.options(self._options, "new")
         if change.moves_sink:

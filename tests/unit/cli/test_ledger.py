@@ -71,6 +71,7 @@ def finding() -> Finding:
         ({"matched_from": 9}, "matched with sink from timestamp 9 on: retention or compaction has removed"),
         ({"matched_from": None}, "none of them could be matched: nothing of this stream is left in sink"),
         ({"matched_from": 9, "sink_since": 9}, "charges before timestamp 9 are not matched with records"),
+        ({"windows_before": 9}, "9 windows before that checked too, by the epsilon of that time"),
         ({"repeated": 1}, "1 record repeated byte for byte"),
         ({"aborted": 2}, "2 records of aborted transactions, the same as the committed ones"),
         ({"undecided": 3}, "3 records newer than the ledger that was read"),
