@@ -122,7 +122,9 @@ def run_worker(
         failure = check_surroundings(topology) or asyncio.run(_work(topology, make, endpoint))
     except (KafkaException, EventveilError) as error:
         failure = error
-    if failure is not None:
+    if failure is None:
+        log.info("stopped")
+    else:
         log.error("stopped: %s", failure)
     logging.shutdown()
     # Threads inside librdkafka may still wait for a broker that is gone; what matters is committed.

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, cast
@@ -45,6 +45,8 @@ _TICK_SECONDS = 0.1
 _PROGRESS_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
+#: Streams that are named when the worker is ready.
+_TOLD = 20
 _STOP_SECONDS = 8.0
 _MORE_MEMORY = (
     "Raise the limit; or run more workers, each of which holds its share of the partitions; or let fewer "
@@ -300,6 +302,7 @@ class Worker:
         raise self._app.crash_reason or RuntimeError("the Faust app crashed")
 
     async def _keep_observing(self) -> None:
+        was_ready = False
         while True:
             partitions = {
                 tp: PartitionView(
@@ -308,6 +311,10 @@ class Worker:
                 for tp, owner in self._assignment.owners.items()
             }
             self.observation.look(partitions, time.monotonic(), self._clock.wall())
+            ready = not self.observation.obstacles(time.monotonic())
+            if ready and not was_ready:
+                _tell_ready(self.observation.upcoming())
+            was_ready = ready
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _keep_time(self) -> None:
@@ -334,3 +341,9 @@ class Worker:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             await self._consumer.thread.check()
+
+
+def _tell_ready(upcoming: Sequence[str]) -> None:
+    """Log that every assigned partition is served, and what is released next; of many streams some."""
+    more = [f"{len(upcoming) - _TOLD} streams more"] if len(upcoming) > _TOLD else []
+    log.info("ready%s%s", "; next: " * bool(upcoming), "; ".join([*upcoming[:_TOLD], *more]))

@@ -148,6 +148,18 @@ class Observation:
         """For how many milliseconds a timestamp has been due; 0 before that."""
         return max(0, wall_clock - timeline.due_of(self.streams[stream].timeline, timestamp))
 
+    def upcoming(self) -> list[str]:
+        """What is released next by this worker, and when it is due: one line a stream."""
+        views = [view.streams for tp, view in self.partitions.items() if self.role(tp) == "sanitize"]
+        following = {name: one.next for streams in views for name, one in streams.items()}
+        return [
+            f"timestamp {timestamp} of {name}, due at {self._due_at(name, timestamp)}"
+            for name, timestamp in sorted(following.items())
+        ]
+
+    def _due_at(self, stream: str, timestamp: int) -> str:
+        return timeline.format_rfc3339(timeline.due_of(self.streams[stream].timeline, timestamp))
+
     def alive(self, now: float) -> bool:
         """Whether the event loop runs; also true while partitions are being taken over."""
         return now - self.beat < DEAD_SECONDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from contextlib import ExitStack
@@ -70,12 +71,14 @@ def test_sigterm_ends_the_worker_within_ten_seconds_with_status_0(
     application: Application, tmp_path: Path
 ) -> None:
     with worker(application, tmp_path) as running, Traffic(application, seed=3):
-        running.wait_for_log("owns")
+        told = running.wait_for_log("ready; next: timestamp ")
+        assert re.search(r"timestamp \d+ of places, due at 20\S+Z$", told, re.MULTILINE)
         time.sleep(2)
         asked = time.monotonic()
         running.signal(signal.SIGTERM)
         assert running.wait(15) == 0
         assert time.monotonic() - asked < 10
+        assert running.log.read_text().endswith("stopped\n")
 
 
 def test_after_downtime_every_missed_timestamp_is_released_once_and_in_order(

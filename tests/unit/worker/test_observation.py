@@ -55,6 +55,14 @@ def test_every_assigned_partition_must_be_owned_and_the_others_are_named_with_th
     assert made.obstacles(3.0) == ["raw, partition 1: is being taken over"]
 
 
+def test_what_it_releases_next_is_told_with_the_time_at_which_it_is_due() -> None:
+    made = observation(SOURCE, PARTIALS)
+    made.look({SOURCE: view(next_timestamp=7), PARTIALS: view(next_timestamp=1)}, 1.0, 0)
+    assert made.upcoming() == ["timestamp 1 of visits, due at 1970-01-01T00:00:01.018Z"]
+    made.look({SOURCE: view()}, 1.0, 0)
+    assert made.upcoming() == []
+
+
 STUCK = {
     "busy": (SOURCE, view(busy=True), DUE),
     "unread": (SOURCE, view(end=6), DUE),
