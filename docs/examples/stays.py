@@ -26,6 +26,7 @@ class Asked:
         """``epsilon`` is what a report may cost, whoever asks for more."""
         self._stream, self._epsilon = stream, epsilon
         self._control: Control | None = None
+        self._waiting = f"waiting for a worker that says in {topic} what {stream} asks for"
         self._consumer = Consumer(
             {"bootstrap.servers": bootstrap, "group.id": "stays", "enable.auto.commit": False}
         )
@@ -34,6 +35,9 @@ class Asked:
     def now(self) -> Control:
         """The newest record; waits for the first one. ValueError if it asks for another epsilon."""
         while (message := self._consumer.poll(0 if self._control else 1)) or self._control is None:
+            if message is None and self._waiting:
+                print(self._waiting, file=sys.stderr)
+                self._waiting = ""
             if message is not None and message.error():
                 raise RuntimeError(str(message.error()))
             if message is not None and message.key() == self._stream.encode():

@@ -8,10 +8,13 @@ from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
+import pytest
 from click.testing import CliRunner
 
+from docs.examples.stays import Asked
 from operators.cli.main import main
 from operators.local import Control
 from operators.mechanisms import of_stream
@@ -49,6 +52,18 @@ def test_the_code_of_the_page_makes_a_report_of_its_record(tmp_path: Path) -> No
     exec(block("python"), names)
     assert names["event"]["report"] in stays(tmp_path).counts.labels
     assert Control.read(control_record(stays(tmp_path), 120), Fraction(1)).threshold == 120
+
+
+def test_the_producer_says_that_it_waits_for_the_first_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = Mock(**{"error.return_value": None, "key.return_value": b"stays"})
+    record.value.return_value = control_record(stays(tmp_path), None)
+    consumer = Mock(**{"poll.side_effect": [None, None, record, None]})
+    monkeypatch.setattr("docs.examples.stays.Consumer", lambda _: consumer)
+    asked = Asked("localhost:9092", "museum-control", "stays", Fraction(1))
+    assert asked.now().threshold is None
+    assert capsys.readouterr().err == "waiting for a worker that says in museum-control what stays asks for\n"
 
 
 def test_the_release_of_the_page_is_one_of_its_stream(tmp_path: Path) -> None:
