@@ -36,6 +36,8 @@ from operators.topology.model import Topology
 from tests.kafka.jars import BrokerError
 
 ROOT = Path(__file__).parents[2]
+#: A Kafka of the demo's own; any other is somebody else's.
+STARTING = {"local": "Starting Kafka (local)", "docker": "Starting Kafka (docker)"}
 #: Topics and worker want some seconds. Flights from before the worker is there are merely released late.
 _HEAD_START_MS = 12_000
 _PATIENCE_SECONDS = 60.0
@@ -93,7 +95,7 @@ def main(hours: int, interval: int, results: Path, kafka: str | None) -> None:
     try:
         _demo(hours, interval, results, kafka)
     except interruption.Interrupted as interrupted:
-        print("\nInterrupted: Kafka and the worker are stopped.", file=sys.stderr)
+        print("\nInterrupted: what the demo started is stopped.", file=sys.stderr)
         sys.exit(interrupted.exit_code)
     except (BrokerError, CommandFailed, DemoFailed, KafkaException, NoKafka, RuntimeError) as failure:
         print(f"\nThe demo failed. {failure}", file=sys.stderr)
@@ -109,7 +111,7 @@ def _demo(hours: int, interval: int, results: Path, kafka: str | None) -> None:
             temporary = Path(tempfile.gettempdir()) / f"eventveil-{name}"
             cleanup.callback(shutil.rmtree, temporary, ignore_errors=True)
             temporary.mkdir(mode=0o700)
-            print(f"Starting Kafka ({choice}) ...", flush=True)
+            print(f"{STARTING.get(choice, f'Looking for Kafka at {choice}')} ...", flush=True)
             bootstrap = cleanup.enter_context(running_kafka(choice, temporary, name))
             environment = {**os.environ, "KAFKA_BOOTSTRAP": bootstrap, "TMPDIR": str(temporary)}
             print(f"Kafka is at {bootstrap}. Creating topics, starting the worker ...", flush=True)
@@ -203,8 +205,8 @@ def _conclude(run: Run, environment: dict[str, str]) -> None:
     draw(run.results / "flights.png", hourly, daily)
     write_page(run.results / "flights.html", run.results / "flights.png", hourly, daily, audit)
     print(
-        f"Mean absolute error over {len(hourly.columns)} airports: {hourly.error():.1f} every hour, "
-        f"{daily.error():.1f} every day."
+        f"Mean absolute error of a released count, over {len(hourly.columns)} airports: {hourly.error():.1f} "
+        f"in the hourly stream, {daily.error():.1f} in the daily one."
     )
     print(f"Results in {run.results}:")
     for file, what in _FILES.items():

@@ -86,6 +86,7 @@ def test_two_demos_at_once_show_every_release_pass_the_audit_and_leave_their_res
         assert re.search(r"\d+ windows? checked, largest \S+ of epsilon 1", printed), printed
         (folder,) = demo.results.iterdir()
         assert f"Results in {folder}" in printed
+        assert "error of a released count, over 105 airports: " in printed
         assert_results(folder, monkeypatch)
         assert list(demo.temporary.iterdir()) == []
         assert demo.processes() == []
@@ -148,6 +149,7 @@ def test_a_kafka_that_is_not_there_is_said_and_leaves_nothing(tmp_path: Path) ->
     demo = Demo(tmp_path, "127.0.0.1:9")
     printed = demo.finish()
     assert demo.process.returncode == 1
+    assert printed.startswith("Looking for Kafka at 127.0.0.1:9 ...\n")
     assert "no Kafka answers at 127.0.0.1:9" in printed
     assert "Traceback" not in printed
     assert list(demo.temporary.iterdir()) == []
