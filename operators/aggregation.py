@@ -46,7 +46,12 @@ class Batch:
 class PartitionAggregator:
     """The streams over one source partition, from their durable states onwards."""
 
-    def __init__(self, partitions: int, streams: Mapping[str, tuple[Stream, CounterState]]) -> None:
+    def __init__(
+        self,
+        partitions: int,
+        streams: Mapping[str, tuple[Stream, CounterState]],
+        counter: type[StreamCounter] = StreamCounter,
+    ) -> None:
         # Streams that look for the user in the same place know the same users.
         self._users: dict[tuple[str, str, str], Users] = {}
         self.counters: dict[str, StreamCounter] = {}
@@ -54,18 +59,22 @@ class PartitionAggregator:
             source = stream.source
             identity = (source.user, source.user_type, source.partitioner)
             users = self._users.setdefault(identity, Users(source, partitions, state.partition))
-            self.counters[name] = StreamCounter(stream, partitions, state, users)
+            self.counters[name] = counter(stream, partitions, state, users)
         self.resume = min(state.resume for _, state in streams.values())
         self.position = self.resume
-        self._reader = BulkReader(
-            fields_of((stream.source, stream.counts) for stream, _ in streams.values()),
-            min(stream.source.max_bytes for stream, _ in streams.values()),
-        )
+        self._reader = self._new_reader()
         self._rekeyed = any(stream.source.raw is not None for stream, _ in streams.values())
         self._append_clock = 0
         self._captured_at = 0
         self._captured_end: int | None = None
         self._dead_letters: dict[str, list[Outgoing]] = {name: [] for name in streams}
+
+    def _new_reader(self) -> BulkReader:
+        streams = [counter.stream for counter in self.counters.values()]
+        return BulkReader(
+            fields_of((stream.source, stream.counts) for stream in streams),
+            min(stream.source.max_bytes for stream in streams),
+        )
 
     @property
     def judged(self) -> int:

@@ -31,8 +31,10 @@ from operators.users import Users
 
 STATE_VERSION = 1
 _NONE = np.zeros(0, dtype=np.int64)
+#: An event of a pan-private stream for whose timestamp there is no budget, or one that was given up.
+DISCARDED = "discarded"
 #: What can become of a record: it counts, is left out by a declared rule, or is a dead letter.
-OUTCOMES = ("counted", "bounded", "ignored", *(reason.value for reason in Reason))
+OUTCOMES = ("counted", "bounded", "ignored", DISCARDED, *(reason.value for reason in Reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +282,7 @@ class StreamCounter:
     def _open_at(self, timestamp: int, rows: Rows, placed: Placements) -> _OpenTimestamp:
         opened = self._open.get(timestamp)
         if opened is None:
-            columns, bound = len(self.stream.counts.labels), self.stream.counts.contributions
+            columns, bound = len(self.stream.counts.labels), self.stream.bound
             first_offset = int(rows.offsets[placed.rows[0]])
             opened = _OpenTimestamp(columns, bound, self.stream.source.raw is not None, first_offset)
             self._open[timestamp] = opened

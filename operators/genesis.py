@@ -114,9 +114,14 @@ class Genesis:
         self._same_life((state.instance, state.first, state.partition), place)
         return state
 
-    def release_state(self, table: Mapping[bytes, bytes], place: str) -> ReleaseState:
-        """The budget state in a changelog partition, the initial one if nothing was released yet."""
-        value = table.get(self.stream.encode())
+    def release_state(
+        self, table: Mapping[bytes, bytes], place: str, key: bytes | None = None
+    ) -> ReleaseState:
+        """The budget state in a changelog partition, the initial one if nothing was released yet.
+
+        ``key`` is that of its record, None for the name of the stream.
+        """
+        value = table.get(key or self.stream.encode())
         if value is None:
             return ReleaseState(self.instance, self.first, self.first, self.resume)
         state = ReleaseState.decode(value, place)

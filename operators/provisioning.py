@@ -73,7 +73,12 @@ class TopicPlan:
             for setting in self.required
             if not setting.holds(settings.get(setting.name))
         ]
-        if self.exact_partitions and partitions != self.partitions:
+        if self.exact_partitions and self.is_source and partitions != self.partitions:
+            found.append(
+                f"topic {self.name} ({self.role}): it has {partitions} partitions, and a pan-private stream"
+                " needs one: its counters are in one place. Send its events to a topic with one partition"
+            )
+        elif self.exact_partitions and partitions != self.partitions:
             found.append(
                 f"topic {self.name} ({self.role}): it has {partitions} partitions, it should have "
                 f"{self.partitions}. If nothing has been released yet, delete and create it; if not, put the "
@@ -88,7 +93,8 @@ def plan_topics(topology: Topology, source_partitions: Mapping[str, int]) -> lis
     events = {source: source for source in topology.sources} | {
         internal: raw for raw, internal in topology.rekeyed.items()
     }
-    sizes = {source: source_partitions.get(raw, settings.partitions) for source, raw in events.items()}
+    created = {source: 1 if source in topology.accumulated else settings.partitions for source in events}
+    sizes = {source: source_partitions.get(raw, created[source]) for source, raw in events.items()}
     partials = settings.partials
     return [
         *(_source(topology, source, raw) for source, raw in events.items()),
@@ -98,6 +104,7 @@ def plan_topics(topology: Topology, source_partitions: Mapping[str, int]) -> lis
         *_values(topology, source_partitions),
         TopicPlan(topology.ledger, "ledger", partials, True, (*_kept_for_ever(topology),)),
         *_control(topology),
+        *_announcements(topology),
         *(_sink(topology, stream) for stream in topology.streams),
         *(_dead_letter(topology, name) for name in sorted({one.dead_letter for one in topology.streams})),
     ]
@@ -237,11 +244,12 @@ def _source(topology: Topology, source: str, name: str) -> TopicPlan:
             "events of a timestamp that is open must survive a restart (interval, lateness and more)",
         ),
     )
+    alone = source in topology.accumulated
     return TopicPlan(
         name,
         "source",
-        topology.topics.partitions,
-        False,
+        1 if alone else topology.topics.partitions,
+        alone,
         required,
         {
             "retention.ms": str(max(7 * _DAY, 2 * longest)),
@@ -254,6 +262,17 @@ def _control(topology: Topology) -> Iterator[TopicPlan]:
     """Where streams of local reports ask for them: few records, and producers need the last of each."""
     if any(stream.is_local for stream in topology.streams):
         yield _changelog(topology, topology.control, "control", 1)
+
+
+def _announcements(topology: Topology) -> Iterator[TopicPlan]:
+    """Where looks at the counters of pan-private streams are announced."""
+    if any(stream.is_announced for stream in topology.streams):
+        kept = tuple(
+            replace(setting, reason="an announcement that was heard must not be gone")
+            for setting in _kept_for_ever(topology)
+            if setting.name.startswith("retention")
+        )
+        yield TopicPlan(topology.announcements, "announcements", 1, True, (*kept, *_durable(topology)))
 
 
 def _sink(topology: Topology, stream: Stream) -> TopicPlan:

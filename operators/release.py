@@ -20,6 +20,7 @@ from operators.topology.model import Stream
 _LEDGER_FIELDS = (
     "stream", "timestamp", "fresh", "mechanism", "epsilon", "window", "units", "spent", "window_spent",
 )  # fmt: skip
+_LEDGER_OPTIONAL = ("forfeited", "exhausted", "phase", "threshold")
 
 
 def release_record(
@@ -30,10 +31,12 @@ def release_record(
     *,
     seeded: bool = False,
     missing: Sequence[int] = (),
+    forfeited: bool = False,
 ) -> bytes:
     """The sink record (schemas/release.schema.json).
 
-    ``seeded`` marks a replay with predictable noise, ``missing`` the source partitions that do not count.
+    ``seeded`` marks a replay with predictable noise, ``missing`` the source partitions that do not count,
+    ``forfeited`` a timestamp that is charged as if it had been published.
     """
     record: dict[str, Any] = {
         "stream": stream.name,
@@ -48,6 +51,8 @@ def release_record(
     }
     if missing:
         record["missing"] = list(missing)
+    if forfeited:
+        record["forfeited"] = True
     if release.exhausted:
         record["exhausted"] = True
     if seeded:
@@ -77,7 +82,7 @@ def ledger_entry(record: bytes, instance: str) -> bytes:
     """
     fields = orjson.loads(record)
     entry = {name: fields[name] for name in _LEDGER_FIELDS}
-    entry |= {name: fields[name] for name in ("exhausted", "phase", "threshold") if name in fields}
+    entry |= {name: fields[name] for name in _LEDGER_OPTIONAL if name in fields}
     return orjson.dumps({**entry, "digest": digest(record), "instance": instance})
 
 

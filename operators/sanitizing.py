@@ -8,14 +8,14 @@ the public ledger goes out with B.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import orjson
 
 from operators import timeline
 from operators.counting import STATE_VERSION, Partial, read_state, unreadable
-from operators.mechanisms.base import Mechanism
+from operators.mechanisms.base import Mechanism, Release
 from operators.merging import Merger
 from operators.records import BATCH_BYTES, Chunk, Outgoing
 from operators.release import control_record, ledger_entry, newly_asked, release_record
@@ -107,10 +107,13 @@ class StreamSanitizer:
 
         Only ``charge`` brings it into the state.
         """
-        timestamp, missing = self.state.next + len(self._decided), self.merger.absent
-        release = self._mechanism.step(self.merger.take())
-        units = self._mechanism.units
-        record = release_record(self.stream, timestamp, release, units, missing=missing)
+        missing = self.merger.absent
+        return self.decided(self._mechanism.step(self.merger.take()), missing=missing)
+
+    def decided(self, release: Release, *, missing: Sequence[int] = (), forfeited: bool = False) -> int:
+        """Take note of the release of the next timestamp; the size of its record in bytes."""
+        timestamp, units = self.state.next + len(self._decided), self._mechanism.units
+        record = release_record(self.stream, timestamp, release, units, missing=missing, forfeited=forfeited)
         self._decided.append(record.decode())
         return len(record)
 
@@ -163,6 +166,15 @@ class StreamSanitizer:
 
     def _spent(self) -> float:
         return self._mechanism.window_spent / self._mechanism.units
+
+
+def publication(sanitizer: StreamSanitizer, ledger: tuple[str, int]) -> Iterator[Outgoing]:
+    """Ledger entry and release of each timestamp that is pending, as they were decided."""
+    key = sanitizer.stream.name.encode()
+    for pending in sanitizer.state.pending:
+        record = pending.encode()
+        yield Outgoing(ledger[0], ledger_entry(record, sanitizer.state.instance), key, ledger[1])
+        yield Outgoing(sanitizer.stream.sink.topic, record, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +235,9 @@ class PartitionSanitizer:
         """
         records: list[Outgoing] = []
         for name, sanitizer in self._pending():
+            records += publication(sanitizer, (self._topics.ledger, self._topics.partition))
             for pending in sanitizer.state.pending:
-                record = pending.encode()
-                entry = ledger_entry(record, sanitizer.state.instance)
-                records.append(Outgoing(self._topics.ledger, entry, name.encode(), self._topics.partition))
-                records.append(Outgoing(sanitizer.stream.sink.topic, record, name.encode()))
-                if (asked := newly_asked(sanitizer.stream, record)) is not None:
+                if (asked := newly_asked(sanitizer.stream, pending.encode())) is not None:
                     records.append(self.asking(name, asked))
             records.append(self._state(name, replace(sanitizer.state, pending=())))
         return records

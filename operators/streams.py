@@ -46,6 +46,13 @@ class StreamPlan:
         sink = {"sink.topic": self.stream.sink.topic, "sink.topic_id": sink_id}
         return {**self.fields(partitions), **sink}
 
+    def pan_private_fields(
+        self, partitions: int, sink_id: str, announcements_id: str | None
+    ) -> dict[str, Any]:
+        """The same for a pan-private stream; ``announcements_id`` is that of the topic of announcements."""
+        announced = {"announcements.topic_id": announcements_id} if announcements_id else {}
+        return {**self.budget_fields(partitions, sink_id), **announced}
+
 
 @dataclass(frozen=True, slots=True)
 class ReadingPlan:
@@ -81,8 +88,13 @@ def plan_readings(topology: Topology) -> list[ReadingPlan]:
 
 
 def plan_streams(topology: Topology) -> list[StreamPlan]:
-    """The plans of all streams, in the order of the file."""
+    """The plans of all streams of counts, in the order of the file."""
     return [StreamPlan(stream, topology.topics.partials) for stream in topology.streams]
+
+
+def merged_streams(topology: Topology) -> list[StreamPlan]:
+    """Those of them whose partial counts are merged: pan-private streams have none."""
+    return [plan for plan in plan_streams(topology) if not plan.stream.is_pan_private]
 
 
 def counting_places(

@@ -16,7 +16,7 @@ from benchmarks.utility.measuring import AheadNoise, Case, Scope, epsilons
 from benchmarks.utility.streams import COUNT_STREAMS, Counts, CountStream
 from benchmarks.utility.unseen import UNSEEN
 from operators.mechanisms import build
-from operators.mechanisms.pan_private import PAN_PRIVATE, Accumulators
+from operators.mechanisms.pan_private import PanPrivate
 from operators.topology.model import MechanismSettings, Option
 
 PART, NEVER_SEEN = "w-event", "unseen"
@@ -40,12 +40,10 @@ class Contender:
         settings = MechanismSettings(self.kind, epsilon, str(epsilon), window, options=self.options)
         noise = AheadNoise(seed)
         releases = np.empty_like(counts)
-        if "pan_private" in self.options:
-            _run_pan_private(settings, counts, noise, releases)
-        else:
-            mechanism = build(settings, counts.shape[1], 1, noise)
-            for timestamp, row in enumerate(counts):
-                releases[timestamp] = mechanism.step(row).counts
+        mechanism = build(settings, counts.shape[1], 1, noise)
+        step = mechanism.step_on_truth if isinstance(mechanism, PanPrivate) else mechanism.step
+        for timestamp, row in enumerate(counts):
+            releases[timestamp] = step(row).counts
         return releases
 
     def error(self, counts: Counts, epsilon: Fraction, window: int, seed: int) -> float:
@@ -107,15 +105,3 @@ def _cases(part: str, stream: CountStream, contenders: Sequence[Contender], scop
                     contender.error(counts, epsilon, window, seed) for seed in range(scope.seeds)
                 ]
             yield Case(part, stream.name, text, {"window": window}, errors)
-
-
-def _run_pan_private(settings: MechanismSettings, counts: Counts, noise: AheadNoise, out: Counts) -> None:
-    """Each timestamp's counters start with the noise that the mechanism asks for, or discard their events."""
-    columns = counts.shape[1]
-    mechanism = PAN_PRIVATE[settings.kind](settings, columns, 1, noise, contributions="trusted", partitions=1)
-    for timestamp, row in enumerate(counts):
-        scale = mechanism.opening()
-        kept = (
-            np.zeros(columns, np.int64) if scale is None else row + Accumulators(columns, scale, noise).cells
-        )
-        out[timestamp] = mechanism.step(kept).counts

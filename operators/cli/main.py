@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from operators import __version__
+from operators.cli.announce import announce
 from operators.cli.check import check
 from operators.cli.ledger import ledger
 from operators.cli.mechanisms import mechanisms
@@ -26,5 +27,5 @@ def main() -> None:
     """
 
 
-for command in (check, ledger, mechanisms, metrics, migrate, replay, reset, run, schema, topics):
+for command in (announce, check, ledger, mechanisms, metrics, migrate, replay, reset, run, schema, topics):
     main.add_command(command)

@@ -13,7 +13,7 @@ from operators.kafka.cluster import Cluster
 from operators.kafka.lives import Keeper, Step
 from operators.privacy.changes import Crossing, Terms
 from operators.privacy.guarantee import number
-from operators.streams import plan_streams
+from operators.streams import merged_streams
 from operators.topology.model import Topology
 
 
@@ -39,17 +39,19 @@ def migrate(topology: str, apply: bool) -> None:
 
 def _migrate(topology: Topology, *, apply: bool) -> bool:
     cluster = Cluster(topology.kafka)
-    keepers = [Keeper(topology, cluster, plan) for plan in plan_streams(topology)]
+    keepers = [Keeper(topology, cluster, plan) for plan in merged_streams(topology)]
     # Refuse before the first stream is changed, not after.
     steps = [keeper.migrate(apply=False) for keeper in keepers]
-    for keeper, plan, step in zip(keepers, plan_streams(topology), steps, strict=True):
+    for keeper, plan, step in zip(keepers, merged_streams(topology), steps, strict=True):
         written = keeper.migrate(apply=True) if apply and step else step
         if written is None:
             click.echo(f"{plan.name}: unchanged")
         else:
             _show(written, apply=apply)
-    for stream in topology.readings:
-        click.echo(f"{stream.name}: a value stream is never migrated; to change one, give it a new name")
+    fixed = {one.name: "value" for one in topology.readings}
+    fixed |= {one.name: "pan-private" for one in topology.streams if one.is_pan_private}
+    for name, what in fixed.items():
+        click.echo(f"{name}: a {what} stream is never migrated; to change one, give it a new name")
     return any(steps)
 
 

@@ -41,6 +41,8 @@ def reset(topology: str, name: str, start: int | None, adds: str | None) -> None
         raise click.UsageError(f"{name} is a value stream; to run it again, give it a new name and sink")
     if plan is None:
         raise click.UsageError(f"there is no stream {name!r} in {topology}")
+    if plan.stream.is_pan_private:
+        raise click.UsageError(f"{name} is pan-private; to run it again, give it a new name and sink")
     apply = _accepted(plan, adds)
     try:
         _reset(loaded, plan, start, apply=apply)

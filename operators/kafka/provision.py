@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
@@ -108,7 +109,8 @@ class _Genesis:
         sinks = {stream.sink.topic for stream in topology.streams} | {one.sink for one in topology.readings}
         partials = [topology.partials] if topology.streams else []
         read = [*topology.sources, *topology.value_sources, *partials]
-        self._topics = cluster.topics({*read, *topology.rekeyed, *sinks})
+        announced = [topology.announcements] if any(one.is_announced for one in topology.streams) else []
+        self._topics = cluster.topics({*read, *topology.rekeyed, *sinks, *announced})
         # The ends before the clock: the events of a timestamp that begins later lie behind them.
         self._ends = cluster.end_offsets(
             (name, partition) for name in read for partition in range(self._topics[name].partitions)
@@ -128,7 +130,8 @@ class _Genesis:
         }
         if len(existing) == len(places):
             return []
-        if (self._topology.ledger_changelog, plan.partials_partition) not in existing:
+        budget = (self._topology.ledger_changelog, plan.partials_partition)
+        if (not existing) if plan.stream.is_pan_private else budget not in existing:
             self._check_unpublished(plan.name, plan.stream.sink.topic, plan.partials_partition)
         if existing:
             known = next(iter(existing.values()))
@@ -142,13 +145,10 @@ class _Genesis:
         records = []
         for place, (topic, partition) in places.items():
             if place not in existing:
-                fields = plan.fields(partitions)
-                if place[0] == self._topology.ledger_changelog:
-                    fields = plan.budget_fields(partitions, self._topics[plan.stream.sink.topic].id)
                 record = Genesis(
                     stream=plan.name,
                     instance=instance,
-                    fields=fields,
+                    fields=self._fields(plan, partitions, budget=place == budget),
                     topic=topic.name,
                     topic_id=topic.id,
                     partition=partition,
@@ -160,6 +160,13 @@ class _Genesis:
                     (record, Outgoing(place[0], record.encode(), Genesis.key(plan.name), place[1]))
                 )
         return records
+
+    def _fields(self, plan: StreamPlan, partitions: int, *, budget: bool) -> dict[str, Any]:
+        sink = self._topics[plan.stream.sink.topic].id
+        if plan.stream.is_pan_private:
+            announcements = self._topics.get(self._topology.announcements)
+            return plan.pan_private_fields(partitions, sink, announcements.id if announcements else None)
+        return plan.budget_fields(partitions, sink) if budget else plan.fields(partitions)
 
     def missing_values(self, plan: ReadingPlan) -> list[tuple[Genesis, Outgoing]]:
         """The same for a value stream, which begins with what is appended from now on."""
@@ -239,6 +246,8 @@ class _Genesis:
             place: (self._topics[source], partition)
             for place, partition in counting_places(topology, source, partitions).items()
         }
+        if plan.stream.is_pan_private:
+            return counting
         ledger = (topology.ledger_changelog, plan.partials_partition)
         return {**counting, ledger: (self._topics[topology.partials], plan.partials_partition)}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from operators.errors import PluginRefused
 from operators.mechanisms import plugins
 from operators.mechanisms.base import Mechanism
@@ -9,6 +11,7 @@ from operators.mechanisms.budget_absorption import BudgetAbsorption
 from operators.mechanisms.budget_distribution import BudgetDistribution
 from operators.mechanisms.fast import Fast
 from operators.mechanisms.paced import Paced
+from operators.mechanisms.pan_private import PAN_PRIVATE
 from operators.mechanisms.plugins import Plugin
 from operators.mechanisms.retroactive_grouping import RetroactiveGrouping
 from operators.mechanisms.sample import Sample
@@ -41,6 +44,9 @@ KINDS: dict[str, type[Mechanism]] = {
 #: Their streams have reports that were made private before they came; otherwise they are run as all others.
 LOCAL_KINDS: dict[str, type[Mechanism]] = {Topl.kind: Topl}
 
+#: The option that makes another mechanism of a kind that has it.
+PAN = ("pan_private",)
+
 
 def plugin_of(kind: str) -> Plugin | None:
     """The plug-in that a kind names, None for a kind of Eventveil. Raises PluginRefused for anything else."""
@@ -48,16 +54,28 @@ def plugin_of(kind: str) -> Plugin | None:
     return None if kind in own else plugins.load(kind, frozenset(own))
 
 
-def find(kind: str) -> type[Mechanism]:
-    """The class of a kind, also of a plug-in, which is imported. Raises PluginRefused, a ValueError."""
+def find(kind: str, options: Container[str] = ()) -> type[Mechanism]:
+    """The class of a kind with options, also of a plug-in, which is imported.
+
+    Raises PluginRefused, a ValueError.
+    """
     plugin = plugin_of(kind)
-    return plugin.mechanism if plugin else (KINDS | LOCAL_KINDS)[kind]
+    return plugin.mechanism if plugin else _own(options)[kind]
 
 
-def known(kind: str) -> type[Mechanism] | None:
+def known(kind: str, options: Container[str] = ()) -> type[Mechanism] | None:
     """The class of a kind that a record names: of Eventveil, or a plug-in that is in use; imports nothing."""
     plugin = plugins.loaded(kind)
-    return plugin.mechanism if plugin else (KINDS | LOCAL_KINDS).get(kind)
+    return plugin.mechanism if plugin else _own(options).get(kind)
+
+
+def options_of(kind: str) -> frozenset[str]:
+    """The options that a kind takes. Raises PluginRefused."""
+    return frozenset(find(kind).options | (find(kind, PAN).options if kind in PAN_PRIVATE else frozenset()))
+
+
+def _own(options: Container[str]) -> dict[str, type[Mechanism]]:
+    return {**KINDS, **LOCAL_KINDS, **(PAN_PRIVATE if PAN[0] in options else {})}
 
 
 def of_stream(stream: Stream, noise: NoiseSource) -> Mechanism:
@@ -73,7 +91,7 @@ def build(settings: MechanismSettings, columns: int, sensitivity: int, noise: No
     """
     plugin = plugin_of(settings.kind)
     if plugin is None:
-        return find(settings.kind)(settings, columns, sensitivity, noise)
+        return find(settings.kind, settings.options)(settings, columns, sensitivity, noise)
     try:
         mechanism = plugin.mechanism(settings, columns, sensitivity, noise)
     except ValueError:

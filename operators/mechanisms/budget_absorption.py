@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from operators.mechanisms.base import Counts
 from operators.mechanisms.dissimilarity import DissimilarityMechanism, units_of_test
 from operators.mechanisms.reading import integer_between
 from operators.privacy.ledger import Ledger, Spend
@@ -62,8 +61,8 @@ class BudgetAbsorption(DissimilarityMechanism):
             return None
         return min(self._timestamp - nullified_until, self._window) * self._share
 
-    def _publish(self, counts: Counts, units: int) -> None:
-        super()._publish(counts, units)
+    def _spend(self, units: int) -> None:
+        super()._spend(units)
         self._published, self._shares = self._timestamp, units // self._share
 
     def _largest_offer(self) -> int:

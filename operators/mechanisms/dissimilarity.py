@@ -152,12 +152,16 @@ class DissimilarityMechanism(WEventMechanism):
         return self._factor * columns * self._scale(offer)
 
     def _publish(self, counts: Counts, units: int) -> None:
-        self._ledger.charge_publish(units)
+        self._spend(units)
         chosen = self._groups.columns_of(self._moved)
         released = self._last.copy()
         released[chosen] = self._noisy(counts[chosen], units)
         self._groups.observe(self._last, released)
         self._last = read_only(released)
+
+    def _spend(self, units: int) -> None:
+        """Charge an offer."""
+        self._ledger.charge_publish(units)
 
     def _new_groups(self) -> Groups:
         count = whole_option(self._options, "groups", 1, 1, GROUP_LIMIT)

@@ -1,25 +1,29 @@
 """Budget Distribution and Budget Absorption whose state may be seen: counters start with noise.
 
-No worker runs these yet. A topology with ``pan_private`` is refused; what follows is the mechanism and its
-proof.
+**Guarantee.** Two, both of epsilon for any ``window`` timestamps.
 
-**Guarantee.** w-event epsilon-differential privacy of everything that is released *together with* what an
-intruder finds in the counters (``Accumulators``) and in the state of the mechanism: ``single``, one intrusion
-that nobody notices; ``announced``, any number, each made known before anything else happens. Neighbours and
-assumptions as in ``operators.mechanisms.w_event``, and one more: the producer guarantees the contribution
-bound (``trusted``), for the set of users seen so far, which bounding needs, is raw data. Not protected are
-the raw topic, its copies on the brokers, and the event that is being counted at the moment of the intrusion.
+* *Releases* alone: as for every w-event mechanism (``operators.mechanisms.w_event``).
+* *Releases together with what an intruder finds* in the live counters (``Counters``), in the state of the
+  mechanism and in the changelog and ledger, aborted records included: ``single``, one look that nobody
+  notices; ``announced``, one look in each of any number of timestamps, announced before it, acknowledged,
+  and over before the timestamp closes. *Neighbours*: two streams with the same records at the same offsets
+  and times, in which the events of one user count in other columns (``adjacency: substitute``). That an event
+  exists, when, and whether it is valid, is not protected from the intruder: offsets tell it anyway.
+
+Assumptions, beyond those of the others: the producer guarantees the contribution bound (``trusted``), for the
+set of users seen so far, which bounding needs, is raw data; and neither failures nor announcements depend on
+the columns of events. Not protected are the raw topic, the dead letters, the records that are being read, and
+memory outside the live counters: freed, swapped out or dumped, or of a process that was stopped.
 
 **Proof.** Kellaris et al. (PVLDB 2014), Section 4.5, "Pan-Privacy", mended. Before timestamp i the mechanism
-knows its offer u_i, a function of earlier outputs. Every partition starts its counters with noise of u_i / 2
-units; a publication adds fresh noise of u_i / 2 units to their sum and is charged u_i.
+knows its offer u_i, a function of earlier outputs. The counters start with noise of u_i / 2 units; a
+publication adds fresh noise of u_i / 2 units to them and is charged u_i. A test costs t units.
 
-*Within a timestamp.* Let the user contribute j <= k before the intrusion and at most k - j after it. What the
-intruder sees has the seed's noise: a loss of at most (j / k) (u_i / 2). Given that, the noisy test and the
-release depend on the user through the later contributions alone and have noise of their own: at most ((k - j)
-/ k) (t + u_i / 2). Given the seed noise and without an intrusion: t + u_i / 2. So a timestamp loses at most t
-+ u_i if it is published, and t + u_i / 2 if it is not, though only t is charged then. Several announced
-intrusions in one timestamp split k further, for ``Accumulators.reseed`` adds fresh noise after each.
+*Within a timestamp.* Let the user contribute j <= k before the look and at most k - j after it. What is seen
+has the seeds' noise: a loss of at most (j / k) (u_i / 2). Given that, the noisy test and the release depend
+on the user through the later contributions alone and have noise of their own: at most ((k - j) / k) (t + u_i
+/ 2). Given the seeds and without a look: t + u_i / 2. So a timestamp loses at most t + u_i if it is
+published, and t + u_i / 2 if it is not, though only t is charged then.
 
 *Single, Distribution.* Let B be what tests leave in a window. Publications are capped at 2 B / 3 (epsilon /
 3) in any window, and half of what is left under the cap is offered, so that an offer is at most B / 3: with
@@ -27,13 +31,22 @@ the one offer that is seen and not charged, a window loses at most B. The paper 
 of B; its publications alone then tend to B, and the seen offer comes on top.
 *Single, Absorption.* A share is B / (2 window), as in the paper: publications take at most B / 2 of a window
 and the largest offer is B / 2.
-*Announced.* An intrusion forces the publication, so what is seen is charged. Budgets stay as they are.
+*Announced.* An announced look forces the publication, without a test, so what is seen is charged. Budgets
+stay as they are.
 A timestamp that cannot publish (nullified, or an offer too small to count) discards its events, and has no
 counters to be seen.
 
+*Failures* (``operators.accumulating``). A timestamp whose owner failed before anything was drawn for its
+release, and in which no look was announced, is counted again, with fresh seeds. One look sees one of the two
+counters, u_i / 2, and given the seeds of the other the test and the release lose t + u_i / 2: the sums above.
+In every other case it is given up (``forfeit``): what an aborted transaction may have shown (t + u_i / 2) and
+a look before it (u_i / 2) come to t + u_i, which is charged though nothing is published.
+
 Changed: a second noise for the release; with one, as printed, the release minus what the intruder saw is
-exactly what arrived in between. The dissimilarity cannot be kept without raw counts: it is taken from the
-noisy counters, less the expected magnitude of their noise, and gets the test's noise like any other.
+exactly what arrived in between. One look in a timestamp: two would differ by exactly what arrived between
+them. The dissimilarity cannot be kept without raw counts: it is taken from the noisy counters, less the
+expected magnitude of their noise, and gets the test's noise like any other. Counters are in one place, not in
+every partition of the source, for partial counts would stay in a topic, for every timestamp of a window.
 Seed noise beyond +-2^62 arrives as +-2^62 and is then no noise; offers are kept so large that its scale is at
 most 2^40, and this has a probability below e^-4,000,000 per counter.
 """
@@ -44,79 +57,67 @@ import copy
 from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil, comb
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from operators.mechanisms.base import RELEASE_LIMIT, Counts, Release
 from operators.mechanisms.budget_absorption import BudgetAbsorption
 from operators.mechanisms.budget_distribution import BudgetDistribution
 from operators.mechanisms.dissimilarity import DissimilarityMechanism, units_of_test
-from operators.mechanisms.reading import integer_between
 from operators.privacy.ledger import Ledger, Spend
 from operators.privacy.noise import NoiseSource
-from operators.topology.model import MechanismSettings, Option
+from operators.topology.model import Option
 
-PARTITION_LIMIT = 10_000
 _LARGEST_SEED_SCALE = 2**40
 _COUNTER_LIMIT = 2**60
 _GRID = 2**20
+KINDS_OF_LOOK = ("single", "announced")
 
-Contributions = int | Literal["trusted"]
+
+def _mean_magnitude(draws: int) -> Fraction:
+    """The mean of |X|, X the sum of so many Laplace variables of scale 1: 2 n C(2n, n) / 4^n, rounded up."""
+    return Fraction(-(-2 * draws * comb(2 * draws, draws) * _GRID // 4**draws), _GRID)
 
 
-class Accumulators:
-    """The counters of one partition for one timestamp. They never hold a count without noise."""
+#: The mean magnitude of the seeds' noise, and of that of a publication, by the scale of either half.
+_FLOOR, _ERROR = _mean_magnitude(1), _mean_magnitude(2)
+
+
+class Counters:
+    """The counters of one timestamp. They never hold a count without noise."""
 
     def __init__(self, columns: int, scale: Fraction, noise: NoiseSource) -> None:
         """``scale``: what ``PanPrivate.opening`` says for this timestamp."""
-        self._scale, self._noise = scale, noise
         self._cells = noise.discrete_laplace(scale, columns)
 
     @property
     def cells(self) -> Counts:
-        """Counts and noise, int64 of shape (columns,): what is there to be seen."""
-        return self._cells.copy()
+        """Counts and noise, int64 of shape (columns,): what is there to be seen. Not a copy."""
+        return self._cells
 
-    def add(self, column: int) -> None:
-        """Count one event."""
-        self._cells[column] += 1
+    def add(self, columns: NDArray[np.int64]) -> None:
+        """Count events, given by their columns."""
+        np.add.at(self._cells, columns, 1)
 
-    def reseed(self) -> None:
-        """After an announced intrusion, before the next event: what was seen must not tell later arrivals."""
-        self._cells += self._noise.discrete_laplace(self._scale, len(self._cells))
+    def wipe(self) -> None:
+        """Leave nothing to be seen."""
+        self._cells.fill(0)
 
 
 class PanPrivate(DissimilarityMechanism):
-    """Steps on the sum of all partitions' ``Accumulators`` in place of true counts."""
+    """Steps on ``Counters`` in place of true counts."""
 
     options: ClassVar[frozenset[str]] = DissimilarityMechanism.options | {"pan_private"}
 
-    def __init__(
-        self,
-        settings: MechanismSettings,
-        columns: int,
-        sensitivity: int,
-        noise: NoiseSource,
-        *,
-        contributions: Contributions,
-        partitions: int,
-    ) -> None:
-        """``partitions`` of the source each seed their counters. Raises ValueError as ``Mechanism`` does."""
-        if contributions != "trusted":
-            raise ValueError(
-                "pan_private needs contributions: trusted; to bound contributions, the worker would have to"
-                " keep the set of users that it has seen, which is raw data"
-            )
-        self._partitions = integer_between(partitions, 1, PARTITION_LIMIT, "partitions")
-        self._intruded = False
-        super().__init__(settings, columns, sensitivity, noise)
+    _intruded = False
 
     @classmethod
     def can_spend(
         cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
     ) -> bool:
-        """See ``Mechanism.can_spend``: an announced intrusion forces a publication without a test."""
+        """See ``Mechanism.can_spend``: an announced look forces a publication without a test."""
         if options.get("pan_private") == "announced" and spend.test == 0 and spend.publish:
             spend = Spend(units_of_test(units, columns, options), spend.publish)
         return super().can_spend(spend, window, units, columns, options)
@@ -130,39 +131,70 @@ class PanPrivate(DissimilarityMechanism):
         offer = ahead._payable_offer()
         return None if offer is None else self._half_scale(offer)
 
-    def announce(self) -> None:
-        """An intrusion into the timestamp whose counters are open: it will be published, come what may.
+    def open(self) -> Counters | None:
+        """The counters of the next timestamp, with their noise; None: discard its events."""
+        scale = self.opening()
+        return None if scale is None else Counters(self._columns, scale, self._noise)
 
-        Raises ValueError unless the mechanism is for announced intrusions.
+    def step_on_truth(self, counts: Counts) -> Release:
+        """``step`` as it would be if these true counts had gone through counters: for replays and tests."""
+        counters = self.open()
+        return self.step(np.zeros_like(counts) if counters is None else counters.cells + counts)
+
+    def announce(self) -> None:
+        """Somebody will look at the counters that are open: they will be published, come what may.
+
+        Raises ValueError unless the mechanism is for announced looks.
         """
-        if self._kind_of_intrusion != "announced":
-            raise ValueError(
-                "this mechanism is for one intrusion that nobody notices, not for announced ones"
-            )
+        if self._kind_of_look != "announced":
+            raise ValueError("this mechanism is for one look that nobody notices, not for announced ones")
         self._intruded = True
 
     def step(self, counts: Counts) -> Release:
-        """See ``Mechanism.step``; ``counts`` is the sum of the counters, zeros if events were discarded."""
+        """See ``Mechanism.step``; ``counts`` are the counters, zeros if events were discarded."""
         release = super().step(counts)
         self._intruded = False
         return release
 
+    def forfeit(self) -> Release:
+        """Give the next timestamp up: the last release is repeated, and charged like a new one.
+
+        Nothing is drawn. Without an offer there were no counters, and nothing is charged.
+        """
+        if not self._usable:
+            raise RuntimeError("an earlier step failed: restore the mechanism from a snapshot first")
+        self._ledger.open_timestamp()
+        self._timestamp += 1
+        self._groups.form(self._timestamp)
+        offer = self._payable_offer()
+        if offer is not None:
+            self._ledger.charge_test(self._test_units)
+            self._spend(offer)
+        self._intruded = False
+        return self._release(fresh=False)
+
     @property
     def notes(self) -> tuple[str, ...]:
         """See ``Mechanism.notes``."""
+        looks = {
+            "single": "one look that nobody notices",
+            "announced": "one look in each timestamp for which `eventveil announce` was acknowledged",
+        }
         return (
             *super().notes,
-            f"Pan-private ({self._kind_of_intrusion}): each of {self._partitions} partitions seeds its own"
-            f" noise; a fresh count has {self._partitions + 1} times the variance of the noise named above.",
-            "It protects the worker's counters and its changelog, not the raw topic.",
+            f"Pan-private ({self._kind_of_look}): the epsilon covers also what is to be seen in the worker's"
+            f" counters, its changelog and the ledger, in {looks[self._kind_of_look]}; there it protects the"
+            " columns in which a user's events count, not that they happened, nor when.",
+            "A fresh count has twice the variance of the noise named above. Events are read one timestamp at"
+            " a time, and some of them are discarded.",
+            "Not protected: the raw topic, dead letters, records that are being read, memory that was freed."
+            " The producer has to guarantee one event per user and timestamp: nobody else does.",
         )
 
     def _configure(self, options: Mapping[str, Option]) -> None:
-        self._kind_of_intrusion = options.get("pan_private")
-        if self._kind_of_intrusion not in ("single", "announced"):
-            raise ValueError(f"pan_private should be single or announced, not {self._kind_of_intrusion!r}")
-        self._error = _mean_magnitude(self._partitions + 1)
-        self._floor = _mean_magnitude(self._partitions)
+        self._kind_of_look = str(options.get("pan_private"))
+        if self._kind_of_look not in KINDS_OF_LOOK:
+            raise ValueError(f"pan_private should be single or announced, not {self._kind_of_look}")
         super()._configure(options)
         least = ceil(self._half_scale(1) / _LARGEST_SEED_SCALE)
         self._least_offer = max(self._least_offer, least)
@@ -175,7 +207,7 @@ class PanPrivate(DissimilarityMechanism):
 
     def _threshold(self, offer: int, columns: int) -> Fraction:
         """Expected error of a publication times ``factor``, above the magnitude of the seeds' noise."""
-        return (self._factor * self._error + self._floor) * columns * self._half_scale(offer)
+        return (self._factor * _ERROR + _FLOOR) * columns * self._half_scale(offer)
 
     def _allot(self, counts: Counts) -> int:
         offer = self._payable_offer()
@@ -209,9 +241,6 @@ class PanPrivate(DissimilarityMechanism):
         super()._restore_extra(values, timestamp, ledger)
         self._intruded = values["intruded"]
 
-    def _identity(self) -> dict[str, Any]:
-        return {**super()._identity(), "partitions": self._partitions}
-
 
 class PanPrivateDistribution(PanPrivate, BudgetDistribution):
     """Budget Distribution; for a single intrusion with publications capped at two thirds of their budget."""
@@ -226,7 +255,7 @@ class PanPrivateDistribution(PanPrivate, BudgetDistribution):
     @property
     def _cap(self) -> int:
         units = self._publication_units
-        return 2 * units // 3 if self._kind_of_intrusion == "single" else units
+        return 2 * units // 3 if self._kind_of_look == "single" else units
 
 
 class PanPrivateAbsorption(PanPrivate, BudgetAbsorption):
@@ -244,8 +273,3 @@ class PanPrivateAbsorption(PanPrivate, BudgetAbsorption):
 PAN_PRIVATE: dict[str, type[PanPrivate]] = {
     mechanism.kind: mechanism for mechanism in (PanPrivateDistribution, PanPrivateAbsorption)
 }
-
-
-def _mean_magnitude(draws: int) -> Fraction:
-    """The mean of |X|, X the sum of so many Laplace variables of scale 1: 2 n C(2n, n) / 4^n, rounded up."""
-    return Fraction(-(-2 * draws * comb(2 * draws, draws) * _GRID // 4**draws), _GRID)

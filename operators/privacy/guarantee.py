@@ -261,6 +261,8 @@ def _sensitivity(stream: Stream, guarantee: Guarantee) -> str:
     counted = (
         "the first event of a user counts" if bound == 1 else f"the first {bound} events of a user count"
     )
+    if stream.is_pan_private:
+        counted = "every event counts, and the producer guarantees one of a user"
     moved = ", and may be in another column instead" if stream.mechanism.adjacency == "substitute" else ""
     return (
         f"Sensitivity: {guarantee.sensitivity}, the most that one user changes in the counts of a timestamp:"

@@ -19,6 +19,7 @@ from operators.boundaries import Boundary
 from operators.counting import Partial
 from operators.mechanisms import of_stream
 from operators.mechanisms.base import Release
+from operators.mechanisms.pan_private import PanPrivate
 from operators.memory import Held
 from operators.merging import Merger
 from operators.privacy.noise import NoiseSource, SeededNoise, SystemNoise
@@ -141,7 +142,10 @@ class _StreamReplay:
         """Release the next timestamp, which must be complete."""
         timestamp, self.next = self.next, self.next + 1
         counts = self.merger.take()
-        release = self._mechanism.step(counts)
+        mechanism = self._mechanism
+        # A replay reads raw data and keeps no state: only what is released is as a worker's.
+        step = mechanism.step_on_truth if isinstance(mechanism, PanPrivate) else mechanism.step
+        release = step(counts)
         units = self._mechanism.units
         record = release_record(self.stream, timestamp, release, units, seeded=seeded)
         return Released(self.stream, timestamp, record, counts, release, units)

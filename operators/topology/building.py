@@ -26,7 +26,7 @@ from operators.topology.model import (
     ValueMechanism,
     ValueSource,
 )
-from operators.topology.options import OPTIONS, extent_of, option_of, options_of
+from operators.topology.options import OPTIONS, TRUSTED, extent_of, option_of, options_of
 from operators.topology.scalars import duration_text
 from operators.topology.shapes import Default, Section
 from operators.topology.values import OPTIONS as VALUE_OPTIONS
@@ -220,7 +220,7 @@ def _counts(section: Section) -> Counts:
     return Counts(
         labels=columns.labels,
         column_type=columns.type,
-        contributions=section.get("contributions"),
+        contributions=1 if section.get("contributions") == TRUSTED else section.get("contributions"),
         unknown="column" if other else unknown,
         unknown_column=columns.labels.index(unknown) if other else None,
     )

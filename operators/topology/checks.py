@@ -21,7 +21,7 @@ from operators.topology.building import (
     value_streams_of,
 )
 from operators.topology.document import shorten
-from operators.topology.options import EXTENT, EXTENT_HELP, OPTIONS, extent_of, options_of
+from operators.topology.options import EXTENT, EXTENT_HELP, OPTIONS, TRUSTED, extent_of, options_of
 from operators.topology.problems import Position, Problems, suggestion
 from operators.topology.scalars import duration_text, one_of
 from operators.topology.shapes import Section
@@ -39,6 +39,7 @@ INTERNAL_TOPICS = (
     "ledger",
     "state-changelog",
     "control",
+    "announcements",
 )
 LONGEST_TOPIC = 249
 # A longer value is not carried through the re-keying stage.
@@ -60,10 +61,13 @@ def check(file: Section, problems: Problems) -> None:
     for _, _, mechanism in parts_of(file, "mechanism"):
         _check_extent(mechanism, problems)
         _check_options(mechanism, problems)
+    for _, stream, mechanism in parts_of(file, "mechanism"):
+        _check_pan_private(stream, mechanism, problems)
     for _, _, values in parts_of(file, "values", value_streams_of):
         _check_grid(values, problems)
     _check_topic_names(file, problems)
     _check_shared_sources(file, problems)
+    _check_lonely(file, problems)
     _check_budget(file, problems)
     _check_uncapped(file, problems)
 
@@ -234,6 +238,32 @@ def _check_options(mechanism: Section, problems: Problems) -> None:
             )
 
 
+def _check_pan_private(stream: Section, mechanism: Section, problems: Problems) -> None:
+    """What pan-privacy needs of the other settings (docs/decisions/0011-pan-private.md)."""
+    counts = stream.get("counts")
+    trusted = counts is not None and counts.get("contributions") == TRUSTED
+    if mechanism.get("pan_private") is None:
+        if counts is not None and trusted and "pan_private" not in mechanism.positions:
+            problems.add(
+                counts.at("contributions"),
+                f"{counts.name('contributions')}: trusted is for streams with pan_private, where nobody can"
+                " check it; give the bound as a whole number",
+            )
+        return
+    needs = (
+        (counts, "contributions", TRUSTED, "whoever bounds contributions keeps a set of users, which is raw"),
+        (mechanism, "adjacency", "substitute", "who looks at the worker sees that events happened"),
+        (stream.get("source"), "repartition", "false", "a topic of re-keyed events is a copy of them"),
+        (stream.get("source"), "append_time", "broker", "boundaries are for partitions of raw counts"),
+        (stream.get("timeline"), "on_missing", "wait", "there is one partition, which nobody can go without"),
+    )
+    for section, key, needed, why in needs:
+        if section is not None and section.get(key) not in (needed, None):
+            problems.add(
+                section.at(key), f"{section.name(key)}: pan_private needs {key}: {needed}, for {why}"
+            )
+
+
 def _check_grid(values: Section, problems: Problems) -> None:
     maximum, step = values.get("maximum"), values.get("step")
     if maximum is None or step is None:
@@ -328,6 +358,23 @@ def _check_shared_sources(file: Section, problems: Problems) -> None:
                     f"{source.name(key)}: is {mine}, but {theirs} in stream {other_name} of the same topic;"
                     " one topic has one kind of user and one partitioner, make them equal",
                 )
+
+
+def _check_lonely(file: Section, problems: Problems) -> None:
+    """Nobody else may count the events of a pan-private stream: it would do so without noise."""
+    pan_private = {
+        stream.get("source").get("topic"): name
+        for name, stream, mechanism in parts_of(file, "mechanism")
+        if mechanism.get("pan_private") is not None and stream.get("source") is not None
+    }
+    for name, _, source in parts_of(file, "source", all_streams_of):
+        other = pan_private.get(source.get("topic"), name)
+        if other != name:
+            problems.add(
+                source.at("topic"),
+                f"{source.name('topic')}: stream {other} of the same topic has pan_private, and another one"
+                " would count its events without noise; give it a topic of its own",
+            )
 
 
 def _check_budget(file: Section, problems: Problems) -> None:

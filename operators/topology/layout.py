@@ -16,11 +16,20 @@ from operators.mechanisms import plugins
 from operators.topology.columns import COLUMN_LIMIT, Columns
 from operators.topology.document import Node, Scalar, Table
 from operators.topology.local import local_stream
-from operators.topology.options import EXTENT, EXTENT_HELP, LONGEST_WINDOW, OPTIONS, extent_of, options_of
+from operators.topology.options import (
+    EXTENT,
+    EXTENT_HELP,
+    LONGEST_WINDOW,
+    OPTIONS,
+    TRUSTED,
+    extent_of,
+    options_of,
+)
 from operators.topology.scalars import (
     Choice,
     Duration,
     Label,
+    Or,
     Plain,
     Pointer,
     Rational,
@@ -42,7 +51,7 @@ NAME = r"[a-z0-9][a-z0-9._-]{0,99}"
 NAME_EXPECTED = (
     "1 to 100 lower-case letters, digits, dots, dashes and underscores, the first a letter or digit"
 )
-PLANNED_OPTIONS = ("pan_private", "noise")
+PLANNED_OPTIONS = ("noise",)
 
 
 @functools.cache
@@ -255,7 +264,6 @@ def _timeline() -> Record:
 
 
 def _counts() -> Record:
-    trusted = "contributions: trusted is not available in this version; give the bound as a whole number"
     return Record(
         (
             Field(
@@ -263,8 +271,8 @@ def _counts() -> Record:
             ),
             Field(
                 "contributions",
-                One(Whole(1, COLUMN_LIMIT, {"trusted": trusted})),
-                "Events of one user that count per timestamp.",
+                One(Or(TRUSTED, Whole(1, COLUMN_LIMIT))),
+                "Events of one user that count per timestamp; trusted, with pan_private: producers send one.",
                 default="1",
             ),
             Field(

@@ -56,6 +56,10 @@ class TopicSettings:
     partials: int = 4
 
 
+#: More events than a timestamp can have.
+_UNBOUNDED = 2**40
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A raw topic and where its events hold user, column and time (JSON pointers, RFC 6901).
@@ -169,6 +173,21 @@ class Stream:
         return bool(self.counts.released)
 
     @property
+    def is_pan_private(self) -> bool:
+        """Whether its counters start with noise (``operators.mechanisms.pan_private``)."""
+        return "pan_private" in self.mechanism.options
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether looks at its counters are announced."""
+        return self.mechanism.options.get("pan_private") == "announced"
+
+    @property
+    def bound(self) -> int:
+        """How many events of one user count per timestamp; all of them where producers are trusted."""
+        return _UNBOUNDED if self.is_pan_private else self.counts.contributions
+
+    @property
     def sensitivity(self) -> int:
         """L1 change of one timestamp's counts between neighbours: contributions, doubled for substitute."""
         return self.counts.contributions * (2 if self.mechanism.adjacency == "substitute" else 1)
@@ -242,6 +261,11 @@ class Topology:
         return tuple(dict.fromkeys(stream.source.topic for stream in self.streams))
 
     @property
+    def accumulated(self) -> frozenset[str]:
+        """Those of them that pan-private streams count."""
+        return frozenset(stream.source.topic for stream in self.streams if stream.is_pan_private)
+
+    @property
     def rekeyed(self) -> dict[str, str]:
         """The topics of events that are re-keyed first, in the order of the file, and where to."""
         return {stream.source.raw: stream.source.topic for stream in self.streams if stream.source.raw}
@@ -280,6 +304,11 @@ class Topology:
     def control(self) -> str:
         """Compacted, public; what each stream of local reports asks its producers for."""
         return f"{self.name}-control"
+
+    @property
+    def announcements(self) -> str:
+        """Append-only, kept for ever: looks at the counters of pan-private streams, announced beforehand."""
+        return f"{self.name}-announcements"
 
     @property
     def ledger(self) -> str:

@@ -14,7 +14,7 @@ from operators import mechanisms
 from operators.topology.document import Scalar
 from operators.topology.model import Level, Option
 from operators.topology.problems import START
-from operators.topology.scalars import Choice, Exact, Plain, Rational, RationalOr, Whole
+from operators.topology.scalars import Choice, Exact, Or, Plain, Rational, Whole
 from operators.topology.shapes import One
 
 # Budget state holds one spend per timestamp of the window and must stay a Kafka message.
@@ -24,6 +24,8 @@ LONGEST_SPAN = 4096
 # The limits of operators.mechanisms.groups.
 MOST_GROUPS = 1000
 LONGEST_PERIOD = 2**20
+#: The contribution bound that producers guarantee, and nobody checks: one.
+TRUSTED = "trusted"
 # The key that says how many timestamps epsilon covers; at event level it is always one.
 EXTENT: Mapping[Level, str] = {"w-event": "window", "user": "horizon"}
 EXTENT_HELP = {
@@ -71,7 +73,7 @@ OPTIONS: dict[str, MechanismOption] = {
         One(Rational(1)), "Part of epsilon for watching whether counts have changed.", "0.1"
     ),
     "sampling": MechanismOption(
-        One(RationalOr("best", 1)),
+        One(Or("best", Rational(1))),
         "Rate at which events are sampled for watching, in whole percents; the best is always 1.",
         "best",
     ),
@@ -110,6 +112,12 @@ OPTIONS: dict[str, MechanismOption] = {
         "Timestamps after which the groups are formed anew.",
         derived="the window",
     ),
+    "pan_private": MechanismOption(
+        One(Choice(("single", "announced"))),
+        "Counters start with noise, so that who looks at them learns little: one unnoticed look, or announced"
+        " ones.",
+        derived="none",
+    ),
     "max_samples": MechanismOption(
         One(Whole(1, LONGEST_WINDOW)),
         "The most samples in a block of as many timestamps as the window.",
@@ -131,7 +139,7 @@ def option_of(name: str) -> MechanismOption:
 
 def options_of(kind: str) -> frozenset[str]:
     """The options that a kind of mechanism takes."""
-    return frozenset(mechanisms.find(kind).options)
+    return mechanisms.options_of(kind)
 
 
 def extent_of(kind: str) -> str | None:

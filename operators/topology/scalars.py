@@ -116,16 +116,13 @@ class Topic(Kind[str]):
 
 @dataclass(frozen=True)
 class Whole(Kind[int]):
-    """A whole number between two bounds, both included. ``later``: see Choice."""
+    """A whole number between two bounds, both included."""
 
     lowest: int
     highest: int
-    later: Mapping[str, str] = field(default_factory=dict)
 
     def parse(self, scalar: Scalar) -> int:
         """The number."""
-        if scalar.text in self.later:
-            raise UnavailableError(self.later[scalar.text])
         if not is_number(scalar) or not _WHOLE.fullmatch(scalar.text):
             raise UnfitError(f"a whole number from {self.lowest} to {self.highest}")
         if _LEADING_ZERO.match(scalar.text):
@@ -195,24 +192,24 @@ class Rational(Kind[Exact]):
 
 
 @dataclass(frozen=True)
-class RationalOr(Kind["Exact | str"]):
-    """An exact positive number, or a word."""
+class Or(Kind[Any]):
+    """A word, or what another kind reads."""
 
     word: str
-    highest: int
+    other: Kind[Any]
 
-    def parse(self, scalar: Scalar) -> Exact | str:
-        """The number and its text, or the word."""
+    def parse(self, scalar: Scalar) -> Any:
+        """The word, or what the other kind makes of it."""
         if is_text(scalar) and scalar.text == self.word:
             return self.word
         try:
-            return Rational(self.highest).parse(scalar)
+            return self.other.parse(scalar)
         except UnfitError as unfit:
             raise UnfitError(f"{self.word}, or {unfit.expected}") from None
 
     def strict_schema(self) -> Schema:
-        """The word or a number."""
-        return {"anyOf": [{"const": self.word}, Rational(self.highest).strict_schema()]}
+        """The word, or the other."""
+        return {"anyOf": [{"const": self.word}, self.other.strict_schema()]}
 
 
 @dataclass(frozen=True)

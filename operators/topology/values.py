@@ -11,9 +11,9 @@ from operators.topology.document import Node, Scalar, Table
 from operators.topology.scalars import (
     Choice,
     Exact,
+    Or,
     Pointer,
     Rational,
-    RationalOr,
     Schema,
     Text,
     Topic,
@@ -180,7 +180,7 @@ OPTIONS: Mapping[str, tuple[Field, ...]] = {
         ),
         Field(
             "drift",
-            One(RationalOr(_OFF, 1_000_000)),
+            One(Or(_OFF, Rational(1_000_000))),
             "Choose a new threshold when the mean of a chunk has moved by this factor, above 1.",
             default=_OFF,
         ),

@@ -1,4 +1,4 @@
-"""The worker: one Faust app with an agent per role: aggregate and sanitize, rekey, perturb.
+"""The worker: one Faust app with an agent per role: aggregate and sanitize, rekey, accumulate, perturb.
 
 Faust brings the consumer group, the assignment of partitions and the agents; all state and every offset are
 kept by the owners of the partitions (``operators.worker.owner``), in topics that only they can write.
@@ -26,8 +26,9 @@ from operators.kafka.settings import faust_credentials
 from operators.memory import NOTHING, Held, MemoryLimit, MemoryLimitReached
 from operators.privacy.noise import NoiseSource, SystemNoise
 from operators.records import Chunk
-from operators.streams import first_partitions, plan_readings, plan_streams, writer_of
+from operators.streams import first_partitions, merged_streams, plan_readings, plan_streams, writer_of
 from operators.topology.model import Stream, Topology
+from operators.worker.accumulate import AccumulateOwner
 from operators.worker.aggregate import AggregateOwner
 from operators.worker.assignment import Assignment
 from operators.worker.chunks import ChunkConsumer, ChunkSchema, ChunkTransport
@@ -86,7 +87,7 @@ class Worker:
         self.group = topology.name
         self.session_timeout = session_timeout
         self._topology = topology
-        self._plans = plan_streams(topology)
+        self._plans, self._merged = plan_streams(topology), merged_streams(topology)
         self._noise, self._clock, self._fault = noise, clock, fault
         self._cluster = Cluster(topology.kafka)
         self._first_partition = self._layout(topology.sources)
@@ -128,7 +129,8 @@ class Worker:
         app.transport = ChunkTransport(app.conf.broker_consumer, app, delivery=self)
         schema = ChunkSchema()
         roles = {
-            "aggregate": topology.sources,
+            "aggregate": tuple(name for name in topology.sources if name not in topology.accumulated),
+            "accumulate": tuple(topology.accumulated),
             "sanitize": (topology.partials,) if topology.streams else (),
             "rekey": tuple(topology.rekeyed),
             "perturb": topology.value_sources,
@@ -146,7 +148,7 @@ class Worker:
     def _make_owner(self, tp: TP) -> Owner:
         topology = self._topology
         if tp.topic == topology.partials:
-            plans = [plan for plan in self._plans if plan.partials_partition == tp.partition]
+            plans = [plan for plan in self._merged if plan.partials_partition == tp.partition]
             table = self._table(topology.ledger_changelog, tp.partition)
             return SanitizeOwner(
                 table, self._blocking, plans, topology.partials, topology.ledger, topology.control,
@@ -169,6 +171,11 @@ class Worker:
         changelog_partition = self._first_partition[tp.topic] + tp.partition
         plans = [plan for plan in self._plans if plan.stream.source.topic == tp.topic]
         table = self._table(topology.counting_changelog, changelog_partition)
+        clock = self._clock_for(plan.stream for plan in plans)
+        if plans[0].stream.is_pan_private:
+            return AccumulateOwner(
+                table, self._blocking, plans[0], topology, self._cluster, self._noise, clock, self.observation
+            )
         return AggregateOwner(
             table,
             self._blocking,
@@ -176,7 +183,7 @@ class Worker:
             (tp.topic, tp.partition),
             topology.partials,
             self._cluster,
-            self._clock_for(plan.stream for plan in plans),
+            clock,
             self.observation,
         )
 
@@ -239,7 +246,7 @@ class Worker:
 
     def _has_streams(self, tp: TP) -> bool:
         return tp.topic != self._topology.partials or any(
-            plan.partials_partition == tp.partition for plan in self._plans
+            plan.partials_partition == tp.partition for plan in self._merged
         )
 
     def revoked(self) -> None:

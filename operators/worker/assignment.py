@@ -108,8 +108,8 @@ class Assignment:
             self._spawn(tp, owner, self._observe(tp, owner, chunk))
 
     async def _observe(self, tp: TP, owner: Owner, chunk: Chunk) -> None:
-        if not await owner.handle(chunk):
-            # A chunk before this one was dropped on its way, during a rebalance: read again from there.
+        # A chunk before this one may have been dropped on its way, during a rebalance.
+        if not await owner.handle(chunk) or owner.misplaced:
             await self._go_to(tp, owner.position)
 
     def tick(self) -> None:
@@ -125,7 +125,12 @@ class Assignment:
 
     def _tick(self, tp: TP, owner: Owner) -> None:
         if not owner.busy:
-            self._spawn(tp, owner, owner.tick())
+            self._spawn(tp, owner, self._pass_time(tp, owner))
+
+    async def _pass_time(self, tp: TP, owner: Owner) -> None:
+        await owner.tick()
+        if owner.misplaced:
+            await self._go_to(tp, owner.position)
 
     def until_due(self, now: int) -> float:
         """Milliseconds until the next owner becomes due, infinity if none does."""

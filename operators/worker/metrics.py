@@ -7,7 +7,7 @@ events, even in sum, is ``raw`` and must be asked for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +19,7 @@ from operators import __version__, timeline
 from operators.counting import OUTCOMES
 from operators.memory import NOTHING, Held
 from operators.perturbing import VALUE_OUTCOMES
-from operators.worker.observation import ROLES, STALL_SECONDS, Observation, StreamView
+from operators.worker.observation import CLOSING, RELEASING, ROLES, STALL_SECONDS, Observation, StreamView
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
 Read = Callable[[Observation], Samples]
@@ -81,33 +81,37 @@ def _fenced(seen: Observation) -> Samples:
     return [((role,), seen.fenced[role]) for role in ROLES]
 
 
-def _views(seen: Observation, role: str) -> Iterator[tuple[str, StreamView]]:
+def _views(seen: Observation, roles: Collection[str]) -> Iterator[tuple[str, StreamView]]:
     for tp, partition in seen.partitions.items():
-        if seen.role(tp) == role:
+        if seen.role(tp) in roles:
             yield from partition.streams.items()
 
 
-def _delays(seen: Observation, role: str) -> Samples:
+def _delays(seen: Observation, roles: Collection[str]) -> Samples:
     now = time.time_ns() // 1_000_000
     longest: dict[str, int] = {}
-    for stream, view in _views(seen, role):
+    for stream, view in _views(seen, roles):
         longest[stream] = max(longest.get(stream, 0), seen.delay(stream, view.next, now))
     # Whole seconds: how long a single close took, in milliseconds, would tell how many events it had.
     return [((stream,), delay // 1000) for stream, delay in longest.items()]
 
 
 def _close_delay(seen: Observation) -> Samples:
-    return _delays(seen, "aggregate")
+    return _delays(seen, CLOSING)
 
 
 def _release_delay(seen: Observation) -> Samples:
-    return _delays(seen, "sanitize")
+    return _delays(seen, RELEASING)
 
 
 def _releases(seen: Observation) -> Samples:
     for stream in seen.streams:
         yield (stream, "fresh"), seen.releases[stream, True]
         yield (stream, "repeated"), seen.releases[stream, False]
+
+
+def _forfeited(seen: Observation) -> Samples:
+    return [((name,), seen.forfeited[name]) for name, one in seen.streams.items() if one.is_pan_private]
 
 
 def _readings(seen: Observation) -> Samples:
@@ -119,17 +123,17 @@ def _released_at(seen: Observation) -> Samples:
 
 
 def _released_until(seen: Observation) -> Samples:
-    for stream, view in _views(seen, "sanitize"):
+    for stream, view in _views(seen, RELEASING):
         yield (stream,), timeline.start_of(seen.streams[stream].timeline, view.next) / 1000
 
 
 def _spent(seen: Observation) -> Samples:
-    for stream, view in _views(seen, "sanitize"):
+    for stream, view in _views(seen, RELEASING):
         yield (stream,), view.spent * float(seen.streams[stream].mechanism.epsilon)
 
 
 def _remaining(seen: Observation) -> Samples:
-    for stream, view in _views(seen, "sanitize"):
+    for stream, view in _views(seen, RELEASING):
         yield (stream,), (1 - view.spent) * float(seen.streams[stream].mechanism.epsilon)
 
 
@@ -150,7 +154,7 @@ def _fetched(seen: Observation) -> Samples:
 
 def _lag(seen: Observation) -> Samples:
     for tp, view in seen.partitions.items():
-        if seen.role(tp) in {"aggregate", "perturb"} and view.end is not None:
+        if seen.role(tp) in {*CLOSING, "perturb"} and view.end is not None:
             yield (tp.topic, str(tp.partition)), max(0, view.end - view.position)
 
 
@@ -173,7 +177,7 @@ def _resident(seen: Observation) -> Samples:
 
 
 def _discarded(seen: Observation) -> Samples:
-    return [((stream,), view.discarded) for stream, view in _views(seen, "sanitize")]
+    return [((stream,), view.discarded) for stream, view in _views(seen, RELEASING)]
 
 
 METRICS = (
@@ -227,6 +231,11 @@ METRICS = (
         "eventveil_releases_total", "counter", "releases", ("stream", "kind"),
         "Releases published by this worker; kind is fresh, or repeated if nothing new was drawn for one.",
         _releases,
+    ),
+    Metric(
+        "eventveil_forfeited_total", "counter", "timestamps", ("stream",),
+        "Timestamps of a pan-private stream that this worker gave up, and charged, after a failure.",
+        _forfeited,
     ),
     Metric(
         "eventveil_readings_total", "counter", "records", ("stream",),
@@ -347,8 +356,8 @@ streams, alert on `eventveil_release_delay_seconds`.
 
 Counters live in the memory of one process: add them up over workers, and use `rate` or `increase`, which \
 see restarts. Labels: `role` is `aggregate` (counts a source partition), `sanitize` \
-(releases streams), `perturb` (gives values their readings) or `rekey` (passes events on to the partition of \
-their user).
+(releases streams), `accumulate` (both, for a pan-private stream), `perturb` (gives values their readings) \
+or `rekey` (passes events on to the partition of their user).
 
 ## On by default
 

@@ -18,7 +18,9 @@ from operators import timeline
 from operators.memory import NOTHING, Held
 from operators.topology.model import Topology
 
-ROLES = ("rekey", "aggregate", "sanitize", "perturb")
+ROLES = ("rekey", "aggregate", "accumulate", "sanitize", "perturb")
+#: Those that close timestamps, and those that publish releases.
+CLOSING, RELEASING = ("aggregate", "accumulate"), ("sanitize", "accumulate")
 #: A partition with work to do and no progress for so long is stalled. A transaction has failed before that.
 STALL_SECONDS = 60.0
 #: An event loop that has not run for so long is dead.
@@ -69,6 +71,8 @@ class Observation:
         self.fetched: Counter[str] = Counter()
         #: (stream, whether fresh): published releases.
         self.releases: Counter[tuple[str, bool]] = Counter()
+        #: By stream: published releases of timestamps that were given up.
+        self.forfeited: Counter[str] = Counter()
         #: By value stream: records published, those of values that were held back included.
         self.readings: Counter[str] = Counter()
         #: When this process last published a release of a stream, Unix seconds.
@@ -94,6 +98,8 @@ class Observation:
             return "rekey"
         if partition.topic in self.topology.value_sources:
             return "perturb"
+        if partition.topic in self.topology.accumulated:
+            return "accumulate"
         return "sanitize" if partition.topic == self.topology.partials else "aggregate"
 
     def judged(self, outcomes: Mapping[str, Counter[str]]) -> None:
@@ -102,9 +108,10 @@ class Observation:
             for outcome, count in counts.items():
                 self.events[stream, outcome] += count
 
-    def released(self, stream: str, fresh: bool) -> None:
+    def released(self, stream: str, fresh: bool, forfeited: bool = False) -> None:
         """A release was published."""
         self.releases[stream, fresh] += 1
+        self.forfeited[stream] += forfeited
         # Whole seconds: the delay of a release grows with the load.
         self.released_at[stream] = int(time.time())
 
@@ -139,7 +146,7 @@ class Observation:
     def _has_work(self, tp: TP, view: PartitionView, wall_clock: int) -> bool:
         """Whether it is this owner's turn; it is not while partials of other partitions are missing."""
         unread = view.end is not None and view.position < view.end
-        overdue = self.role(tp) == "aggregate" and any(
+        overdue = self.role(tp) in CLOSING and any(
             self.delay(name, one.next, wall_clock) > 0 for name, one in view.streams.items()
         )
         return view.busy or unread or overdue

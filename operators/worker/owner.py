@@ -93,6 +93,11 @@ class Owner(ABC):
         return None
 
     @property
+    def misplaced(self) -> bool:
+        """Whether the consumer has to go to the position; not asked for again before that could be done."""
+        return False
+
+    @property
     def busy(self) -> bool:
         """Whether a chunk or a tick is being worked on."""
         return self._turn.locked()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from operators.mechanisms import KINDS
 from operators.mechanisms.base import Mechanism
-from operators.mechanisms.pan_private import PAN_PRIVATE, Accumulators, PanPrivate
+from operators.mechanisms.pan_private import PAN_PRIVATE, Counters, PanPrivate
 from operators.privacy.noise import NoiseSource, SeededNoise
 from operators.topology.model import MechanismSettings
 from tests.contract.broken import pan_private, windows
@@ -154,14 +154,14 @@ def intrusion(
         kind.kind, EPSILON, "2", window, options={"pan_private": "single", "shift": "true"}
     )
     noise = SeededNoise(seed)
-    mechanism = kind(settings, users, 1, noise, contributions="trusted", partitions=1)
+    mechanism = kind(settings, users, 1, noise)
     attach(mechanism)
     seen: list[NDArray[Any]] = []
     level = 0
     for i, wanted in enumerate(published):
         scale = mechanism.opening()
         assert scale is not None
-        counters = Accumulators(users, scale, noise).cells
+        counters = Counters(users, scale, noise).cells
         level += 1000 * wanted
         if i == 0:
             sight = counters + (present and before)

@@ -20,7 +20,7 @@ from operators.mechanisms.base import Mechanism
 from operators.mechanisms.pan_private import PAN_PRIVATE, PanPrivate
 from tests.contract import test_budget, test_levels, test_likelihood, test_mechanisms, test_pan_private
 from tests.contract.broken import counting, levels, pan_private, reports, values, windows
-from tests.unit import test_contributions, test_users
+from tests.unit import test_accumulating, test_contributions, test_users
 from tests.unit.local import test_reports
 from tests.unit.mechanisms import test_budget_absorption, test_event_level
 from tests.unit.privacy import test_noise
@@ -43,6 +43,9 @@ LEDGER = "operators.mechanisms.publishing.BudgetLedger"
 PERMISSIVE = {LEDGER: windows.PermissiveLedger}
 MOVING = test_likelihood.test_a_transcript_tells_a_moving_user_s_presence_as_much_as_was_charged_and_no_more
 LONG_RUN = test_budget.test_no_window_of_a_long_random_run_spends_more_than_epsilon
+WHATEVER_FAILS = (
+    test_accumulating.test_whatever_fails_each_timestamp_is_released_once_with_the_truth_or_given_up
+)
 SEEN = test_pan_private.test_publications_and_one_offer_that_was_seen_stay_within_epsilon
 EVERY_DRAW = test_mechanisms.test_every_draw_was_charged_before_and_has_the_scale_of_its_charge
 VALUE = test_privacy.test_one_value_costs_exactly_epsilon
@@ -100,10 +103,26 @@ MUTATIONS = {
         {"kind": "budget-distribution", "seen": 0, "first": ((0, 0), (1, 0)), "second": ((1, 0), (0, 0))},
         pan_private.ReusedNoise,
     ),
-    "reused noise inside a timestamp: counters never seeded anew": Mutation(
-        test_pan_private.test_what_was_seen_before_a_reseed_does_not_tell_what_arrived_after_it,
-        {},
-        places={"tests.contract.test_pan_private.Accumulators": pan_private.NeverReseeded},
+    "reused noise inside a timestamp: two looks": Mutation(
+        test_accumulating.test_a_timestamp_is_looked_at_once_and_with_as_much_time_left_as_has_passed,
+        places={"tests.unit.test_accumulating.PanPrivateStream": pan_private.SeenTwice},
+    ),
+    "counters that were seen, counted again": Mutation(
+        test_accumulating.test_whoever_fails_after_a_look_gives_the_timestamp_up,
+        places={"tests.unit.test_accumulating.PanPrivateStream": pan_private.CountedAgain},
+    ),
+    "a timestamp given up whose budget is offered again": Mutation(
+        test_pan_private.test_a_timestamp_that_is_given_up_costs_what_a_publication_costs,
+        {"kind": "budget-absorption", "intrusion": "single"},
+        pan_private.FreeForfeit,
+    ),
+    "counters of one timestamp: what was passed over is not read again": Mutation(
+        WHATEVER_FAILS, {"seed": 3}, places={"operators.accumulating.SingleCounter": pan_private.ReadAhead}
+    ),
+    "counters of one timestamp: closed before it is read again": Mutation(
+        WHATEVER_FAILS,
+        {"seed": 3},
+        places={"operators.accumulating.SingleAggregator": pan_private.KeepsClock},
     ),
     "SHP3 with true counts: the next sample": Mutation(
         FROM_NOISY, {"kind": "shp-adaptive", "options": SAMPLED}, levels.ComparesTrueCounts

@@ -11,6 +11,7 @@ from operators.mechanisms import KINDS
 from tests.unit.topology.examples import ROOT, changed, load_text
 
 PAGES = ROOT / "docs" / "mechanisms"
+NO_BUDGET = ("budget: {epsilon: 5, span: 5d}\n", "")
 EVERY_KIND = pytest.mark.parametrize("kind", sorted(KINDS))
 SAID = ("**What it protects.**", "**When to use it.**")
 HOW_PRINTED = r"\*\*(As printed\*\*|Where the printed version was not private\*\*) \(.*(19|20)\d\d"
@@ -26,9 +27,18 @@ def test_the_settings_of_a_page_are_valid_and_its_state_is_described(kind: str, 
     (example,) = re.findall(r"^```yaml\n(mechanism: .*)\n```$", text, re.MULTILINE)
     columns = [("[ATL, BOS]", "[ATL]")] if KINDS[kind].level == "user" else []
     mechanism = "mechanism:\n      kind: budget-absorption\n      epsilon: 1.0\n      window: 120"
-    file = changed((mechanism, example), ("budget: {epsilon: 5, span: 5d}\n", ""), *columns)
+    file = changed((mechanism, example), NO_BUDGET, *columns)
     assert load_text(tmp_path, file).streams[0].mechanism.kind == kind
     assert ("**Its state is raw.**" in text) == bool(KINDS[kind].raw)
+
+
+def test_the_settings_of_the_page_on_pan_privacy_are_valid(tmp_path: Path) -> None:
+    (counts, mechanism) = re.findall(r"^(counts: .*|mechanism: .*)$", page_of("pan-private"), re.MULTILINE)
+    before = "counts:\n      columns: [ATL, BOS]\n    mechanism:\n      kind: budget-absorption\n"
+    file = changed(
+        (f"{before}      epsilon: 1.0\n      window: 120", f"{counts}\n    {mechanism}"), NO_BUDGET
+    )
+    assert load_text(tmp_path, file).streams[0].is_pan_private
 
 
 @EVERY_KIND

@@ -225,7 +225,7 @@ def test_names_of_streams_are_those_that_a_topology_takes() -> None:
 def test_what_releases_and_entries_share_is_described_alike() -> None:
     release, entry = schema("release"), schema("ledger-entry")
     shared = (set(release["properties"]) & set(entry["properties"])) - {"timestamp"}
-    assert len(shared) == 11
+    assert len(shared) == 12
     for name in shared:
         assert release["properties"][name] == entry["properties"][name]
 

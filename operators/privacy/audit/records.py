@@ -12,7 +12,7 @@ import orjson
 DIGEST_BYTES, STATEMENT_BYTES, SHOWN_BYTES = 32, 8, 16
 _STATEMENTS = (
     *("fresh", "mechanism", "epsilon", "window", "units", "spent", "window_spent", "exhausted"),
-    *("phase", "threshold"),
+    *("phase", "threshold", "forfeited"),
 )
 
 
@@ -101,6 +101,7 @@ class Entry:
     digest: bytes
     instance: str
     exhausted: bool
+    forfeited: bool
 
     @classmethod
     def read(cls, found: Found) -> Entry | None:
@@ -109,12 +110,13 @@ class Entry:
         try:
             spent, digest = fields["spent"], bytes.fromhex(fields["digest"])
             numbers = [fields["timestamp"], spent["test"], spent["publish"], fields["window_spent"]]
-            fresh, instance, exhausted = fields["fresh"], fields["instance"], fields.get("exhausted", False)
+            fresh, instance = fields["fresh"], fields["instance"]
+            exhausted, forfeited = fields.get("exhausted", False), fields.get("forfeited", False)
         except (KeyError, TypeError, ValueError):
             return None
         sound = all(type(number) is int and 0 <= number < 2**63 for number in numbers) and numbers[0] >= 1
-        sound = sound and type(fresh) is type(exhausted) is bool and type(instance) is str
+        sound = sound and {*map(type, (fresh, exhausted, forfeited))} == {bool} and type(instance) is str
         if not sound or len(digest) != DIGEST_BYTES:
             return None
         timestamp, test, publish, window_spent = numbers
-        return cls(timestamp, fresh, test, publish, window_spent, digest, instance, exhausted)
+        return cls(timestamp, fresh, test, publish, window_spent, digest, instance, exhausted, forfeited)

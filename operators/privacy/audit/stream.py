@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from operators.mechanisms import known
+from operators.mechanisms import PAN, known
 from operators.privacy.audit.charges import Charges, HorizonSums, Seen, WindowSums
 from operators.privacy.audit.control import Asks, ControlAudit
 from operators.privacy.audit.findings import Blame, Finding, Kept, Report
@@ -282,9 +282,12 @@ class StreamAudit:
     def _check_spends(self, entry: Entry, found: Found) -> None:
         if entry.fresh and not entry.publish:
             self._blame("I7", entry.timestamp, found, "a fresh release was not charged")
-        if entry.publish and not entry.fresh:
+        if entry.publish and not entry.fresh and not entry.forfeited:
             self._blame("I7", entry.timestamp, found, "a repeated release was charged as a fresh one")
-        kind = known(self._terms.mechanism)
+        if entry.forfeited and (entry.fresh or PAN[0] not in self._options):
+            what = "forfeited is for repeated releases of pan-private streams"
+            self._blame("I7", entry.timestamp, found, what)
+        kind = known(self._terms.mechanism, self._options)
         if kind and not self._can_spend(kind, Spend(entry.test, entry.publish)):
             what = f"{kind.kind} cannot have spent this"
             self._blame("I7", entry.timestamp, found, what, f": {entry.test} and {entry.publish} units")
@@ -312,7 +315,7 @@ class StreamAudit:
 
     def _may_predict(self, entry: Entry) -> bool:
         """Whether the entry's release may be predicted; of a kind that is unknown here it may."""
-        kind = known(self._terms.mechanism)
+        kind = known(self._terms.mechanism, self._options)
         return (kind is None or kind.predicts) and not entry.exhausted
 
     def _can_spend(self, kind: type[Mechanism], charge: Spend) -> bool:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
-from operators.mechanisms.base import RELEASE_LIMIT, Counts
-from operators.mechanisms.pan_private import Accumulators, PanPrivateAbsorption, PanPrivateDistribution
+from operators.accumulating import PanPrivateStream, SingleAggregator, SingleCounter
+from operators.mechanisms.base import RELEASE_LIMIT, Counts, Release
+from operators.mechanisms.pan_private import PanPrivateAbsorption, PanPrivateDistribution
+from operators.timeline import deadline_of
 
 
 class PrintedThird(PanPrivateDistribution):
@@ -31,11 +34,46 @@ class ReusedNoise(PanPrivateDistribution):
         return counts
 
 
-class NeverReseeded(Accumulators):
-    """Two intrusions into one timestamp see the same noise."""
+class FreeForfeit(PanPrivateAbsorption):
+    """What is given up is charged to the ledger, but its shares are offered again."""
 
-    def reseed(self) -> None:
-        pass
+    def forfeit(self) -> Release:
+        published, shares = self._published, self._shares
+        release = super().forfeit()
+        self._published, self._shares = published, shares
+        return release
+
+
+class CountedAgain(PanPrivateStream):
+    """Somebody may have seen counters, or what was drawn from them: nobody remembers that after a failure."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._forfeited = False
+
+
+class SeenTwice(PanPrivateStream):
+    """Two looks into one timestamp see the same noise."""
+
+    def may_be_announced(self, now: int) -> bool:
+        return now < deadline_of(self.stream.timeline, self.next)
+
+
+class ReadAhead(SingleCounter):
+    """Events of later timestamps are counted at once, into counters whose noise has another scale."""
+
+    @property
+    def begin(self) -> int | None:
+        return None
+
+
+class KeepsClock(SingleAggregator):
+    """After going back, what was read before still says how much time has passed."""
+
+    def go_back(self) -> None:
+        clock = self._append_clock
+        super().go_back()
+        self._append_clock = clock
 
 
 class AsPrinted(PrintedThird):

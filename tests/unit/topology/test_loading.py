@@ -98,6 +98,7 @@ def test_every_default_that_was_filled_in_is_told_with_its_value(tmp_path: Path)
         ("streams.one.counts.unknown", "dead-letter"),
         ("streams.one.mechanism.factor", "1"),
         ("streams.one.mechanism.groups", "1"),
+        ("streams.one.mechanism.pan_private", "none"),
         ("streams.one.mechanism.regroup", "the window"),
         ("streams.one.mechanism.shift", "false"),
         ("streams.one.mechanism.adjacency", "add-remove"),

@@ -32,6 +32,7 @@ VALIDATOR = Draft202012Validator(json_schema())
 # Mistakes that no schema can see: between settings, in the parser, or in the environment.
 BEYOND_A_SCHEMA = {
     "more copies in sync than copies",
+    "contributions trusted",
     "day that does not exist",
     "time finer than milliseconds",
     "start before the origin",

@@ -33,8 +33,10 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def observation(events: int = 0) -> Observation:
-    """Two streams of which the first one is owned; ``events`` changes nothing but counts of events."""
-    made = Observation(replace(topology(stream(window=4), stream("other")), readings=(readings(),)))
+    """Three streams of which the first one is owned; ``events`` changes nothing but counts of events."""
+    pan_private = stream("seen", topic="seen", options={"pan_private": "single"})
+    streams = topology(stream(window=4), stream("other"), pan_private)
+    made = Observation(replace(streams, readings=(readings(),)))
     made.started, made.beat = NOW - 60, time.monotonic()
     source, partials = TP("raw", 7), TP("app-partials", 0)
     made.assigned = frozenset({source, partials, TP("raw", 8)})
@@ -183,4 +185,4 @@ def test_delays_are_the_longest_and_in_whole_seconds(monkeypatch: pytest.MonkeyP
 
 
 def test_there_is_an_outcome_for_every_reason_and_for_what_is_no_dead_letter() -> None:
-    assert Counter(OUTCOMES) == Counter(["counted", "bounded", "ignored", *Reason])
+    assert Counter(OUTCOMES) == Counter(["counted", "bounded", "ignored", "discarded", *Reason])

@@ -1,0 +1,101 @@
+"""``eventveil announce``: asks that a pan-private stream may be looked at, and waits for the answer."""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+
+import click
+from confluent_kafka import KafkaException
+
+from operators import timeline
+from operators.accumulating import Exposure
+from operators.announcing import Announcement
+from operators.cli.loading import EXIT_FAILED, load_or_exit
+from operators.errors import EventveilError, StateRefused
+from operators.genesis import Genesis
+from operators.kafka.cluster import Cluster
+from operators.kafka.fenced import write_once
+from operators.kafka.reading import offset_of, read_partition, read_table
+from operators.records import Outgoing
+from operators.streams import counting_places
+from operators.topology.model import Stream, Topology
+
+_POLL_SECONDS = 0.5
+_PATIENCE_SECONDS = 60.0
+
+
+@click.command()
+@click.argument("topology")
+@click.option("--stream", "name", required=True, help="The stream to look at.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+    help="How long to wait for the worker. Default: a timestamp's length and lateness, and a minute.",
+)  # fmt: skip
+def announce(topology: str, name: str, timeout: float | None) -> None:
+    """Announce a look at the counters of a stream of TOPOLOGY with pan_private: announced.
+
+    Wait until the command says which timestamp the worker will publish because of it, look once, and be done
+    before that timestamp closes. Another look needs another announcement: there is one in a timestamp. Exit
+    status 1, and no look, if no worker answers in time; the announcement stands, and the worker will hear it.
+    """
+    loaded = load_or_exit(topology)
+    stream = next((stream for stream in loaded.streams if stream.name == name), None)
+    if stream is None:
+        raise click.UsageError(f"there is no stream {name!r} in {topology}")
+    if not stream.is_announced:
+        raise click.UsageError(f"{name} is not for announced looks: it lacks pan_private: announced")
+    rules = stream.timeline
+    patience = (rules.interval + rules.lateness) / 1000 + _PATIENCE_SECONDS
+    try:
+        until = _announce(loaded, stream, timeout or patience)
+    except (EventveilError, KafkaException) as error:
+        click.echo(f"eventveil announce: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+    if until <= time.time_ns() // 1_000_000:
+        click.echo("do not look: its time is over, the worker is behind; announce again later", err=True)
+        sys.exit(EXIT_FAILED)
+    click.echo(f"look once, and be done before {timeline.format_rfc3339(until)}")
+
+
+def _announce(topology: Topology, stream: Stream, timeout: float) -> int:
+    """When the timestamp that was announced may close, in epoch milliseconds."""
+    give_up = time.monotonic() + timeout
+    cluster = Cluster(topology.kafka)
+    topics = cluster.topics({*topology.sources, topology.announcements})
+    if topology.announcements not in topics or stream.source.topic not in topics:
+        raise StateRefused(f"topics of {stream.name}", "some do not exist", "Run `eventveil topics --create`")
+    sizes = {name: topics[name].partitions for name in topology.sources}
+    changelog = next(iter(counting_places(topology, stream.source.topic, sizes)))
+    place = f"{changelog[0]}, partition {changelog[1]}"
+    genesis = Genesis.find(read_table(topology.kafka, *changelog), stream.name, place)
+    known = genesis.fields.get("announcements.topic_id")
+    if known != topics[topology.announcements].id:
+        raise StateRefused(
+            f"topic {topology.announcements}",
+            f"the stream began with another one ({known}): no worker would hear it",
+            "Give the stream a new name (whose epsilon adds up)",
+        )
+    where = (topology.announcements, 0)
+    before, since = cluster.end_offsets([where])[where], cluster.end_offsets([changelog])[changelog]
+    number = uuid.uuid4().hex
+    said = Announcement(stream.name, genesis.instance, number).encode()
+    record = Outgoing(topology.announcements, said, stream.name.encode(), 0)
+    write_once(topology.kafka, f"{topology.name}-announce-{number}", lambda: [record])
+    written = next(one for one in read_partition(topology.kafka, *where, start=before) if one.value() == said)
+    click.echo(f"announced a look at {stream.name}; waiting for the worker that counts it")
+    while time.monotonic() < give_up:
+        for message in read_partition(topology.kafka, *changelog, start=since):
+            if message.key() == Exposure.key(stream.name):
+                exposure = Exposure.decode(message.value() or b"", place)
+                # Exactly this announcement: each is answered with a timestamp of its own.
+                if exposure.heard == offset_of(written) + 1:
+                    click.echo(f"{stream.name}: timestamp {exposure.announced} will be published")
+                    return timeline.deadline_of(stream.timeline, exposure.announced)
+        time.sleep(_POLL_SECONDS)
+    raise StateRefused(
+        f"stream {stream.name}",
+        f"no worker answered within {timeout:g} s",
+        "Do not look. See whether a worker runs; announce again then",
+    )

@@ -1,0 +1,191 @@
+"""Pan-private streams on a real broker: killed at every step, looked at when announced, read twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operators.replay import TopicInput, replay
+from operators.timeline import start_of
+from operators.topology import load
+from tests.kafka.topics import read
+from tests.worker.application import Application, Traffic
+from tests.worker.process import ROOT, WorkerProcess
+from tests.worker.silent import Silence
+from tests.worker.taking_over import refusals
+from tests.worker.waiting import settle, wait_for_releases
+
+#: Every event counts: the producer is trusted.
+EVERY = 10**9
+#: Where a worker kills itself the third time it gets there, and whether its timestamp is given up for that.
+DEATHS = {
+    "expose:before-commit": False,
+    "expose:committed": True,
+    "decide:before-commit": True,
+    "decide:committed": False,
+    "publish:before-commit": False,
+}
+
+
+class PanPrivate(Application):
+    """An application with one pan-private stream, whose noise is smaller than a count."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        folder: Path,
+        looks: str,
+        kind: str = "budget-distribution",
+        # Half of the events are of the next timestamp, or late ones of the one before.
+        interval: int = 400,
+    ) -> None:
+        super().__init__(bootstrap, folder, interval=interval, lateness=300, partitions=1)
+        stream = self.document["streams"]["places"]
+        stream["counts"]["contributions"] = "trusted"
+        stream["mechanism"] = {
+            "kind": kind, "epsilon": 1000, "window": 1, "pan_private": looks, "adjacency": "substitute",
+        }  # fmt: skip
+        self.write()
+        self.create()
+
+    def entries(self) -> dict[int, dict[str, Any]]:
+        """The ledger by timestamp; each has one entry."""
+        found = [json.loads(one.value() or b"") for one in self.read_ledger()]
+        assert len({one["timestamp"] for one in found}) == len(found)
+        return {one["timestamp"]: one for one in found}
+
+    def read_ledger(self) -> list[Any]:
+        ledger = f"{self.name}-ledger"
+        return [one for place in (0, 1) for one in read(self.bootstrap, ledger, partition=place)]
+
+    def check(self) -> set[int]:
+        """Hold releases and dead letters against what was sent; the timestamps that were given up."""
+        self._wait_for_decisions()
+        draws = self.releases("read_uncommitted").values()
+        assert all(len(set(records)) == 1 for records in draws)
+        released = {timestamp: json.loads(one) for timestamp, (one,) in self.releases().items()}
+        first, last = min(released), max(released)
+        assert sorted(released) == list(range(first, last + 1))
+        truth = self.truth(first=first, contributions=EVERY)
+        before: dict[str, int] = {}
+        for timestamp, release in sorted(released.items()):
+            counts = Counter({name: count for name, count in release["counts"].items() if count})
+            if "forfeited" in release:
+                assert counts == before
+                assert not release["fresh"]
+                assert release["spent"]["publish"] > 0
+            else:
+                assert counts == truth.get(timestamp, Counter()), timestamp
+            before = counts
+        letters = [dict(one.headers() or [])["eventveil.offset"] for one in read(self.bootstrap, self.dead)]
+        assert len(set(letters)) == len(letters) > 0
+        assert "violation" not in self.command("ledger", str(self.path))
+        return {timestamp for timestamp, release in released.items() if "forfeited" in release}
+
+
+def test_killed_at_every_step_it_draws_once_and_gives_up_what_somebody_may_have_seen(
+    kafka: str, tmp_path: Path
+) -> None:
+    application, log = PanPrivate(kafka, tmp_path, "single"), tmp_path / "worker.log"
+    with Traffic(application, 7):
+        for death in DEATHS:
+            with WorkerProcess("tests.worker.quick", application.path, log, "2", f"{death}:3") as worker:
+                assert worker.wait(60) == -9, log.read_text()
+        with WorkerProcess("tests.worker.quick", application.path, log, "2") as worker:
+            wait_for_releases(application, 60)
+    with WorkerProcess("tests.worker.quick", application.path, log, "2") as worker:
+        settle(application)
+        assert worker.running, log.read_text()
+    assert sum(DEATHS.values()) <= len(application.check()) <= sum(DEATHS.values()) + 1
+
+
+@pytest.mark.parametrize("kind", ["budget-distribution", "budget-absorption"])
+def test_a_replay_gives_the_bytes_of_the_worker(kafka: str, tmp_path: Path, kind: str) -> None:
+    application, log = PanPrivate(kafka, tmp_path, "single", kind), tmp_path / "worker.log"
+    with WorkerProcess("tests.worker.silent", application.path, log, "2"):
+        with Traffic(application, 8):
+            wait_for_releases(application, 20)
+        settle(application)
+    assert application.check() == set()
+    topology = load(str(application.path), {})
+    (stream,) = topology.streams
+    live = application.releases()
+    replayed = replay(
+        topology,
+        TopicInput(topology.kafka, application.source),
+        start=start_of(stream.timeline, min(live)),
+        end=start_of(stream.timeline, max(live) + 1),
+        noise=lambda _: Silence(),
+    )
+    assert {one.timestamp: [one.record] for one in replayed} == live
+
+
+def at_once(arguments: tuple[str, ...], times: int) -> list[str]:
+    """What a command says that is run so many times at once, if each succeeds."""
+    command = [str(Path(sys.executable).with_name("eventveil")), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(times)
+    ]
+    said = [one.communicate(timeout=60)[0] for one in running]
+    assert [one.returncode for one in running] == [0] * times, said
+    return said
+
+
+def test_each_announced_look_has_a_timestamp_of_its_own_which_is_published_without_a_test(
+    kafka: str, tmp_path: Path
+) -> None:
+    application, log = PanPrivate(kafka, tmp_path, "announced", interval=2000), tmp_path / "worker.log"
+    arguments = ("announce", str(application.path), "--stream", "places")
+    with Traffic(application, 9), WorkerProcess("tests.worker.quick", application.path, log, "2") as worker:
+        wait_for_releases(application, 1)
+        said = at_once(arguments, 3)
+        looked_at = [int(one.partition("places: timestamp ")[2].split()[0]) for one in said]
+        assert len(set(looked_at)) == 3, said
+        assert all("look once, and be done before" in one for one in said)
+        # Whoever looked, and then the worker died: it is not counted twice.
+        said.append(application.command(*arguments))
+        worker.kill()
+        worker.start()
+        wait_for_releases(application, 12)
+    with WorkerProcess("tests.worker.quick", application.path, log, "2"):
+        settle(application)
+    (given_up,) = application.check()
+    assert f"places: timestamp {given_up} will be published" in said[-1]
+    entries = application.entries()
+    for timestamp in looked_at:
+        assert entries[timestamp]["fresh"]
+        assert entries[timestamp]["spent"]["test"] == 0
+    tested = [timestamp for timestamp, one in entries.items() if not one["spent"]["test"]]
+    assert sorted(tested) == sorted(looked_at)
+
+
+def test_nobody_is_told_to_look_while_no_worker_has_heard_it(kafka: str, tmp_path: Path) -> None:
+    application = PanPrivate(kafka, tmp_path, "announced")
+    arguments = ("announce", str(application.path), "--stream", "places", "--timeout", "1")
+    said = application.failing_command(*arguments)
+    assert "no worker answered within 1 s. Do not look" in said
+    application.recreate(f"{application.name}-announcements")
+    assert "the stream began with another one" in application.failing_command(*arguments)
+    (refusal,) = refusals(application.path)
+    assert "announcements.topic_id was" in refusal
+
+
+def test_what_a_pan_private_stream_needs_is_asked_for_and_what_it_cannot_do_is_refused(
+    kafka: str, tmp_path: Path
+) -> None:
+    application = PanPrivate(kafka, tmp_path, "single")
+    said = application.command("migrate", str(application.path))
+    assert "places: a pan-private stream is never migrated" in said
+    application.document["streams"]["places"]["mechanism"]["pan_private"] = "announced"
+    application.write()
+    application.command("topics", str(application.path), "--create")
+    (refusal,) = refusals(application.path)
+    assert "announcements.topic_id was None" in refusal

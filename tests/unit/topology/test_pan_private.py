@@ -1,0 +1,84 @@
+"""What pan_private asks of the rest of a topology."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from operators.topology import fingerprint_fields
+from tests.unit.topology.examples import BASE, changed, load_text, problems_of, two_streams
+
+TRUSTED = ("[ATL, BOS]", "[ATL, BOS]\n      contributions: trusted")
+SINGLE = ("window: 120", "window: 120\n      adjacency: substitute\n      pan_private: single")
+
+
+def test_a_pan_private_stream_is_read(tmp_path: Path) -> None:
+    (stream,) = load_text(tmp_path, changed(TRUSTED, SINGLE)).streams
+    assert stream.is_pan_private
+    assert not stream.is_announced
+    assert (stream.counts.contributions, stream.sensitivity) == (1, 2)
+    assert stream.bound > 10**9
+    assert fingerprint_fields(stream, 1, 4)["mechanism.pan_private"] == "single"
+    (other,) = load_text(tmp_path, BASE).streams
+    assert not other.is_pan_private
+    assert "mechanism.pan_private" not in fingerprint_fields(other, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "message"),
+    [
+        (
+            [SINGLE],
+            "17:7",
+            "counts.contributions: pan_private needs contributions: trusted, for whoever bounds",
+        ),
+        (
+            [TRUSTED, ("window: 120", "window: 120\n      pan_private: announced")],
+            "20:7",
+            "mechanism.adjacency: pan_private needs adjacency: substitute, for who looks at the worker sees",
+        ),
+        (
+            [TRUSTED, SINGLE, ("/tailnum", "/tailnum\n      repartition: true")],
+            "11:20",
+            "source.repartition: pan_private needs repartition: false, for a topic of re-keyed",
+        ),
+        (
+            [TRUSTED, SINGLE, ("/tailnum", "/tailnum\n      append_time: boundary")],
+            "11:20",
+            "source.append_time: pan_private needs append_time: broker",
+        ),
+        (
+            [TRUSTED, SINGLE, ("interval: 1h", "interval: 1h\n      on_missing: release")],
+            "15:19",
+            "timeline.on_missing: pan_private needs on_missing: wait",
+        ),
+        (
+            [TRUSTED, SINGLE, ("budget-absorption", "uniform")],
+            "24:20",
+            "uniform has no option pan_private; remove it, or use one of budget-absorption, budget-dist",
+        ),
+        (
+            [TRUSTED, ("window: 120", "window: 120\n      adjacency: substitute\n      pan_private: twice")],
+            "24:20",
+            "pan_private: found 'twice', expected one of single, announced",
+        ),
+    ],
+)
+def test_what_it_needs_is_asked_for_at_its_place(
+    tmp_path: Path, changes: list[tuple[str, str]], place: str, message: str
+) -> None:
+    (problem,) = problems_of(tmp_path, changed(*changes))
+    assert f"{problem.line}:{problem.column}" == place
+    assert message in problem.message
+
+
+def test_no_other_stream_counts_its_events_without_noise(tmp_path: Path) -> None:
+    text = two_streams(
+        ("other.events", "flights.events"), ("/u", "/tailnum"), ("/c", "/dest"), ("/t}", "/time}")
+    )
+    for old, new in (TRUSTED, SINGLE):
+        text = text.replace(old, new, 1)
+    (problem,) = problems_of(tmp_path, text)
+    assert "stream destinations of the same topic has pan_private" in problem.message
+    assert problem.message.startswith("streams.second.source.topic")
