@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -123,7 +124,10 @@ class PartitionAggregator:
         append_times = np.array(chunk.append_times, np.int64)
         self._append_clock = max(self._append_clock, int(append_times.max()))
         parts = self._reader.read(chunk.values)
-        rows = Rows(np.array(chunk.offsets, np.int64), append_times, chunk.values, parts, origins)
+        places = None
+        if origins is not None:
+            places = np.fromiter(chain.from_iterable(origins), np.int64, 3 * len(origins)).reshape(-1, 3)
+        rows = Rows(np.array(chunk.offsets, np.int64), append_times, chunk.values, parts, places)
         for name, counter in self.counters.items():
             for row, rejection in counter.observe(rows):
                 letter = _dead_letter(counter.stream, _origin(chunk, origins, row), chunk, row, rejection)

@@ -2,15 +2,12 @@
 
 Users are told apart by their numbers (``operators.users``), which are exact: were it a hash that decided, a
 collision would let one user's presence remove another's contribution, and the sensitivity would be twice the
-bound.
+bound. Of re-keyed events those count that come first at their origin: ``operators.earliest``.
 """
 
 from __future__ import annotations
 
 import secrets
-from bisect import insort
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,39 +109,3 @@ class Contributions:
     def renumber(self, new_numbers: NDArray[np.int64]) -> None:
         """Let every user have its new number, found at its old one; distinct ones stay distinct."""
         self._rebuild(self._bits, new_numbers)
-
-
-class EarliestContributions:
-    """The same where events come in no order of their own: the first ones by ``order`` count.
-
-    Re-keyed events of one user come from several partitions. Which of them is read first depends on what
-    others sent there, so it must not decide; whoever was read first gives way to an earlier one.
-    """
-
-    def __init__(self, bound: int) -> None:
-        self._bound = bound
-        self._counted: dict[int, list[tuple[Any, int]]] = {}
-
-    def admit(self, user: int, order: Any, column: int) -> tuple[bool, int | None]:
-        """Whether one more event of ``user`` counts, and the column of the one that no longer does."""
-        counted = self._counted.setdefault(user, [])
-        insort(counted, (order, column))
-        if len(counted) <= self._bound:
-            return True, None
-        last, displaced = counted.pop()
-        return (False, None) if last == order else (True, displaced)
-
-    def __len__(self) -> int:
-        """The number of distinct users."""
-        return len(self._counted)
-
-    def users(self) -> NDArray[np.int64]:
-        """The numbers of all users."""
-        return np.fromiter(self._counted, np.int64, len(self._counted))
-
-    def renumber(self, new_numbers: NDArray[np.int64]) -> None:
-        """See ``Contributions.renumber``."""
-        renumbered: Iterator[tuple[int, list[tuple[Any, int]]]] = (
-            (int(new_numbers[user]), counted) for user, counted in self._counted.items()
-        )
-        self._counted = dict(renumbered)

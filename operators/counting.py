@@ -9,7 +9,7 @@ and are rebuilt by reading again from the resume offset, silently below the judg
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, pairwise
 from typing import Any
@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from operators.boundaries import Boundaries, Boundary
 from operators.bulk import IGNORED
-from operators.contributions import Contributions, EarliestContributions
+from operators.contributions import Contributions
 from operators.decode import Reason, Rejection
+from operators.earliest import EarliestContributions
 from operators.errors import StateRefused
 from operators.memory import Held
 from operators.placing import Placements, Placer, Rows
-from operators.records import Mark, Origin
+from operators.records import Mark
 from operators.topology.model import Stream
 from operators.users import Users
 
@@ -184,29 +185,28 @@ def _integers(values: Any) -> NDArray[np.int64]:
 class _OpenTimestamp:
     """What is known so far of a timestamp that is not closed."""
 
-    __slots__ = ("contributions", "counts", "first_offset")
+    __slots__ = ("_counts", "contributions", "first_offset")
 
     def __init__(self, columns: int, bound: int, rekeyed: bool, offset: int) -> None:
-        self.counts = np.zeros(columns, dtype=np.int64)
-        self.contributions = EarliestContributions(bound) if rekeyed else Contributions(bound)
+        self.contributions = EarliestContributions(bound, columns) if rekeyed else Contributions(bound)
+        self._counts = np.zeros(0 if rekeyed else columns, dtype=np.int64)
         self.first_offset = offset
 
-    def admit(self, placed: Placements, origins: Sequence[Origin] | None) -> NDArray[np.bool_]:
+    def admit(self, placed: Placements, origins: NDArray[np.int64] | None) -> NDArray[np.bool_]:
         """Count events as the bound allows; for which the number of events that count has grown."""
         if isinstance(self.contributions, Contributions):
             counted = self.contributions.admit(placed.users)
-            np.add.at(self.counts, placed.columns[counted], 1)
+            np.add.at(self._counts, placed.columns[counted], 1)
             return counted
-        grown = np.zeros(len(placed.rows), bool)
-        events = zip(placed.users.tolist(), placed.columns.tolist(), placed.rows.tolist(), strict=True)
-        for index, (user, column, row) in enumerate(events):
-            admitted, displaced = self.contributions.admit(user, (origins or ())[row], column)
-            if admitted:
-                self.counts[column] += 1
-            if displaced is not None:
-                self.counts[displaced] -= 1
-            grown[index] = admitted and displaced is None
-        return grown
+        if origins is None:
+            raise ValueError("re-keyed events come without their origins")
+        return self.contributions.admit(placed.users, origins[placed.rows], placed.columns)
+
+    def counts(self) -> NDArray[np.int64]:
+        """The number of events that count, by column."""
+        if isinstance(self.contributions, Contributions):
+            return self._counts
+        return self.contributions.counts()
 
 
 class StreamCounter:
@@ -307,14 +307,15 @@ class StreamCounter:
         timestamp, self.next = self.next, self.next + 1
         boundary = None if self.boundaries is None else self.boundaries.of(timestamp)
         opened = self._open.pop(timestamp, None)
-        columns = _NONE if opened is None else np.flatnonzero(opened.counts)
+        counts = _NONE if opened is None else opened.counts()
+        columns = np.flatnonzero(counts)
         return Partial(
             stream=self.stream.name,
             timestamp=timestamp,
             partition=self._state.partition,
             instance=self._state.instance,
             columns=columns,
-            counts=_NONE if opened is None else opened.counts[columns],
+            counts=counts[columns],
             boundary=boundary,
         )
 

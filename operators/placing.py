@@ -19,7 +19,7 @@ from operators.bulk import IGNORED, UNSURE, ColumnFinder
 from operators.decode import Decoder, Event, Reason, Rejection, parse
 from operators.fields import UNSURE_TIME, Fields
 from operators.partitioner import PARTITIONERS
-from operators.records import NO_APPEND_TIME, Origin
+from operators.records import NO_APPEND_TIME
 from operators.topology.model import Stream
 from operators.users import Users
 
@@ -28,14 +28,15 @@ from operators.users import Users
 class Rows:
     """Records of a chunk as columns of equal length; ``origins`` only of re-keyed ones.
 
-    ``parts`` are what bulk decoding is sure of, each row in one of them at most.
+    Those are rows of append time, partition and offset, as in ``Origin``. ``parts`` are what bulk decoding is
+    sure of, each row in one of them at most.
     """
 
     offsets: NDArray[np.int64]
     append_times: NDArray[np.int64]
     values: Sequence[bytes | None]
     parts: Sequence[Fields]
-    origins: Sequence[Origin] | None = None
+    origins: NDArray[np.int64] | None = None
     _documents: dict[int, Any] = field(default_factory=dict)
 
     def document(self, row: int, max_bytes: int) -> Any | Rejection:

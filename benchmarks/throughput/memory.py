@@ -1,20 +1,19 @@
 """``python -m benchmarks.throughput.memory``: what open timestamps take, on Linux.
 
 Every user contributes to every timestamp, one timestamp after the other, and none is closed: the first
-timestamp brings the users and their contributions, each further one contributions alone.
+timestamp brings the users and their contributions, each further one contributions alone. ``--rekeyed``: as
+events that came from twelve partitions by the re-keying stage.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-from array import array
 from pathlib import Path
 
-from benchmarks.throughput.ingest import INTERVAL, make_stream
+from benchmarks.throughput.ingest import INTERVAL, make_chunk, make_stream
 from operators.aggregation import PartitionAggregator
 from operators.counting import CounterState
-from operators.records import Chunk
 
 _CHUNK = 8192
 
@@ -30,16 +29,14 @@ def resident() -> int:
     return int(kilobytes) * 1024
 
 
-def contribute(aggregator: PartitionAggregator, users: int, timestamp: int) -> None:
+def contribute(aggregator: PartitionAggregator, users: int, timestamp: int, rekeyed: bool) -> None:
     """One event of every user at a timestamp."""
     for first in range(0, users, _CHUNK):
         count = min(_CHUNK, users - first)
         time = (timestamp - 1) * INTERVAL
         values = [b'{"user":"user%d","column":"c7","time":%d}' % (first + one, time) for one in range(count)]
         start = aggregator.position
-        offsets, times = array("q", range(start, start + count)), array("q", [2**45]) * count
-        keys = [None] * count
-        aggregator.observe(Chunk("raw", 0, 0, start, offsets, times, keys, values, start + count))
+        aggregator.observe(make_chunk(start, values, range(start, start + count) if rekeyed else None))
 
 
 def main() -> None:
@@ -47,15 +44,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.throughput.memory", description=__doc__)
     parser.add_argument("--users", type=int, default=1_000_000)
     parser.add_argument("--timestamps", type=int, default=10)
+    parser.add_argument("--rekeyed", action="store_true", help="re-keyed events")
     options = parser.parse_args()
-    stream = make_stream(1000)
+    stream = make_stream(1000, options.rekeyed)
     aggregator = PartitionAggregator(1, {stream.name: (stream, CounterState("bench", 0, 1, 1, 0, 0))})
-    contribute(aggregator, 1000, 1)
+    contribute(aggregator, 1000, 1, options.rekeyed)
     empty = resident()
-    contribute(aggregator, options.users, 1)
+    contribute(aggregator, options.users, 1, options.rekeyed)
     first = resident()
     for timestamp in range(2, options.timestamps + 1):
-        contribute(aggregator, options.users, timestamp)
+        contribute(aggregator, options.users, timestamp, options.rekeyed)
     last = resident()
     held = aggregator.counters[stream.name].contributions
     if held != options.users * options.timestamps:

@@ -20,7 +20,7 @@ from operators.mechanisms.base import Mechanism
 from operators.mechanisms.pan_private import PAN_PRIVATE, PanPrivate
 from tests.contract import test_budget, test_levels, test_likelihood, test_mechanisms, test_pan_private
 from tests.contract.broken import counting, levels, pan_private, reports, values, windows
-from tests.unit import test_accumulating, test_contributions, test_users
+from tests.unit import test_accumulating, test_contributions, test_earliest, test_users
 from tests.unit.local import test_reports
 from tests.unit.mechanisms import test_budget_absorption, test_event_level
 from tests.unit.privacy import test_noise
@@ -232,8 +232,12 @@ MUTATIONS = {
         places={"tests.unit.test_contributions.Contributions": counting.PlaceDecides},
     ),
     "a user hash that decides: re-keyed events": Mutation(
-        test_contributions.test_the_earliest_events_of_every_user_count,
-        places={"tests.unit.test_contributions.EarliestContributions": counting.EarliestHashDecides},
+        test_earliest.test_the_earliest_events_of_every_user_count,
+        places={"tests.unit.test_earliest.EarliestContributions": counting.EarliestHashDecides},
+    ),
+    "the order of reading decides": Mutation(
+        test_earliest.test_the_earliest_events_of_every_user_count,
+        places={"tests.unit.test_earliest.EarliestContributions": counting.FirstReadCount},
     ),
     "predictions of sums": Mutation(
         test_privacy.test_predictions_are_of_values_and_not_of_sums, patch=values.undivided_guess

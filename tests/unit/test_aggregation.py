@@ -859,7 +859,7 @@ def own_outcomes(lines: Sequence[Line], mine: str, actions: Sequence[tuple[str, 
 def _open_counts(worker: PartitionAggregator, name: str) -> Counter[tuple[int, int]]:
     held: Counter[tuple[int, int]] = Counter()
     for timestamp, opened in worker.counters[name]._open.items():
-        held.update({(timestamp, column): int(count) for column, count in enumerate(opened.counts)})
+        held.update({(timestamp, column): int(count) for column, count in enumerate(opened.counts())})
     return held
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operators import contributions as contributions_module
-from operators.contributions import Contributions, EarliestContributions
+from operators.contributions import Contributions
 
 
 def admit(contributions: Contributions, users: list[int]) -> list[bool]:
@@ -77,12 +76,6 @@ def test_many_users_are_told_apart_although_their_places_collide() -> None:
         assert len(contributions) == len(set(users))
 
 
-def test_the_earliest_events_of_every_user_count() -> None:
-    contributions = EarliestContributions(1)
-    assert contributions.admit(1, 1, 0) == (True, None)
-    assert contributions.admit(1 + 4096, 0, 1) == (True, None)
-
-
 @given(_CHUNKS, st.integers(1, 3), st.integers(0, 8))
 def test_new_numbers_change_nothing_else(chunks: list[list[int]], bound: int, when: int) -> None:
     contributions = Contributions(bound)
@@ -108,26 +101,3 @@ def test_a_contribution_takes_few_bytes(bound: int, limit: int) -> None:
         size = sum(0 if table is None else table.nbytes for table in tables)
         most = max(most, size / len(contributions)) if start > 1000 else 0.0
     assert most <= limit * 1.01
-
-
-@given(st.lists(st.sampled_from([0, 1]), max_size=8), st.integers(1, 3), st.randoms(use_true_random=False))
-def test_the_earliest_events_count_in_whatever_order_they_are_read(
-    users: list[int], bound: int, chance: Any
-) -> None:
-    events = [(user, order, order % 3) for order, user in enumerate(users)]
-    expected = Counter(
-        column
-        for user in {user for user, _, _ in events}
-        for _, _, column in [one for one in events if one[0] == user][:bound]
-    )
-    chance.shuffle(events)
-    contributions = EarliestContributions(bound)
-    columns: Counter[int] = Counter()
-    for user, order, column in events:
-        admitted, displaced = contributions.admit(user, order, column)
-        if admitted:
-            columns[column] += 1
-        if displaced is not None:
-            columns[displaced] -= 1
-    assert +columns == expected
-    assert len(contributions) == len(set(users))

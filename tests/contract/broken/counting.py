@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.contributions import Contributions, EarliestContributions
+from operators.contributions import Contributions
+from operators.earliest import EarliestContributions
 from operators.users import Users
 from operators.words import Words
 
@@ -30,5 +30,20 @@ class PlaceDecides(Contributions):
 class EarliestHashDecides(EarliestContributions):
     """The same for re-keyed events."""
 
-    def admit(self, user: int, order: Any, column: int) -> tuple[bool, int | None]:
-        return super().admit(user % 4096, order, column)
+    def admit(
+        self, users: NDArray[np.int64], origins: NDArray[np.int64], columns: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        return super().admit(users % 4096, origins, columns)
+
+
+class FirstReadCount(EarliestContributions):
+    """Re-keyed events that were read first count, whatever comes later: the order of reading decides."""
+
+    read = 0
+
+    def admit(
+        self, users: NDArray[np.int64], origins: NDArray[np.int64], columns: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        self.read += len(users)
+        read = np.arange(self.read - len(users), self.read)
+        return super().admit(users, np.stack([read, 0 * read, read], axis=1), columns)
