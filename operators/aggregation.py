@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from operators import timeline
 from operators.bulk import BulkReader, fields_of
 from operators.counting import CounterState, Partial, StreamCounter
 from operators.decode import Rejection
 from operators.placing import Rows
-from operators.records import Chunk, Mark, Origin, Outgoing
-from operators.rekeying import read_headers
+from operators.records import Chunk, Origin, Outgoing
+from operators.rekeying import read_passed_on
 from operators.topology.model import Stream
 from operators.users import Users
 
@@ -90,44 +90,19 @@ class PartitionAggregator:
         unseen = chunk.since(self.position)
         origins = None
         if self._rekeyed:
-            unseen, origins = self._pass_over_marks(unseen)
+            unseen, origins, marks = read_passed_on(unseen)
+            for mark in marks:
+                for counter in self.counters.values():
+                    counter.mark(mark)
         if len(unseen.offsets):
             self._judge(unseen, origins)
         self.position = max(self.position, chunk.next_offset)
 
-    def _pass_over_marks(self, chunk: Chunk) -> tuple[Chunk, list[Origin]]:
-        """The events of a chunk, as they were before they were re-keyed, and where they come from."""
-        events: list[int] = []
-        origins: list[Origin] = []
-        keys: list[bytes | None] = []
-        every = chunk.headers or [None] * len(chunk.offsets)
-        for index, (offset, headers) in enumerate(zip(chunk.offsets, every, strict=True)):
-            told, key = read_headers(headers, f"{chunk.topic}, partition {chunk.partition}, offset {offset}")
-            if isinstance(told, Mark):
-                for counter in self.counters.values():
-                    counter.mark(told)
-            else:
-                events.append(index)
-                origins.append(told)
-                keys.append(key)
-        chosen = replace(
-            chunk,
-            offsets=[chunk.offsets[index] for index in events],
-            append_times=[origin.append_time for origin in origins],
-            keys=keys,
-            values=[chunk.values[index] for index in events],
-            headers=(),
-        )
-        return chosen, origins
-
-    def _judge(self, chunk: Chunk, origins: list[Origin] | None) -> None:
+    def _judge(self, chunk: Chunk, origins: NDArray[np.int64] | None) -> None:
         append_times = np.array(chunk.append_times, np.int64)
         self._append_clock = max(self._append_clock, int(append_times.max()))
         parts = self._reader.read(chunk.values)
-        places = None
-        if origins is not None:
-            places = np.fromiter(chain.from_iterable(origins), np.int64, 3 * len(origins)).reshape(-1, 3)
-        rows = Rows(np.array(chunk.offsets, np.int64), append_times, chunk.values, parts, places)
+        rows = Rows(np.array(chunk.offsets, np.int64), append_times, chunk.values, parts, origins)
         for name, counter in self.counters.items():
             for row, rejection in counter.observe(rows):
                 letter = _dead_letter(counter.stream, _origin(chunk, origins, row), chunk, row, rejection)
@@ -248,9 +223,9 @@ class PartitionAggregator:
         self.resume = min(counter.resume for counter in self.counters.values())
 
 
-def _origin(chunk: Chunk, origins: list[Origin] | None, row: int) -> Origin:
+def _origin(chunk: Chunk, origins: NDArray[np.int64] | None, row: int) -> Origin:
     if origins is not None:
-        return origins[row]
+        return Origin(*origins[row].tolist())
     return Origin(int(chunk.append_times[row]), chunk.partition, int(chunk.offsets[row]))
 
 

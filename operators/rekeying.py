@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from operators import timeline
 from operators.counting import STATE_VERSION, read_state, unreadable
 from operators.decode import Rejection, UserFinder, parse
 from operators.errors import StateRefused
 from operators.partitioner import murmur2_partition
-from operators.records import Chunk, Headers, Mark, Origin, Outgoing
+from operators.records import Chunk, Mark, Outgoing
 from operators.topology.checks import LARGEST_REKEYED
 from operators.topology.model import Source, Timeline
 
@@ -27,6 +29,7 @@ _PARTITION, _OFFSET, _TIME, _KEY, _PASSED = (
 )
 #: In place of a longer value, which might not be writable: no event either, and no dead letter copies it.
 _STAND_IN = bytes(LARGEST_REKEYED + 1)
+_INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,23 +161,50 @@ class Rekeyer:
         self._waiting.clear()
 
 
-def read_headers(headers: Headers | None, place: str) -> tuple[Origin | Mark, bytes | None]:
-    """What the headers of a re-keyed record say, and the key that it had.
+def read_passed_on(chunk: Chunk) -> tuple[Chunk, NDArray[np.int64], list[Mark]]:
+    """The events of a re-keyed chunk as they were before, where each comes from, and the marks.
 
-    Raises StateRefused, naming ``place``, if nobody but this program can have written it.
+    Origins are rows of append time, partition and offset, as in ``Origin``. Raises StateRefused for a record
+    that nobody but this program can have written.
     """
-    found = dict(headers or ())
+    events: list[int] = []
+    keys: list[bytes | None] = []
+    numbers: list[int] = []
+    marks: list[Mark] = []
+    every = chunk.headers or [None] * len(chunk.offsets)
+    for index, headers in zip(range(len(chunk.offsets)), every, strict=True):
+        found = dict(headers or ())
+        try:
+            if _PASSED in found:
+                marks.append(Mark(int(found[_PARTITION]), int(found[_PASSED])))
+                continue
+            numbers += int(found[_TIME]), int(found[_PARTITION]), int(found[_OFFSET])
+        except (KeyError, ValueError):
+            raise _foreign(chunk, index) from None
+        events.append(index)
+        keys.append(found.get(_KEY))
     try:
-        partition = int(found[_PARTITION])
-        if _PASSED in found:
-            return Mark(partition, int(found[_PASSED])), None
-        return Origin(int(found[_TIME]), partition, int(found[_OFFSET])), found.get(_KEY)
-    except (KeyError, ValueError):
-        raise StateRefused(
-            place,
-            "the record was not written by the re-keying stage",
-            "Find out who else writes to this topic and revoke the right",
-        ) from None
+        origins = np.array(numbers, np.int64).reshape(-1, 3)
+    except OverflowError:
+        large = next(place for place, number in enumerate(numbers) if number not in _INT64)
+        raise _foreign(chunk, events[large // 3]) from None
+    chosen = replace(
+        chunk,
+        offsets=[chunk.offsets[index] for index in events],
+        append_times=origins[:, 0].tolist(),
+        keys=keys,
+        values=[chunk.values[index] for index in events],
+        headers=(),
+    )
+    return chosen, origins, marks
+
+
+def _foreign(chunk: Chunk, index: int) -> StateRefused:
+    return StateRefused(
+        f"{chunk.topic}, partition {chunk.partition}, offset {chunk.offsets[index]}",
+        "the record was not written by the re-keying stage",
+        "Find out who else writes to this topic and revoke the right",
+    )
 
 
 def fingerprint(source: Source, partitions: int, topic_id: str) -> dict[str, str | int]:

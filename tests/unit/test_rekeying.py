@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -15,7 +16,7 @@ from operators.aggregation import PartitionAggregator
 from operators.counting import CounterState
 from operators.errors import StateRefused
 from operators.records import Chunk, Mark, Origin, Outgoing
-from operators.rekeying import Rekeyer, RekeyerState, read_headers
+from operators.rekeying import Rekeyer, RekeyerState, read_passed_on
 from tests.unit.support import INSTANCE, USER_OF_PARTITION, chunk, counter_state, event, sparse, stream
 
 HERE, THERE = USER_OF_PARTITION
@@ -28,9 +29,15 @@ def rekeyer(state: RekeyerState = START) -> Rekeyer:
     return Rekeyer(VISITS.source, [VISITS.timeline], 2, state)
 
 
+def read(record: Outgoing) -> tuple[Origin | Mark, bytes | None]:
+    """What the headers of a record say, and the key that it had."""
+    events, origins, marks = read_passed_on(replace(chunk([(LAST, record.value)]), headers=[record.headers]))
+    return (marks[0], None) if marks else (Origin(*origins[0].tolist()), events.keys[0])
+
+
 def origins(records: Sequence[Outgoing]) -> list[tuple[int | None, Origin | Mark]]:
     """The partition that each record goes to, and what its headers say."""
-    return [(one.partition, read_headers(one.headers, "here")[0]) for one in records]
+    return [(one.partition, read(one)[0]) for one in records]
 
 
 def passed_on(one: Rekeyer) -> list[Outgoing]:
@@ -48,7 +55,7 @@ def test_a_record_goes_whole_to_the_partition_of_its_user_and_says_where_it_was(
     assert origins(records) == [(1, Origin(1000, 0, 0)), (0, Origin(1001, 0, 1))]
     assert [record.value for record in records] == [event(THERE), event(HERE)]
     assert [record.key for record in records] == [THERE.encode(), HERE.encode()]
-    assert read_headers(records[0].headers, "here")[1] == b"another key"
+    assert read(records[0])[1] == b"another key"
 
 
 @pytest.mark.parametrize("value", [None, b"{", b"{}", event(7), event(""), b"7"])
@@ -57,7 +64,7 @@ def test_a_record_without_a_user_travels_too_for_the_streams_to_reject(value: by
     one.observe(chunk([(1000, value)], partition=1, key=None))
     (record,) = passed_on(one)
     assert (record.partition, record.key, record.value) == (1, None, value)
-    assert read_headers(record.headers, "here") == (Origin(1000, 1, 0), None)
+    assert read(record) == (Origin(1000, 1, 0), None)
 
 
 def test_a_mark_goes_to_every_partition_behind_the_records_that_it_is_about() -> None:
@@ -110,11 +117,20 @@ def test_missing_records_are_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [None, [], [("eventveil.partition", b"0")], [("eventveil.partition", b"x")]]
+    "headers",
+    [
+        None,
+        [],
+        [("eventveil.partition", b"0")],
+        [("eventveil.partition", b"x")],
+        [("eventveil.partition", b"0"), ("eventveil.offset", b"%d" % 2**63), ("eventveil.timestamp", b"0")],
+    ],
 )
 def test_a_record_that_somebody_else_wrote_is_refused(headers: Any) -> None:
-    with pytest.raises(StateRefused, match="not written by the re-keying stage"):
-        read_headers(headers, "here")
+    good = [(f"eventveil.{name}", b"0") for name in ("partition", "offset", "timestamp")]
+    three = replace(chunk([(LAST, event())] * 3, start=7), headers=[good, headers, good])
+    with pytest.raises(StateRefused, match=r"partition 0, offset 8: .*not written by the re-keying stage"):
+        read_passed_on(three)
 
 
 @pytest.mark.parametrize("change", [{"position": -1}, {"passed": "1"}, {"extra": 1}, {"version": 2}])
