@@ -70,7 +70,7 @@ class Demo:
 
 
 def topics_of_demos(bootstrap: str) -> set[str]:
-    topics = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics
+    topics = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=20).topics
     return {topic for topic in topics if topic.startswith("flights-demo-")}
 
 

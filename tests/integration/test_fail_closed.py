@@ -284,7 +284,7 @@ def test_unread_records_that_retention_has_eaten_are_missed(doomed: Application)
 
 def test_more_partitions_of_a_source_are_refused(doomed: Application) -> None:
     more = NewPartitions(doomed.source, doomed.partitions + 1)
-    admin = AdminClient({"bootstrap.servers": doomed.bootstrap})
+    admin = AdminClient({"bootstrap.servers": doomed.bootstrap, "log_level": 0})
     admin.create_partitions([more])[doomed.source].result(30)
     (message,) = refusals(doomed.path)
     assert f"it has {doomed.partitions} partitions, it should have {doomed.partitions + 1}" in message

@@ -157,7 +157,7 @@ def test_faust_streaming_597_an_empty_changelog_partition_is_recovered_from_or_r
 
 def empty(application: Application, places: list[tuple[str, int]]) -> None:
     """Delete every record, as retention would; only a topic with cleanup.policy delete allows it."""
-    admin = AdminClient({"bootstrap.servers": application.bootstrap})
+    admin = AdminClient({"bootstrap.servers": application.bootstrap, "log_level": 0})
     for topic, partition in places:
         application.alter(topic, {"cleanup.policy": "compact,delete"})
         place = TopicPartition(

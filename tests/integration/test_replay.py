@@ -248,7 +248,7 @@ def test_an_empty_topic_gives_every_timestamp(application: Application) -> None:
 def test_what_retention_has_removed_is_told(application: Application, tmp_path: Path) -> None:
     start = now()
     produce(application.bootstrap, application.source, [event("u", start)] * 5)
-    admin = AdminClient({"bootstrap.servers": application.bootstrap})
+    admin = AdminClient({"bootstrap.servers": application.bootstrap, "log_level": 0})
     for future in admin.delete_records([TopicPartition(application.source, 0, 3)]).values():
         future.result()
     result = run(application, tmp_path / "out", "--from", format_rfc3339(start), "--to", "last")

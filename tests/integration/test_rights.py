@@ -79,7 +79,7 @@ class Secured:
     def __init__(self, broker: SecuredBroker, folder: Path) -> None:
         self.application = Application(broker.bootstrap, folder)
         self._broker, self._folder = broker, folder
-        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         name, source = self.application.name, self.application.source
         outputs = [self.application.sink, self.application.dead]
         worker: list[Right] = [
@@ -193,7 +193,9 @@ def running(secured: Secured) -> Iterator[WorkerProcess]:
 def test_the_rights_of_the_readme_are_enough_for_everyone(secured: Secured, tmp_path: Path) -> None:
     application, began = secured.application, datetime.now(UTC).isoformat(timespec="seconds")
     application.command("topics", str(secured.path_for("creator")), "--create", "--sources")
-    producer = Producer({"bootstrap.servers": application.bootstrap, "partitioner": "murmur2_random"})
+    producer = Producer(
+        {"bootstrap.servers": application.bootstrap, "partitioner": "murmur2_random", "log_level": 0}
+    )
     with running(secured):
         # The second is a dead letter.
         for value in (json.dumps(event()).encode(), b"{"):

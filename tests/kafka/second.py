@@ -25,7 +25,7 @@ class SecondBroker(LocalBroker):
     def start(self) -> None:
         """Return once the cluster knows it."""
         super().start()
-        admin = AdminClient({"bootstrap.servers": self._first.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self._first.bootstrap, "log_level": 0})
         deadline = time.monotonic() + START_SECONDS
         while NODE not in admin.list_topics(timeout=5).brokers:
             if time.monotonic() > deadline:

@@ -25,7 +25,7 @@ def create_topic(
     bootstrap: str, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
 ) -> str:
     """Create a topic, wait until its partitions have leaders, return its name."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     topic = NewTopic(name, partitions, 1, config=dict(settings or {}))
     admin.create_topics([topic])[name].result(30)
     deadline = time.monotonic() + 30
