@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -15,6 +16,7 @@ from operators.topology.model import Kafka
 
 _TIMEOUT_SECONDS = 30.0
 _REACH_SECONDS = 10.0
+_REFRESH_MILLISECONDS = 10_000
 #: What a broker may say right after a topic was created, or while a leader moves.
 PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -55,7 +57,12 @@ class Cluster:
     """
 
     def __init__(self, kafka: Kafka) -> None:
-        self._admin = AdminClient({**librdkafka(kafka), "socket.timeout.ms": int(_TIMEOUT_SECONDS * 1000)})
+        self._settings = {
+            **librdkafka(kafka),
+            "socket.timeout.ms": int(_TIMEOUT_SECONDS * 1000),
+            "topic.metadata.refresh.interval.ms": _REFRESH_MILLISECONDS,
+        }
+        self._admin = AdminClient(self._settings)
         try:
             self._admin.list_topics(timeout=_REACH_SECONDS)
         except KafkaException as error:
@@ -64,22 +71,36 @@ class Cluster:
                 "check the address, and kafka.security"
             ) from None
 
+    @contextmanager
+    def _client(self) -> Iterator[AdminClient]:
+        """The client; the next one gets a new one if it does not get through.
+
+        A broker that has just come back may know of no controller; a client that was told so looks for one
+        until its metadata are refreshed, and times out meanwhile.
+        """
+        client = self._admin
+        try:
+            yield client
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._TIMED_OUT and self._admin is client:
+                self._admin = AdminClient(self._settings)
+            raise
+
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Those of the named topics that exist."""
         found: dict[str, Topic] = {}
         if not names:
             return found
-        futures = self._admin.describe_topics(
-            TopicCollection(sorted(names)), request_timeout=_TIMEOUT_SECONDS
-        )
-        for name, future in futures.items():
-            try:
-                description = future.result()
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
-            else:
-                found[name] = Topic(name, str(description.topic_id), len(description.partitions))
+        collection = TopicCollection(sorted(names))
+        with self._client() as admin:
+            for name, future in admin.describe_topics(collection, request_timeout=_TIMEOUT_SECONDS).items():
+                try:
+                    description = future.result()
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise
+                else:
+                    found[name] = Topic(name, str(description.topic_id), len(description.partitions))
         return found
 
     def topic(self, name: str) -> Topic:
@@ -93,7 +114,8 @@ class Cluster:
 
     def leaderless(self, name: str) -> frozenset[int]:
         """The partitions of a topic whose leader is none of the brokers that are alive, by the metadata."""
-        metadata = self._admin.list_topics(name, timeout=_REACH_SECONDS)
+        with self._client() as admin:
+            metadata = admin.list_topics(name, timeout=_REACH_SECONDS)
         return frozenset(
             number
             for number, partition in metadata.topics[name].partitions.items()
@@ -105,11 +127,12 @@ class Cluster:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         if not resources:
             return {}
-        answers = self._admin.describe_configs(resources, request_timeout=_TIMEOUT_SECONDS)
-        return {
-            resource.name: {name: entry.value for name, entry in future.result().items()}
-            for resource, future in answers.items()
-        }
+        with self._client() as admin:
+            answers = admin.describe_configs(resources, request_timeout=_TIMEOUT_SECONDS)
+            return {
+                resource.name: {name: entry.value for name, entry in future.result().items()}
+                for resource, future in answers.items()
+            }
 
     def create(self, topics: Iterable[NewTopic]) -> None:
         """Create topics and wait until they can be used; one that exists already is an error."""
@@ -146,16 +169,8 @@ class Cluster:
         request = {TopicPartition(*place): spec for place, spec in wanted.items()}
         give_up = time.monotonic() + _TIMEOUT_SECONDS
         while request:
-            answers = self._admin.list_offsets(
-                request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_TIMEOUT_SECONDS
-            )
             try:
-                found = {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
-                # A request that timed out raises nothing: its offset is invalid (-1001). Only -1 has a
-                # meaning, "no such record", for a search by time.
-                if min(found.values()) < -1:
-                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the offsets were not told"))
-                return found
+                return self._told_offsets(request)
             except KafkaException as error:
                 if error.args[0].code() not in PASSING or time.monotonic() > give_up:
                     raise
@@ -164,12 +179,25 @@ class Cluster:
                 self.topics({at.topic for at in request})
         return {}
 
+    def _told_offsets(self, request: dict[TopicPartition, OffsetSpec]) -> dict[tuple[str, int], int]:
+        with self._client() as admin:
+            answers = admin.list_offsets(
+                request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_TIMEOUT_SECONDS
+            )
+            found = {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
+            # A request that timed out raises nothing: its offset is invalid (-1001). Only -1 has a meaning,
+            # "no such record", for a search by time.
+            if min(found.values()) < -1:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the offsets were not told"))
+            return found
+
     def group_members(self, group: str) -> int:
         """How many members a consumer group has now; 0 if there is no such group."""
-        for future in self._admin.describe_consumer_groups([group]).values():
-            try:
-                return len(future.result().members)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-                    raise
+        with self._client() as admin:
+            for future in admin.describe_consumer_groups([group]).values():
+                try:
+                    return len(future.result().members)
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                        raise
         return 0
