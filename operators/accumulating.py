@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
 import orjson
@@ -37,8 +38,8 @@ from operators.decode import Rejection
 from operators.mechanisms.pan_private import Counters, PanPrivate
 from operators.placing import Placer, Rows
 from operators.records import Chunk, Outgoing
-from operators.sanitizing import ReleaseState, StreamSanitizer, publication
-from operators.timeline import deadline_of, due_of, start_of
+from operators.sanitizing import StreamSanitizer, publication
+from operators.timeline import deadline_of, due_of
 from operators.topology.model import Stream
 from operators.users import Users
 
@@ -97,12 +98,13 @@ class SingleCounter(StreamCounter):
         """See ``StreamCounter.observe``. Events that count are booked when their timestamp closes."""
         start, told = np.searchsorted(rows.offsets, (self._state.resume, self._state.judged)).tolist()
         placed, rejections = self._placer.place(rows, start, self.next, None)
-        ignored = placed.columns == IGNORED
-        self._book("ignored", placed.rows[ignored] >= told)
-        placed = placed.where(~ignored)
+        # Also of events that ``unknown: ignore`` leaves out: their column must not show in the state.
         for timestamp in np.unique(placed.timestamps).tolist():
             first = placed.rows[placed.timestamps == timestamp].min()
             self._begins.setdefault(timestamp, int(rows.offsets[first]))
+        ignored = placed.columns == IGNORED
+        self._book("ignored", placed.rows[ignored] >= told)
+        placed = placed.where(~ignored)
         mine = placed.timestamps == self.next
         self._taken += int(np.count_nonzero(mine))
         if self.counters is not None:
@@ -159,7 +161,7 @@ class SingleAggregator(PartitionAggregator):
         # It is complete once a record is read that was appended after it was due.
         due = due_of(self.counter.stream.timeline, self.counter.next)
         end = bisect_left(unseen.append_times, due) + 1
-        if end < len(unseen.offsets):
+        if self._append_clock < due and end < len(unseen.offsets):
             unseen = replace(
                 unseen,
                 offsets=unseen.offsets[:end],
@@ -218,35 +220,40 @@ class PanPrivateStream:
 
     def open(self) -> None:
         """Begin to count the next timestamp, unless its events are to be discarded. What was is public."""
-        with self._lock:
-            self.aggregator.go_back()
-            self.aggregator.counter.counters = None if self._forfeited else self._mechanism.open()
-            self.aggregator.read_kept()
-            self._wipe_at_end()
+        self._unless_ended(self._open)
+
+    def _open(self) -> None:
+        self.aggregator.go_back()
+        self.aggregator.counter.counters = None if self._forfeited else self._mechanism.open()
+        self.aggregator.read_kept()
 
     def observe(self, chunk: Chunk) -> None:
         """Take in a chunk."""
-        with self._lock:
-            self.aggregator.observe(chunk)
-            self._wipe_at_end()
+        self._unless_ended(partial(self.aggregator.observe, chunk))
 
     def read_on(self) -> None:
         """Read what is left of the last chunk, if anything is."""
-        with self._lock:
-            self.aggregator.read_kept()
-            self._wipe_at_end()
+        self._unless_ended(self.aggregator.read_kept)
 
     def end(self) -> None:
         """Leave nothing to be seen; at once, or as soon as the chunk that is being counted has been."""
         self._ended = True
-        if self._lock.acquire(blocking=False):
+        self._wipe_at_end()
+
+    def _unless_ended(self, work: Callable[[], None]) -> None:
+        try:
+            with self._lock:
+                if not self._ended:
+                    work()
+        finally:
             self._wipe_at_end()
-            self._lock.release()
 
     def _wipe_at_end(self) -> None:
-        counters = self.aggregator.counter.counters
-        if self._ended and counters is not None:
-            counters.wipe()
+        # Whoever has the lock wipes behind it.
+        if self._ended and self._lock.acquire(blocking=False):
+            if self.aggregator.counter.counters is not None:
+                self.aggregator.counter.counters.wipe()
+            self._lock.release()
 
     @property
     def draws(self) -> bool:
@@ -263,13 +270,13 @@ class PanPrivateStream:
         return replace(self.exposure, timestamp=self.next, announced=self.next, heard=heard)
 
     def may_be_announced(self, now: int) -> bool:
-        """Whether somebody may be told to look at this timestamp, and has as long again to do so.
+        """Whether somebody may be told to look at this timestamp, and half of its time is left to do so.
 
-        Once in a timestamp, for two looks differ by the truth.
+        Once in a timestamp, for two looks differ by the truth; and not where there is nothing to be seen.
         """
         rules = self.stream.timeline
-        middle = (start_of(rules, self.next) + deadline_of(rules, self.next)) // 2
-        return self.exposure.timestamp != self.next and now < middle
+        middle = (due_of(rules, self.next - 1) + deadline_of(rules, self.next)) // 2
+        return self.draws and self.exposure.timestamp != self.next and now < middle
 
     def expose(self, exposure: Exposure) -> None:
         """Take note that ``exposure`` is durable. If somebody will look, the timestamp will be published."""
@@ -278,9 +285,14 @@ class PanPrivateStream:
         self.exposure = exposure
 
     def decide(self) -> Batch:
-        """Release the timestamp, which must be complete, and exposed if it draws. At most once."""
+        """Release the timestamp, which must be complete, and exposed if it draws. At most once.
+
+        Raises ValueError once the partition was given up, for its counters are gone.
+        """
         counters = self.aggregator.counter.counters
         with self._lock:
+            if self._ended:
+                raise ValueError("the partition was given up")
             if self._forfeited:
                 release = self._mechanism.forfeit()
             else:
@@ -311,13 +323,19 @@ def exposing(places: Places, stream: str, exposure: Exposure) -> Outgoing:
     return Outgoing(topic, exposure.encode(), Exposure.key(stream), partition)
 
 
-def deciding(places: Places, state: ReleaseState, batch: Batch) -> Iterator[Outgoing]:
-    """Transaction A, or the verdicts alone."""
+def judging(places: Places, batch: Batch) -> Iterator[Outgoing]:
+    """Dead letters, and that they need not be written again."""
     topic, partition = places.changelog
     yield from batch.dead_letters
     for name, counted in batch.states.items():
-        yield Outgoing(topic, state.encode(), release_key(name), partition)
         yield Outgoing(topic, counted.encode(), name.encode(), partition)
+
+
+def deciding(places: Places, sanitizer: StreamSanitizer, batch: Batch) -> Iterator[Outgoing]:
+    """Transaction A."""
+    topic, partition = places.changelog
+    yield from judging(places, batch)
+    yield Outgoing(topic, sanitizer.state.encode(), release_key(sanitizer.stream.name), partition)
 
 
 def publishing(places: Places, sanitizer: StreamSanitizer) -> Iterator[Outgoing]:

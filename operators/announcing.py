@@ -10,25 +10,35 @@ from dataclasses import asdict, dataclass
 
 import orjson
 
-from operators.counting import STATE_VERSION, read_state, unreadable
+from operators.counting import STATE_VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """Somebody wants to look at a stream, in this life of it; ``number`` is random."""
+    """Somebody wants to look at a stream, in this life of it, and waits for the answer.
+
+    ``until`` is when that ends, in epoch milliseconds. ``number`` is random.
+    """
 
     stream: str
     instance: str
+    until: int
     number: str
+
+    def concerns(self, stream: str, instance: str, now: int) -> bool:
+        """Whether it is of that life of a stream, and somebody still waits."""
+        return (self.stream, self.instance) == (stream, instance) and now < self.until
 
     def encode(self) -> bytes:
         """JSON bytes of this record."""
         return orjson.dumps({"version": STATE_VERSION, **asdict(self)})
 
     @classmethod
-    def decode(cls, value: bytes, place: str) -> Announcement:
-        """Read one back. Raises StateRefused, naming ``place``, if the bytes are none."""
+    def read(cls, value: bytes | None) -> Announcement | None:
+        """Read one back; None for anything else, which announces nothing."""
         try:
-            return cls(**read_state(value, place))
-        except TypeError as error:
-            raise unreadable(place, str(error)) from None
+            fields = orjson.loads(value or b"")
+            announcement = cls(**{name: fields[name] for name in cls.__dataclass_fields__})
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            return None
+        return announcement if type(announcement.until) is int else None

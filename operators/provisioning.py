@@ -209,9 +209,9 @@ def _kept_partials(topology: Topology) -> tuple[Setting, ...]:
 
 def _kept_for_ever(topology: Topology) -> tuple[Setting, ...]:
     return (
-        Setting("cleanup.policy", "delete", "equal", "compaction would remove entries of the audit"),
-        Setting("retention.ms", "-1", "at-least", "the audit needs every entry"),
-        Setting("retention.bytes", "-1", "at-least", "the audit needs every entry"),
+        Setting("cleanup.policy", "delete", "equal", "compaction would remove what has to stay"),
+        Setting("retention.ms", "-1", "at-least", "the audit needs every entry, a worker all it heard"),
+        Setting("retention.bytes", "-1", "at-least", "the audit needs every entry, a worker all it heard"),
         *_durable(topology),
     )
 
@@ -267,12 +267,7 @@ def _control(topology: Topology) -> Iterator[TopicPlan]:
 def _announcements(topology: Topology) -> Iterator[TopicPlan]:
     """Where looks at the counters of pan-private streams are announced."""
     if any(stream.is_announced for stream in topology.streams):
-        kept = tuple(
-            replace(setting, reason="an announcement that was heard must not be gone")
-            for setting in _kept_for_ever(topology)
-            if setting.name.startswith("retention")
-        )
-        yield TopicPlan(topology.announcements, "announcements", 1, True, (*kept, *_durable(topology)))
+        yield TopicPlan(topology.announcements, "announcements", 1, True, _kept_for_ever(topology))
 
 
 def _sink(topology: Topology, stream: Stream) -> TopicPlan:

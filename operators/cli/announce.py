@@ -19,7 +19,8 @@ from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import write_once
 from operators.kafka.reading import offset_of, read_partition, read_table
 from operators.records import Outgoing
-from operators.streams import counting_places
+from operators.streams import counting_places, plan_streams
+from operators.topology.changes import RENAME
 from operators.topology.model import Stream, Topology
 
 _POLL_SECONDS = 0.5
@@ -38,7 +39,7 @@ def announce(topology: str, name: str, timeout: float | None) -> None:
 
     Wait until the command says which timestamp the worker will publish because of it, look once, and be done
     before that timestamp closes. Another look needs another announcement: there is one in a timestamp. Exit
-    status 1, and no look, if no worker answers in time; the announcement stands, and the worker will hear it.
+    status 1, and no look, if no worker answers in time; the announcement is void then.
     """
     loaded = load_or_exit(topology)
     stream = next((stream for stream in loaded.streams if stream.name == name), None)
@@ -61,29 +62,29 @@ def announce(topology: str, name: str, timeout: float | None) -> None:
 
 def _announce(topology: Topology, stream: Stream, timeout: float) -> int:
     """When the timestamp that was announced may close, in epoch milliseconds."""
-    give_up = time.monotonic() + timeout
     cluster = Cluster(topology.kafka)
-    topics = cluster.topics({*topology.sources, topology.announcements})
-    if topology.announcements not in topics or stream.source.topic not in topics:
-        raise StateRefused(f"topics of {stream.name}", "some do not exist", "Run `eventveil topics --create`")
+    wanted = {*topology.sources, topology.announcements, stream.sink.topic}
+    topics = cluster.topics(wanted)
+    for name in sorted(wanted - set(topics)):
+        raise StateRefused(f"topic {name}", "it does not exist", "Run `eventveil topics`")
     sizes = {name: topics[name].partitions for name in topology.sources}
-    changelog = next(iter(counting_places(topology, stream.source.topic, sizes)))
+    changelog, changelog_of = next(iter(counting_places(topology, stream.source.topic, sizes).items()))
     place = f"{changelog[0]}, partition {changelog[1]}"
     genesis = Genesis.find(read_table(topology.kafka, *changelog), stream.name, place)
-    known = genesis.fields.get("announcements.topic_id")
-    if known != topics[topology.announcements].id:
-        raise StateRefused(
-            f"topic {topology.announcements}",
-            f"the stream began with another one ({known}): no worker would hear it",
-            "Give the stream a new name (whose epsilon adds up)",
-        )
+    # What the command says of times must be what the worker goes by.
+    source, announcements = topics[stream.source.topic], topics[topology.announcements]
+    plan = next(plan for plan in plan_streams(topology) if plan.stream is stream)
+    fields = plan.pan_private_fields(source.partitions, topics[stream.sink.topic].id, announcements.id)
+    genesis.check(fields, source.name, source.id, changelog_of, place, lambda _: RENAME)
     where = (topology.announcements, 0)
     before, since = cluster.end_offsets([where])[where], cluster.end_offsets([changelog])[changelog]
     number = uuid.uuid4().hex
-    said = Announcement(stream.name, genesis.instance, number).encode()
+    until = time.time_ns() // 1_000_000 + int(1000 * timeout)
+    said = Announcement(stream.name, genesis.instance, until, number).encode()
     record = Outgoing(topology.announcements, said, stream.name.encode(), 0)
     write_once(topology.kafka, f"{topology.name}-announce-{number}", lambda: [record])
     written = next(one for one in read_partition(topology.kafka, *where, start=before) if one.value() == said)
+    give_up = time.monotonic() + timeout
     click.echo(f"announced a look at {stream.name}; waiting for the worker that counts it")
     while time.monotonic() < give_up:
         for message in read_partition(topology.kafka, *changelog, start=since):

@@ -114,6 +114,16 @@ class Mechanism(ABC):
         ``options`` may be texts, as in the fingerprint. ValueError if they are not those of such a mechanism.
         """
 
+    @classmethod
+    def most_published(
+        cls, window: int, units: int, columns: int, options: Mapping[str, object]
+    ) -> int | None:
+        """What the publications of a window can have cost at most, where that is less than ``units``.
+
+        For the audit, as ``can_spend``.
+        """
+        return None
+
     @property
     def threshold(self) -> int | None:
         """What local reports are to be made for from now on, once that is chosen."""

@@ -54,6 +54,7 @@ most 2^40, and this has a probability below e^-4,000,000 per counter.
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil, comb
@@ -130,6 +131,16 @@ class PanPrivate(DissimilarityMechanism):
         ahead._timestamp += 1
         offer = ahead._payable_offer()
         return None if offer is None else self._half_scale(offer)
+
+    @classmethod
+    def most_published(cls, window: int, units: int, columns: int, options: Mapping[str, object]) -> int:
+        """See ``Mechanism.most_published``: what a look that nobody notices may cost is left over."""
+        return cls._most(units - window * units_of_test(units, columns, options), options)
+
+    @classmethod
+    @abstractmethod
+    def _most(cls, publications: int, options: Mapping[str, object]) -> int:
+        """What of the units that tests leave in a window publications may spend."""
 
     def open(self) -> Counters | None:
         """The counters of the next timestamp, with their noise; None: discard its events."""
@@ -252,10 +263,21 @@ class PanPrivateDistribution(PanPrivate, BudgetDistribution):
     def _largest_offer(self) -> int:
         return self._cap // 2
 
+    @classmethod
+    def can_spend(
+        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
+    ) -> bool:
+        """See ``Mechanism.can_spend``: at most half of the cap."""
+        half = spend.publish <= cls.most_published(window, units, columns, options) // 2
+        return super().can_spend(spend, window, units, columns, options) and half
+
     @property
     def _cap(self) -> int:
-        units = self._publication_units
-        return 2 * units // 3 if self._kind_of_look == "single" else units
+        return self._most(self._publication_units, self._options)
+
+    @classmethod
+    def _most(cls, publications: int, options: Mapping[str, object]) -> int:
+        return 2 * publications // 3 if options.get("pan_private") == "single" else publications
 
 
 class PanPrivateAbsorption(PanPrivate, BudgetAbsorption):
@@ -264,6 +286,10 @@ class PanPrivateAbsorption(PanPrivate, BudgetAbsorption):
     def _offer(self) -> int | None:
         offer = super()._offer()
         return offer if offer is not None and offer >= self._least_offer else None
+
+    @classmethod
+    def _most(cls, publications: int, options: Mapping[str, object]) -> int:
+        return cls._part_of(publications, options)
 
     @classmethod
     def _part_of(cls, share: int, options: Mapping[str, object]) -> int:

@@ -293,6 +293,9 @@ def _options(stream: Stream) -> Iterator[str]:
             "Re-keying (repartition: true): events go through an internal topic that is keyed by user; of a"
             " user's those count that were appended first, in whatever partition."
         )
+    if stream.is_pan_private:
+        read = 1 + (rules.lateness + rules.clock_skew + rules.max_ahead) / rules.interval
+        yield f"One timestamp at a time: an event is read up to {read:.3g} times, and judged once."
     if rules.grace is not None:
         yield (
             "Missing partitions (on_missing: release): one that has had no leader for"

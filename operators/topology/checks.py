@@ -42,6 +42,8 @@ INTERNAL_TOPICS = (
     "announcements",
 )
 LONGEST_TOPIC = 249
+# Half of it is for the worker to hear of a look (ms), half for the look.
+LEAST_ROOM = 2000
 # A longer value is not carried through the re-keying stage.
 LARGEST_REKEYED = 8_000_000
 # Two streams that read one topic must see the same users in the same partitions, by the same clock.
@@ -257,11 +259,25 @@ def _check_pan_private(stream: Section, mechanism: Section, problems: Problems) 
         (stream.get("source"), "append_time", "broker", "boundaries are for partitions of raw counts"),
         (stream.get("timeline"), "on_missing", "wait", "there is one partition, which nobody can go without"),
     )
+    _check_room(stream.get("timeline"), mechanism, problems)
     for section, key, needed, why in needs:
         if section is not None and section.get(key) not in (needed, None):
             problems.add(
                 section.at(key), f"{section.name(key)}: pan_private needs {key}: {needed}, for {why}"
             )
+
+
+def _check_room(timeline: Section | None, mechanism: Section, problems: Problems) -> None:
+    """A look is announced in the first half of the time between two releases, and a worker needs a while."""
+    if timeline is None or mechanism.get("pan_private") != "announced":
+        return
+    interval, skew = timeline.get("interval"), timeline.get("clock_skew")
+    if interval is not None and skew is not None and interval < skew + LEAST_ROOM:
+        problems.add(
+            timeline.at("interval"),
+            f"{timeline.name('interval')}: is {duration_text(interval)}; for announced looks it has to exceed"
+            f" clock_skew by {duration_text(LEAST_ROOM)}: lengthen it, or use pan_private: single",
+        )
 
 
 def _check_grid(values: Section, problems: Problems) -> None:

@@ -13,6 +13,7 @@ from operators.accumulating import (
     Places,
     deciding,
     exposing,
+    judging,
     publishing,
     release_key,
 )
@@ -28,7 +29,7 @@ from operators.mechanisms import of_stream
 from operators.mechanisms.pan_private import PanPrivate
 from operators.memory import Held
 from operators.privacy.noise import NoiseSource
-from operators.records import Chunk, Outgoing
+from operators.records import Chunk
 from operators.sanitizing import StreamSanitizer
 from operators.streams import StreamPlan
 from operators.topology.changes import RENAME
@@ -66,6 +67,8 @@ class AccumulateOwner(Owner):
         self._sinks = Sinks(cluster, RENAME)
         self._places = Places((topology.ledger, plan.partials_partition), (table.topic, table.partition))
         self._heard_at = self._sought_at = 0.0
+        #: Below this offset is no announcement that is waited for and was not heard.
+        self._searched = 0
         self._astray = False
         self._stream: PanPrivateStream | None = None
 
@@ -181,14 +184,14 @@ class AccumulateOwner(Owner):
         if counting.draws:
             self._expose(counting.exposed(), clock.pop())
         batch = counting.decide()
-        records = deciding(self._places, counting.sanitizer.state, batch)
+        records = deciding(self._places, counting.sanitizer, batch)
         self.table.transact("decide", records, *clock)
         self._settled(batch)
         self._publish()
         before = self.position
         counting.open()
         if self.position < before:
-            check_resume(self._cluster, self._source, self.position)
+            check_resume(self._cluster, self._source, self.position, counting.aggregator.judged)
             self._astray, self._sought_at = True, 0.0
 
     def _expose(self, exposure: Exposure, clock: OwnerClock | None = None) -> None:
@@ -214,8 +217,7 @@ class AccumulateOwner(Owner):
             await self._blocking(self._judge, batch)
 
     def _judge(self, batch: Batch) -> None:
-        records: list[Outgoing] = [*deciding(self._places, self._counting.sanitizer.state, batch)]
-        self.table.transact("judge", records)
+        self.table.transact("judge", judging(self._places, batch))
         self._settled(batch)
 
     def _settled(self, batch: Batch) -> None:
@@ -225,7 +227,8 @@ class AccumulateOwner(Owner):
     async def _ask_for_end(self) -> None:
         aggregator, now = self._counting.aggregator, self._clock.now()
         if aggregator.wants_end(now):
-            end = await end_behind(self._blocking, self._cluster, self._source, aggregator.position)
+            read = max(aggregator.position, aggregator.judged)
+            end = await end_behind(self._blocking, self._cluster, self._source, read)
             aggregator.capture_end(now, end)
 
     async def _listen(self) -> None:
@@ -243,15 +246,19 @@ class AccumulateOwner(Owner):
         await self._blocking(self._expose, counting.exposed(heard=heard))
 
     def _next_announcement(self) -> int | None:
-        """The offset behind the first announcement that was not heard yet. Blocks."""
-        place, heard = (self._topology.announcements, 0), self._counting.exposure.heard
-        end = self._cluster.end_offsets([place])[place]
-        if end < heard:
+        """The offset behind the first announcement that was not heard yet. Blocks.
+
+        Whatever else is there is passed over, and what nobody waits for any more.
+        """
+        place, exposure = (self._topology.announcements, 0), self._counting.exposure
+        first, end = self._cluster.first_offsets([place])[place], self._cluster.end_offsets([place])[place]
+        if end < exposure.heard:
             raise StateRefused(place[0], "announcements that were heard are gone from it", RENAME)
-        if end > heard:
-            for message in read_partition(self._topology.kafka, *place, start=heard):
-                where = f"{place[0]}, offset {offset_of(message)}"
-                said = Announcement.decode(message.value() or b"", where)
-                if (said.stream, said.instance) == (self._plan.name, self._counting.exposure.instance):
+        if end > max(exposure.heard, self._searched):
+            start = max(first, exposure.heard, self._searched)
+            for message in read_partition(self._topology.kafka, *place, start=start):
+                said = Announcement.read(message.value())
+                if said is not None and said.concerns(self._plan.name, exposure.instance, self._clock.now()):
                     return offset_of(message) + 1
+            self._searched = end
         return None

@@ -157,7 +157,7 @@ class Observation:
 
     def upcoming(self) -> list[str]:
         """What is released next by this worker, and when it is due: one line a stream."""
-        views = [view.streams for tp, view in self.partitions.items() if self.role(tp) == "sanitize"]
+        views = [view.streams for tp, view in self.partitions.items() if self.role(tp) in RELEASING]
         following = {name: one.next for streams in views for name, one in streams.items()}
         return [
             f"timestamp {timestamp} of {name}, due at {self._due_at(name, timestamp)}"

@@ -104,7 +104,7 @@ MUTATIONS = {
         pan_private.ReusedNoise,
     ),
     "reused noise inside a timestamp: two looks": Mutation(
-        test_accumulating.test_a_timestamp_is_looked_at_once_and_with_as_much_time_left_as_has_passed,
+        test_accumulating.test_a_timestamp_is_looked_at_once_and_with_half_of_its_time_left,
         places={"tests.unit.test_accumulating.PanPrivateStream": pan_private.SeenTwice},
     ),
     "counters that were seen, counted again": Mutation(

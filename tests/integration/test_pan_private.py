@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from operators.replay import TopicInput, replay
 from operators.timeline import start_of
 from operators.topology import load
-from tests.kafka.topics import read
+from tests.kafka.topics import produce, read
 from tests.worker.application import Application, Traffic
 from tests.worker.process import ROOT, WorkerProcess
 from tests.worker.silent import Silence
@@ -142,9 +143,13 @@ def at_once(arguments: tuple[str, ...], times: int) -> list[str]:
 def test_each_announced_look_has_a_timestamp_of_its_own_which_is_published_without_a_test(
     kafka: str, tmp_path: Path
 ) -> None:
-    application, log = PanPrivate(kafka, tmp_path, "announced", interval=2000), tmp_path / "worker.log"
+    application, log = PanPrivate(kafka, tmp_path, "announced", interval=2500), tmp_path / "worker.log"
     arguments = ("announce", str(application.path), "--stream", "places")
+    for _ in range(2):
+        application.failing_command(*arguments, "--timeout", "0.1")
     with Traffic(application, 9), WorkerProcess("tests.worker.quick", application.path, log, "2") as worker:
+        # Nobody waits for those two any more, and these are none.
+        produce(kafka, f"{application.name}-announcements", [b'{"stream": "places"}', b""], key=b"places")
         wait_for_releases(application, 1)
         said = at_once(arguments, 3)
         looked_at = [int(one.partition("places: timestamp ")[2].split()[0]) for one in said]
@@ -168,12 +173,19 @@ def test_each_announced_look_has_a_timestamp_of_its_own_which_is_published_witho
 
 
 def test_nobody_is_told_to_look_while_no_worker_has_heard_it(kafka: str, tmp_path: Path) -> None:
-    application = PanPrivate(kafka, tmp_path, "announced")
+    application = PanPrivate(kafka, tmp_path, "announced", interval=2500)
     arguments = ("announce", str(application.path), "--stream", "places", "--timeout", "1")
     said = application.failing_command(*arguments)
     assert "no worker answered within 1 s. Do not look" in said
+    # What it says of times would not be what a worker goes by.
+    document = json.dumps(application.document)
+    application.document["streams"]["places"]["timeline"]["lateness"] = "1h"
+    application.write()
+    assert "timeline.lateness was 300 and is 3600000 now" in application.failing_command(*arguments)
+    application.document = json.loads(document)
+    application.write()
     application.recreate(f"{application.name}-announcements")
-    assert "the stream began with another one" in application.failing_command(*arguments)
+    assert "announcements.topic_id was" in application.failing_command(*arguments)
     (refusal,) = refusals(application.path)
     assert "announcements.topic_id was" in refusal
 
@@ -181,7 +193,7 @@ def test_nobody_is_told_to_look_while_no_worker_has_heard_it(kafka: str, tmp_pat
 def test_what_a_pan_private_stream_needs_is_asked_for_and_what_it_cannot_do_is_refused(
     kafka: str, tmp_path: Path
 ) -> None:
-    application = PanPrivate(kafka, tmp_path, "single")
+    application = PanPrivate(kafka, tmp_path, "single", interval=2500)
     said = application.command("migrate", str(application.path))
     assert "places: a pan-private stream is never migrated" in said
     application.document["streams"]["places"]["mechanism"]["pan_private"] = "announced"
@@ -189,3 +201,43 @@ def test_what_a_pan_private_stream_needs_is_asked_for_and_what_it_cannot_do_is_r
     application.command("topics", str(application.path), "--create")
     (refusal,) = refusals(application.path)
     assert "announcements.topic_id was None" in refusal
+
+
+def test_beside_other_streams_it_shares_the_ledger_with_every_worker_killed_in_turn(
+    kafka: str, tmp_path: Path
+) -> None:
+    application, log = PanPrivate(kafka, tmp_path, "single", interval=2500), tmp_path / "worker.log"
+    pan_private = application.document["streams"].pop("places")
+    application.document["name"] = application.name = f"{application.name}-more"
+    application.document["topics"]["partials"] = 1
+    streams = application.document["streams"]
+    for looks in ("single", "announced", "ordinary"):
+        stream = json.loads(json.dumps(pan_private))
+        stream["source"]["topic"] = f"{application.name}.{looks}"
+        stream["sink"]["topic"] = f"{application.name}.{looks}.counts"
+        stream["mechanism"]["pan_private"] = looks
+        if looks == "ordinary":
+            del stream["counts"]["contributions"], stream["mechanism"]["pan_private"]
+        streams[looks] = stream
+    application.write()
+    application.create()
+    with ExitStack() as stack:
+        for stream in streams.values():
+            stack.enter_context(Traffic(application, 3, 100, topic=stream["source"]["topic"]))
+        for death in ("expose:committed:2", "decide:committed:3", "publish:before-commit:3"):
+            with WorkerProcess("tests.worker.quick", application.path, log, "2", death) as worker:
+                assert worker.wait(60) == -9, log.read_text()
+        with WorkerProcess("tests.worker.quick", application.path, log, "2") as worker:
+            said = application.command("announce", str(application.path), "--stream", "announced")
+            assert "look once, and be done before" in said
+            for stream in streams.values():
+                wait_for_releases(application, 4, sink=stream["sink"]["topic"])
+            assert worker.running, log.read_text()
+    application._wait_for_decisions()
+    audit = application.command("ledger", str(application.path))
+    assert "violation" not in audit
+    for name, stream in streams.items():
+        assert name in audit
+        draws = application.releases("read_uncommitted", sink=stream["sink"]["topic"])
+        assert all(len(set(records)) == 1 for records in draws.values())
+        assert sorted(draws) == list(range(min(draws), max(draws) + 1))

@@ -19,15 +19,17 @@ from operators.accumulating import (
     Places,
     deciding,
     exposing,
+    judging,
     publishing,
     release_key,
 )
+from operators.announcing import Announcement
 from operators.counting import CounterState
 from operators.errors import StateRefused
 from operators.mechanisms import of_stream
-from operators.mechanisms.pan_private import PanPrivate
+from operators.mechanisms.pan_private import Counters, PanPrivate
 from operators.privacy.noise import NoiseSource, SeededNoise
-from operators.records import Outgoing
+from operators.records import Chunk, Outgoing
 from operators.sanitizing import ReleaseState, StreamSanitizer
 from operators.topology.model import Stream
 from tests.unit.support import INSTANCE, ZeroNoise, chunk, counter_state, event, stream
@@ -93,7 +95,7 @@ class World:
 
     def bury(self) -> None:
         if batch := self.worker.aggregator.bury():
-            self.commit([*deciding(PLACES, self.worker.sanitizer.state, batch)])
+            self.commit([*judging(PLACES, batch)])
             self.settled(batch)
 
     def settled(self, batch: Any) -> None:
@@ -118,7 +120,7 @@ class World:
         batch = self.worker.decide()
         if fails == "decided in vain":
             return self.take_over()
-        self.commit([*deciding(PLACES, self.worker.sanitizer.state, batch)])
+        self.commit([*deciding(PLACES, self.worker.sanitizer, batch)])
         if fails == "decided":
             self.outcomes += batch.outcomes[NAME]
             return self.take_over()
@@ -225,7 +227,9 @@ def cells(world: World) -> list[int] | None:
     return None if counters is None else counters.cells.tolist()
 
 
-def test_counters_hold_noise_before_the_first_event_and_nothing_once_the_partition_is_given_up() -> None:
+def test_counters_hold_noise_before_the_first_event_and_nothing_once_the_partition_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     labels = tuple(f"column {number}" for number in range(200))
     world = World(pan_private(epsilon=Fraction(1), labels=labels), noise=lambda: SeededNoise(1))
     seeds = cells(world)
@@ -236,8 +240,44 @@ def test_counters_hold_noise_before_the_first_event_and_nothing_once_the_partiti
     assert cells(world) == seeds
     world.worker.end()
     assert cells(world) == [0] * 200
+    monkeypatch.setattr(Counters, "add", None)
     world.worker.observe(chunk([(1002, event(column="column 3"))], start=2))
     assert cells(world) == [0] * 200
+    with pytest.raises(ValueError, match="given up"):
+        world.worker.decide()
+
+
+def test_whoever_is_counting_when_the_partition_is_given_up_wipes_the_counters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(pan_private())
+    judge = world.worker.aggregator.observe
+
+    def given_up_meanwhile(one: Chunk) -> None:
+        judge(one)
+        assert cells(world) == [1, 0]
+        world.worker.end()
+
+    monkeypatch.setattr(world.worker.aggregator, "observe", given_up_meanwhile)
+    world.worker.observe(chunk([(1002, event())]))
+    assert cells(world) == [0, 0]
+
+
+def test_a_worker_whose_clock_is_behind_reads_on_although_its_timestamp_is_complete() -> None:
+    world = World(pan_private())
+    world.worker.observe(chunk([(1018 + number // 100, event(time=1018)) for number in range(500)]))
+    assert world.worker.aggregator.position == 1
+    world.worker.read_on()
+    assert world.worker.aggregator.position == 500
+
+
+def test_the_column_of_an_event_that_is_ignored_does_not_show_in_the_state() -> None:
+    for column in ("a", "nothing"):
+        world = World(pan_private(unknown="ignore"))
+        world.worker.observe(chunk([(1005, event(column=column, time=1010)), (1006, event(time=1010))]))
+        world.release()
+        state = CounterState.decode(world.table[NAME.encode()] or b"", "here")
+        assert state.resume == 0
 
 
 def test_events_of_a_later_timestamp_are_in_no_counter_until_it_is_their_turn() -> None:
@@ -303,14 +343,40 @@ def test_whoever_fails_after_a_look_gives_the_timestamp_up() -> None:
     assert "forfeited" not in world.sink[-1]
 
 
-def test_a_timestamp_is_looked_at_once_and_with_as_much_time_left_as_has_passed() -> None:
+def test_a_timestamp_is_looked_at_once_and_with_half_of_its_time_left() -> None:
     world = World(pan_private("announced"))
-    assert world.worker.may_be_announced(1006)
-    assert not world.worker.may_be_announced(1007)
+    # The one before is due at 1008, and its own deadline is 1015.
+    assert world.worker.may_be_announced(1010)
+    assert not world.worker.may_be_announced(1011)
     world.announce(heard=1)
     assert not world.worker.may_be_announced(1001)
     world.release()
-    assert world.worker.may_be_announced(1011)
+    assert world.worker.may_be_announced(1018)
+
+
+def test_nobody_is_told_to_look_where_there_is_nothing_to_be_seen() -> None:
+    world = World(pan_private("announced", kind="budget-absorption", window=3))
+    world.release()
+    world.release()
+    world.announce(heard=1)
+    world.release()
+    assert cells(world) is None, "three shares are spent, so two timestamps are nullified"
+    assert not world.worker.may_be_announced(0)
+
+
+def test_an_announcement_is_of_one_life_of_a_stream_and_for_whom_still_waits() -> None:
+    said = Announcement(NAME, INSTANCE, 1000, "7")
+    assert Announcement.read(said.encode()) == said
+    assert said.concerns(NAME, INSTANCE, 999)
+    for other in ((NAME, INSTANCE, 1000), (NAME, "another", 1), ("another", INSTANCE, 1)):
+        assert not said.concerns(*other)
+
+
+@pytest.mark.parametrize("value", [None, b"", b"{", b"[]", b'{"stream":"visits"}', b"7", b'{"until":"1"}'])
+def test_whatever_else_is_among_announcements_announces_nothing(value: bytes | None) -> None:
+    assert Announcement.read(value) is None
+    fields = orjson.loads(Announcement(NAME, INSTANCE, 1, "7").encode()) | {"until": "1"}
+    assert Announcement.read(orjson.dumps(fields)) is None
 
 
 def test_an_announcement_is_not_for_a_stream_with_looks_that_nobody_notices() -> None:

@@ -52,7 +52,7 @@ class StreamAudit:
         self._columns, (self._options, self._last_options) = columns, options
         self._charges = Charges()
         self._guarantee = guarantee
-        self._sums = self._new_sums(first.window)
+        self._sums, self._published = self._new_sums(first.window), WindowSums(first.window)
         self._changes: list[Change] = []
         self._straddling: list[Straddling] = []
         #: Where the terms began that hold now; releases before ``_sink_since`` are in another sink.
@@ -227,6 +227,7 @@ class StreamAudit:
             return
         self._since = change.start
         self._sums = self._new_sums(change.after.window)
+        self._published = WindowSums(change.after.window)
         self._straddling = [
             Straddling(one, self._changes, self._charges)
             for one in crossings(self._changes, self._first)
@@ -284,7 +285,8 @@ class StreamAudit:
             self._blame("I7", entry.timestamp, found, "a fresh release was not charged")
         if entry.publish and not entry.fresh and not entry.forfeited:
             self._blame("I7", entry.timestamp, found, "a repeated release was charged as a fresh one")
-        if entry.forfeited and (entry.fresh or PAN[0] not in self._options):
+        whole = bool(entry.test) == bool(entry.publish)
+        if entry.forfeited and not (whole and not entry.fresh and PAN[0] in self._options):
             what = "forfeited is for repeated releases of pan-private streams"
             self._blame("I7", entry.timestamp, found, what)
         kind = known(self._terms.mechanism, self._options)
@@ -293,6 +295,10 @@ class StreamAudit:
             self._blame("I7", entry.timestamp, found, what, f": {entry.test} and {entry.publish} units")
         if entry.timestamp < self._last:
             return  # out of order, which is a violation already; its windows are gone
+        most = self._most_published(kind)
+        if most is not None and self._published.add(entry.timestamp, entry.publish) > most:
+            what = f"the publications of the window that ends here cost more than {most} units"
+            self._blame("I7", entry.timestamp, found, what)
         spend = entry.test + entry.publish
         spent = self._sums.add(entry.timestamp, spend)
         if spent > self._terms.units:
@@ -324,6 +330,15 @@ class StreamAudit:
             return kind.can_spend(charge, terms.window, terms.units, self._columns, self._options)
         except ValueError:
             return False
+
+    def _most_published(self, kind: type[Mechanism] | None) -> int | None:
+        terms = self._terms
+        try:
+            if kind is not None:
+                return kind.most_published(terms.window, terms.units, self._columns, self._options)
+        except ValueError:
+            pass
+        return None
 
     def _charged_record(self, found: Found, timestamp: int, known: int) -> None:
         if self._charges.statement(known) != found.statement:

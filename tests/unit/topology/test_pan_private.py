@@ -9,6 +9,7 @@ import pytest
 from operators.topology import fingerprint_fields
 from tests.unit.topology.examples import BASE, changed, load_text, problems_of, two_streams
 
+NO_BUDGET = ("budget: {epsilon: 5, span: 5d}\n", "")
 TRUSTED = ("[ATL, BOS]", "[ATL, BOS]\n      contributions: trusted")
 SINGLE = ("window: 120", "window: 120\n      adjacency: substitute\n      pan_private: single")
 
@@ -71,6 +72,17 @@ def test_what_it_needs_is_asked_for_at_its_place(
     (problem,) = problems_of(tmp_path, changed(*changes))
     assert f"{problem.line}:{problem.column}" == place
     assert message in problem.message
+
+
+def test_announced_looks_need_room_between_two_releases(tmp_path: Path) -> None:
+    announced = (SINGLE[0], SINGLE[1].replace("single", "announced"))
+    short = ("interval: 1h", "interval: 2s\n      clock_skew: 100ms")
+    assert load_text(
+        tmp_path, changed(TRUSTED, announced, (short[0], short[1].replace("2s", "2100ms")), NO_BUDGET)
+    )
+    assert load_text(tmp_path, changed(TRUSTED, SINGLE, short, NO_BUDGET))
+    (problem,) = problems_of(tmp_path, changed(TRUSTED, announced, short, NO_BUDGET))
+    assert "interval: is 2s; for announced looks it has to exceed clock_skew by 2s" in problem.message
 
 
 def test_no_other_stream_counts_its_events_without_noise(tmp_path: Path) -> None:
