@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from operators.decode import pointer_tokens
 from operators.fields import Fields, Kind
+from operators.packed import chosen, without_none
 from operators.shapes import ShapeReader, is_utf8
 from operators.topology.model import Counts, Source
 from operators.words import LONGEST, Numbers, Texts
@@ -106,11 +107,10 @@ class BulkReader:
             return [values.fields(self._wanted, self._max_bytes)]
         if self._decoder is None or not values:
             return []
-        texts = cast(Sequence[bytes], values) if all(values) else [value or b"" for value in values]
+        texts = without_none(values)
         parts, left = self._shapes.read(texts)
         if left.size:
-            others = [texts[row] for row in left.tolist()] if parts else texts
-            parts.append(self._documents(self._decoder, others, left))
+            parts.append(self._documents(self._decoder, chosen(texts, left), left))
         return parts
 
     def _documents(

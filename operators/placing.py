@@ -68,6 +68,8 @@ class Placements:
 
     def where(self, chosen: NDArray[Any]) -> Placements:
         """Those that a mask or indices choose."""
+        if chosen.dtype == bool and chosen.all():
+            return self
         return Placements(
             self.rows[chosen], self.users[chosen], self.columns[chosen], self.timestamps[chosen]
         )

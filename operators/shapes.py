@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from operators.decode import pointer_tokens
 from operators.fields import Fields, Kind, times_of
+from operators.packed import Values, chosen, in_one_text, lengths_of
 from operators.words import BEHIND, Texts, windows_of
 
 _Places = NDArray[np.int64]
@@ -60,28 +61,29 @@ _HIGH, _LOW, _SIX, _THREES = map(_repeated, (0xF0, 0x0F, 0x06, 0x33))
 class _Chunk:
     """Values as one text, and where things are in it."""
 
-    def __init__(self, values: Sequence[bytes], max_bytes: int) -> None:
-        lengths = np.fromiter(map(len, values), np.int64, len(values))
+    def __init__(self, values: Values, max_bytes: int) -> None:
+        lengths = lengths_of(values)
         #: Which values may fit a shape at all.
         self.plain: NDArray[np.bool_] = lengths <= min(max_bytes, _TOO_LONG)
         if not self.plain.all():
             # What nobody will look at must not take many times its size.
-            values = [value if fits else b"" for value, fits in zip(values, self.plain.tolist(), strict=True)]
+            every = zip(chosen(values), self.plain.tolist(), strict=True)
+            values = [value if fits else b"" for value, fits in every]
             lengths[~self.plain] = 0
-        self.data = b"\n".join((_BEFORE, *values, _AFTER))
-        self.ends: _Places = np.cumsum(lengths + 1) + len(_BEFORE)
-        self.starts: _Places = self.ends - lengths
+        self.data, self.starts = in_one_text(values, _BEFORE, _AFTER)
+        self.ends: _Places = self.starts + lengths
         self.windows = windows_of(self.data)
         codes = np.frombuffer(self.data, np.uint8)
         self.quotes: _Places = np.flatnonzero(codes == _QUOTE)
         self.first_quotes: _Places = np.searchsorted(self.quotes, self.starts)
         self.quote_counts: _Places = np.diff(self.first_quotes, append=len(self.quotes))
-        if np.count_nonzero(codes[self.starts[0] : self.ends[-1]] < _BLANK) > len(values) - 1:
+        first, last = int(self.starts[0]), int(self.ends[-1])
+        if np.count_nonzero(codes[first:last] < _BLANK) > last - first - lengths.sum():
             self._exclude(codes < _BLANK)
         if b"\\" in self.data:
             self._exclude(codes == _BACKSLASH)
         if not is_utf8(self.data):
-            self.plain &= np.fromiter(map(is_utf8, values), bool, len(values))
+            self.plain &= np.fromiter(map(is_utf8, chosen(values)), bool, len(values))
 
     def _exclude(self, found: NDArray[np.bool_]) -> None:
         # From start to end of each value, and, left out, from there to the start of the next.
@@ -227,7 +229,7 @@ class ShapeReader:
         self._wanted, self._max_bytes = wanted, max_bytes
         self._shapes: list[Shape] = []
 
-    def read(self, values: Sequence[bytes]) -> tuple[list[Fields], NDArray[np.int64]]:
+    def read(self, values: Values) -> tuple[list[Fields], NDArray[np.int64]]:
         """The fields of the values of each shape, and the rows of those that are still to be read."""
         if len(values) < _WORTH:
             return [], np.arange(len(values))
@@ -241,11 +243,11 @@ class ShapeReader:
                 left[spans.rows] = unread[spans.rows] = False
         return parts, np.flatnonzero(unread)
 
-    def _shapes_of(self, values: Sequence[bytes], left: NDArray[np.bool_]) -> Iterator[Shape]:
+    def _shapes_of(self, values: Values, left: NDArray[np.bool_]) -> Iterator[Shape]:
         """What is known and then, if too many values are ``left``, the shape of the first of them."""
         yield from self._shapes
         if np.count_nonzero(left) >= _WORTH:
-            shape = Shape.of(values[int(np.argmax(left))], self._wanted)
+            shape = Shape.of(values[int(np.argmax(left))] or b"", self._wanted)
             if shape is not None:
                 self._shapes = [shape, *self._shapes[: _SHAPES - 1]]
                 yield shape

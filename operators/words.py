@@ -69,7 +69,7 @@ class Texts:
         return found
 
 
-def windows_of(data: bytes) -> NDArray[np.uint64]:
+def windows_of(data: bytes | bytearray) -> NDArray[np.uint64]:
     """Eight bytes from every place on, the first byte being the lowest."""
     return np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
 
@@ -120,7 +120,7 @@ class Numbers:
         while waiting.size:
             there = self._table[places[waiting]].astype(np.int64) - 1
             # Where nobody is, nobody is to be found further on; index -1 is there, and equals nothing asked.
-            same = (there >= 0) & (self._known[there] == words[waiting]).all(axis=1)
+            same = (there >= 0) & self._equal(there, words, waiting)
             found[waiting[same]] = there[same] + self._first
             waiting = waiting[~same & (there >= 0)]
             places[waiting] = places[waiting] + 1 & len(self._table) - 1
@@ -154,16 +154,22 @@ class Numbers:
         waiting = np.arange(len(words))
         while waiting.size:
             at = places[waiting]
-            free = self._table[at] == 0
-            self._table[at[free]] = indices[waiting[free]] + 1
+            free = np.flatnonzero(self._table[at] == 0)
+            if free.size:
+                self._table[at[free]] = indices[waiting[free]] + 1
             there = self._table[at].astype(np.int64) - 1
-            same = np.ones(len(waiting), bool)
-            for word in range(words.shape[1]):
-                same &= self._known[there, word] == words[waiting, word]
+            same = self._equal(there, words, waiting)
             found[waiting[same]] = there[same]
             waiting = waiting[~same]
             places[waiting] = places[waiting] + 1 & len(self._table) - 1
         return found, places
+
+    def _equal(self, known: NDArray[np.int64], words: Words, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these rows of words are what is known under these indices; one word after the other."""
+        same: NDArray[np.bool_] = self._known[known, 0] == words[rows, 0]
+        for word in range(1, words.shape[1]):
+            same &= self._known[known, word] == words[rows, word]
+        return same
 
     def _places(self, words: Words) -> NDArray[np.int64]:
         """Where in the table to begin to look."""

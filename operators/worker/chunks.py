@@ -30,7 +30,7 @@ from operators.kafka.settings import aiokafka as aiokafka_settings
 from operators.records import MAX_MESSAGE_BYTES, Chunk
 from operators.topology.model import Kafka
 from operators.worker import batches
-from operators.worker.batches import Block
+from operators.worker.batches import Block, WalkedBlock
 
 _WAIT_SECONDS = 0.1
 #: Of a chunk that aiokafka unpacks; the others are bounded where they are made.
@@ -80,6 +80,8 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         if _STOCK:
             self.log.warning("Delivers the slow way, with the same results: %s", _STOCK)
+        else:
+            batches.keep_bytes()
         delivery: Delivery = transport.delivery
         self._assignor = RoundRobinPartitionAssignor
         session = int(delivery.session_timeout * 1000)
@@ -165,7 +167,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         fetched = await fetcher.fetched_records(set(partitions), timeout=0, max_records=_MAX_RECORDS)
         found: dict[TP, Block] = {}
         for tp, records in fetched.items():
-            found[TP(*tp)] = block = Block()
+            found[TP(*tp)] = block = WalkedBlock()
             block.add(records, 0, None)
         return found
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiokafka
 import pytest
+from aiokafka.consumer import fetcher
 from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, PartitionRecords
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -19,7 +20,7 @@ from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import TopicPartition
 
 from operators.records import NO_APPEND_TIME
-from operators.worker import batches
+from operators.worker import batches, recordbatches
 
 TP = TopicPartition("raw", 0)
 _COMMIT, _ABORT = b"\0\0\0\1", b"\0\0\0\0"
@@ -43,10 +44,11 @@ class Log:
         builder = DefaultRecordBatchBuilder(
             2, chance.choice((0, 1, 2, 3, 4)), transactional, producer, 0, 0, 10**6
         )
+        told = chance.random() < 0.2
         kept = [offset for offset in range(count) if chance.random() < 0.8] or [count - 1]
         for offset in kept:
             value = chance.choice((None, b"", chance.randbytes(size)))
-            headers = chance.choice(([], [("h", b"1"), ("h", None)]))
+            headers = chance.choice(([], [("h", b"1"), ("h", None)])) if told else []
             builder.append(offset, 1000 + offset, chance.choice((None, b"k")), value, headers)
         self._add(bytes(builder.build()), kept[-1] + chance.choice((0, 3)), chance.random() < 0.7)
         if transactional and chance.random() < 0.5:
@@ -78,7 +80,7 @@ class Log:
 def partition_records(
     data: bytes, offset: int = 0, isolation: int = READ_COMMITTED, aborted: Any = ()
 ) -> PartitionRecords:
-    return PartitionRecords(TP, MemoryRecords(data), list(aborted), offset, None, None, True, isolation)
+    return PartitionRecords(TP, batches.Fetch(data), list(aborted), offset, None, None, True, isolation)
 
 
 Read = tuple[list[Any], int, str]
@@ -123,9 +125,32 @@ def make_log(seed: int) -> Log:
     return log
 
 
+@pytest.fixture(params=[1, 10**9], ids=["arrays", "walk"], autouse=True)
+def worth(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """So few records are read in arrays: all that can be, or none."""
+    monkeypatch.setattr(batches, "_WORTH", request.param)
+    return int(request.param)
+
+
+@pytest.fixture
+def read_in_arrays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records were, of each run."""
+    numbers: list[int] = []
+
+    def read(bodies: Any) -> Any:
+        found = recordbatches.read(bodies)
+        numbers.append(0 if found is None else len(found.offsets))
+        return found
+
+    monkeypatch.setattr(batches, "read", read)
+    return numbers
+
+
 @pytest.mark.parametrize("most", [1, 8192])
 @pytest.mark.parametrize("isolation", [READ_COMMITTED, READ_UNCOMMITTED])
-def test_blocks_hold_what_aiokafka_gives(isolation: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_hold_what_aiokafka_gives(
+    isolation: int, most: int, worth: int, read_in_arrays: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(batches, "_MOST_RECORDS", most)
     monkeypatch.setattr(batches, "_AT_ONCE", 7)
     seen = 0
@@ -136,6 +161,7 @@ def test_blocks_hold_what_aiokafka_gives(isolation: int, most: int, monkeypatch:
         assert read_blocks(log.fetched(start, isolation)) == expected, f"seed {seed}"
         seen += len(expected[0])
     assert seen > 1000
+    assert sum(read_in_arrays) > 100 if worth == 1 else not read_in_arrays
 
 
 def test_before_a_damaged_batch_everything_is_delivered_and_then_the_damage_is_told() -> None:
@@ -207,6 +233,67 @@ def test_records_of_an_older_format_are_read_too() -> None:
     expected = read_stock(partition_records(data))
     assert len(expected[0]) == 3
     assert read_blocks(partition_records(data)) == expected
+
+
+def test_a_fetch_that_did_not_keep_its_bytes_is_walked_through(read_in_arrays: list[int]) -> None:
+    for seed in range(20):
+        log = make_log(seed)
+        expected = read_stock(log.fetched(0, READ_COMMITTED))
+        source = log.fetched(0, READ_COMMITTED)
+        source._records = MemoryRecords(b"".join(batch for _, batch in log.batches))
+        assert read_blocks(source) == expected
+    assert not read_in_arrays
+
+
+def test_a_batch_that_grows_too_large_is_walked_through(
+    read_in_arrays: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "_MOST_BYTES", 5_000)
+    builder = DefaultRecordBatchBuilder(2, 1, False, -1, 0, 0, 10**6)
+    for offset in range(40):
+        builder.append(offset, 1, b"k", b"x" * 300, [])
+    data = bytes(builder.build())
+    assert len(data) < 5_000
+    assert read_blocks(partition_records(data)) == read_stock(partition_records(data))
+    assert not read_in_arrays
+
+
+def test_damage_that_the_checksum_does_not_show_changes_no_reading(
+    read_in_arrays: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(Random(4))
+    while log.end < 300:
+        log.append()
+    refused = 0
+    for _, batch in log.batches * 8:
+        damaged = bytearray(batch)
+        damaged[log.chance.randrange(61, len(batch))] ^= 1 << log.chance.randrange(8)
+        struct.pack_into(">I", damaged, 17, calc_crc32c(bytes(damaged[21:])))
+        found: list[Any] = []
+        for worth in (1, 10**9):
+            monkeypatch.setattr(batches, "_WORTH", worth)
+            try:
+                found.append(read_blocks(partition_records(bytes(damaged), 0, READ_UNCOMMITTED)))
+            except Exception as error:  # of a codec, or offsets that go back
+                found.append(str(type(error)))
+        assert found[0] == found[1]
+        refused += type(found[0]) is str or found[0][2] != ""
+    assert 20 < refused < len(log.batches) * 8 - 20
+    assert sum(read_in_arrays) > 100
+
+
+def test_fetches_keep_their_bytes_once_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetcher, "MemoryRecords", MemoryRecords)
+    batches.keep_bytes()
+    log = make_log(5)
+    data = b"".join(batch for _, batch in log.batches)
+    kept, stock = fetcher.MemoryRecords(data), MemoryRecords(data)
+    assert kept.size_in_bytes() == stock.size_in_bytes()
+    for _, batch in log.batches:
+        assert kept.has_next()
+        assert kept.next_batch().base_offset == stock.next_batch().base_offset
+        assert kept.bytes_of_batch == batch
+    assert not kept.has_next()
 
 
 def test_the_pinned_aiokafka_is_supported_and_another_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
