@@ -240,7 +240,7 @@ class ColumnFinder:
             if self._integers and (number := _int(label)) is not None and str(number) == label
         }
         short = [index for index, label in enumerate(counts.labels) if len(label.encode()) <= LONGEST]
-        self._numbers, self._columns = Numbers(0), np.array([*short, self._unknown], np.int64)
+        self._numbers, self._columns = Numbers(0, room=4), np.array([*short, self._unknown], np.int64)
         self._numbers.of(Texts.of([counts.labels[index] for index in short]).words())
 
     def __call__(self, fields: Fields) -> NDArray[np.int64]:

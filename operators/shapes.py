@@ -321,7 +321,7 @@ def _integers(chunk: _Chunk, begin: _Places, end: _Places) -> tuple[NDArray[np.i
 
 def _eight_digits(words: NDArray[np.uint64], size: _Places) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     """The number that the last ``size`` of eight bytes write, up to all of them, and whether it is one."""
-    used = np.clip(size, 0, 8)
+    used = np.minimum(np.maximum(size, 0), 8)
     words = words & _LAST[used] | _ZEROS[used]
     # Digits are 0x30 to 0x39, those that are not change their first half by 6 more.
     valid = (words & _HIGH | (words + _SIX & _HIGH) >> np.uint64(4)) == _THREES

@@ -61,7 +61,9 @@ class Users:
             return self._of_texts(fields.texts(self._pointer))
         values = fields.integers(self._pointer)
         if values is not None:
-            return self._of(values.view(np.uint64)[:, None], lambda row: b"%d" % values[row])
+            return self._of(
+                values.view(np.uint64)[:, None], lambda rows: [b"%d" % one for one in values[rows].tolist()]
+            )
         # Here are floats, and integers beyond 64 bits, of which orjson would have made floats.
         users = fields.values(self._pointer)
         found = np.full(len(users), _NOBODY)
@@ -75,24 +77,25 @@ class Users:
         if self._integers:
             value = int(user)
             words = np.array([[value % 2**64, int(value >= 2**63)]], np.uint64)
-            return int(self._of(words, lambda _: user)[0])
+            return int(self._of(words, lambda _: [user])[0])
         return int(self._of_texts(Texts.of([user.decode()]))[0])
 
     def _of_texts(self, users: Texts) -> NDArray[np.int64]:
         words = users.words()
-        for row in np.flatnonzero(users.lengths > LONGEST).tolist():
-            alias = self._long.setdefault(users.at(row), self._next_alias)
+        long = np.flatnonzero(users.lengths > LONGEST)
+        for row, user in zip(long.tolist(), users.at(long), strict=True):
+            alias = self._long.setdefault(user, self._next_alias)
             self._next_alias = max(self._next_alias, alias + 1)
             words[row] = 0
             words[row, 0] = _LONG | np.uint64(alias)
         return self._of(words, users.at)
 
-    def _of(self, words: Words, canonical: Callable[[int], bytes]) -> NDArray[np.int64]:
+    def _of(self, words: Words, canonical: Callable[[NDArray[np.int64]], list[bytes]]) -> NDArray[np.int64]:
         found, new = self._numbers.of(words)
         if new.size:
             end = _FIRST + len(self._numbers)
             self._belongs, self._met = _grown(self._belongs, end), _grown(self._met, end)
-            keys = [*map(canonical, new.tolist())]
+            keys = canonical(new)
             belongs = self._partitions_of(keys, self._partitions) == self._partition
             self._belongs[end - len(new) : end] = belongs & np.fromiter(map(bool, keys), bool, len(keys))
         self._met[found] = True

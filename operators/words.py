@@ -54,9 +54,9 @@ class Texts:
         for start, length in zip(self._starts.tolist(), self.lengths.tolist(), strict=True):
             yield data[start : start + length]
 
-    def at(self, row: int) -> bytes:
-        """One of them."""
-        return self._data[(start := self._starts[row]) : start + self.lengths[row]]
+    def at(self, rows: NDArray[np.int64]) -> list[bytes]:
+        """Those in these rows."""
+        return [*Texts(self._data, self._starts[rows], self.lengths[rows])]
 
     def words(self) -> Words:
         """A row of words for each, as many as the longest needs; those above LONGEST bytes as if empty."""
@@ -64,7 +64,7 @@ class Texts:
         lengths = np.where(self.lengths > LONGEST, 0, self.lengths)
         found = np.empty((len(lengths), int(lengths.max(initial=0)) // 8 + 1), np.uint64)
         for word in range(found.shape[1]):
-            left = np.clip(lengths - 8 * word, -1, 8)
+            left = np.minimum(np.maximum(lengths - 8 * word, -1), 8)
             found[:, word] = windows[self._starts + 8 * word] & _MASKS[np.maximum(left, 0)] | _ENDS[left]
         return found
 
@@ -77,8 +77,9 @@ def windows_of(data: bytes | bytearray) -> NDArray[np.uint64]:
 class Numbers:
     """Numbers from ``first`` on, by words: each chunk's new ones get the next, as many as are new."""
 
-    def __init__(self, first: int) -> None:
-        self._first = first
+    def __init__(self, first: int, room: int = 1) -> None:
+        """A table with ``room`` times the places takes that much more memory, and fewer steps to look up."""
+        self._first, self._room = first, room
         self._known = np.zeros((16, 1), np.uint64)
         self._size = 0
         self._clear(4)
@@ -135,7 +136,7 @@ class Numbers:
             known[: self._size, : self._known.shape[1]] = self._known[: self._size]
             self._known = known
         bits = self._bits
-        while 3 * need > 2 << bits:
+        while 3 * need * self._room > 2 << bits:
             bits += 1
         if bits > self._bits:
             self._rebuild(bits)
@@ -193,7 +194,7 @@ class Numbers:
         self._size = len(self._known)
         self._known = np.concatenate([self._known, np.zeros((16, self._known.shape[1]), np.uint64)])
         bits = 4
-        while 3 * self._size > 2 << bits:
+        while 3 * self._size * self._room > 2 << bits:
             bits += 1
         self._rebuild(bits)
 

@@ -16,6 +16,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
+from math import ceil
 from typing import Any
 
 import aiokafka
@@ -44,8 +45,8 @@ _MOST_RECORDS = 8192
 _MOST_BYTES = 8_000_000
 #: The bytes are looked at after so many: a record may have a megabyte of them.
 _AT_ONCE = 128
-#: Runs of fewer records are walked through.
-_WORTH = 256
+#: A run has about so many records at most, and is walked through if it has fewer than that.
+_RUN, _WORTH = 32_768, 256
 #: Where a batch of format 2 has the number of its records, and where they begin.
 _COUNT, _RECORDS = 57, 61
 _UNCOMPRESSED: dict[int, Callable[[bytes], bytes]] = {
@@ -191,44 +192,39 @@ class _Run:
 
     def __init__(self, next_offset: int) -> None:
         self.next_offset = next_offset
-        self._batches: list[tuple[Any, bytes | memoryview]] = []
+        self._batches: list[tuple[Any, Body | None]] = []
         self._records = self._bytes = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether it is enough for a block."""
-        return self._records >= _MOST_RECORDS or self._bytes >= _MOST_BYTES
+        """Whether it is enough for now."""
+        return self._records >= _RUN or self._bytes >= _MOST_BYTES
 
     def add(self, batch: Any, data: bytes | memoryview) -> None:
         """Add a batch of these bytes; of none if they cannot be had."""
-        self._batches.append((batch, data))
-        self._records += int.from_bytes(data[_COUNT:_RECORDS], "big") if _magic(batch) == 2 else 0
-        self._bytes += len(data)
+        body = _body(batch, data)
+        self._batches.append((batch, body))
+        if body is not None:
+            self._records += body.number
+            self._bytes += len(body.data)
 
     def blocks(self, source: Any) -> Iterator[Block]:
         """The records from the source's position on. With the last of them it is behind the run."""
-        records = self._read() if self._records >= _WORTH else None
-        yield from self._walk(source) if records is None else self._cut(records, source)
+        bodies = [body for _, body in self._batches if body is not None]
+        readable = self._records >= _WORTH and len(bodies) == len(self._batches)
+        records = read(bodies) if readable else None
+        yield from self._walk(source) if records is None else self._cut(records, bodies, source)
         source.next_fetch_offset = self.next_offset
 
-    def _read(self) -> Records | None:
-        bodies: list[Body] = []
-        room = 2 * _MOST_BYTES
-        for batch, data in self._batches:
-            body = _body(batch, data)
-            room -= len(body.data) if body else 0
-            if body is None or room < 0:
-                return None
-            bodies.append(body)
-        return read(bodies)
-
-    def _cut(self, records: Records, source: Any) -> Iterator[Block]:
-        counts = [int.from_bytes(data[_COUNT:_RECORDS], "big") for _, data in self._batches]
-        append_times = np.repeat([_append_time_of_all(batch) for batch, _ in self._batches], counts)
+    def _cut(self, records: Records, bodies: Sequence[Body], source: Any) -> Iterator[Block]:
+        each = np.array([_append_time_of_all(batch) for batch, _ in self._batches], np.int64)
+        append_times = np.repeat(each, [body.number for body in bodies])
         offsets = records.offsets
         # A fetch may begin within a batch.
         first, last = int(np.searchsorted(offsets, source.next_fetch_offset)), len(offsets)
-        for begin, end in pairwise((*range(first, last, _MOST_RECORDS), last)):
+        # As large as may be, and alike: a small block costs more for each of its records.
+        size = ceil((last - first) / max(1, ceil((last - first) / _MOST_RECORDS))) or 1
+        for begin, end in pairwise((*range(first, last, size), last)):
             source.next_fetch_offset = self.next_offset if end == last else int(offsets[end - 1]) + 1
             part = slice(begin, end)
             block = Block(records.keys[part], records.values[part])
@@ -264,7 +260,8 @@ def _body(batch: Any, data: bytes | memoryview) -> Body | None:
         except Exception:
             # In the walk aiokafka says what is wrong with it.
             return None
-    return Body(records, int.from_bytes(data[_COUNT:_RECORDS], "big"), batch.base_offset)
+    number = int.from_bytes(data[_COUNT:_RECORDS], "big")
+    return Body(records, number, batch.base_offset) if len(records) <= 2 * _MOST_BYTES else None
 
 
 def _parts(batch: Any) -> Iterator[Iterable[Any]]:

@@ -198,6 +198,21 @@ def test_the_position_after_a_block_is_behind_its_last_record(monkeypatch: pytes
         assert after[0] == [one for one in whole[0] if one[0] >= position]
 
 
+@pytest.mark.parametrize(("records", "sizes"), [(10, [10]), (11, [6, 5]), (24, [8, 8, 8]), (21, [7, 7, 7])])
+def test_blocks_of_a_run_are_alike(
+    records: int, sizes: list[int], worth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "_MOST_RECORDS", 10)
+    monkeypatch.setattr(batches, "_AT_ONCE", 5)
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, 0, 0, 10**6)
+    for offset in range(records):
+        builder.append(offset, 1, b"k", b"v", [])
+    source = partition_records(bytes(builder.build()))
+    batches.take_over(Fetched(source))
+    walked = [10] * (records // 10) + [records % 10] * (records % 10 > 0)
+    assert [len(block.values) for block in source] == (sizes if worth == 1 else walked)
+
+
 def test_blocks_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "_MOST_BYTES", 1000)
     monkeypatch.setattr(batches, "_AT_ONCE", 2)
