@@ -115,17 +115,16 @@ class Numbers:
         width = self._known.shape[1]
         wide = words[:, width:].any(axis=1)
         words = _widened(words[:, :width], width)
-        found = np.full(len(words), -1)
         places = self._places(words)
-        waiting = np.flatnonzero(~wide)
+        found = self._table[places].astype(np.int64) - 1
+        # Where nobody is, nobody is to be found further on; index -1 is there, and is compared with anybody.
+        waiting = np.flatnonzero((found >= 0) & ~self._equal(found, words, slice(None)))
         while waiting.size:
-            there = self._table[places[waiting]].astype(np.int64) - 1
-            # Where nobody is, nobody is to be found further on; index -1 is there, and equals nothing asked.
-            same = (there >= 0) & self._equal(there, words, waiting)
-            found[waiting[same]] = there[same] + self._first
-            waiting = waiting[~same & (there >= 0)]
             places[waiting] = places[waiting] + 1 & len(self._table) - 1
-        return found
+            found[waiting] = there = self._table[places[waiting]].astype(np.int64) - 1
+            waiting = waiting[(there >= 0) & ~self._equal(there, words, waiting)]
+        found[wide] = -1
+        return np.where(found < 0, -1, found + self._first)
 
     def _make_room(self, words: Words) -> Words:
         """Room for that many more, all as wide as the widest."""
@@ -159,13 +158,14 @@ class Numbers:
             if free.size:
                 self._table[at[free]] = indices[waiting[free]] + 1
             there = self._table[at].astype(np.int64) - 1
-            same = self._equal(there, words, waiting)
-            found[waiting[same]] = there[same]
-            waiting = waiting[~same]
+            found[waiting] = there
+            waiting = waiting[~self._equal(there, words, waiting)]
             places[waiting] = places[waiting] + 1 & len(self._table) - 1
         return found, places
 
-    def _equal(self, known: NDArray[np.int64], words: Words, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _equal(
+        self, known: NDArray[np.int64], words: Words, rows: NDArray[np.int64] | slice
+    ) -> NDArray[np.bool_]:
         """Which of these rows of words are what is known under these indices; one word after the other."""
         same: NDArray[np.bool_] = self._known[known, 0] == words[rows, 0]
         for word in range(1, words.shape[1]):

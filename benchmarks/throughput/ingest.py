@@ -32,12 +32,12 @@ _BEHIND = 500
 Counted = dict[tuple[int, int], int]
 
 
-def make_stream(columns: int, rekeyed: bool = False) -> Stream:
+def make_stream(columns: int, rekeyed: bool = False, interval: int = INTERVAL) -> Stream:
     """A stream whose events are {"user", "column", "time"}, a minute per timestamp."""
     stream = Stream(
         "bench",
         Source("raw", "/user", "/column", "/time"),
-        Timeline(INTERVAL, 0, lateness=2**50),
+        Timeline(interval, 0, lateness=2**50),
         Counts(tuple(f"c{column}" for column in range(columns))),
         MechanismSettings("uniform", Fraction(1), "1", 1),
         Sink("sanitized"),
