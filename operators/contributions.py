@@ -7,14 +7,12 @@ bound. Of re-keyed events those count that come first at their origin: ``operato
 
 from __future__ import annotations
 
-import secrets
-
 import numpy as np
 from numpy.typing import NDArray
 
+from operators.scatter import scatter
+
 _SMALLEST_BITS = 4
-#: Secret, so that nobody can choose users that collide; odd, so that runs of numbers fall far apart.
-_FACTOR, _SHIFT = np.uint64(secrets.randbits(64) | 1), np.uint64(secrets.randbits(64))
 _REBUILT_AT_ONCE = 1 << 16
 
 
@@ -66,7 +64,7 @@ class Contributions:
 
     def _enter(self, keys: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The places of distinct keys in the table, and which of them were not there yet."""
-        places = (keys * _FACTOR + _SHIFT >> np.uint64(64 - self._bits)).astype(np.int64)
+        places = (scatter(keys) >> np.uint64(64 - self._bits)).astype(np.int64)
         fresh = np.zeros(len(keys), bool)
         waiting = np.arange(len(keys))
         while waiting.size:

@@ -9,18 +9,17 @@ A hash finds users, their numbers decide; origins are compared by all that they 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from operators.scatter import scatter
+
 _SMALLEST = 16
 _AT_ONCE = 1 << 16
 _LARGEST = 2**63 - 1
-#: Secret, so that nobody can choose users that collide; odd, so that runs of numbers fall far apart.
-_FACTOR, _SHIFT = np.uint64(secrets.randbits(64) | 1), np.uint64(secrets.randbits(64))
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -216,7 +215,7 @@ class EarliestContributions:
 
     def _places(self, users: NDArray[np.uint32]) -> Integers:
         """Where in the table to begin to look."""
-        upper = users * _FACTOR + _SHIFT >> np.uint64(32)
+        upper = scatter(users) >> np.uint64(32)
         return (upper * np.uint64(len(self._table)) >> np.uint64(32)).astype(np.int64)
 
     def _find(self, users: Integers) -> tuple[Integers, Integers]:
