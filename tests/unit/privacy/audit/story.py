@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 
 from operators.mechanisms import KINDS, build
+from operators.mechanisms.pan_private import PanPrivate
 from operators.mechanisms.publishing import units_of
 from operators.privacy.audit import Found, Kept, Report, StreamAudit
 from operators.privacy.changes import Terms
@@ -68,7 +69,8 @@ def releases(stream: Stream, timestamps: int = RELEASES) -> Iterator[bytes]:
     noise = forced if kind in W_EVENT_KINDS else SeededNoise(1)
     mechanism = attach(build(stream.mechanism, columns, 1, noise))
     for timestamp in range(FIRST, FIRST + timestamps):
-        release = mechanism.step(timestamp * np.arange(1, columns + 1))
+        discards = isinstance(mechanism, PanPrivate) and mechanism.opening() is None
+        release = mechanism.step(timestamp * np.arange(1, columns + 1) * (not discards))
         yield release_record(stream, timestamp, release, mechanism.units)
 
 

@@ -9,10 +9,10 @@ from fractions import Fraction
 import orjson
 import pytest
 
-from operators.mechanisms import KINDS
+from operators.mechanisms import KINDS, find
 from operators.privacy.audit import Found, stranger
 from operators.privacy.ledger import Spend
-from operators.topology.model import Option, Sink
+from operators.topology.model import MechanismSettings, Option, Sink
 from tests.unit.privacy.audit.story import (
     FIRST,
     HORIZON,
@@ -183,6 +183,63 @@ def test_a_spend_that_the_kind_cannot_have_made_is_found(kind: str, test: int, p
     story.charge(0)
     whats = [finding.what for finding in story.audit(settings).findings]
     assert whats == [f"{kind} cannot have spent this: {test} and {publish} units"]
+
+
+LOOKS: Mapping[str, Option] = {"pan_private": "single"}
+PAN_PRIVATE = [
+    replace(SETTINGS, kind=kind, options=LOOKS) for kind in ("budget-distribution", "budget-absorption")
+]
+#: What publications may spend in a window: the tests have half.
+CAPS = {"budget-distribution": UNITS // 2 * 2 // 3, "budget-absorption": UNITS // 4}
+
+
+@pytest.mark.parametrize("settings", PAN_PRIVATE, ids=lambda settings: settings.kind)
+def test_a_real_run_of_a_pan_private_stream_is_clean(settings: MechanismSettings) -> None:
+    story = Story.clean(stream_of(settings))
+    assert any(item.fields["fresh"] for item in story.ledger)
+    assert story.audit(settings).findings == ()
+
+
+@pytest.mark.parametrize("settings", PAN_PRIVATE, ids=lambda settings: settings.kind)
+def test_what_a_look_that_nobody_notices_may_cost_is_left_over_in_every_window(
+    settings: MechanismSettings,
+) -> None:
+    """Publications of what a single timestamp may spend, one after the other: together above the cap."""
+    kind = find(settings.kind, LOOKS)
+    cap = kind.most_published(WINDOW, UNITS, 2, LOOKS)
+    assert cap == CAPS[settings.kind]
+    each = max(
+        units
+        for units in range(0, cap + 1, SHARE // 2)
+        if kind.can_spend(Spend(SHARE, units), WINDOW, UNITS, 2, LOOKS)
+    )
+    assert 2 * each > cap // 2
+    story = Story.clean(stream_of(settings), timestamps=WINDOW)
+    spent = 0
+    for index in range(WINDOW):
+        spent += SHARE + each
+        story.charge(index, spent={"test": SHARE, "publish": each}, fresh=True, window_spent=spent)
+    whats = {finding.what for finding in story.audit(settings).findings}
+    assert f"the publications of the window that ends here cost more than {cap} units" in whats
+
+
+def test_a_timestamp_that_was_given_up_is_charged_whole_and_only_of_a_pan_private_stream() -> None:
+    settings = PAN_PRIVATE[0]
+
+    def findings(options: Mapping[str, Option], *, fresh: bool, test: int, publish: int) -> list[str]:
+        story = Story.clean(stream_of(settings), timestamps=1)
+        spent = {"test": test, "publish": publish}
+        story.charge(0, spent=spent, fresh=fresh, forfeited=True, window_spent=test + publish)
+        story.sink[0].edit(counts={"a": 0, "b": 0})
+        story.charge(0)
+        return [finding.what for finding in story.audit(settings, options=options).findings]
+
+    offer = CAPS["budget-distribution"] // 2
+    assert findings(LOOKS, fresh=False, test=SHARE, publish=offer) == []
+    forfeited = "forfeited is for repeated releases of pan-private streams"
+    assert findings(LOOKS, fresh=True, test=SHARE, publish=offer) == [forfeited]
+    assert findings(LOOKS, fresh=False, test=SHARE, publish=0) == [forfeited]
+    assert findings({}, fresh=False, test=SHARE, publish=offer) == [forfeited]
 
 
 LABELS = tuple(f"column {number:02}" for number in range(20))
