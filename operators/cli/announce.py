@@ -14,13 +14,12 @@ from operators.accumulating import Exposure
 from operators.announcing import Announcement
 from operators.cli.loading import EXIT_FAILED, load_or_exit
 from operators.errors import EventveilError, StateRefused
-from operators.genesis import Genesis
 from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import write_once
-from operators.kafka.reading import offset_of, read_partition, read_table
+from operators.kafka.lives import pan_private_genesis
+from operators.kafka.reading import offset_of, read_partition
 from operators.records import Outgoing
-from operators.streams import counting_places, plan_streams
-from operators.topology.changes import RENAME
+from operators.streams import plan_streams
 from operators.topology.model import Stream, Topology
 
 _POLL_SECONDS = 0.5
@@ -44,7 +43,8 @@ def announce(topology: str, name: str, timeout: float | None) -> None:
     loaded = load_or_exit(topology)
     stream = next((stream for stream in loaded.streams if stream.name == name), None)
     if stream is None:
-        raise click.UsageError(f"there is no stream {name!r} in {topology}")
+        names = ", ".join(stream.name for stream in loaded.streams if stream.is_announced) or "none"
+        raise click.UsageError(f"there is no stream {name!r} in {topology}; for announced looks: {names}")
     if not stream.is_announced:
         raise click.UsageError(f"{name} is not for announced looks: it lacks pan_private: announced")
     rules = stream.timeline
@@ -53,6 +53,9 @@ def announce(topology: str, name: str, timeout: float | None) -> None:
         until = _announce(loaded, stream, timeout or patience)
     except (EventveilError, KafkaException) as error:
         click.echo(f"eventveil announce: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+    except KeyboardInterrupt:
+        click.echo("do not look; a timestamp may be published for it all the same", err=True)
         sys.exit(EXIT_FAILED)
     if until <= time.time_ns() // 1_000_000:
         click.echo("do not look: its time is over, the worker is behind; announce again later", err=True)
@@ -63,19 +66,10 @@ def announce(topology: str, name: str, timeout: float | None) -> None:
 def _announce(topology: Topology, stream: Stream, timeout: float) -> int:
     """When the timestamp that was announced may close, in epoch milliseconds."""
     cluster = Cluster(topology.kafka)
-    wanted = {*topology.sources, topology.announcements, stream.sink.topic}
-    topics = cluster.topics(wanted)
-    for name in sorted(wanted - set(topics)):
-        raise StateRefused(f"topic {name}", "it does not exist", "Run `eventveil topics`")
-    sizes = {name: topics[name].partitions for name in topology.sources}
-    changelog, changelog_of = next(iter(counting_places(topology, stream.source.topic, sizes).items()))
-    place = f"{changelog[0]}, partition {changelog[1]}"
-    genesis = Genesis.find(read_table(topology.kafka, *changelog), stream.name, place)
-    # What the command says of times must be what the worker goes by.
-    source, announcements = topics[stream.source.topic], topics[topology.announcements]
     plan = next(plan for plan in plan_streams(topology) if plan.stream is stream)
-    fields = plan.pan_private_fields(source.partitions, topics[stream.sink.topic].id, announcements.id)
-    genesis.check(fields, source.name, source.id, changelog_of, place, lambda _: RENAME)
+    # What the command says of times must be what the worker goes by.
+    genesis, changelog = pan_private_genesis(topology, cluster, plan)
+    place = f"{changelog[0]}, partition {changelog[1]}"
     where = (topology.announcements, 0)
     before, since = cluster.end_offsets([where])[where], cluster.end_offsets([changelog])[changelog]
     number = uuid.uuid4().hex
@@ -98,5 +92,5 @@ def _announce(topology: Topology, stream: Stream, timeout: float) -> int:
     raise StateRefused(
         f"stream {stream.name}",
         f"no worker answered within {timeout:g} s",
-        "Do not look. See whether a worker runs; announce again then",
+        "Do not look. See whether a worker runs, or others look before you; announce again then",
     )

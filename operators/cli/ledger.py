@@ -313,6 +313,10 @@ def _history(report: Report, sink: str) -> Iterator[str]:
     for change in report.changes:
         fields = ", ".join(f"{name} {one.old} to {one.new}" for name, one in change.fields.items())
         yield f"migrated at timestamp {change.start}: {fields}"
+    if report.looks:
+        yield f"{_count(report.looks, 'timestamp')} published for an announced look"
+    if report.forfeited:
+        yield f"{_count(report.forfeited, 'timestamp')} given up after failures, and charged"
     if report.windows_before:
         before = _count(report.windows_before, _PERIOD[report.level])
         yield f"{before} before that checked too, by the epsilon of that time"

@@ -10,10 +10,10 @@ from confluent_kafka import KafkaException
 from operators.cli.loading import EXIT_FAILED, load_or_exit
 from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
-from operators.kafka.lives import Keeper, Step
+from operators.kafka.lives import Keeper, Step, pan_private_genesis
 from operators.privacy.changes import Crossing, Terms
 from operators.privacy.guarantee import number
-from operators.streams import merged_streams
+from operators.streams import merged_streams, plan_streams
 from operators.topology.model import Topology
 
 
@@ -41,6 +41,9 @@ def _migrate(topology: Topology, *, apply: bool) -> bool:
     cluster = Cluster(topology.kafka)
     keepers = [Keeper(topology, cluster, plan) for plan in merged_streams(topology)]
     # Refuse before the first stream is changed, not after.
+    pan_private = [plan for plan in plan_streams(topology) if plan.stream.is_pan_private]
+    for plan in pan_private:
+        pan_private_genesis(topology, cluster, plan)
     steps = [keeper.migrate(apply=False) for keeper in keepers]
     for keeper, plan, step in zip(keepers, merged_streams(topology), steps, strict=True):
         written = keeper.migrate(apply=True) if apply and step else step
@@ -48,10 +51,10 @@ def _migrate(topology: Topology, *, apply: bool) -> bool:
             click.echo(f"{plan.name}: unchanged")
         else:
             _show(written, apply=apply)
-    fixed = {one.name: "value" for one in topology.readings}
-    fixed |= {one.name: "pan-private" for one in topology.streams if one.is_pan_private}
-    for name, what in fixed.items():
-        click.echo(f"{name}: a {what} stream is never migrated; to change one, give it a new name")
+    for plan in pan_private:
+        click.echo(f"{plan.name}: unchanged, as a pan-private stream has to be")
+    for stream in topology.readings:
+        click.echo(f"{stream.name}: a value stream is never migrated; to change one, give it a new name")
     return any(steps)
 
 

@@ -26,6 +26,7 @@ from operators.privacy.noise import SystemNoise
 from operators.records import Outgoing
 from operators.release import fields_of
 from operators.streams import StreamPlan, counting_places, writer_of
+from operators.topology.changes import RENAME
 from operators.topology.model import Topology
 
 
@@ -175,6 +176,25 @@ class Keeper:
         # Once more: a worker that joined meanwhile may have read the state that is about to be replaced.
         self._check_stopped()
         self._writers[self._budget].transact("change", records)
+
+
+def pan_private_genesis(topology: Topology, cluster: Cluster, plan: StreamPlan) -> tuple[Genesis, Place]:
+    """The genesis of a pan-private stream, and where its state is; it has to be that of the topology.
+
+    Raises StateRefused if it is not, for such a stream cannot be changed.
+    """
+    source, sink, announced = plan.stream.source.topic, plan.stream.sink.topic, plan.stream.is_announced
+    wanted = {*topology.sources, sink, *([topology.announcements] if announced else ())}
+    topics = cluster.topics(wanted)
+    for name in sorted(wanted - set(topics)):
+        raise StateRefused(f"topic {name}", "it does not exist", "Run `eventveil topics`")
+    partitions = {name: topics[name].partitions for name in topology.sources}
+    (place, number), *_ = counting_places(topology, source, partitions).items()
+    genesis = Genesis.find(read_table(topology.kafka, *place), plan.name, _name(place))
+    announcements = topics[topology.announcements].id if announced else None
+    fields = plan.pan_private_fields(partitions[source], topics[sink].id, announcements)
+    genesis.check(fields, source, topics[source].id, number, _name(place), lambda _: RENAME)
+    return genesis, place
 
 
 def _name(place: Place) -> str:

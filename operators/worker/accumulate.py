@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 
@@ -40,9 +41,15 @@ from operators.worker.owner import Blocking, Owner
 from operators.worker.published import Public
 from operators.worker.sinks import Sinks
 
+log = logging.getLogger(__name__)
+
 _LISTEN_SECONDS = 1.0
 #: A seek is asked for again after this, should nothing have come of it.
 _SEEK_SECONDS = 5.0
+_GIVEN_UP = (
+    "timestamp %d of %s was given up: a worker failed in the moment of its release, or after a look;"
+    " it repeats the last release, and is charged"
+)
 
 
 class AccumulateOwner(Owner):
@@ -197,6 +204,9 @@ class AccumulateOwner(Owner):
     def _expose(self, exposure: Exposure, clock: OwnerClock | None = None) -> None:
         record = exposing(self._places, self._plan.name, exposure)
         self.table.transact("expose", [record], clock)
+        if exposure.heard != self._counting.exposure.heard:
+            name, timestamp = self._plan.name, exposure.timestamp
+            log.info("timestamp %d of %s will be looked at, and published", timestamp, name)
         self._counting.expose(exposure)
 
     def _publish(self) -> None:
@@ -210,6 +220,8 @@ class AccumulateOwner(Owner):
                 if record.topic == self._topology.ledger:
                     entry = orjson.loads(record.value or b"")
                     self._observation.released(entry["stream"], entry["fresh"], "forfeited" in entry)
+                    if "forfeited" in entry:
+                        log.warning(_GIVEN_UP, entry["timestamp"], entry["stream"])
 
     async def _bury(self) -> None:
         if batch := self._counting.aggregator.bury():

@@ -164,6 +164,12 @@ def test_each_announced_look_has_a_timestamp_of_its_own_which_is_published_witho
         settle(application)
     (given_up,) = application.check()
     assert f"places: timestamp {given_up} will be published" in said[-1]
+    audit = application.command("ledger", str(application.path))
+    assert "3 timestamps published for an announced look" in audit
+    assert "1 timestamp given up after failures, and charged" in audit
+    content = log.read_text()
+    assert f"timestamp {given_up} of places was given up" in content
+    assert content.count("of places will be looked at, and published") == 4
     entries = application.entries()
     for timestamp in looked_at:
         assert entries[timestamp]["fresh"]
@@ -195,12 +201,13 @@ def test_what_a_pan_private_stream_needs_is_asked_for_and_what_it_cannot_do_is_r
 ) -> None:
     application = PanPrivate(kafka, tmp_path, "single", interval=2500)
     said = application.command("migrate", str(application.path))
-    assert "places: a pan-private stream is never migrated" in said
+    assert "places: unchanged, as a pan-private stream has to be" in said
     application.document["streams"]["places"]["mechanism"]["pan_private"] = "announced"
     application.write()
     application.command("topics", str(application.path), "--create")
     (refusal,) = refusals(application.path)
     assert "announcements.topic_id was None" in refusal
+    assert "announcements.topic_id was None" in application.failing_command("migrate", str(application.path))
 
 
 def test_beside_other_streams_it_shares_the_ledger_with_every_worker_killed_in_turn(

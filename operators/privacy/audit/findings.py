@@ -76,7 +76,8 @@ class Report:
     migrations; ``windows``, ``largest``, ``units`` and ``epsilon`` are those since the last one that changed
     terms, ``windows_before`` the windows before it, each checked by its own terms. Releases before
     ``sink_since`` are in a former sink; 0 if there is none. ``threshold`` is what local reports are to
-    be made for, None before that is chosen.
+    be made for, None before that is chosen. Of pan-private streams ``forfeited`` counts the timestamps that
+    were given up, ``looks`` those that were published for an announced look.
     """
 
     stream: str
@@ -95,6 +96,8 @@ class Report:
     foreign: int
     changes: tuple[Change, ...] = ()
     windows_before: int = 0
+    forfeited: int = 0
+    looks: int = 0
     sink_since: int = 0
     level: Level = "w-event"
     threshold: int | None = None

@@ -69,6 +69,7 @@ class StreamAudit:
         #: Of a stream of local reports.
         self._control = ControlAudit(asks, self._blame) if asks else None
         self._repeated = self._aborted = self._undecided = self._foreign = 0
+        self._forfeited = self._looks = 0
 
     def ledger_begins(self, topic: str, partition: int, offset: int) -> None:
         """Take note where a partition of the ledger begins; nothing is ever removed from it, so at 0."""
@@ -182,6 +183,8 @@ class StreamAudit:
             foreign=self._foreign,
             changes=tuple(self._changes),
             windows_before=self._windows_before,
+            forfeited=self._forfeited,
+            looks=self._looks,
             sink_since=self._sink_since,
             threshold=self._control.threshold if self._control else None,
         )
@@ -285,6 +288,8 @@ class StreamAudit:
             self._blame("I7", entry.timestamp, found, "a fresh release was not charged")
         if entry.publish and not entry.fresh and not entry.forfeited:
             self._blame("I7", entry.timestamp, found, "a repeated release was charged as a fresh one")
+        self._forfeited += entry.forfeited
+        self._looks += PAN[0] in self._options and entry.fresh and not entry.test
         whole = bool(entry.test) == bool(entry.publish)
         if entry.forfeited and not (whole and not entry.fresh and PAN[0] in self._options):
             what = "forfeited is for repeated releases of pan-private streams"
