@@ -1,9 +1,9 @@
 """The events that every contender counts, and the truth about them.
 
 An event is ``{"user":"u000042","column":"c7","time":1767225600000}``, keyed by its user. Users and
-columns are uniform. Times rise evenly over a window of ten timestamps that begins when everything has been
-produced, so that no event is late for a worker that judges by append times. At most one event of a user
-counts per timestamp.
+columns are uniform. Events are written as fast as the broker takes them. Their times rise evenly over ten
+timestamps, or are those at which they were written; the lateness of the stream is chosen afterwards, so that
+no event is late for a worker that judges by append times. At most one event of a user counts per timestamp.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, unique
 
+#: Milliseconds that the last event is written before the first deadline, at least.
+LATENESS = 1000
 _PORTION = 100_000
 
 
@@ -27,6 +29,8 @@ class Workload:
     """What is counted: ``events`` of ``users`` in ``columns``, over ``partitions``; the same for one seed.
 
     ``interval`` is the length of a timestamp in milliseconds; ``timestamps`` of them make the window.
+    ``moments`` are the times of the portions, in milliseconds from the window's start; empty for times that
+    rise evenly.
     """
 
     events: int = 1_000_000
@@ -36,10 +40,11 @@ class Workload:
     interval: int = 1000
     timestamps: int = 10
     seed: int = 5
+    moments: tuple[int, ...] = ()
 
     @property
     def window(self) -> int:
-        """Milliseconds from the first event to the last."""
+        """Milliseconds from the start of the first timestamp to the end of the last."""
         return self.timestamps * self.interval
 
     def portions(
@@ -51,7 +56,9 @@ class Workload:
             number = np.arange(first, min(first + _PORTION, self.events))
             users = choose.integers(0, self.users, len(number))
             columns = choose.integers(0, self.columns, len(number))
-            yield users, columns, start + number * self.window // self.events
+            even = number * self.window // self.events
+            times = np.full(len(number), self.moments[first // _PORTION]) if self.moments else even
+            yield users, columns, start + times
 
     def truth(self) -> NDArray[np.int64]:
         """Counts by timestamp and column."""
@@ -85,16 +92,24 @@ class Truth:
 
 @dataclass(frozen=True)
 class Feed:
-    """A workload in a topic; ``start`` is the beginning of its window, epoch milliseconds."""
+    """A workload in a topic; ``start`` is the beginning of its window, epoch milliseconds.
+
+    With this ``lateness``, in milliseconds, no event is late.
+    """
 
     workload: Workload
     bootstrap: str
     topic: str
     start: int
+    lateness: int = LATENESS
 
-    def wait_until_due(self, lateness: int) -> None:
+    def deadline(self, timestamp: int) -> int:
+        """Before which the events of a timestamp have to be appended, epoch milliseconds."""
+        return self.start + timestamp * self.workload.interval + self.lateness
+
+    def wait_until_due(self, skew: int) -> None:
         """Sleep until the last timestamp's deadline has passed by so many milliseconds."""
-        time.sleep(max(0.0, (self.start + self.workload.window + lateness) / 1000 - time.time()))
+        time.sleep(max(0.0, (self.deadline(self.workload.timestamps) + skew) / 1000 - time.time()))
 
     def write(self, path: Path) -> None:
         """Write the events to a file, one JSON value a line."""
@@ -121,6 +136,7 @@ def producer_of(bootstrap: str, failed: list[object]) -> Producer:
             "batch.num.messages": 100_000,
             "batch.size": 900_000,
             "queue.buffering.max.messages": 400_000,
+            "delivery.report.only.error": True,
             "on_delivery": lambda error, _: failed.append(error) if error else None,
             "log_level": 0,
         }
@@ -136,34 +152,41 @@ def send(producer: Producer, topic: str, key: bytes, value: bytes) -> None:
             producer.poll(0.05)
 
 
-def produce(bootstrap: str, workload: Workload) -> Feed:
-    """Write a workload to a new topic; how long many events will take is tried with a few of them first.
+def produce(bootstrap: str, workload: Workload, *, live: bool = False) -> Feed:
+    """Write a workload to a new topic.
 
-    Raises RuntimeError if the window began before all events were written, or if some were lost.
+    If ``live``, events happen when they are written, a portion at a time, and there are as many timestamps as
+    that takes. Raises RuntimeError if some were lost.
     """
-    slowest = 3.0
-    if workload.events > _PORTION:
-        begun = time.monotonic()
-        _write(bootstrap, replace(workload, events=_PORTION), int(time.time() * 1000))
-        slowest = 2 * (time.monotonic() - begun) * workload.events / _PORTION
-    start = (int(time.time() + slowest) + 3) * 1000
-    topic = _write(bootstrap, workload, start)
-    if time.time() * 1000 > start:
-        raise RuntimeError(
-            f"writing {workload.events} events took more than {slowest:.0f} s: the machine is busy"
-        )
-    return Feed(workload, bootstrap, topic, start)
-
-
-def _write(bootstrap: str, workload: Workload, start: int) -> str:
-    """The topic with the events."""
     topic = create_topic(bootstrap, unique("bench"), workload.partitions, LOG_APPEND_TIME)
     failed: list[object] = []
     producer = producer_of(bootstrap, failed)
-    for number, (key, value) in enumerate(workload.lines(start)):
-        send(producer, topic, key, value)
-        if number % 10_000 == 0:
-            producer.poll(0)
+    start = _now() // 1000 * 1000
+    moments: list[int] = []
+    longest = 0
+    for users, columns, times in workload.portions(start):
+        moments.append(_now() - start)
+        if live:
+            times = np.full(len(times), start + moments[-1])
+        for key, value in encoded(users, columns, times):
+            send(producer, topic, key, value)
+        if live:
+            _flush(producer, failed)
+            longest = max(longest, _now() - start - moments[-1])
+    _flush(producer, failed)
+    if live:
+        timestamps = moments[-1] // workload.interval + 1
+        workload = replace(workload, moments=tuple(moments), timestamps=timestamps)
+    else:
+        longest = _now() - start
+    return Feed(workload, bootstrap, topic, start, longest + LATENESS)
+
+
+def _flush(producer: Producer, failed: list[object]) -> None:
     if left := producer.flush(120) or failed:
         raise RuntimeError(f"events that were not written: {left}")
-    return topic
+
+
+def _now() -> int:
+    """Epoch milliseconds."""
+    return time.time_ns() // 1_000_000

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.throughput.events import Feed, Workload, produce
 from benchmarks.throughput.measuring import ROOT, Run, cpu_of
 from benchmarks.throughput.pace import Pace
-from benchmarks.throughput.product import LATENESS, Deployment
+from benchmarks.throughput.product import Deployment
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, unique
 from tests.worker.process import WorkerProcess
 
@@ -60,7 +60,6 @@ def latency(bootstrap: str, workload: Workload, rate: float) -> tuple[Run, list[
 
 def _delays(deployment: Deployment, timestamps: int) -> list[float]:
     feed, delays = deployment.feeds[0], list[float]()
-    start, interval = feed.start, feed.workload.interval
     reader = Consumer(
         {
             "bootstrap.servers": deployment.bootstrap,
@@ -71,12 +70,12 @@ def _delays(deployment: Deployment, timestamps: int) -> list[float]:
         }
     )
     reader.assign([TopicPartition(f"{deployment.name}.s0", 0, 0)])
-    end = start / 1000 + timestamps * interval / 1000 + 60
+    end = feed.deadline(timestamps) / 1000 + 60
     while len(delays) < timestamps:
         for message in reader.consume(1, 0.1):
             if message.error() is None:
-                timestamp = int(json.loads(message.value())["timestamp"])
-                delays.append(time.time() * 1000 - (start + timestamp * interval + LATENESS))
+                now = time.time() * 1000
+                delays.append(now - feed.deadline(json.loads(message.value())["timestamp"]))
         if time.time() > end:
             raise RuntimeError(f"only {len(delays)} of {timestamps} timestamps were released")
     reader.close()

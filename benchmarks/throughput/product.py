@@ -26,7 +26,6 @@ from tests.kafka.topics import read, unique
 from tests.worker.process import WorkerProcess
 
 COMMAND = str(Path(sys.executable).with_name("eventveil"))
-LATENESS = 1000
 SKEW = 100
 _PATIENCE = 1200
 MECHANISM = {"kind": "budget-absorption", "epsilon": 1, "window": 100}
@@ -60,7 +59,7 @@ class Deployment:
             },
             "timeline": {
                 "interval": f"{feed.workload.interval}ms", "origin": start, "start": start,
-                "lateness": f"{LATENESS}ms", "max_ahead": "1h", "clock_skew": f"{SKEW}ms", **timeline,
+                "lateness": f"{feed.lateness}ms", "max_ahead": "1h", "clock_skew": f"{SKEW}ms", **timeline,
             },
             "counts": {"columns": {"file": columns.name}},
             "mechanism": MECHANISM,
@@ -131,7 +130,7 @@ def run_workers(
         deployment.create()
         sinks = Sinks(deployment)
         for feed in feeds:
-            feed.wait_until_due(LATENESS + SKEW)
+            feed.wait_until_due(SKEW)
         processes = [running.enter_context(deployment.worker(number)) for number in range(workers)]
         deadline = time.monotonic() + _PATIENCE
         begun = dict.fromkeys(processes, 0.0)
@@ -161,7 +160,7 @@ def run_replay(feed: Feed, *, from_file: bool) -> Run:
     The command's start-up is measured alone, with one event a timestamp, and taken off.
     """
     few = replace(feed.workload, events=feed.workload.timestamps)
-    idle = _replay(Feed(few, feed.bootstrap, feed.topic, feed.start), from_file=True)
+    idle = _replay(replace(feed, workload=few), from_file=True)
     whole = _replay(feed, from_file)
     return Run(whole.cpu - idle.cpu, whole.wall - idle.wall, whole.correct and idle.correct)
 
