@@ -8,7 +8,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.throughput.events import Feed
+from tests.kafka.topics import end_offset
 
 ROOT = Path(__file__).parents[2]
 BASELINE = "A: confluent-kafka, orjson, dict"
+TWO_READERS = "A, two processes at once"
+_START_SECONDS = 3  # for several processes to be ready to begin
 
 
 @dataclass(frozen=True)
@@ -74,37 +79,49 @@ class Result:
         )
 
 
-def run_client(module: str, feed: Feed, *arguments: str, python: str = sys.executable) -> Run:
+def run_client(
+    module: str, feed: Feed, *arguments: str, python: str = sys.executable, processes: int = 1
+) -> Run:
     """Run one of ``contenders``, or any module that keeps to ``contenders.common``.
 
-    Raises RuntimeError with the end of what it said when it fails.
+    Several ``processes`` share the partitions and begin at the same moment; their counts are added up. Raises
+    RuntimeError with the end of what one of them said when it fails.
     """
-    with tempfile.TemporaryDirectory(prefix="eventveil-bench-") as folder:
-        out = Path(folder) / "counts.npz"
-        task = {
-            "bootstrap": feed.bootstrap,
-            "topic": feed.topic,
-            "partitions": feed.workload.partitions,
-            "events": feed.workload.events,
-            "start": feed.start,
-            "interval": feed.workload.interval,
-            "timestamps": feed.workload.timestamps,
-            "columns": feed.workload.columns,
-            "out": str(out),
-        }
-        done = subprocess.run(
-            [python, "-m", module, json.dumps(task), *arguments],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
-        if done.returncode:
-            raise RuntimeError(f"{module} failed:\n{done.stderr[-2000:]}")
-        with np.load(out) as found:
-            correct = np.array_equal(found["counts"], feed.workload.truth())
-            return Run(float(found["cpu"]), float(found["wall"]), correct)
+    partitions = range(feed.workload.partitions)
+    sizes = [end_offset(feed.bootstrap, feed.topic, partition=partition) for partition in partitions]
+    begin = time.time() + (_START_SECONDS if processes > 1 else 0)
+    with tempfile.TemporaryDirectory(prefix="eventveil-bench-") as folder, ThreadPoolExecutor() as threads:
+
+        def run_one(number: int) -> dict[str, Any]:
+            share = list(partitions[number::processes])
+            out = Path(folder) / f"counts-{number}.npz"
+            task = {
+                "bootstrap": feed.bootstrap,
+                "topic": feed.topic,
+                "partitions": share,
+                "events": sum(sizes[partition] for partition in share),
+                "begin": begin,
+                "start": feed.start,
+                "interval": feed.workload.interval,
+                "timestamps": feed.workload.timestamps,
+                "columns": feed.workload.columns,
+                "out": str(out),
+            }
+            return _run_to_its_end([python, "-m", module, json.dumps(task), *arguments], out)
+
+        found = list(threads.map(run_one, range(processes)))
+    correct = np.array_equal(sum(one["counts"] for one in found), feed.workload.truth())
+    return Run(sum(float(one["cpu"]) for one in found), max(float(one["wall"]) for one in found), correct)
+
+
+def _run_to_its_end(command: Sequence[str], out: Path) -> dict[str, Any]:
+    """What a contender has written down."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    if done.returncode:
+        raise RuntimeError(f"{command[2]} failed:\n{done.stderr[-2000:]}")
+    with np.load(out) as found:
+        return dict(found)
 
 
 def cpu_of(pid: int) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.throughput import live
 from benchmarks.throughput.events import Feed, Workload, produce
-from benchmarks.throughput.measuring import BASELINE, ROOT, Result, Run, repeat, run_client
+from benchmarks.throughput.measuring import BASELINE, ROOT, TWO_READERS, Result, Run, repeat, run_client
 from benchmarks.throughput.product import run_replay, run_workers
 
 CLIENTS = "benchmarks.throughput.contenders."
@@ -25,6 +25,8 @@ PYTHON = ROOT / ".cache" / "contenders" / "bin" / "python"
 FOREIGN = (("Bytewax, map", "bytewax_flow"), ("Quix Streams, update", "quix"))
 _FAUST_EVENTS = 50_000
 _LIVE_TIMESTAMPS = 60
+#: In which about a million events are written.
+_WORLD_CUP_MS = 2000
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,12 @@ class Session:
     python: str = str(PYTHON)
     interval: int = 1000
 
-    def measure(self, name: str, events: int, run: Callable[[], Run], a: float | None = None) -> Result:
+    def measure(
+        self, name: str, events: int, run: Callable[[], Run], a: float | None = None, **details: object
+    ) -> Result:
         """Run a contender; what was found is printed, too."""
         load = os.getloadavg()[0]
-        result = Result.of(name, events, repeat(self.runs, run), a, **circumstances(load))
+        result = Result.of(name, events, repeat(self.runs, run), a, **circumstances(load), **details)
         ratio = "" if result.ratio_to_a is None else f", {result.ratio_to_a:.2f} of A"
         click.echo(
             f"{name}: {result.cpu_us_per_event:.2f} us, {result.events_per_second:,.0f} events/s{ratio}"
@@ -48,9 +52,9 @@ class Session:
         )
         return result
 
-    def feed(self, workload: Workload) -> Feed:
-        """A workload in a topic."""
-        return produce(self.bootstrap, workload)
+    def feed(self, workload: Workload, *, live: bool = False) -> Feed:
+        """A workload in a topic, see ``produce``."""
+        return produce(self.bootstrap, workload, live=live)
 
     def baseline(self, feed: Feed) -> Result:
         """A, with itself as the measure."""
@@ -85,6 +89,7 @@ def contenders(session: Session) -> Iterator[Result]:
     yield first
     a = first.cpu_us_per_event
     runs: list[tuple[str, Feed, Callable[[], Run]]] = [
+        (TWO_READERS, feed, partial(run_client, f"{CLIENTS}raw", feed, processes=2)),
         ("confluent-kafka, msgspec on batches", feed, partial(run_client, f"{CLIENTS}batch", feed)),
         *(
             (name, feed, partial(run_client, f"{CLIENTS}{module}", feed, python=session.python))
@@ -111,6 +116,7 @@ def events(session: Session) -> Iterator[Result]:
         count = factor * session.events
         feed = session.feed(Workload(count))
         yield session.measure(f"events: {count}, run", count, partial(run_workers, [feed]))
+        yield session.measure(f"events: {count}, two workers", count, partial(run_workers, [feed], 2))
         yield session.measure(
             f"events: {count}, replay topic", count, partial(run_replay, feed, from_file=False)
         )
@@ -192,11 +198,16 @@ def takeover(session: Session) -> Iterator[Result]:
 
 
 def worldcup(session: Session) -> Iterator[Result]:
-    """As many columns as the World Cup of 1998 had, and 50 times the events; takes ten minutes."""
-    count = 50 * session.events
-    feed = session.feed(Workload(count, columns=89_997, users=2_770_000))
+    """As many columns and users as the World Cup of 1998 had, and 10 and 50 times the events, as they happen.
+
+    A timestamp takes in about a million of them, as in the papers, and is closed while the next are read.
+    """
     once = replace(session, runs=1)
-    yield once.measure(f"worldcup: {count}, run", count, partial(run_workers, [feed]))
+    for factor in (10, 50):
+        count = factor * session.events
+        feed = once.feed(Workload(count, columns=89_997, users=2_770_000, interval=_WORLD_CUP_MS), live=True)
+        run = partial(run_workers, [feed])
+        yield once.measure(f"worldcup: {count}, run", count, run, timestamps=feed.workload.timestamps)
 
 
 SERIES: dict[str, Callable[[Session], Iterator[Result]]] = {

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from benchmarks.throughput.events import Feed, Workload, produce
-from benchmarks.throughput.measuring import run_client
+from benchmarks.throughput.measuring import BASELINE, TWO_READERS, run_client
 from benchmarks.throughput.profiling import self_time, whole_time
-from benchmarks.throughput.report import BASELINE, FILE, renewed
+from benchmarks.throughput.report import FILE, renewed
 from benchmarks.throughput.series import Session, contenders
 
 EVENTS = 3_000
+NOWHERE = {"machine": "machine", "commit": "abc", "taken": "now", "load_before": 0.1}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def test_contenders_count_right_and_are_compared_with_a(kafka: str, monkeypatch:
     session = Session(kafka, events=EVENTS, runs=1, python=sys.executable, interval=200)
     monkeypatch.setattr("benchmarks.throughput.series.FOREIGN", ())
     found = {result.name: result for result in contenders(session)}
-    assert len(found) == 8
+    assert len(found) == 9
     assert all(result.correct for result in found.values())
     a = next(iter(found.values()))
     assert a.ratio_to_a == 1
@@ -54,6 +55,10 @@ def test_contenders_count_right_and_are_compared_with_a(kafka: str, monkeypatch:
 def test_a_contender_with_wrong_counts_is_reported(feed: Feed, module: str) -> None:
     assert run_client("benchmarks.throughput.contenders.raw", feed).correct
     assert not run_client(f"tests.integration.contenders.{module}", feed).correct
+
+
+def test_processes_that_count_wrong_together_are_reported(feed: Feed) -> None:
+    assert not run_client("tests.integration.contenders.miscounting", feed, processes=2).correct
 
 
 def test_a_contender_that_fails_is_no_result(feed: Feed) -> None:
@@ -74,7 +79,7 @@ def test_the_tables_of_the_page_come_from_the_results() -> None:
     entry = {
         "name": "A: somebody", "cpu_us_per_event": 1.5, "events_per_second": 765432.1, "ratio_to_a": 1.0,
         "correct": False, "runs": [{"cpu_us_per_event": 1.25}, {"cpu_us_per_event": 1.75, "memory_mib": 300}],
-        "details": {"machine": "machine", "commit": "abc", "taken": "now", "load_before": 0.1, "p50_ms": 12},
+        "details": {**NOWHERE, "p50_ms": 12},
     }  # fmt: skip
     page = (
         "before\n<!-- bench: contenders -->\nold\n<!-- end -->\n<!-- bench: users -->\n<!-- end -->\nafter\n"
@@ -99,3 +104,40 @@ def test_aims_are_compared_with_what_was_measured_and_with_nothing_else() -> Non
     assert "file, over that of A | at least 1.5 | 1.2 | missed |" in page
     assert "at 50 % load, ms | at most 250 | 249 | met |" in page
     assert page.count("not yet") == 4
+
+
+def test_the_world_cup_is_projected_from_the_largest_run() -> None:
+    entries = [
+        {
+            "name": f"worldcup: {events}, run", "cpu_us_per_event": cost, "events_per_second": 500_000.0,
+            "ratio_to_a": None, "correct": True, "runs": [{"cpu_us_per_event": cost, "memory_mib": memory}],
+            "details": {**NOWHERE, "events": events, "timestamps": 50},
+        }
+        for events, cost, memory in ((10_000_000, 9.0, 300), (50_000_000, 2.0, 310))
+    ]  # fmt: skip
+    page = renewed("<!-- bench: worldcup -->\n<!-- end -->\n", entries)
+    assert "1,352,804,107 events of 2.00 µs make 0.75 hours of one core" in page
+    assert "at 500,000 a second 45 minutes with one worker" in page
+    assert "the 50 here 1,000,000, so releases are in it" in page
+    assert "300 MiB with 10,000,000 events and 310 MiB with 50,000,000 events." in page
+
+
+def test_two_workers_are_set_against_two_readers_of_the_plainest_kind() -> None:
+    costs = {BASELINE: 1.5, TWO_READERS: 1.8, "eventveil run": 1.0, "eventveil run, two workers": 1.5}
+    entries = [
+        {"name": name, "cpu_us_per_event": cost, "events_per_second": 1.0, "details": {}}
+        for name, cost in costs.items()
+    ]
+    page = renewed("<!-- bench: aims -->\n<!-- end -->\n", entries)
+    assert "cost 1.20 of one process" in page
+    assert "Two workers cost 1.50 of one, 1.25 of that." in page
+
+
+def test_live_events_happen_when_they_are_written(kafka: str) -> None:
+    feed = produce(kafka, Workload(250_000, users=200, columns=20, partitions=1, interval=50), live=True)
+    moments = feed.workload.moments
+    assert len(moments) == 3
+    assert sorted(moments) == list(moments)
+    assert feed.workload.timestamps == moments[-1] // 50 + 1
+    assert feed.workload.truth().shape == (feed.workload.timestamps, 20)
+    assert run_client("benchmarks.throughput.contenders.raw", feed).correct

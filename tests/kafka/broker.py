@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
@@ -62,12 +62,20 @@ class LocalBroker:
 
     ``stop`` and ``kill`` leave the directory as it is, and ``start`` goes on with it on the same port.
     ``proxies`` are ports of proxies: for each there is a further listener, at the same place in
-    ``proxied_ports``, which tells its clients to come back through that proxy.
+    ``proxied_ports``, which tells its clients to come back through that proxy. ``settings`` are further
+    settings of the broker, or others.
     """
 
-    def __init__(self, directory: Path, port: int | None = None, proxies: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        port: int | None = None,
+        proxies: Sequence[int] = (),
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.directory = directory.absolute()
         self._proxies = proxies
+        self._further = dict(settings or {})
         self.log = self.directory / "broker.log"
         self._log_start = 0
         self._wanted_port = port
@@ -150,6 +158,7 @@ class LocalBroker:
             listeners[f"PROXIED{number}"] = address
             advertised[f"PROXIED{number}"] = f"{HOST}:{port}"
         settings = single_node(listeners, advertised, controller, str(self.directory / "data"))
+        settings |= self._further
         text = "".join(f"{key}={value}\n" for key, value in settings.items())
         self._settings.write_text(text, encoding="utf-8")
 
@@ -217,19 +226,22 @@ class LocalBroker:
 
 
 @contextmanager
-def local_broker(port: int | None = None, directory: Path | None = None) -> Iterator[LocalBroker]:
+def local_broker(
+    port: int | None = None, directory: Path | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[LocalBroker]:
     """A running broker; stopped at the end.
 
-    ``port`` None takes a free one; ``directory`` None means a temporary one that is removed at the end.
+    ``port`` None takes a free one; ``directory`` None means a temporary one that is removed at the end;
+    ``settings`` as for ``LocalBroker``.
     """
     if directory is None:
         with (
             tempfile.TemporaryDirectory(prefix="eventveil-kafka-") as temporary,
-            local_broker(port, Path(temporary)) as broker,
+            local_broker(port, Path(temporary), settings) as broker,
         ):
             yield broker
         return
-    broker = LocalBroker(directory, port)
+    broker = LocalBroker(directory, port, settings=settings)
     try:
         broker.start()
         yield broker

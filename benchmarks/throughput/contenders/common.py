@@ -19,12 +19,16 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Task:
-    """What to count, from the command line; ``out`` takes the counts, by timestamp and column."""
+    """What to count, from the command line: the ``events`` that there are in these ``partitions``.
+
+    ``begin`` is when to, in seconds since the epoch; ``out`` takes the counts, by timestamp and column.
+    """
 
     bootstrap: str
     topic: str
-    partitions: int
+    partitions: list[int]
     events: int
+    begin: float
     start: int
     interval: int
     timestamps: int
@@ -82,9 +86,10 @@ def _cpu() -> float:
 
 
 def consumer(task: Task) -> Any:
-    """A confluent-kafka consumer of all partitions from their beginning."""
+    """A confluent-kafka consumer of the partitions from their beginning, when it is time to."""
     from confluent_kafka import Consumer, TopicPartition
 
+    time.sleep(max(0.0, task.begin - time.time()))
     made = Consumer(
         {
             "bootstrap.servers": task.bootstrap,
@@ -95,5 +100,5 @@ def consumer(task: Task) -> Any:
             "queued.min.messages": 100_000,
         }
     )
-    made.assign([TopicPartition(task.topic, partition, 0) for partition in range(task.partitions)])
+    made.assign([TopicPartition(task.topic, partition, 0) for partition in task.partitions])
     return made
