@@ -108,6 +108,9 @@ class Merger:
         self._instance = instance
         self._next = next_timestamp
         self._reports = [_Reports() for _ in range(partitions)]
+        # Of the next timestamp: what has been added up as it came, and from which partitions.
+        self._counts = np.zeros(columns, dtype=np.int64)
+        self._added: set[int] = set()
         self._given_up: dict[int, int] = {}
         self.missing = dict(missing or {})
         #: How many partials came after their timestamp had been taken without them.
@@ -128,12 +131,18 @@ class Merger:
         known = reports.find(partial.timestamp)
         if known is None:
             reports.add(partial.timestamp, value, offset)
+            if partial.timestamp == self._next:
+                self._add_up(partial)
         elif known != value:
             raise StateRefused(
                 self._place(partial),
                 "two different partial counts were committed",
                 "A second application with this name may be running; find it before you start again",
             )
+
+    def _add_up(self, partial: Partial) -> None:
+        self._counts[partial.columns] += partial.counts
+        self._added.add(partial.partition)
 
     def _pass_over(self, partial: Partial) -> None:
         first, last = self.missing.get(partial.partition, (0, -1))
@@ -200,11 +209,11 @@ class Merger:
         for partition in self.absent:
             first, _ = self.missing.get(partition, (self._next, 0))
             self.missing[partition] = (first, self._next)
-        counts = np.zeros(self._columns, dtype=np.int64)
-        for reports in self._reports:
-            if reports.has(self._next) and (value := reports.take(self._next)):
-                partial = Partial.decode(value, self._stream)
-                counts[partial.columns] += partial.counts
+        for partition, reports in enumerate(self._reports):
+            value = reports.take(self._next) if reports.has(self._next) else b""
+            if value and partition not in self._added:
+                self._add_up(Partial.decode(value, self._stream))
+        counts, self._counts, self._added = self._counts, np.zeros_like(self._counts), set()
         self._next += 1
         return counts
 

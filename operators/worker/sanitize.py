@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 import orjson
@@ -143,9 +144,12 @@ class SanitizeOwner(Owner):
         await self._missing.give_up(self._sanitizer)
         while decided := await self._blocking(self._sanitizer.decide):
             self.check_open()
-            await self._blocking(self.table.transact, "decide", decided, self._deciding_clock)
+            # What is going to be published is made ready meanwhile; nothing of it leaves before A is durable.
+            releases, _ = await asyncio.gather(
+                self._blocking(self._sanitizer.publish),
+                self._blocking(self.table.transact, "decide", decided, self._deciding_clock),
+            )
             self.check_open()
-            releases = await self._blocking(self._sanitizer.publish)
             await self._blocking(self._sinks.check)
             await self._blocking(self.table.transact, "publish", releases)
             self._published(releases)
