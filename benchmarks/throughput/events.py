@@ -121,9 +121,15 @@ def encoded(
     users: NDArray[np.int64], columns: NDArray[np.int64], times: NDArray[np.int64]
 ) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of events."""
-    for user, column, at in zip(users.tolist(), columns.tolist(), times.tolist(), strict=True):
+    for (key, head), at in zip(heads(users, columns), times.tolist(), strict=True):
+        yield key, b"%b%d}" % (head, at)
+
+
+def heads(users: NDArray[np.int64], columns: NDArray[np.int64]) -> Iterator[tuple[bytes, bytes]]:
+    """Keys of events, and their values up to the time, behind which a brace is missing."""
+    for user, column in zip(users.tolist(), columns.tolist(), strict=True):
         key = b"u%06d" % user
-        yield key, b'{"user":"%b","column":"c%d","time":%d}' % (key, column, at)
+        yield key, b'{"user":"%b","column":"c%d","time":' % (key, column)
 
 
 def producer_of(bootstrap: str, failed: list[object]) -> Producer:

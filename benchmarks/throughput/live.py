@@ -25,7 +25,7 @@ from benchmarks.throughput.product import Deployment
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, unique
 from tests.worker.process import WorkerProcess
 
-_START_SECONDS = 10  # for a worker to own everything before the first timestamp begins
+_START_SECONDS = 20  # for a worker to own everything before the first timestamp begins
 
 
 def latency(bootstrap: str, workload: Workload, rate: float) -> tuple[Run, list[float]]:
@@ -47,6 +47,8 @@ def latency(bootstrap: str, workload: Workload, rate: float) -> tuple[Run, list[
                 [sys.executable, "-m", "benchmarks.throughput.pace", json.dumps(asdict(pace))], cwd=ROOT
             )
             time.sleep(max(0.0, start / 1000 - time.time()))
+            if worker.log.read_text().count(" owns ") <= workload.partitions:
+                raise RuntimeError("the worker does not own everything yet: the machine is busy")
             begun, clock = cpu_of(worker.process.pid), time.monotonic()
             delays = _delays(deployment, timestamps)
             cpu, wall = cpu_of(worker.process.pid) - begun, time.monotonic() - clock
