@@ -259,6 +259,10 @@ class Worker:
         """See ``operators.worker.chunks.Delivery``."""
         return self._assignment.wanted()
 
+    def satisfied(self) -> bool:
+        """See ``operators.worker.chunks.Delivery``."""
+        return len(self._assignment.wanted()) < len(self._assignment.owners)
+
     def delivered(self, partition: TP) -> None:
         """See ``operators.worker.chunks.Delivery``."""
         owner = self._assignment.owners.get(partition)

@@ -15,7 +15,7 @@ says truly from where to where it reaches. The worker refuses a chunk that does 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import aiokafka
@@ -54,6 +54,9 @@ class Delivery(Protocol):
 
     def wanted(self) -> Mapping[TP, int]:
         """The partitions to fetch from, and the token of whoever owns each."""
+
+    def satisfied(self) -> bool:
+        """Whether a partition that is owned is not wanted now, because its owner has enough to do."""
 
     def delivered(self, partition: TP) -> None:
         """A chunk of this partition is on its way to an agent."""
@@ -105,9 +108,9 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             metadata_max_age_ms=30_000,
         )
 
-    async def fetch(self, wanted: Mapping[TP, int]) -> list[Chunk]:
-        """The next chunks of the wanted partitions; after a short wait, if there are none, an empty list."""
-        chunks: list[Chunk] = await self.call_thread(self._fetch, wanted)
+    async def fetch(self, wanted: Mapping[TP, int], seconds: float) -> list[Chunk]:
+        """The next chunks of the wanted partitions; if none come in so many seconds, an empty list."""
+        chunks: list[Chunk] = await self.call_thread(self._fetch, wanted, seconds)
         return chunks
 
     async def check(self) -> None:
@@ -122,7 +125,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             raise RuntimeError("aiokafka's fetcher has stopped")
         consumer._coordinator.check_errors()
 
-    async def _fetch(self, wanted: Mapping[TP, int]) -> list[Chunk]:
+    async def _fetch(self, wanted: Mapping[TP, int], seconds: float) -> list[Chunk]:
         consumer = self._ensure_consumer()
         fetcher = consumer._fetcher
         if consumer._closed or fetcher._closed:
@@ -130,7 +133,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         waiter = fetcher._create_fetch_waiter()
         chunks = await self._drain(consumer, wanted)
         if not chunks:
-            await asyncio.wait([waiter], timeout=_WAIT_SECONDS)
+            await asyncio.wait([waiter], timeout=seconds)
             chunks = await self._drain(consumer, wanted)
         waiter.cancel()
         return chunks
@@ -139,37 +142,46 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         fetcher = consumer._fetcher
         if fetcher._subscriptions.reassignment_in_progress:
             return []
-        before = {tp: at for tp in wanted if (at := _position(consumer, tp)) is not None}
-        if not before:
-            # An empty set would mean all partitions to aiokafka.
-            return []
+        chunks: list[Chunk] = []
         with fetcher._subscriptions.fetch_context():
-            # With a timeout of zero this never yields to the loop, so the positions belong to the records.
-            fetched = await (self._stock_records if _STOCK else self._blocks)(fetcher, before)
-        return [
-            _as_chunk(tp, wanted[tp], start, fetched.get(tp) or Block(), after)
-            for tp, start in before.items()
-            if (after := _position(consumer, tp)) is not None and after != start
-        ]
+            for tp, token in wanted.items():
+                # Once more if that shows a fetch to be used up: until it does, aiokafka asks the broker for
+                # nothing, of no partition, and what is written meanwhile is seen a tenth of a second later.
+                for _ in range(2):
+                    chunk = await self._next_chunk(consumer, tp, token)
+                    if chunk is not None:
+                        chunks.append(chunk)
+                    if not _is_used_up(fetcher, tp):
+                        break
+        return chunks
 
-    async def _blocks(self, fetcher: Any, partitions: Iterable[TP]) -> dict[TP, Block]:
-        """A block of each partition that has one."""
-        found: dict[TP, Block] = {}
-        for tp in partitions:
-            if isinstance(fetched := fetcher._records.get(tp), FetchResult):
-                batches.take_over(fetched)
-            for blocks in (await fetcher.fetched_records({tp}, timeout=0, max_records=1)).values():
-                found[tp] = blocks[0]
-        return found
+    async def _next_chunk(self, consumer: aiokafka.AIOKafkaConsumer, tp: TP, token: int) -> Chunk | None:
+        """What comes next of a partition, None if nothing does."""
+        fetcher, start = consumer._fetcher, _position(consumer, tp)
+        if start is None:
+            return None
+        # With a timeout of zero this never yields to the loop, so the positions belong to the records.
+        block = await (self._stock_records if _STOCK else self._block)(fetcher, tp)
+        after = _position(consumer, tp)
+        if after is None or after == start:
+            return None
+        return _as_chunk(tp, token, start, block, after)
 
-    async def _stock_records(self, fetcher: Any, partitions: Iterable[TP]) -> dict[TP, Block]:
+    async def _block(self, fetcher: Any, tp: TP) -> Block:
+        """The next block of a partition, an empty one if there is none."""
+        if isinstance(fetched := fetcher._records.get(tp), FetchResult):
+            batches.take_over(fetched)
+        for blocks in (await fetcher.fetched_records({tp}, timeout=0, max_records=1)).values():
+            block: Block = blocks[0]
+            return block
+        return Block()
+
+    async def _stock_records(self, fetcher: Any, tp: TP) -> Block:
         """The same as aiokafka unpacks it."""
-        fetched = await fetcher.fetched_records(set(partitions), timeout=0, max_records=_MAX_RECORDS)
-        found: dict[TP, Block] = {}
-        for tp, records in fetched.items():
-            found[TP(*tp)] = block = WalkedBlock()
+        block = WalkedBlock()
+        for records in (await fetcher.fetched_records({tp}, timeout=0, max_records=_MAX_RECORDS)).values():
             block.add(records, 0, None)
-        return found
+        return block
 
     async def go_to(self, partition: TP, offset: int) -> bool:
         """Move a partition to an offset; False if it is not assigned any more."""
@@ -217,6 +229,13 @@ def _state(consumer: aiokafka.AIOKafkaConsumer, partition: TP) -> Any:
     assignment = subscription and subscription.assignment
     key = aiokafka.TopicPartition(*partition)
     return assignment.state_value(key) if assignment and key in assignment.tps else None
+
+
+def _is_used_up(fetcher: Any, partition: TP) -> bool:
+    """Whether a fetch has no more batches of records, although aiokafka may not have noticed yet."""
+    fetched = fetcher._records.get(partition)
+    records = None if _STOCK or not isinstance(fetched, FetchResult) else fetched._partition_records
+    return records is not None and not records._records.has_next()
 
 
 def _as_chunk(partition: TP, token: int, start: int, block: Block, after: int) -> Chunk:
@@ -280,7 +299,9 @@ class ChunkConsumer(driver.Consumer):
         if not wanted:
             await asyncio.sleep(_WAIT_SECONDS / 10)
             return
-        for chunk in await self._thread.fetch(wanted):
+        # An owner that has enough for now may want more before a new record wakes the fetcher.
+        seconds = _WAIT_SECONDS / 10 if self._delivery.satisfied() else _WAIT_SECONDS
+        for chunk in await self._thread.fetch(wanted, seconds):
             # A chunk that is lost on the way leaves a gap, which its owner notices and mends.
             if self.flow_active:
                 await self._deliver(chunk)
