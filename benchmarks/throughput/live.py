@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -40,12 +40,13 @@ def latency(bootstrap: str, workload: Workload, rate: float) -> tuple[Run, list[
     with tempfile.TemporaryDirectory(prefix="eventveil-bench-") as name:
         deployment, out = Deployment([feed], Path(name)), Path(name) / "truth.npz"
         deployment.create()
-        with deployment.worker() as worker:
+        with deployment.worker() as worker, ExitStack() as ending:
             worker.wait_for_log(" owns ")
             pace = Pace(bootstrap, topic, rate, start, timestamps, workload.columns, workload.users, str(out))
             feeder = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.throughput.pace", json.dumps(asdict(pace))], cwd=ROOT
             )
+            ending.callback(feeder.kill)
             time.sleep(max(0.0, start / 1000 - time.time()))
             if worker.log.read_text().count(" owns ") <= workload.partitions:
                 raise RuntimeError("the worker does not own everything yet: the machine is busy")
