@@ -1,7 +1,7 @@
 """What an audit of releases can show: the sound kinds keep within epsilon, and broken ones do not.
 
-The games are played through ``replay``, the intruder's through the pan-private mechanisms, which no worker
-runs. Seeds are fixed: a bound that holds or fails does so every time.
+The games are played through ``replay``, the intruder's through the pan-private mechanisms, for no replay has
+one. Seeds are fixed: a bound that holds or fails does so every time.
 """
 
 from __future__ import annotations
