@@ -115,6 +115,7 @@ MUTATIONS = {
         test_pan_private.test_a_timestamp_that_is_given_up_costs_what_a_publication_costs,
         {"kind": "budget-absorption", "intrusion": "single"},
         pan_private.FreeForfeit,
+        expected=BudgetExceeded,
     ),
     "counters of one timestamp: what was passed over is not read again": Mutation(
         WHATEVER_FAILS, {"seed": 3}, places={"operators.accumulating.SingleCounter": pan_private.ReadAhead}
