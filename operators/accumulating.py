@@ -34,9 +34,8 @@ from operators.counting import (
     read_state,
     unreadable,
 )
-from operators.decode import Rejection
 from operators.mechanisms.pan_private import Counters, PanPrivate
-from operators.placing import Placer, Rows
+from operators.placing import Placements, Placer, Rows
 from operators.records import Chunk, Outgoing
 from operators.sanitizing import StreamSanitizer, publication
 from operators.timeline import deadline_of, due_of
@@ -94,10 +93,8 @@ class SingleCounter(StreamCounter):
         self._begins: dict[int, int] = {}
         self._taken = 0
 
-    def observe(self, rows: Rows) -> list[tuple[int, Rejection]]:
-        """See ``StreamCounter.observe``. Events that count are booked when their timestamp closes."""
-        start, told = np.searchsorted(rows.offsets, (self._state.resume, self._state.judged)).tolist()
-        placed, rejections = self._placer.place(rows, start, self.next, None)
+    def _take(self, rows: Rows, placed: Placements, told: int) -> None:
+        """See ``StreamCounter._take``. Events that count are booked when their timestamp closes."""
         # Also of events that ``unknown: ignore`` leaves out: their column must not show in the state.
         for timestamp in np.unique(placed.timestamps).tolist():
             first = placed.rows[placed.timestamps == timestamp].min()
@@ -109,9 +106,6 @@ class SingleCounter(StreamCounter):
         self._taken += int(np.count_nonzero(mine))
         if self.counters is not None:
             self.counters.add(placed.columns[mine])
-        rejections = [(row, rejection) for row, rejection in rejections if row >= told]
-        self.outcomes.update(rejection.reason.value for _, rejection in rejections)
-        return rejections
 
     def go_on(self) -> None:
         """To the next timestamp; the counters are wiped."""

@@ -251,15 +251,19 @@ class StreamCounter:
         """
         start, told = np.searchsorted(rows.offsets, (self._state.resume, self._state.judged)).tolist()
         placed, rejections = self._placer.place(rows, start, self.next, self.boundaries)
+        self._take(rows, placed, told)
+        rejections = [(row, rejection) for row, rejection in rejections if row >= told]
+        self.outcomes.update(rejection.reason.value for _, rejection in rejections)
+        return rejections
+
+    def _take(self, rows: Rows, placed: Placements, told: int) -> None:
+        """Count events, and book those from row ``told`` on."""
         counts = placed.columns != IGNORED
         grown = self._count(rows, placed.where(counts)) if counts.any() else np.zeros(0, bool)
         news = grown[placed.rows[counts] >= told]
         self._book("counted", news)
         self._book("bounded", ~news)
         self._book("ignored", placed.rows[~counts] >= told)
-        rejections = [(row, rejection) for row, rejection in rejections if row >= told]
-        self.outcomes.update(rejection.reason.value for _, rejection in rejections)
-        return rejections
 
     def _book(self, outcome: str, events: NDArray[np.bool_]) -> None:
         if number := int(np.count_nonzero(events)):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from operators.topology import fingerprint_fields
 from operators.topology.identity import reading_fields
 from operators.topology.model import ReadingStream, Stream, Topology
+
+if TYPE_CHECKING:
+    from operators.kafka.cluster import Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,14 @@ class StreamPlan:
         sink = {"sink.topic": self.stream.sink.topic, "sink.topic_id": sink_id}
         return {**self.fields(partitions), **sink}
 
-    def pan_private_fields(
-        self, partitions: int, sink_id: str, announcements_id: str | None
-    ) -> dict[str, Any]:
-        """The same for a pan-private stream; ``announcements_id`` is that of the topic of announcements."""
-        announced = {"announcements.topic_id": announcements_id} if announcements_id else {}
-        return {**self.budget_fields(partitions, sink_id), **announced}
+    def pan_private_fields(self, topics: Mapping[str, Topic], announcements: str) -> dict[str, Any]:
+        """The same for a pan-private stream, given its live topics.
+
+        ``announcements`` names the one of announcements, which counts where looks are announced.
+        """
+        source, sink = topics[self.stream.source.topic], topics[self.stream.sink.topic]
+        announced = {"announcements.topic_id": topics[announcements].id} if self.stream.is_announced else {}
+        return {**self.budget_fields(source.partitions, sink.id), **announced}
 
 
 @dataclass(frozen=True, slots=True)

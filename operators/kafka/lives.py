@@ -191,8 +191,7 @@ def pan_private_genesis(topology: Topology, cluster: Cluster, plan: StreamPlan) 
     partitions = {name: topics[name].partitions for name in topology.sources}
     (place, number), *_ = counting_places(topology, source, partitions).items()
     genesis = Genesis.find(read_table(topology.kafka, *place), plan.name, _name(place))
-    announcements = topics[topology.announcements].id if announced else None
-    fields = plan.pan_private_fields(partitions[source], topics[sink].id, announcements)
+    fields = plan.pan_private_fields(topics, topology.announcements)
     genesis.check(fields, source, topics[source].id, number, _name(place), lambda _: RENAME)
     return genesis, place
 

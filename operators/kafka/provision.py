@@ -162,11 +162,9 @@ class _Genesis:
         return records
 
     def _fields(self, plan: StreamPlan, partitions: int, *, budget: bool) -> dict[str, Any]:
-        sink = self._topics[plan.stream.sink.topic].id
         if plan.stream.is_pan_private:
-            announced = plan.stream.is_announced
-            announcements = self._topics[self._topology.announcements].id if announced else None
-            return plan.pan_private_fields(partitions, sink, announcements)
+            return plan.pan_private_fields(self._topics, self._topology.announcements)
+        sink = self._topics[plan.stream.sink.topic].id
         return plan.budget_fields(partitions, sink) if budget else plan.fields(partitions)
 
     def missing_values(self, plan: ReadingPlan) -> list[tuple[Genesis, Outgoing]]:

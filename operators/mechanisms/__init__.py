@@ -45,7 +45,7 @@ KINDS: dict[str, type[Mechanism]] = {
 LOCAL_KINDS: dict[str, type[Mechanism]] = {Topl.kind: Topl}
 
 #: The option that makes another mechanism of a kind that has it.
-PAN = ("pan_private",)
+PAN = "pan_private"
 
 
 def plugin_of(kind: str) -> Plugin | None:
@@ -71,11 +71,11 @@ def known(kind: str, options: Container[str] = ()) -> type[Mechanism] | None:
 
 def options_of(kind: str) -> frozenset[str]:
     """The options that a kind takes. Raises PluginRefused."""
-    return frozenset(find(kind).options | (find(kind, PAN).options if kind in PAN_PRIVATE else frozenset()))
+    return frozenset(find(kind).options | (find(kind, {PAN}).options if kind in PAN_PRIVATE else frozenset()))
 
 
 def _own(options: Container[str]) -> dict[str, type[Mechanism]]:
-    return {**KINDS, **LOCAL_KINDS, **(PAN_PRIVATE if PAN[0] in options else {})}
+    return {**KINDS, **LOCAL_KINDS, **(PAN_PRIVATE if PAN in options else {})}
 
 
 def of_stream(stream: Stream, noise: NoiseSource) -> Mechanism:

@@ -91,8 +91,7 @@ class AccumulateOwner(Owner):
         self._sinks.remember(live, {sink})
         states = self.table.take_over()
         genesis = Genesis.find(states, stream.name, place)
-        announcements = live[heard_in[0]].id if heard_in else None
-        fields = self._plan.pan_private_fields(live[topic].partitions, live[sink].id, announcements)
+        fields = self._plan.pan_private_fields(live, self._topology.announcements)
         genesis.check(fields, topic, live[topic].id, 0, place, lambda _: RENAME)
         check_neighbours(states, topic, 0, place)
         self._stream = restored = self._restore(genesis, states, place)
@@ -134,11 +133,6 @@ class AccumulateOwner(Owner):
     def position(self) -> int:
         """See ``Owner.position``."""
         return self._counting.aggregator.position
-
-    @property
-    def resume(self) -> int:
-        """The first offset that a successor needs."""
-        return self._counting.aggregator.resume
 
     @property
     def due(self) -> int | None:
@@ -187,6 +181,7 @@ class AccumulateOwner(Owner):
         The clock is checked with the first record, before anything is drawn.
         """
         counting, clock = self._counting, [self._clock]
+        # Also before anything is drawn: what cannot be published should not be charged.
         self._sinks.check()
         if counting.draws:
             self._expose(counting.exposed(), clock.pop())

@@ -289,9 +289,9 @@ class StreamAudit:
         if entry.publish and not entry.fresh and not entry.forfeited:
             self._blame("I7", entry.timestamp, found, "a repeated release was charged as a fresh one")
         self._forfeited += entry.forfeited
-        self._looks += PAN[0] in self._options and entry.fresh and not entry.test
+        self._looks += PAN in self._options and entry.fresh and not entry.test
         whole = bool(entry.test) == bool(entry.publish)
-        if entry.forfeited and not (whole and not entry.fresh and PAN[0] in self._options):
+        if entry.forfeited and not (whole and not entry.fresh and PAN in self._options):
             what = "forfeited is for repeated releases of pan-private streams"
             self._blame("I7", entry.timestamp, found, what)
         kind = known(self._terms.mechanism, self._options)
