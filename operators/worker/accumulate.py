@@ -37,9 +37,10 @@ from operators.topology.changes import RENAME
 from operators.topology.model import Topology
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume, end_behind
-from operators.worker.owner import Blocking, Owner
+from operators.worker.owner import Owner
 from operators.worker.published import Public
 from operators.worker.sinks import Sinks
+from operators.worker.threads import Threads
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class AccumulateOwner(Owner):
     def __init__(
         self,
         table: FencedTable,
-        blocking: Blocking,
+        threads: Threads,
         plan: StreamPlan,
         topology: Topology,
         cluster: Cluster,
@@ -66,7 +67,7 @@ class AccumulateOwner(Owner):
         clock: OwnerClock,
         observation: Observation,
     ) -> None:
-        super().__init__(table, blocking)
+        super().__init__(table, threads)
         self._plan, self._topology = plan, topology
         self._source = (plan.stream.source.topic, 0)
         self._cluster, self._noise, self._clock = cluster, noise, clock

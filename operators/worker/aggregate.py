@@ -13,7 +13,8 @@ from operators.records import Chunk, Outgoing
 from operators.streams import StreamPlan
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume, end_behind, truncated
-from operators.worker.owner import Blocking, Owner
+from operators.worker.owner import Owner
+from operators.worker.threads import Threads
 
 
 class AggregateOwner(Owner):
@@ -22,7 +23,7 @@ class AggregateOwner(Owner):
     def __init__(
         self,
         table: FencedTable,
-        blocking: Blocking,
+        threads: Threads,
         plans: Iterable[StreamPlan],
         source: tuple[str, int],
         partials: str,
@@ -30,7 +31,7 @@ class AggregateOwner(Owner):
         clock: OwnerClock,
         observation: Observation,
     ) -> None:
-        super().__init__(table, blocking)
+        super().__init__(table, threads)
         self._plans = list(plans)
         self._source = source
         self._partials = partials

@@ -11,8 +11,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, cast
 
 import faust
@@ -38,10 +36,10 @@ from operators.worker.owner import Owner
 from operators.worker.perturb import PerturbOwner
 from operators.worker.rekey import RekeyOwner
 from operators.worker.sanitize import SanitizeOwner
+from operators.worker.threads import Threads
 
 log = logging.getLogger(__name__)
 
-_THREADS = 32
 _TICK_SECONDS = 0.1
 _PROGRESS_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
@@ -93,15 +91,13 @@ class Worker:
         self._first_partition = self._layout(topology.sources)
         self._first_rekeyed = self._layout(topology.rekeyed)
         self._first_of_values = self._layout(topology.value_sources)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafka")
-        # Take-overs may wait for minutes; the partitions that are owned must not wait for them.
-        self._take_over_threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="take-over")
+        self._threads = Threads()
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
         self._assignment = Assignment(
             self._make_owner,
             self._go_to,
-            partial(self._in_thread, self._take_over_threads),
+            self._threads.taking_over,
             self.failed,
             patience=2 * session_timeout,
             observation=self.observation,
@@ -151,7 +147,7 @@ class Worker:
             plans = [plan for plan in self._merged if plan.partials_partition == tp.partition]
             table = self._table(topology.ledger_changelog, tp.partition)
             return SanitizeOwner(
-                table, self._blocking, plans, topology.partials, topology.ledger, topology.control,
+                table, self._threads, plans, topology.partials, topology.ledger, topology.control,
                 topology.kafka, self._cluster, self._noise, self.observation,
                 self._clock_for(plan.stream for plan in plans),
             )  # fmt: skip
@@ -160,12 +156,12 @@ class Worker:
             streams = [plan.stream for plan in self._plans if plan.stream.source.raw == tp.topic]
             table = self._table(topology.rekeying_changelog, number)
             clock = self._clock_for(streams)
-            return RekeyOwner(table, self._blocking, streams, (tp.topic, tp.partition), self._cluster, clock)
+            return RekeyOwner(table, self._threads, streams, (tp.topic, tp.partition), self._cluster, clock)
         if tp.topic in topology.value_sources:
             table = self._table(topology.state_changelog, self._first_of_values[tp.topic] + tp.partition)
             readings = [plan for plan in plan_readings(topology) if plan.stream.source.topic == tp.topic]
             return PerturbOwner(
-                table, self._blocking, readings, (tp.topic, tp.partition), topology.ledger,
+                table, self._threads, readings, (tp.topic, tp.partition), topology.ledger,
                 topology.kafka, self._cluster, self._noise, self.observation,
             )  # fmt: skip
         changelog_partition = self._first_partition[tp.topic] + tp.partition
@@ -174,11 +170,11 @@ class Worker:
         clock = self._clock_for(plan.stream for plan in plans)
         if plans[0].stream.is_pan_private:
             return AccumulateOwner(
-                table, self._blocking, plans[0], topology, self._cluster, self._noise, clock, self.observation
+                table, self._threads, plans[0], topology, self._cluster, self._noise, clock, self.observation
             )
         return AggregateOwner(
             table,
-            self._blocking,
+            self._threads,
             plans,
             (tp.topic, tp.partition),
             topology.partials,
@@ -195,13 +191,6 @@ class Worker:
         """The clock of an owner: as good as the stream that asks most of it."""
         skews = [stream.timeline.clock_skew for stream in streams]
         return OwnerClock(self._clock, min(skews, default=0))
-
-    async def _blocking(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        return await self._in_thread(self._threads, call, *arguments)
-
-    @staticmethod
-    async def _in_thread(threads: ThreadPoolExecutor, call: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(threads, partial(call, *arguments))
 
     def _handle(self, chunk: Chunk) -> None:
         # An exception in an agent would make Faust acknowledge the chunk and go on.

@@ -15,24 +15,27 @@ from typing import Any, TypeVar
 from operators.kafka.fenced import FencedTable, OwnerClosed
 from operators.records import Chunk
 from operators.worker.observation import StreamView
+from operators.worker.threads import Threads
 
 T = TypeVar("T")
-#: Runs a blocking call in a thread.
+#: Runs a blocking call in a thread, see ``Threads``.
 Blocking = Callable[..., Awaitable[Any]]
 _tokens = count(1)
 #: Chunks of one partition that may be on their way to its owner.
-_CREDIT = 2
+_CREDIT = 4
 
 
 class Owner(ABC):
     """The owner of one partition of a source topic or of the partials topic."""
 
-    def __init__(self, table: FencedTable, blocking: Blocking) -> None:
+    def __init__(self, table: FencedTable, threads: Threads) -> None:
         #: Distinguishes the chunks that were fetched for this owner from those of an earlier one.
         self.token = next(_tokens)
         self.table = table
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._blocking = blocking
+        self._blocking: Blocking = threads.waiting
+        #: Where ``observe`` runs.
+        self._observing: Blocking = threads.counting
         self._turn = asyncio.Lock()
         self._outstanding = 0
 
@@ -67,7 +70,7 @@ class Owner(ABC):
                 self.check_open()
                 if chunk.start > self.position:
                     return False
-                await self._blocking(self.observe, chunk)
+                await self._observing(self.observe, chunk)
                 await self._settle()
                 return True
         finally:

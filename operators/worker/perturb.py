@@ -18,9 +18,10 @@ from operators.topology.model import Kafka
 from operators.values.kinds import build
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume
-from operators.worker.owner import Blocking, Owner
+from operators.worker.owner import Owner
 from operators.worker.published import Public
 from operators.worker.sinks import Sinks
+from operators.worker.threads import Threads
 
 
 class PerturbOwner(Owner):
@@ -29,7 +30,7 @@ class PerturbOwner(Owner):
     def __init__(
         self,
         table: FencedTable,
-        blocking: Blocking,
+        threads: Threads,
         plans: Iterable[ReadingPlan],
         source: tuple[str, int],
         ledger: str,
@@ -38,7 +39,7 @@ class PerturbOwner(Owner):
         noise: Callable[[], NoiseSource],
         observation: Observation,
     ) -> None:
-        super().__init__(table, blocking)
+        super().__init__(table, threads)
         self._plans = list(plans)
         self._source = source
         self._ledger = ledger
@@ -110,7 +111,7 @@ class PerturbOwner(Owner):
 
     async def settle(self) -> None:
         """Decide and charge in one transaction, then publish in another."""
-        if decided := await self._blocking(self._perturber.decide):
+        if decided := await self._observing(self._perturber.decide):
             self.check_open()
             await self._blocking(self.table.transact, "decide", decided)
             self.check_open()

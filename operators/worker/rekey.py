@@ -14,7 +14,8 @@ from operators.rekeying import Rekeyer, RekeyerState, fingerprint
 from operators.topology.model import Stream
 from operators.worker.observation import StreamView
 from operators.worker.offsets import check_resume, end_behind
-from operators.worker.owner import Blocking, Owner
+from operators.worker.owner import Owner
+from operators.worker.threads import Threads
 
 
 class RekeyOwner(Owner):
@@ -23,13 +24,13 @@ class RekeyOwner(Owner):
     def __init__(
         self,
         table: FencedTable,
-        blocking: Blocking,
+        threads: Threads,
         streams: Iterable[Stream],
         source: tuple[str, int],
         cluster: Cluster,
         clock: OwnerClock,
     ) -> None:
-        super().__init__(table, blocking)
+        super().__init__(table, threads)
         self._streams = list(streams)
         self._source = source
         self._cluster = cluster

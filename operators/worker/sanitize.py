@@ -24,9 +24,10 @@ from operators.topology.model import Kafka
 from operators.worker.missing import MissingPartitions
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume
-from operators.worker.owner import Blocking, Owner
+from operators.worker.owner import Owner
 from operators.worker.published import Public
 from operators.worker.sinks import Sinks
+from operators.worker.threads import Threads
 
 
 class SanitizeOwner(Owner):
@@ -35,7 +36,7 @@ class SanitizeOwner(Owner):
     def __init__(
         self,
         table: FencedTable,
-        blocking: Blocking,
+        threads: Threads,
         plans: Iterable[StreamPlan],
         partials: str,
         ledger: str,
@@ -46,7 +47,9 @@ class SanitizeOwner(Owner):
         observation: Observation,
         clock: OwnerClock,
     ) -> None:
-        super().__init__(table, blocking)
+        super().__init__(table, threads)
+        # A partial count does not wait for the events that are being counted for the next.
+        self._observing = self._blocking
         self._plans = list(plans)
         self._partials = partials
         self._ledger, self._control = ledger, control
@@ -57,7 +60,7 @@ class SanitizeOwner(Owner):
         self._sinks = Sinks(cluster, MIGRATE_SINK)
         self._ledger_starts: dict[str, int] = {}
         self._clock = clock
-        self._missing = MissingPartitions(cluster, (partials, table.partition), blocking, clock)
+        self._missing = MissingPartitions(cluster, (partials, table.partition), self._blocking, clock)
         self._sanitizer: PartitionSanitizer
 
     def take_over(self) -> int:

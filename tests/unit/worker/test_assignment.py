@@ -18,6 +18,7 @@ from operators.worker import assignment
 from operators.worker.assignment import Assignment
 from operators.worker.observation import Observation, StreamView
 from operators.worker.owner import Owner
+from operators.worker.threads import Threads
 from tests.unit.support import topology
 
 PLACE = TP("raw", 0)
@@ -36,11 +37,20 @@ class Table:
     def dispose(self) -> None: ...
 
 
+class AtOnce(Threads):
+    """No threads: whatever is to run in one runs where it is asked for."""
+
+    async def waiting(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        return call(*arguments)
+
+    counting = waiting
+
+
 class Scripted(Owner):
     """An owner whose take-over ends as told: an error is raised, a number is the offset to resume from."""
 
-    def __init__(self, outcome: int | Exception, blocking: Callable[..., Awaitable[Any]]) -> None:
-        super().__init__(Table(), blocking)  # type: ignore[arg-type]
+    def __init__(self, outcome: int | Exception, threads: Threads) -> None:
+        super().__init__(Table(), threads)  # type: ignore[arg-type]
         self._outcome = outcome
         self.observed: list[int] = []
         self.settled = 0
@@ -80,22 +90,18 @@ class Surroundings:
         self.observation = Observation(topology())
         self._assigned = assigned or []
         self.assignment = Assignment(
-            self._make, self._go_to, self._blocking, self.failures.append, 0.0, self.observation
+            self._make, self._go_to, AtOnce().waiting, self.failures.append, 0.0, self.observation
         )
 
     def _make(self, _: TP) -> Owner:
         if not self.outcomes:
             raise RuntimeError("the script has ended")
-        self.made.append(Scripted(self.outcomes.pop(0), self._blocking))
+        self.made.append(Scripted(self.outcomes.pop(0), AtOnce()))
         return self.made[-1]
 
     async def _go_to(self, _: TP, offset: int) -> bool:
         self.went_to.append(offset)
         return self._assigned.pop(0) if self._assigned else True
-
-    @staticmethod
-    async def _blocking(call: Callable[..., Any], *arguments: Any) -> Any:
-        return call(*arguments)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
