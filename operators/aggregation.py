@@ -123,6 +123,11 @@ class PartitionAggregator:
         """When the next timestamp of a stream is due, or was, in epoch milliseconds."""
         return min(timeline.due_of(one.stream.timeline, one.next) for one in self.counters.values())
 
+    @property
+    def closed(self) -> int:
+        """When the last timestamp that was closed was due, in epoch milliseconds."""
+        return max(timeline.due_of(one.stream.timeline, one.next - 1) for one in self.counters.values())
+
     def wants_end(self, now: int) -> bool:
         """Whether a timestamp is due that only the end offset of the partition can show to be complete.
 

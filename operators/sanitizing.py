@@ -199,6 +199,13 @@ class PartitionSanitizer:
         self.resume = min(sanitizer.state.resume for sanitizer in sanitizers.values())
         self.position = self.resume
 
+    @property
+    def awaited(self) -> int:
+        """When the next release of a stream is due, or was, in epoch milliseconds."""
+        return min(
+            timeline.due_of(one.stream.timeline, one.state.published + 1) for one in self.sanitizers.values()
+        )
+
     def observe(self, chunk: Chunk) -> None:
         """Merge the partials of a chunk.
 

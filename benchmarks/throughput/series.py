@@ -24,7 +24,7 @@ CLIENTS = "benchmarks.throughput.contenders."
 PYTHON = ROOT / ".cache" / "contenders" / "bin" / "python"
 FOREIGN = (("Bytewax, map", "bytewax_flow"), ("Quix Streams, update", "quix"))
 _FAUST_EVENTS = 50_000
-_LIVE_TIMESTAMPS = 60
+_LIVE_TIMESTAMPS = 120
 #: In which about a million events are written.
 _WORLD_CUP_MS = 2000
 

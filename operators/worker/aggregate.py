@@ -71,6 +71,11 @@ class AggregateOwner(Owner):
         """See ``Owner.due``."""
         return self._aggregator.due
 
+    @property
+    def closed(self) -> int | None:
+        """See ``Owner.closed``."""
+        return self._aggregator.closed
+
     def streams(self) -> Mapping[str, StreamView]:
         """See ``Owner.streams``."""
         return {

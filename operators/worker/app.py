@@ -252,6 +252,10 @@ class Worker:
         """See ``operators.worker.chunks.Delivery``."""
         return len(self._assignment.wanted()) < len(self._assignment.owners)
 
+    def resting(self) -> Collection[TP]:
+        """See ``operators.worker.chunks.Delivery``."""
+        return self._assignment.resting(self._clock.wall())
+
     def delivered(self, partition: TP) -> None:
         """See ``operators.worker.chunks.Delivery``."""
         owner = self._assignment.owners.get(partition)

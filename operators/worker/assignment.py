@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _FENCED_LIMIT = 2
+#: For so long after it was due a release goes before counting.
+_REST_MS = 250
 #: Whoever lived longer than this starts with a clean record.
 _HEALTHY_SECONDS = 120.0
 
@@ -136,6 +138,21 @@ class Assignment:
         """Milliseconds until the next owner becomes due, infinity if none does."""
         waits = [owner.due - now for owner in self._ready.values() if owner.due is not None]
         return min((wait for wait in waits if wait > 0), default=inf)
+
+    def resting(self, now: int) -> set[TP]:
+        """The partitions that have closed what is being released, at ``now`` in epoch milliseconds.
+
+        To count what comes after it would only take the processor from the release. Not for long, for that
+        may wait for partitions of other workers; and not once something else is due.
+        """
+        since = now - _REST_MS
+        if not any(one.awaited is not None and since < one.awaited <= now for one in self._ready.values()):
+            return set()
+        return {
+            tp
+            for tp, owner in self._ready.items()
+            if owner.closed is not None and owner.closed > since and owner.due is not None and owner.due > now
+        }
 
     def _spawn(self, tp: TP, owner: Owner, work: Awaitable[None]) -> None:
         task = asyncio.create_task(self._guarded(tp, owner, work))

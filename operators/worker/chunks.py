@@ -15,7 +15,7 @@ says truly from where to where it reaches. The worker refuses a chunk that does 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 import aiokafka
@@ -59,6 +59,9 @@ class Delivery(Protocol):
 
     def satisfied(self) -> bool:
         """Whether a partition that is owned is not wanted now, because its owner has enough to do."""
+
+    def resting(self) -> Collection[TP]:
+        """The partitions of which nothing is to be fetched for a moment."""
 
     def delivered(self, partition: TP) -> None:
         """A chunk of this partition is on its way to an agent."""
@@ -111,9 +114,12 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             metadata_max_age_ms=30_000,
         )
 
-    async def fetch(self, wanted: Mapping[TP, int], seconds: float) -> list[Chunk]:
-        """The next chunks of the wanted partitions; if none come in so many seconds, an empty list."""
-        chunks: list[Chunk] = await self.call_thread(self._fetch, wanted, seconds)
+    async def fetch(self, wanted: Mapping[TP, int], resting: Collection[TP], seconds: float) -> list[Chunk]:
+        """The next chunks of the wanted partitions; if none come in so many seconds, an empty list.
+
+        Nothing comes of those that are resting. What was fetched of them already is fetched again later.
+        """
+        chunks: list[Chunk] = await self.call_thread(self._fetch, wanted, resting, seconds)
         return chunks
 
     async def check(self) -> None:
@@ -128,11 +134,12 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             raise RuntimeError("aiokafka's fetcher has stopped")
         consumer._coordinator.check_errors()
 
-    async def _fetch(self, wanted: Mapping[TP, int], seconds: float) -> list[Chunk]:
+    async def _fetch(self, wanted: Mapping[TP, int], resting: Collection[TP], seconds: float) -> list[Chunk]:
         consumer = self._ensure_consumer()
         fetcher = consumer._fetcher
         if consumer._closed or fetcher._closed:
             return []
+        _let_rest(consumer, resting)
         waiter = fetcher._create_fetch_waiter()
         chunks = await self._drain(consumer, wanted)
         if not chunks:
@@ -234,6 +241,14 @@ def _state(consumer: aiokafka.AIOKafkaConsumer, partition: TP) -> Any:
     return assignment.state_value(key) if assignment and key in assignment.tps else None
 
 
+def _let_rest(consumer: aiokafka.AIOKafkaConsumer, resting: Collection[TP]) -> None:
+    """Fetch nothing of these partitions, and of all others again."""
+    paused = consumer.paused()
+    partitions = {aiokafka.TopicPartition(*tp) for tp in resting} & consumer.assignment()
+    consumer.pause(*(partitions - paused))
+    consumer.resume(*(paused - partitions))
+
+
 def _is_used_up(fetcher: Any, partition: TP) -> bool:
     """Whether a fetch has no more batches of records, although aiokafka may not have noticed yet."""
     fetched = fetcher._records.get(partition)
@@ -302,9 +317,10 @@ class ChunkConsumer(driver.Consumer):
         if not wanted:
             await asyncio.sleep(_WAIT_SECONDS / 10)
             return
+        resting = self._delivery.resting()
         # An owner that has enough for now may want more before a new record wakes the fetcher.
-        seconds = _WAIT_SECONDS / 10 if self._delivery.satisfied() else _WAIT_SECONDS
-        for chunk in await self._thread.fetch(wanted, seconds):
+        seconds = _WAIT_SECONDS / 10 if resting or self._delivery.satisfied() else _WAIT_SECONDS
+        for chunk in await self._thread.fetch(wanted, resting, seconds):
             # A chunk that is lost on the way leaves a gap, which its owner notices and mends.
             if self.flow_active:
                 await self._deliver(chunk)

@@ -96,6 +96,16 @@ class Owner(ABC):
         return None
 
     @property
+    def closed(self) -> int | None:
+        """When the last timestamp was due that it has closed for others to release; None: it closes none."""
+        return None
+
+    @property
+    def awaited(self) -> int | None:
+        """When the next release that it makes of what others closed is due, or was; None: it makes none."""
+        return None
+
+    @property
     def misplaced(self) -> bool:
         """Whether the consumer has to go to the position; not asked for again before that could be done."""
         return False

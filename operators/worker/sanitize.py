@@ -126,6 +126,11 @@ class SanitizeOwner(Owner):
         """The first offset that a successor needs."""
         return self._sanitizer.resume
 
+    @property
+    def awaited(self) -> int | None:
+        """See ``Owner.awaited``."""
+        return self._sanitizer.awaited
+
     def streams(self) -> Mapping[str, StreamView]:
         """See ``Owner.streams``."""
         return {
@@ -148,12 +153,12 @@ class SanitizeOwner(Owner):
         while decided := await self._blocking(self._sanitizer.decide):
             self.check_open()
             # What is going to be published is made ready meanwhile; nothing of it leaves before A is durable.
-            releases, _ = await asyncio.gather(
+            releases, *_ = await asyncio.gather(
                 self._blocking(self._sanitizer.publish),
+                self._blocking(self._sinks.check),
                 self._blocking(self.table.transact, "decide", decided, self._deciding_clock),
             )
             self.check_open()
-            await self._blocking(self._sinks.check)
             await self._blocking(self.table.transact, "publish", releases)
             self._published(releases)
 

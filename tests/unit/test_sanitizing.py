@@ -107,6 +107,22 @@ def test_transaction_b_publishes_the_very_bytes_of_a_with_their_ledger_entry() -
     assert state_of([after]) == replace(state, pending=())
 
 
+def test_a_release_is_awaited_until_it_is_published_and_of_several_the_first() -> None:
+    one = worker()
+    first = one.awaited
+    second = first + STREAMS[0].timeline.interval
+    feed(one, [*complete(1), *complete(1, stream="other")])
+    one.decide()
+    assert one.awaited == first
+    one.publish()
+    one.published()
+    assert one.awaited == second
+    feed(one, complete(2), start=4)
+    one.decide()
+    one.published()
+    assert (one.sanitizers["visits"].state.published, one.awaited) == (2, second)
+
+
 def test_what_is_told_of_the_budget_is_what_is_published_and_not_what_is_only_decided() -> None:
     one = worker(streams=[stream(kind="uniform", window=4)])
     told = []

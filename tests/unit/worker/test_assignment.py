@@ -55,6 +55,8 @@ class Scripted(Owner):
         self.observed: list[int] = []
         self.settled = 0
         self.next_due: int | None = None
+        self.last_closed: int | None = None
+        self.next_release: int | None = None
 
     def take_over(self) -> int:
         if isinstance(self._outcome, Exception):
@@ -74,6 +76,14 @@ class Scripted(Owner):
     @property
     def due(self) -> int | None:
         return self.next_due
+
+    @property
+    def closed(self) -> int | None:
+        return self.last_closed
+
+    @property
+    def awaited(self) -> int | None:
+        return self.next_release
 
     async def settle(self) -> None:
         self.settled += 1
@@ -169,6 +179,33 @@ def test_an_owner_is_woken_when_it_becomes_due_and_not_again_for_the_same() -> N
                 await asyncio.sleep(0)
             assert owner.settled - before == settled
         assert one.assignment.until_due(1250) == inf
+
+    run(scenario)
+
+
+def test_who_has_closed_rests_until_the_release_is_there() -> None:
+    async def scenario() -> None:
+        one, partials = Surroundings([7, 7]), TP("partials", 0)
+        one.assignment.assign({PLACE, partials})
+        await one.until(lambda: len(one.assignment.owners) == 2)
+        counting, releasing = one.assignment.owners[PLACE], one.assignment.owners[partials]
+        assert isinstance(counting, Scripted)
+        assert isinstance(releasing, Scripted)
+        for now, closed, due, awaited, resting in (
+            (1999, 1000, 2000, 2000, False),  # nothing is due
+            (2005, 1000, 2000, 2000, False),  # it has still to close
+            (2005, 2000, 3000, 2000, True),
+            (2249, 2000, 3000, 2000, True),
+            (2250, 2000, 3000, 2000, False),  # a release that waits for others
+            (2050, 2000, 3000, 3000, False),  # it is there
+            (2100, 2000, 2100, 2000, False),  # the next is due
+            (2100, 1000, 3000, 2000, False),  # it is not what this one has closed
+            (2100, None, 3000, 2000, False),  # it closes nothing for others
+            (2100, 2000, None, 2000, False),  # it knows no time
+            (2100, 2000, 3000, None, False),  # what it has closed is released elsewhere
+        ):
+            counting.last_closed, counting.next_due, releasing.next_release = closed, due, awaited
+            assert one.assignment.resting(now) == ({PLACE} if resting else set()), now
 
     run(scenario)
 
