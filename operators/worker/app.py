@@ -256,11 +256,11 @@ class Worker:
         """See ``operators.worker.chunks.Delivery``."""
         return self._assignment.resting(self._clock.wall())
 
-    def delivered(self, partition: TP) -> None:
+    def delivered(self, partition: TP, records: int) -> None:
         """See ``operators.worker.chunks.Delivery``."""
         owner = self._assignment.owners.get(partition)
         if owner is not None:
-            owner.sent()
+            owner.sent(records)
 
     def failed(self, error: BaseException) -> None:
         """Stop the worker because of an error; the first one counts."""

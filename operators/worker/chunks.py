@@ -63,8 +63,8 @@ class Delivery(Protocol):
     def resting(self) -> Collection[TP]:
         """The partitions of which nothing is to be fetched for a moment."""
 
-    def delivered(self, partition: TP) -> None:
-        """A chunk of this partition is on its way to an agent."""
+    def delivered(self, partition: TP, records: int) -> None:
+        """A chunk of so many records of this partition is on its way to an agent."""
 
     def failed(self, error: BaseException) -> None:
         """Nothing more can be delivered."""
@@ -331,7 +331,7 @@ class ChunkConsumer(driver.Consumer):
             chunk.topic, chunk.partition, chunk.next_offset, 0.0, 0, None, None, chunk,  # type: ignore[arg-type]
             None, 0, 0, partition, generation_id=self.app.consumer_generation_id,
         )  # fmt: skip
-        self._delivery.delivered(partition)
+        self._delivery.delivered(partition, len(chunk.offsets))
         await self.wait_first(self.callback(message), self.suspend_flow.wait())
 
     def on_buffer_full(self, tp: TP) -> None:

@@ -21,8 +21,9 @@ T = TypeVar("T")
 #: Runs a blocking call in a thread, see ``Threads``.
 Blocking = Callable[..., Awaitable[Any]]
 _tokens = count(1)
-#: Chunks of one partition that may be on their way to its owner.
-_CREDIT = 4
+#: Chunks of one partition that may be on their way to its owner: more, so that the next are fetched while
+#: these are worked on, if the last was large; after one with fewer records the next had better be larger.
+_CREDIT, _CREDIT_IF_LARGE, _LARGE = 1, 4, 4096
 
 
 class Owner(ABC):
@@ -37,7 +38,7 @@ class Owner(ABC):
         #: Where ``observe`` runs.
         self._observing: Blocking = threads.counting
         self._turn = asyncio.Lock()
-        self._outstanding = 0
+        self._outstanding, self._credit = 0, _CREDIT
 
     @abstractmethod
     def take_over(self) -> int:
@@ -118,11 +119,12 @@ class Owner(ABC):
     @property
     def has_credit(self) -> bool:
         """Whether another chunk may be sent."""
-        return self._outstanding < _CREDIT
+        return self._outstanding < self._credit
 
-    def sent(self) -> None:
-        """A chunk is on its way."""
+    def sent(self, records: int) -> None:
+        """A chunk of so many records is on its way."""
         self._outstanding += 1
+        self._credit = _CREDIT_IF_LARGE if records >= _LARGE else _CREDIT
 
     def end(self, error: BaseException | None = None) -> None:
         """Close for good; ``error`` is what the supervisor will see, None for a quiet farewell."""

@@ -210,6 +210,26 @@ def test_who_has_closed_rests_until_the_release_is_there() -> None:
     run(scenario)
 
 
+def test_large_chunks_are_fetched_ahead_and_small_ones_are_left_to_grow() -> None:
+    async def scenario() -> None:
+        one = Surroundings([7])
+        one.assignment.assign({PLACE})
+        owner = await one.owned()
+        for records, most in ((8192, 4), (4096, 4), (4095, 1), (1, 1)):
+            sent = 0
+            while one.assignment.wanted():
+                owner.sent(records)
+                sent += 1
+            assert sent == most
+            for start in range(sent):
+                one.assignment.handle(chunk(owner.token, start))
+            await one.until(lambda: bool(one.assignment.wanted()))
+            while owner.busy:
+                await asyncio.sleep(0)
+
+    run(scenario)
+
+
 def test_a_partition_that_the_consumer_does_not_know_is_not_left_unowned() -> None:
     async def scenario() -> None:
         one = Surroundings([7, 7], assigned=[False, True])
