@@ -21,9 +21,9 @@ T = TypeVar("T")
 #: Runs a blocking call in a thread, see ``Threads``.
 Blocking = Callable[..., Awaitable[Any]]
 _tokens = count(1)
-#: Chunks of one partition that may be on their way to its owner: more, so that the next are fetched while
-#: these are worked on, if the last was large; after one with fewer records the next had better be larger.
-_CREDIT, _CREDIT_IF_LARGE, _LARGE = 1, 4, 4096
+#: Chunks of one partition that may be on their way to its owner. After a large one the next is fetched while
+#: that is worked on; after one with fewer records the next had better be larger.
+_CREDIT, _CREDIT_IF_LARGE, _LARGE = 1, 2, 4096
 
 
 class Owner(ABC):

@@ -215,7 +215,7 @@ def test_large_chunks_are_fetched_ahead_and_small_ones_are_left_to_grow() -> Non
         one = Surroundings([7])
         one.assignment.assign({PLACE})
         owner = await one.owned()
-        for records, most in ((8192, 4), (4096, 4), (4095, 1), (1, 1)):
+        for records, most in ((8192, 2), (4096, 2), (4095, 1), (1, 1)):
             sent = 0
             while one.assignment.wanted():
                 owner.sent(records)
