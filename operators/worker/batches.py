@@ -40,7 +40,7 @@ _NAMES: dict[Callable[..., Any], tuple[str, ...]] = {
     FetchResult.__init__: ("_partition_records",),
     Fetcher._proc_fetch_request: ("MemoryRecords",),
 }  # fmt: skip
-#: Records that a block takes, and roughly the bytes of their values: a run, unless its batches are very large.
+#: Records that a block takes, and roughly the bytes of their values: a run, unless its batches are huge.
 #: Each step of an array costs some microseconds, however few records there are.
 _MOST_RECORDS = 65_536
 _MOST_BYTES = 8_000_000
