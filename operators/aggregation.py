@@ -78,6 +78,11 @@ class PartitionAggregator:
         )
 
     @property
+    def captures(self) -> bool:
+        """Whether boundaries decide what is late."""
+        return any(counter.boundaries is not None for counter in self.counters.values())
+
+    @property
     def judged(self) -> int:
         """The offset below which every record has had its verdict in some stream."""
         return max(counter.judged for counter in self.counters.values())

@@ -53,6 +53,9 @@ class AggregateOwner(Owner):
             streams[plan.name] = (plan.stream, genesis.counter_state(states, place))
         check_neighbours(states, topic, partition, place)
         self._aggregator = PartitionAggregator(live.partitions, streams)
+        if self._aggregator.captures:
+            # A boundary is captured between two chunks: not after those of other partitions, too.
+            self._observing = self._blocking
         check_resume(self._cluster, self._source, self._aggregator.resume, self._aggregator.judged)
         return self._aggregator.resume
 
