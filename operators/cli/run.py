@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from confluent_kafka import KafkaException
 
 from operators import heap
@@ -36,6 +37,8 @@ _LAST_RESORT_SECONDS = 9.5
 
 #: Metrics for Prometheus, on this machine only.
 _METRICS = "127.0.0.1:9464"
+#: As many workers on one machine find a port each behind that one without being told where.
+_FURTHER_PORTS = 99
 
 
 class Address(click.ParamType):
@@ -66,7 +69,8 @@ class Address(click.ParamType):
     type=Address(),
     default=_METRICS,
     show_default=True,
-    help="Where to serve /metrics, /health/live and /health/ready; port 0 takes a free one.",
+    help="Where to serve /metrics, /health/live and /health/ready; port 0 takes a free one. Only the default "
+    "gives way to the next free port when it is taken; the log says which one it is.",
 )
 @click.option(
     "--raw-metrics",
@@ -77,7 +81,9 @@ class Address(click.ParamType):
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True
 )
+@click.pass_context
 def run(
+    context: click.Context,
     topology: str,
     metrics: tuple[str, int] | None,
     raw_metrics: bool,
@@ -89,8 +95,11 @@ def run(
         raise click.UsageError("--raw-metrics needs --metrics HOST:PORT")
     configure_logging(log_level)
     log.info("memory limit: %s", "off" if memory_limit is None else format_size(memory_limit))
-    make = partial(Worker, memory_limit=memory_limit)
-    run_worker(load_or_exit(topology), make, metrics, raw_metrics)
+    # An address that somebody asked for is where somebody looks: it is had, or the worker ends.
+    chosen = context.get_parameter_source("metrics") is not ParameterSource.DEFAULT
+    further = 0 if chosen else _FURTHER_PORTS
+    listen = None if metrics is None else partial(Endpoint, *metrics, raw_metrics, further)
+    run_worker(load_or_exit(topology), partial(Worker, memory_limit=memory_limit), listen)
 
 
 def configure_logging(level: str) -> None:
@@ -104,21 +113,20 @@ def configure_logging(level: str) -> None:
 def run_worker(
     topology: Topology,
     make: Callable[[Topology], Worker],
-    metrics: tuple[str, int] | None = None,
-    raw_metrics: bool = False,
+    listen: Callable[[], Endpoint] | None = None,
 ) -> None:
     """Check the topics, run a worker, end the process: 0 after a graceful stop, 1 after a failure, 75 if
     that was the memory limit.
 
-    ``metrics`` is the host and port to serve metrics and health on, None not to.
+    ``listen`` makes the endpoint of metrics and health and may raise EventveilError; None means no endpoint.
     """
     _raise_file_limit()
     heap.settle()
     try:
         # First of all: who asks for the health of a worker that waits for its brokers gets an answer.
-        endpoint = None if metrics is None else Endpoint(*metrics, raw_metrics)
+        endpoint = None if listen is None else listen()
         if endpoint is not None:
-            log.info("metrics and health on %s%s", endpoint.url, ", raw counts included" * raw_metrics)
+            log.info("metrics and health on %s", endpoint.description)
         failure = check_surroundings(topology) or asyncio.run(_work(topology, make, endpoint))
     except (KafkaException, EventveilError) as error:
         failure = error

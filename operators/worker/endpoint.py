@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 import time
@@ -19,6 +20,7 @@ from operators.worker.observation import Observation
 
 #: Who says nothing for so long is hung up on.
 _PATIENCE_SECONDS = 10.0
+_LAST_PORT = 65_535
 
 
 class Answer(NamedTuple):
@@ -32,12 +34,16 @@ class Answer(NamedTuple):
 class Endpoint:
     """Listens from the start; what it tells before ``watch`` is that the process lives and is not ready."""
 
-    def __init__(self, host: str, port: int, raw: bool) -> None:
-        """Port 0 takes a free one. Raises EventveilError if the address cannot be had."""
-        self._raw = raw
+    def __init__(self, host: str, port: int, raw: bool, further: int = 0) -> None:
+        """Port 0 takes a free one; where ``port`` is taken, so does the first free one of the ``further``
+        ports after it.
+
+        Raises EventveilError if the address cannot be had, or no port among these is free.
+        """
+        self._raw, self._wanted = raw, port
         self._seen: Observation | None = None
         self._registry = CollectorRegistry()
-        self._server = _listen(host, port, self)
+        self._server = _listen_on_one(host, range(port, min(port + further, _LAST_PORT) + 1), self)
         threading.Thread(target=self._server.serve_forever, name="endpoint", daemon=True).start()
 
     @property
@@ -45,6 +51,13 @@ class Endpoint:
         """Where it listens."""
         host, port = self._server.server_address[:2]
         return f"http://[{host!s}]:{port}" if ":" in str(host) else f"http://{host!s}:{port}"
+
+    @property
+    def description(self) -> str:
+        """Where it listens and what it tells, for the log."""
+        moved = self._wanted not in (0, self._server.server_address[1])
+        taken = f", for port {self._wanted} is taken" * moved
+        return f"{self.url}{taken}{', raw counts included' * self._raw}"
 
     def watch(self, seen: Observation) -> None:
         """Tell of this worker from now on."""
@@ -84,7 +97,26 @@ class _Server(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
 
 
+def _listen_on_one(host: str, ports: range, endpoint: Endpoint) -> _Server:
+    """A server on the first port that is not taken. Raises EventveilError if there is none."""
+    for port in ports:
+        try:
+            return _listen(host, port, endpoint)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and port != ports[-1]:
+                continue
+            reason = error.strerror or error
+            tried = f"{host}:{ports[0]}" + f" to {port}" * (port != ports[0])
+            raise EventveilError(
+                f"--metrics: cannot listen on {tried}: {reason}. Choose another address with "
+                "--metrics HOST:PORT, or --metrics off"
+            ) from None
+    raise AssertionError("ports are never empty")
+
+
 def _listen(host: str, port: int, endpoint: Endpoint) -> _Server:
+    """Raises OSError if the address cannot be had."""
+
     class Handler(BaseHTTPRequestHandler):
         timeout = _PATIENCE_SECONDS
 
@@ -99,14 +131,7 @@ def _listen(host: str, port: int, endpoint: Endpoint) -> _Server:
         def log_message(self, format: str, *arguments: object) -> None:
             """A scrape is no news."""
 
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        kind = type("_Server", (_Server,), {"address_family": family})
-        server: _Server = kind(address[:2], Handler)
-        return server
-    except OSError as error:
-        reason = error.strerror or error
-        raise EventveilError(
-            f"--metrics: cannot listen on {host}:{port}: {reason}. Choose another address with "
-            "--metrics HOST:PORT, or --metrics off"
-        ) from None
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    kind = type("_Server", (_Server,), {"address_family": family})
+    server: _Server = kind(address[:2], Handler)
+    return server

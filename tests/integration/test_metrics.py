@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 from operators.worker.metrics import METRICS
@@ -48,6 +50,23 @@ def test_health_and_public_metrics_of_a_worker_that_works(application: Applicati
         assert time.time() - 5 < after["eventveil_released_until_seconds", "places"] < time.time()
     assert {status for path, status in watch.statuses if path != "/health/ready"} == {200}
     assert watch.statuses["/health/ready", 200] > 0
+
+
+def test_a_second_worker_on_the_machine_starts_and_shares_the_work(
+    application: Application, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        logs = [
+            stack.enter_context(WorkerProcess("eventveil", application.path, tmp_path / f"{name}.log"))
+            for name in ("one", "two")
+        ]
+        urls = {
+            re.findall(r"health on (\S+?:\d+)", log.wait_for_log("metrics and health on "))[0] for log in logs
+        }
+        assert len(urls) == 2
+        for one in logs:
+            one.wait_for_log("owns")
+        wait_for_releases(application, 4)
 
 
 def test_a_take_over_that_takes_long_is_not_ready_and_alive(application: Application, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -147,6 +149,79 @@ def test_the_command_stops_with_status_1_if_the_port_is_taken(endpoint: Endpoint
     assert re.search(
         rf"stopped: --metrics: cannot listen on {re.escape(address)}: .*--metrics off", ended.stderr
     )
+
+
+def test_where_further_ports_are_allowed_the_next_free_one_is_taken_and_told() -> None:
+    with neighbours(3) as (first, _, third):
+        moved = Endpoint("127.0.0.1", first, raw=False, further=2)
+        try:
+            assert moved.description == f"http://127.0.0.1:{third}, for port {first} is taken"
+            assert get(moved, "/health/live")[0] == 200
+        finally:
+            moved.close()
+
+
+def test_without_a_free_port_among_them_it_is_a_clear_error() -> None:
+    with (
+        neighbours(3) as (first, second, _),
+        pytest.raises(
+            EventveilError, match=rf"cannot listen on 127.0.0.1:{first} to {second}: Address already"
+        ),
+    ):
+        Endpoint("127.0.0.1", first, raw=False, further=1)
+
+
+def test_what_is_wrong_with_an_address_but_that_it_is_taken_is_not_looked_past() -> None:
+    with pytest.raises(EventveilError, match=r"cannot listen on 192\.0\.2\.1:9464: "):
+        Endpoint("192.0.2.1", 9464, raw=False, further=5)
+
+
+@contextmanager
+def neighbours(count: int) -> Iterator[list[int]]:
+    """Ports in a row of which all but the last are taken."""
+    with ExitStack() as stack:
+        for first in range(30_000, 32_000, count):
+            ports = list(range(first, first + count))
+            with ExitStack() as attempt:
+                try:
+                    held = [
+                        attempt.enter_context(socket.create_server(("127.0.0.1", port))) for port in ports
+                    ]
+                except OSError:
+                    continue
+                stack.push(attempt.pop_all())
+                held[-1].close()
+                yield ports
+                return
+        raise AssertionError("no ports in a row are free")
+
+
+def test_the_command_without_an_address_gives_way_to_what_holds_the_default_port(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    with ExitStack() as stack:
+        # If another program holds it already, so much the better.
+        with suppress(OSError):
+            stack.enter_context(socket.create_server(("127.0.0.1", 9464)))
+        command = [Path(sys.executable).with_name("eventveil"), "run", "topologies/flights.yaml"]
+        with log.open("wb") as output:
+            # There is no broker: the worker waits for one, and its health can be asked for.
+            worker = subprocess.Popen(
+                command,
+                cwd=Path(__file__).parents[3],
+                stderr=output,
+                env={**os.environ, "KAFKA_BOOTSTRAP": "127.0.0.1:1"},
+            )
+        try:
+            deadline = time.monotonic() + 60
+            while not (found := re.search(r"health on http://127\.0\.0\.1:(\d+)(.*)", log.read_text())):
+                assert time.monotonic() < deadline, log.read_text()
+                assert worker.poll() is None, log.read_text()
+                time.sleep(0.05)
+        finally:
+            worker.kill()
+            worker.wait()
+    assert 9464 < int(found[1]) <= 9563
+    assert found[2] == ", for port 9464 is taken"
 
 
 @pytest.mark.parametrize(
