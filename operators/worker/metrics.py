@@ -340,8 +340,8 @@ _PAGE = """\
 This page is printed by `eventveil metrics`.
 
 `eventveil run` serves HTTP on 127.0.0.1:9464 or, if that port is taken, on the next free one of the 99 \
-after it; the log says which. `--metrics HOST:PORT` listens there and nowhere else (port 0 takes a free one), \
-`--metrics off` nowhere.
+after it; the log says which. `--metrics HOST:PORT` listens there and nowhere else (port 0 takes a free \
+one), `--metrics off` nowhere.
 
 | path | answers |
 | --- | --- |
