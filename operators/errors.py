@@ -19,6 +19,19 @@ class StateRefused(EventveilError):
         self.place, self.what, self.remedy = place, what, remedy
 
 
+class Unsettled(EventveilError):
+    """A doubt that a later look may settle: something that a broker said, and that another may contradict.
+
+    Nothing is concluded from it. ``place`` and ``what`` are as in StateRefused; ``/health/ready`` shows both,
+    so neither tells an offset of a raw topic. ``refusal`` is what the doubt becomes if every look finds the
+    same for as long as a worker is patient (``operators.patience``); None if it is looked at without end.
+    """
+
+    def __init__(self, place: str, what: str, refusal: StateRefused | None = None) -> None:
+        super().__init__(f"{place}: {what}. This may pass, and is worth another look")
+        self.place, self.what, self.refusal = place, what, refusal
+
+
 class BudgetExceeded(EventveilError):
     """A spend was refused because it would lift some window above epsilon."""
 

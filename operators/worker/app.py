@@ -22,6 +22,7 @@ from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import FencedTable
 from operators.kafka.settings import faust_credentials
 from operators.memory import NOTHING, Held, MemoryLimit, MemoryLimitReached
+from operators.patience import PATIENCE_SECONDS
 from operators.privacy.noise import NoiseSource, SystemNoise
 from operators.records import Chunk
 from operators.streams import first_partitions, merged_streams, plan_readings, plan_streams, writer_of
@@ -63,8 +64,9 @@ class Worker:
     """Runs a topology until it is asked to stop or must not go on.
 
     ``memory_limit`` is in bytes of resident memory, None for none. ``noise`` makes the noise source of an
-    owner; ``fault`` is called at every step of the protocol (``operators.faults``). Only tests pass others
-    than the defaults of these, of the clock and of the session timeout.
+    owner; ``fault`` is called at every step of the protocol (``operators.faults``); ``doubt_seconds`` is how
+    long the same doubt may stand (``operators.patience``). Only tests pass others than the defaults of these,
+    of the clock and of the session timeout.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Worker:
         clock: Clock = SYSTEM_CLOCK,
         fault: FaultHook = no_fault,
         session_timeout: float = 10.0,
+        doubt_seconds: float = PATIENCE_SECONDS,
         memory_limit: int | None = None,
     ) -> None:
         check_private_members()
@@ -100,6 +103,7 @@ class Worker:
             self._threads.taking_over,
             self.failed,
             patience=2 * session_timeout,
+            doubt_seconds=doubt_seconds,
             observation=self.observation,
         )
         self._app = self._make_app()

@@ -1,10 +1,11 @@
 """Which partitions this worker owns: each taken over by a task of its own, and again after an error.
 
 A partition that cannot be taken over delays itself only. An error of the surroundings (broker away, too few
-replicas, transaction timed out) closes the owner; after a pause a new one takes over and reads what really
-happened. Being fenced means that somebody else took over: the rebalance that says so is awaited, and only if
-none comes is the partition taken back once, then the worker stops. A refusal to guarantee (StateRefused), a
-missing right, or an error nobody foresaw stops the worker at once.
+replicas, transaction timed out), or a doubt that a later look may settle (Unsettled), closes the owner; after
+a pause a new one takes over and reads what really happened. A doubt that stays becomes a refusal. Being
+fenced means that somebody else took over: the rebalance that says so is awaited, and only if none comes is
+the partition taken back once, then the worker stops. A refusal to guarantee (StateRefused), a missing right,
+or an error nobody foresaw stops the worker at once.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from confluent_kafka import KafkaError, KafkaException
 from faust.types import TP
 
 from operators.clock import ClockAhead
-from operators.errors import EventveilError, StateRefused
+from operators.errors import EventveilError, StateRefused, Unsettled
 from operators.kafka.cluster import is_denied
 from operators.kafka.fenced import OwnerClosed, TransactionFailed
+from operators.patience import Patience
 from operators.records import Chunk
 from operators.worker.observation import Observation
 from operators.worker.owner import Blocking, Owner
@@ -49,8 +51,8 @@ class Assignment:
 
     ``make`` creates the owner of a partition, ``go_to`` moves the consumer (False: no longer assigned),
     ``taking_over`` runs a take-over in a thread, and ``failed`` is told of an error after which the worker
-    must stop. ``patience`` is how long, in seconds, a fenced owner waits for the rebalance that explains it.
-    ``observation`` notes what becomes of owners.
+    must stop. ``patience`` is how long, in seconds, a fenced owner waits for the rebalance that explains it,
+    ``doubt_seconds`` how long the same doubt may stand. ``observation`` notes what becomes of owners.
     """
 
     def __init__(
@@ -60,13 +62,14 @@ class Assignment:
         taking_over: Blocking,
         failed: Callable[[BaseException], None],
         patience: float,
+        doubt_seconds: float,
         observation: Observation,
     ) -> None:
         self._make = make
         self._go_to = go_to
         self._taking_over = taking_over
         self._failed = failed
-        self._patience = patience
+        self._patience, self._doubt_seconds = patience, doubt_seconds
         self._observation = observation
         self._supervisors: dict[TP, asyncio.Task[None]] = {}
         self._ready: dict[TP, Owner] = {}
@@ -171,16 +174,18 @@ class Assignment:
 
     async def _supervise(self, tp: TP) -> None:
         pause, fenced = _FIRST_PAUSE, 0
+        doubts = Patience(self._doubt_seconds)
         while True:
             began = time.monotonic()
             try:
-                await self._live(tp)
+                await self._live(tp, doubts)
                 return
             except (OwnerClosed, asyncio.CancelledError):
                 return
-            except (TransactionFailed, ClockAhead, KafkaException, _NotAssigned) as error:
-                if _is_denied(error):
-                    self._failed(error)
+            except (TransactionFailed, ClockAhead, KafkaException, Unsettled, _NotAssigned) as error:
+                refusal = doubts.refusal(error) if isinstance(error, Unsettled) else None
+                if refusal is not None or _is_denied(error):
+                    self._failed(refusal or error)
                     return
                 log.warning("gives up %s: %s", _name(tp), error)
                 if time.monotonic() - began > _HEALTHY_SECONDS:
@@ -199,7 +204,7 @@ class Assignment:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _live(self, tp: TP) -> None:
+    async def _live(self, tp: TP, doubts: Patience) -> None:
         """Make an owner; from its take-over to its end. Raises what ended it."""
         owner = self._make(tp)
         try:
@@ -209,6 +214,7 @@ class Assignment:
                 raise _NotAssigned(tp)
             self._ready[tp] = owner
             self._observation.taken_over(tp)
+            doubts.settle()
             # No offset of a raw topic in the log: differences between two are exact counts.
             log.info("%s owns %s", owner.table.owner, _name(tp))
             await owner.ended

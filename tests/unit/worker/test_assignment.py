@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from faust.types import TP
 
-from operators.errors import StateRefused
+from operators.errors import StateRefused, Unsettled
 from operators.kafka.fenced import OwnerClosed, TransactionFailed
 from operators.records import Chunk
 from operators.worker import assignment
@@ -24,6 +24,8 @@ from tests.unit.support import topology
 PLACE = TP("raw", 0)
 FENCED = TransactionFailed("app-aggregate-0", KafkaError(KafkaError._FENCED))
 TIMED_OUT = TransactionFailed("app-aggregate-0", KafkaError(KafkaError._TIMED_OUT))
+REFUSED = StateRefused("topic raw", "no broker knows it", "Create it")
+DOUBT = Unsettled("topic raw", "it does not exist", REFUSED)
 BROKER_AWAY = KafkaException(KafkaError(KafkaError._TRANSPORT))
 
 
@@ -92,7 +94,12 @@ class Scripted(Owner):
 class Surroundings:
     """An assignment of one partition, and what it did."""
 
-    def __init__(self, outcomes: list[int | Exception], assigned: list[bool] | None = None) -> None:
+    def __init__(
+        self,
+        outcomes: list[int | Exception],
+        assigned: list[bool] | None = None,
+        doubt_seconds: float = 60.0,
+    ) -> None:
         self.outcomes = outcomes
         self.made: list[Scripted] = []
         self.went_to: list[int] = []
@@ -100,7 +107,13 @@ class Surroundings:
         self.observation = Observation(topology())
         self._assigned = assigned or []
         self.assignment = Assignment(
-            self._make, self._go_to, AtOnce().waiting, self.failures.append, 0.0, self.observation
+            self._make,
+            self._go_to,
+            AtOnce().waiting,
+            self.failures.append,
+            patience=0.0,
+            doubt_seconds=doubt_seconds,
+            observation=self.observation,
         )
 
     def _make(self, _: TP) -> Owner:
@@ -275,6 +288,64 @@ def test_a_refusal_and_an_unforeseen_error_stop_the_worker_at_once(error: Except
         await one.until(lambda: bool(one.failures))
         assert one.failures == [error]
         assert len(one.made) == 1
+
+    run(scenario)
+
+
+def test_a_doubt_is_logged_and_looked_at_again_and_the_worker_is_not_ready_meanwhile(
+    pauses: list[float], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        one = Surroundings([DOUBT, DOUBT, DOUBT, DOUBT, 7])
+        one.observation.assigned = frozenset({PLACE})
+        reasons: list[str] = []
+        gave_up = one.observation.gave_up
+
+        def watched(tp: TP, error: Exception, fenced: bool) -> None:
+            gave_up(tp, error, fenced)
+            reasons.extend(one.observation.obstacles(one.observation.beat))
+
+        monkeypatch.setattr(one.observation, "gave_up", watched)
+        one.assignment.assign({PLACE})
+        await one.owned()
+        assert reasons == [f"raw, partition 0: is being taken over again after: {DOUBT}"] * 4
+        assert not one.failures
+        assert pauses == [0.5, 1.0, 2.0, 4.0]
+
+    run(scenario)
+    assert f"gives up raw, partition 0: {DOUBT}" in caplog.text
+
+
+def test_a_doubt_that_stays_as_long_as_the_worker_is_patient_is_refused() -> None:
+    async def scenario() -> None:
+        one = Surroundings([DOUBT, DOUBT, DOUBT, 7], doubt_seconds=0.0)
+        one.assignment.assign({PLACE})
+        await one.until(lambda: bool(one.failures))
+        assert one.failures == [REFUSED]
+        assert len(one.made) == 3
+
+    run(scenario)
+
+
+def test_a_doubt_that_refuses_nothing_and_one_that_changes_are_looked_at_without_end() -> None:
+    async def scenario() -> None:
+        endless, other = Unsettled("raw", "stale"), Unsettled("raw", "another id", REFUSED)
+        one = Surroundings([*[endless] * 9, DOUBT, DOUBT, other, other, 7], doubt_seconds=0.0)
+        one.assignment.assign({PLACE})
+        await one.owned()
+        assert not one.failures
+
+    run(scenario)
+
+
+def test_a_take_over_settles_the_doubt_before_it() -> None:
+    async def scenario() -> None:
+        one = Surroundings([DOUBT, DOUBT, 7, DOUBT, DOUBT, 7], doubt_seconds=0.0)
+        one.assignment.assign({PLACE})
+        (await one.owned()).end(BROKER_AWAY)
+        await one.until(lambda: len(one.made) == 6)
+        await one.owned()
+        assert not one.failures
 
     run(scenario)
 
