@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kafka.broker import local_broker
+from tests.kafka.cluster import Cluster, three_brokers
 from tests.kafka.jars import missing_tools
 
 
@@ -35,6 +36,19 @@ def kafka() -> Iterator[str]:
         yield choice
     else:
         pytest.fail(f"KAFKA={choice}: say local, docker or host:port", pytrace=False)
+
+
+@pytest.fixture(scope="module")
+def _three_brokers() -> Iterator[Cluster]:
+    with three_brokers() as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(_three_brokers: Cluster) -> Iterator[Cluster]:
+    """Three brokers and a controller, for the tests of a module; whole again after each of them."""
+    yield _three_brokers
+    _three_brokers.repair()
 
 
 def _default() -> str:

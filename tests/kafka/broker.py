@@ -33,7 +33,6 @@ STOP_SECONDS = 30.0
 JAVA = [
     "java",
     "-Xms64m",
-    "-Xmx512m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-XX:-UsePerfData",  # or it leaves /tmp/hsperfdata_<user> behind
@@ -74,6 +73,7 @@ class LocalBroker:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory.absolute()
+        self.heap = "512m"
         self._proxies = proxies
         self._further = dict(settings or {})
         self.log = self.directory / "broker.log"
@@ -106,6 +106,13 @@ class LocalBroker:
         self._format(java_classes)
         self._launch(java_classes)
         self._wait_until_it_serves()
+
+    @property
+    def pid(self) -> int:
+        """The process whose child Java is. Raises BrokerError when there is none."""
+        if self._process is None:
+            raise BrokerError(f"no broker of {self.directory} is running")
+        return self._process.pid
 
     def running(self) -> bool:
         """Whether the process is there."""
@@ -180,7 +187,15 @@ class LocalBroker:
         return urlsafe_b64encode(b"\0" + secrets.token_bytes(15)).rstrip(b"=").decode()
 
     def _launch(self, java_classes: str) -> None:
-        command = [*JAVA, *LOGGING, "-cp", java_classes, "kafka.Kafka", str(self._settings)]
+        command = [
+            *JAVA,
+            f"-Xmx{self.heap}",
+            *LOGGING,
+            "-cp",
+            java_classes,
+            "kafka.Kafka",
+            str(self._settings),
+        ]
         with self.log.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
