@@ -20,7 +20,7 @@ from operators.decode import Rejection
 from operators.placing import Rows
 from operators.records import Chunk, Origin, Outgoing
 from operators.rekeying import read_passed_on
-from operators.topology.model import Stream
+from operators.topology.model import Stream, Timeline
 from operators.users import Users
 
 #: A transaction carries at most about this many bytes of partial counts.
@@ -78,11 +78,6 @@ class PartitionAggregator:
         )
 
     @property
-    def captures(self) -> bool:
-        """Whether boundaries decide what is late."""
-        return any(counter.boundaries is not None for counter in self.counters.values())
-
-    @property
     def judged(self) -> int:
         """The offset below which every record has had its verdict in some stream."""
         return max(counter.judged for counter in self.counters.values())
@@ -133,14 +128,27 @@ class PartitionAggregator:
         """When the last timestamp that was closed was due, in epoch milliseconds."""
         return max(timeline.due_of(one.stream.timeline, one.next - 1) for one in self.counters.values())
 
+    def boundaries(self) -> list[tuple[Timeline, int]]:
+        """The timelines of the streams with boundaries, and the last timestamps that have one."""
+        counters = self.counters.values()
+        return [(one.stream.timeline, one.boundaries.last) for one in counters if one.boundaries is not None]
+
+    def wants_boundary(self, now: int) -> bool:
+        """Whether a timestamp is due that has no boundary yet, however much is still to be read.
+
+        Until it has one, no chunk may be judged that was fetched after this moment.
+        """
+        return any(
+            one.boundaries is not None and one.boundaries.wanted(now) for one in self.counters.values()
+        )
+
     def wants_end(self, now: int) -> bool:
         """Whether a timestamp is due that only the end offset of the partition can show to be complete.
 
-        A boundary is wanted as soon as it is due, however much is still to be read: when it is captured must
-        not depend on what others sent.
+        A boundary is wanted as soon as it is due: when it is captured must not depend on what others sent.
         """
         self._forget_future(now)
-        if any(one.boundaries is not None and one.boundaries.wanted(now) for one in self.counters.values()):
+        if self.wants_boundary(now):
             return True
         if self._captured_end is not None and self.position < self._captured_end:
             return False
@@ -154,11 +162,21 @@ class PartitionAggregator:
         )
 
     def capture_end(self, asked_at: int, end: int) -> None:
-        """Take note that the log ended at offset ``end`` no earlier than wall clock time ``asked_at``."""
+        """Take note that the log ended at offset ``end`` no earlier than wall clock time ``asked_at``.
+
+        Raises ValueError if it has become shorter than a boundary that was captured in it.
+        """
         self._captured_at, self._captured_end = asked_at, end
+        self.capture_boundary(asked_at, end)
+
+    def capture_boundary(self, asked_at: int, end: int) -> None:
+        """The same, for boundaries only."""
+        # A clock that was put back may have let records pass that lie behind the end. What was judged
+        # without a boundary stays below it.
+        boundary = max(end, self.position)
         for counter in self.counters.values():
             if counter.boundaries is not None:
-                counter.boundaries = counter.boundaries.capture(asked_at, end)
+                counter.boundaries = counter.boundaries.capture(asked_at, boundary)
 
     def _forget_future(self, now: int) -> None:
         """A clock that has been put back since made this capture; the log may have grown."""

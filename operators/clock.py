@@ -8,6 +8,7 @@ matter when the decision was made, on how many readings it rests, and whether th
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,20 +46,25 @@ SYSTEM_CLOCK = Clock()
 
 
 class OwnerClock:
-    """The clock of one owner of a partition, which may be ahead of the brokers' by ``skew`` ms at most."""
+    """The clock of one owner of a partition, which may be ahead of the brokers' by ``skew`` ms at most.
+
+    Any thread may ask it.
+    """
 
     def __init__(self, clock: Clock, skew: int) -> None:
         self.skew = skew
         self._clock = clock
         self._lead: int | None = None
+        self._reading = threading.Lock()
 
     def now(self) -> int:
         """Epoch milliseconds."""
-        # In this order, for a pause in between must not make the lead smaller.
-        monotonic = self._clock.monotonic()
-        now = self._clock.wall()
-        lead = now - monotonic
-        self._lead = lead if self._lead is None else max(lead, self._lead)
+        with self._reading:
+            # In this order, for a pause in between must not make the lead smaller.
+            monotonic = self._clock.monotonic()
+            now = self._clock.wall()
+            lead = now - monotonic
+            self._lead = lead if self._lead is None else max(lead, self._lead)
         return now
 
     def elapsed(self) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
@@ -154,6 +156,22 @@ class Cluster:
     def end_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The high watermark of each partition: records of open transactions lie below it too."""
         return self._offsets({place: OffsetSpec.latest() for place in places})
+
+    def ask_end(self, place: tuple[str, int], seconds: float) -> Future[Any]:
+        """Ask where a partition ends, and do not wait for the answer.
+
+        The result has ``offset``, which is -1 or less where nobody told it within so many ``seconds``.
+        """
+        request = {TopicPartition(*place): OffsetSpec.latest()}
+        answers = self._admin.list_offsets(
+            request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=seconds
+        )
+        (answer,) = answers.values()
+        return answer
+
+    def renew(self) -> None:
+        """Let what is asked from now on go through a new client."""
+        self._admin = AdminClient(self._settings)
 
     def offsets_at(self, places: Iterable[tuple[str, int]], time: int) -> dict[tuple[str, int], int]:
         """The first offset whose record has a timestamp of at least ``time``; the end if there is none.

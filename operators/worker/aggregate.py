@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from operators.aggregation import Batch, PartitionAggregator
@@ -11,10 +12,14 @@ from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import FencedTable
 from operators.records import Chunk, Outgoing
 from operators.streams import StreamPlan
+from operators.worker.ends import End, Ends, EndWatch
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume, end_behind, truncated
 from operators.worker.owner import Owner
 from operators.worker.threads import Threads
+
+#: For so long a tick waits for a boundary that is due; the broker mostly tells it within milliseconds.
+_PATIENCE_SECONDS, _AT_ONCE_SECONDS = 1.0, 0.1
 
 
 class AggregateOwner(Owner):
@@ -28,10 +33,14 @@ class AggregateOwner(Owner):
         source: tuple[str, int],
         partials: str,
         cluster: Cluster,
+        end_watch: EndWatch,
         clock: OwnerClock,
         observation: Observation,
     ) -> None:
         super().__init__(table, threads)
+        self._end_watch = end_watch
+        #: None where no boundary decides what is late.
+        self._ends: Ends | None = None
         self._plans = list(plans)
         self._source = source
         self._partials = partials
@@ -53,11 +62,19 @@ class AggregateOwner(Owner):
             streams[plan.name] = (plan.stream, genesis.counter_state(states, place))
         check_neighbours(states, topic, partition, place)
         self._aggregator = PartitionAggregator(live.partitions, streams)
-        if self._aggregator.captures:
-            # A boundary is captured between two chunks: not after those of other partitions, too.
-            self._observing = self._blocking
         check_resume(self._cluster, self._source, self._aggregator.resume, self._aggregator.judged)
+        if boundaries := self._aggregator.boundaries():
+            self._ends = Ends(self._source, boundaries, self._clock, lambda: self.position)
+            self._end_watch.follow(self._ends)
+            if self.ended.done():
+                self._end_watch.leave(self._ends)
         return self._aggregator.resume
+
+    def end(self, error: BaseException | None = None) -> None:
+        """See ``Owner.end``; nobody asks for its end any more."""
+        super().end(error)
+        if self._ends is not None:
+            self._end_watch.leave(self._ends)
 
     @property
     def position(self) -> int:
@@ -90,8 +107,18 @@ class AggregateOwner(Owner):
         """See ``Owner.observe``."""
         self._aggregator.observe(chunk)
 
+    async def take_in(self, chunk: Chunk) -> None:
+        """See ``Owner.take_in``; nothing is judged before the boundaries are known that were due by now.
+
+        A chunk that was fetched before a timestamp was due lies below its boundary, whenever it is judged.
+        """
+        while not await self._hear_ends(_PATIENCE_SECONDS):
+            self.check_open()
+        await super().take_in(chunk)
+
     async def settle(self) -> None:
         """Close what is due and complete; bury the dead letters."""
+        await self._hear_ends(_PATIENCE_SECONDS)
         await self._ask_for_end()
         # In a thread: catching up closes tens of thousands of timestamps at a time.
         while self._aggregator.can_close(now := self._clock.now()):
@@ -99,9 +126,32 @@ class AggregateOwner(Owner):
         if batch := self._aggregator.bury():
             await self._commit("judge", batch)
 
+    async def _hear_ends(self, seconds: float) -> bool:
+        """Take in the boundaries that were asked for; whether none is missing, after so long at most."""
+        if self._ends is None:
+            return True
+        give_up = time.monotonic() + seconds
+        while True:
+            for end in self._ends.take():
+                self._capture(end)
+            if not self._aggregator.wants_boundary(self._clock.now()):
+                return True
+            if time.monotonic() >= give_up:
+                return False
+            await self._ends.wait(_AT_ONCE_SECONDS)
+            self.check_open()
+
+    def _capture(self, end: End) -> None:
+        if end.end < end.position:
+            raise truncated(self._source, "it ends before the last record that was read")
+        try:
+            self._aggregator.capture_boundary(end.asked_at, end.end)
+        except ValueError:
+            raise truncated(self._source, "it ends before a boundary that was captured in it") from None
+
     async def _ask_for_end(self) -> None:
         now, position = self._clock.now(), self._aggregator.position
-        if not self._aggregator.wants_end(now):
+        if self._aggregator.wants_boundary(now) or not self._aggregator.wants_end(now):
             return
         end = await end_behind(self._blocking, self._cluster, self._source, position)
         try:

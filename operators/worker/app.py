@@ -32,6 +32,7 @@ from operators.worker.aggregate import AggregateOwner
 from operators.worker.assignment import Assignment
 from operators.worker.chunks import ChunkConsumer, ChunkSchema, ChunkTransport
 from operators.worker.compatibility import check_private_members
+from operators.worker.ends import EndWatch
 from operators.worker.observation import Observation, PartitionView
 from operators.worker.owner import Owner
 from operators.worker.perturb import PerturbOwner
@@ -95,8 +96,10 @@ class Worker:
         self._first_rekeyed = self._layout(topology.rekeyed)
         self._first_of_values = self._layout(topology.value_sources)
         self._threads = Threads()
+        self._end_watch = EndWatch(self._cluster, self._failed_in_thread)
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._assignment = Assignment(
             self._make_owner,
             self._go_to,
@@ -183,6 +186,7 @@ class Worker:
             (tp.topic, tp.partition),
             topology.partials,
             self._cluster,
+            self._end_watch,
             clock,
             self.observation,
         )
@@ -276,12 +280,19 @@ class Worker:
             self._assignment.revoke()
             self._stop.set()
 
+    def _failed_in_thread(self, error: BaseException) -> None:
+        assert self._loop is not None, "threads are started in the event loop"
+        self._loop.call_soon_threadsafe(self.failed, error)
+
     def stop(self) -> None:
         """Ask the worker to stop gracefully."""
         self._stop.set()
 
     async def run(self) -> BaseException | None:
         """Work until ``stop`` or a failure, which is returned."""
+        self._loop = asyncio.get_running_loop()
+        if any(stream.source.append_time == "boundary" for stream in self._topology.streams):
+            self._end_watch.start()
         duties = [
             asyncio.create_task(duty)
             for duty in (
@@ -297,6 +308,7 @@ class Worker:
             if duty.done():
                 self.failed(duty.exception() or RuntimeError("the worker has neglected a duty"))
             duty.cancel()
+        self._end_watch.stop()
         self.revoked()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._app.stop(), timeout=_STOP_SECONDS)

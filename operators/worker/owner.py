@@ -71,11 +71,15 @@ class Owner(ABC):
                 self.check_open()
                 if chunk.start > self.position:
                     return False
-                await self._observing(self.observe, chunk)
-                await self._settle()
+                await self.take_in(chunk)
                 return True
         finally:
             self._outstanding -= 1
+
+    async def take_in(self, chunk: Chunk) -> None:
+        """Observe a chunk that begins at the position or before, and settle."""
+        await self._observing(self.observe, chunk)
+        await self._settle()
 
     async def tick(self) -> None:
         """Let time pass: settle what has become due."""
