@@ -9,6 +9,8 @@ ARGS ?=
 # Of `make chaos`; without a seed it takes a new one and prints it.
 CHAOS_SEED ?=
 CHAOS_SECONDS ?= 60
+# Of `make test-versions`, such as "3.6.0 4.3.1"; by default all that the table of docs/kafka-versions.md has.
+KAFKA_VERSIONS ?=
 # Of `make utility`.
 SEEDS ?= 20
 # The first Python of the list that works and is new enough; or say `make PYTHON=/path/to/python3.13 install`.
@@ -19,7 +21,7 @@ INSTALLED := .venv/installed
 # Other frameworks, for `make bench`.
 CONTENDERS := .cache/contenders/installed
 
-.PHONY: help install test lint fuzz chaos bench longrun utility broker demo check-docker clean
+.PHONY: help install test test-versions lint fuzz chaos bench longrun utility broker demo check-docker clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -33,8 +35,11 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	@touch $@
 
-test: install lint ## Lint, then run every test (Kafka: KAFKA=local, docker or host:port; default local)
+test: install lint ## Lint, then run every test (Kafka: KAFKA=local, docker or host:port; KAFKA_VERSION=3.9.2)
 	$(BIN)/python -m pytest $(ARGS)
+
+test-versions: install ## What privacy rests on, against versions of Kafka, four minutes each: KAFKA_VERSIONS="3.6.0 4.3.1"
+	@exec $(BIN)/python -m tests.kafka.versions $(KAFKA_VERSIONS)
 
 lint: install ## Check style and types
 	$(BIN)/ruff check .

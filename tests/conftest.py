@@ -20,7 +20,8 @@ def kafka() -> Iterator[str]:
 
     The variable KAFKA chooses it: ``local`` (a broker of this test run, from the jars), ``docker`` (a
     container of this test run), or ``host:port`` of one that runs already. Without it: local when Java and
-    Maven are there, else docker when its command is there.
+    Maven are there, else docker when its command is there. The variable KAFKA_VERSION chooses the version of
+    the first two.
     """
     choice = os.environ.get("KAFKA") or _default()
     if choice == "local":
@@ -32,6 +33,8 @@ def kafka() -> Iterator[str]:
 
         with container_broker() as bootstrap:
             yield bootstrap
+    elif re.fullmatch(r"[^\s:]+:\d+", choice) and os.environ.get("KAFKA_VERSION"):
+        pytest.fail(f"KAFKA={choice} has a version of its own: leave out KAFKA_VERSION", pytrace=False)
     elif re.fullmatch(r"[^\s:]+:\d+", choice):
         yield choice
     else:

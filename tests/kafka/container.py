@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from xml.etree import ElementTree
 
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-from tests.kafka.jars import POM
+from tests.kafka.jars import kafka_version
 from tests.kafka.ports import HOST, reserve
 from tests.kafka.settings import single_node
 
@@ -36,10 +35,3 @@ def container_broker() -> Iterator[str]:
             yield f"{HOST}:{port.port}"
     finally:
         port.release()
-
-
-def kafka_version() -> str:
-    """The version of Apache Kafka that pom.xml names."""
-    version = ElementTree.parse(POM).findtext(".//{*}kafka.version")
-    assert version is not None, f"{POM} names no kafka.version"
-    return version

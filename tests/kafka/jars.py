@@ -1,13 +1,18 @@
-"""The broker's jars: resolved once by Maven from ``pom.xml``, then kept in the repository's ``.cache``."""
+"""The broker's jars: resolved once by Maven from ``pom.xml``, then kept in the repository's ``.cache``.
+
+The variable KAFKA_VERSION asks for another version than that of ``pom.xml``; each is kept apart.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree
 
 POM = Path(__file__).with_name("pom.xml")
 CACHE = Path(__file__).parents[2] / ".cache"
@@ -21,6 +26,24 @@ class BrokerError(Exception):
     """The development broker cannot run; the message says why and what to do."""
 
 
+def newest_version() -> str:
+    """The version of Apache Kafka that pom.xml names, which every test runs against by default."""
+    return _property("kafka.version")
+
+
+def kafka_version() -> str:
+    """The version of Apache Kafka to run: KAFKA_VERSION, else the newest. Raises BrokerError."""
+    version = os.environ.get("KAFKA_VERSION") or newest_version()
+    if re.fullmatch(r"\d+\.\d+\.\d+", version, re.ASCII) is None:
+        raise BrokerError(f"KAFKA_VERSION={version}: say a whole version, such as {newest_version()}")
+    return version
+
+
+def at_least(version: str) -> bool:
+    """Whether the version to run is ``version``, such as "4.0.0", or a later one."""
+    return _numbers(kafka_version()) >= _numbers(version)
+
+
 def missing_tools() -> list[str]:
     """The remedies for what a local broker needs and this machine lacks; empty if nothing."""
     needed = ["java"] if _folder().is_dir() else ["java", "mvn"]
@@ -28,7 +51,7 @@ def missing_tools() -> list[str]:
 
 
 def class_path() -> str:
-    """Java's class path of the broker. Downloads the jars when no earlier call has.
+    """Java's class path of the broker. Downloads the jars when no earlier call has. Raises BrokerError.
 
     Safe to call from several processes at once: the folder appears whole or not at all.
     """
@@ -43,15 +66,25 @@ def class_path() -> str:
     return f"{folder}/*"
 
 
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split("."))
+
+
+def _property(name: str) -> str:
+    value = ElementTree.parse(POM).findtext(f".//{{*}}{name}")
+    assert value is not None, f"{POM} names no {name}"
+    return value
+
+
 def _folder() -> Path:
-    """Where the jars of this very pom.xml are, so that a changed version is resolved anew."""
-    return CACHE / f"kafka-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
+    """Where the jars of this version by this very pom.xml are, so that a changed one is resolved anew."""
+    return CACHE / f"kafka-{kafka_version()}-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
 
 
 def _resolve(folder: Path) -> None:
-    unfinished = folder.with_suffix(".unfinished")
+    unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(POM)]
+    command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(POM), f"-Dkafka.version={kafka_version()}"]
     command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"]
     # Without the option, Java leaves /tmp/hsperfdata_<user> behind.
     options = f"{os.environ.get('MAVEN_OPTS', '')} -XX:-UsePerfData"
@@ -64,6 +97,20 @@ def _resolve(folder: Path) -> None:
     )
     if maven.returncode != 0:
         raise BrokerError(
-            f"Maven could not fetch Apache Kafka (is Maven Central reachable?):\n{maven.stdout}"
+            f"Maven could not fetch Apache Kafka {kafka_version()} (is Maven Central reachable, and does it"
+            f" have that version?):\n{maven.stdout}"
         )
+    _check_jars(unfinished)
     unfinished.rename(folder)
+
+
+def _check_jars(folder: Path) -> None:
+    """Raise BrokerError unless these are Kafka's of the version, with the one binding of slf4j that fits."""
+    expected = {f"kafka_2.13-{kafka_version()}.jar"}
+    expected |= {f"slf4j-{part}-{_property('slf4j.version')}.jar" for part in ("api", "simple")}
+    found = {jar.name for jar in folder.glob("*.jar") if jar.name.startswith(("kafka_", "slf4j-"))}
+    if found != expected:
+        raise BrokerError(
+            f"the jars of Apache Kafka {kafka_version()} are {', '.join(sorted(found))} and should be "
+            f"{', '.join(sorted(expected))}: change slf4j.version in {POM}"
+        )

@@ -17,7 +17,7 @@ from operators.cli.main import main
 from operators.topology import load
 from operators.worker.endpoint import Endpoint
 from operators.worker.observation import Observation
-from tests.kafka.container import kafka_version
+from tests.kafka.jars import newest_version
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))
@@ -60,7 +60,7 @@ def test_the_python_of_the_image_is_one_that_the_package_allows() -> None:
 
 
 def test_compose_runs_the_broker_that_the_tests_run() -> None:
-    assert COMPOSE["services"]["kafka"]["image"] == f"apache/kafka:{kafka_version()}"
+    assert COMPOSE["services"]["kafka"]["image"] == f"apache/kafka:{newest_version()}"
 
 
 def test_compose_gives_the_worker_a_broker_that_listens_under_that_name() -> None:
