@@ -79,9 +79,11 @@ class Endpoint:
                 alive = self._seen is None or self._seen.alive(time.monotonic())
                 return _health("live", [] if alive else ["the event loop stands still"])
             case "/health/ready":
-                seen = self._seen
-                return _health("ready", ["starting"] if seen is None else seen.obstacles(time.monotonic()))
+                return _health("ready", self._obstacles())
         return Answer(HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /health/live or /health/ready\n")
+
+    def _obstacles(self) -> list[str]:
+        return ["starting"] if self._seen is None else self._seen.obstacles(time.monotonic(), self._raw)
 
 
 def _health(name: str, reasons: list[str]) -> Answer:

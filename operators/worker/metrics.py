@@ -349,7 +349,8 @@ one), `--metrics off` nowhere.
 | `/health/live` | 200 while the process and its event loop run, also during start, take-over and recovery; \
 else 503: restart it |
 | `/health/ready` | 200 if the consumer group has assigned partitions (perhaps none) and each is owned and \
-not stalled; else 503 and the reasons as JSON |
+not stalled; else 503 and the reasons as JSON: how many partitions of a topic, and with `--raw-metrics` \
+which ones, since when and after which error |
 
 A partition is stalled if it had something to do and made no progress for {stall} seconds. A stream that \
 waits for the partials of another worker's partitions makes that worker not ready, not this one; to watch \

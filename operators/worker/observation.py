@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from faust.types import TP
@@ -171,23 +171,47 @@ class Observation:
         """Whether the event loop runs; also true while partitions are being taken over."""
         return now - self.beat < DEAD_SECONDS
 
-    def obstacles(self, now: float) -> list[str]:
-        """Why the worker is not ready: one line a reason, none if every assigned partition is served."""
+    def obstacles(self, now: float, raw: bool = False) -> list[str]:
+        """Why the worker is not ready: one line a reason, none if every assigned partition is served.
+
+        Which partition is behind, since when, and at which offset an owner failed is raw data: somebody's
+        load decides it. So only ``raw`` names partitions; else the lines count those of a topic.
+        """
         assigned, partitions, errors = self.assigned, self.partitions, dict(self.errors)
         if not self.alive(now):
-            return [f"the event loop has not run for {now - self.beat:.0f} s"]
+            return [f"the event loop has not run for {DEAD_SECONDS:.0f} s or more"]
         if assigned is None:
             return ["waiting for the consumer group to assign partitions"]
-        reasons = []
-        for tp in sorted(assigned):
-            place = f"{tp.topic}, partition {tp.partition}"
-            view = partitions.get(tp)
-            if view is None:
-                error = f" again after: {errors[tp]}" if tp in errors else ""
-                reasons.append(f"{place}: is being taken over{error}")
-            elif now - view.progressed >= STALL_SECONDS:
-                reasons.append(f"{place}: no progress for {now - view.progressed:.0f} s")
-        return reasons
+        taken = [tp for tp in sorted(assigned) if tp not in partitions]
+        stalled = [
+            tp
+            for tp in sorted(assigned)
+            if (view := partitions.get(tp)) is not None and now - view.progressed >= STALL_SECONDS
+        ]
+        if raw:
+            return sorted(
+                [f"{_place(tp)}: is being taken over{_after(errors.get(tp))}" for tp in taken]
+                + [f"{_place(tp)}: no progress for {now - partitions[tp].progressed:.0f} s" for tp in stalled]
+            )
+        failed = [tp for tp in taken if tp in errors]
+        return [
+            *_by_topic("being taken over", [tp for tp in taken if tp not in errors]),
+            *_by_topic("being taken over again after a failure, which the log tells", failed),
+            *_by_topic(f"without progress for {STALL_SECONDS:.0f} s or more", stalled),
+        ]
+
+
+def _by_topic(state: str, places: list[TP]) -> Iterator[str]:
+    for topic, count in sorted(Counter(tp.topic for tp in places).items()):
+        yield f"{topic}: {count} partition{'s' * (count > 1)} {state}"
+
+
+def _place(tp: TP) -> str:
+    return f"{tp.topic}, partition {tp.partition}"
+
+
+def _after(error: str | None) -> str:
+    return "" if error is None else f" again after: {error}"
 
 
 def _nexts(view: PartitionView) -> dict[str, int]:

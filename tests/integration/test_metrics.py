@@ -72,7 +72,7 @@ def test_a_second_worker_on_the_machine_starts_and_shares_the_work(
 def test_a_take_over_that_takes_long_is_not_ready_and_alive(application: Application, tmp_path: Path) -> None:
     zombie = transactional_producer(application.bootstrap, f"{application.name}-zombie")
     abandon(zombie, f"{application.name}-counting-changelog", ["{}"], 0, "zombie")
-    place = f"{application.source}, partition 0: is being taken over"
+    place = f"{application.source}: 1 partition being taken over"
     with worker(application, tmp_path) as running, Watch(running) as watch:
         deadline = time.monotonic() + 60
         while not (len(found := watch.obstacles()) == 1 and found[0].startswith(place)):

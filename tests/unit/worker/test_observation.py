@@ -40,19 +40,43 @@ def test_a_stand_by_worker_without_partitions_is_ready() -> None:
     assert observation().obstacles(1.0) == []
 
 
-def test_every_assigned_partition_must_be_owned_and_the_others_are_named_with_their_last_error() -> None:
+def test_every_assigned_partition_must_be_owned_and_the_others_are_counted_by_topic() -> None:
     made = observation(SOURCE, OTHER, PARTIALS)
     made.gave_up(OTHER, RuntimeError("no broker"), False)
-    made.look({SOURCE: view()}, 1.0, 0)
+    made.look({}, 1.0, 0)
     assert made.obstacles(1.0) == [
-        "app-partials, partition 0: is being taken over",
-        "raw, partition 1: is being taken over again after: no broker",
+        "app-partials: 1 partition being taken over",
+        "raw: 1 partition being taken over",
+        "raw: 1 partition being taken over again after a failure, which the log tells",
     ]
     made.look({SOURCE: view(), OTHER: view(), PARTIALS: view()}, 2.0, 0)
     assert made.obstacles(2.0) == []
     made.taken_over(OTHER)
-    made.look({SOURCE: view(), PARTIALS: view()}, 3.0, 0)
-    assert made.obstacles(3.0) == ["raw, partition 1: is being taken over"]
+    made.look({PARTIALS: view()}, 3.0, 0)
+    assert made.obstacles(3.0) == ["raw: 2 partitions being taken over"]
+
+
+def test_only_who_asked_for_raw_data_learns_which_partitions_and_after_which_error() -> None:
+    made = observation(SOURCE, OTHER, PARTIALS)
+    made.gave_up(OTHER, RuntimeError("no broker"), False)
+    made.look({SOURCE: view()}, 1.0, 0)
+    assert made.obstacles(1.0, raw=True) == [
+        "app-partials, partition 0: is being taken over",
+        "raw, partition 1: is being taken over again after: no broker",
+    ]
+
+
+def test_two_worlds_that_differ_in_where_and_for_how_long_load_holds_up_a_worker_look_the_same() -> None:
+    told = set()
+    for place, failed_at, waited in ((SOURCE, 17, 60), (OTHER, 4711, 900)):
+        made = observation(SOURCE, OTHER, PARTIALS)
+        made.gave_up(PARTIALS, RuntimeError(f"offset {failed_at}"), False)
+        busy = {tp: view(busy=tp == place) for tp in (SOURCE, OTHER)}
+        for second in range(waited + 1):
+            made.look(busy, float(second), DUE)
+        assert len(made.obstacles(float(waited), raw=True)) == 2
+        told.add(tuple(made.obstacles(float(waited))))
+    assert len(told) == 1
 
 
 def test_what_it_releases_next_is_told_with_the_time_at_which_it_is_due() -> None:
@@ -79,7 +103,7 @@ IDLE = {
 def looked_at(made: Observation, place: TP, seen: PartitionView, clock: int, until: float) -> list[str]:
     for second in range(int(until) + 1):
         made.look({place: seen}, float(second), clock)
-    return made.obstacles(until)
+    return made.obstacles(until, raw=True)
 
 
 @pytest.mark.parametrize("case", STUCK)
@@ -89,6 +113,8 @@ def test_work_without_progress_is_a_stall(case: str) -> None:
     assert looked_at(made, place, seen, clock, STALL_SECONDS - 1) == []
     (reason,) = looked_at(made, place, seen, clock, STALL_SECONDS)
     assert reason == f"{place.topic}, partition 0: no progress for {STALL_SECONDS:.0f} s"
+    (reason,) = made.obstacles(STALL_SECONDS)
+    assert reason == f"{place.topic}: 1 partition without progress for {STALL_SECONDS:.0f} s or more"
     made.look({place: view(6, busy=True)}, STALL_SECONDS + 1, clock)
     assert made.obstacles(STALL_SECONDS + 1) == []
 
@@ -110,7 +136,7 @@ def test_an_event_loop_that_stands_still_is_neither_alive_nor_ready() -> None:
     made = observation()
     assert made.alive(DEAD_SECONDS - 1)
     assert not made.alive(DEAD_SECONDS)
-    assert made.obstacles(DEAD_SECONDS) == ["the event loop has not run for 30 s"]
+    assert made.obstacles(DEAD_SECONDS) == ["the event loop has not run for 30 s or more"]
 
 
 def test_delays_count_from_the_due_time() -> None:
