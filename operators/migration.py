@@ -48,8 +48,9 @@ from operators.mechanisms import KINDS, LOCAL_KINDS, known
 from operators.mechanisms.base import Mechanism
 from operators.mechanisms.publishing import units_of
 from operators.privacy.changes import Change, Difference, Kind, Terms
-from operators.privacy.guarantee import cost, number, totals
+from operators.privacy.guarantee import number
 from operators.privacy.history import History
+from operators.privacy.sums import cost, totals
 from operators.records import Outgoing
 from operators.release import ledger_entry
 from operators.sanitizing import ReleaseState

@@ -10,8 +10,9 @@ import click
 from operators.cli.loading import EXIT_INVALID
 from operators.local.description import describe as describe_local
 from operators.mechanisms import of_stream, plugin_of
-from operators.privacy.guarantee import describe, describe_total, totals
+from operators.privacy.guarantee import describe
 from operators.privacy.noise import SystemNoise
+from operators.privacy.sums import describe_total, describe_unbounded, totals, unbounded
 from operators.topology.loading import load_with_defaults
 from operators.topology.model import Topology
 from operators.topology.problems import TopologyInvalid
@@ -79,13 +80,17 @@ def _origin(kind: str) -> Iterator[str]:
 
 
 def _sums(topology: Topology) -> Iterator[str]:
-    budget = topology.budget
+    budget, others = topology.budget, unbounded(topology)
     for total in totals(topology.streams, budget):
         yield ""
         yield f"Sum over the streams of population {total.population}"
-        yield from (f"  {line}" for line in describe_total(total))
+        yield from (f"  {line}" for line in describe_total(total, others.pop(total.population, ())))
         if budget is not None and total.cap is None:
             yield f"  the budget caps {budget.population}; this population is outside it"
+    for population, streams in others.items():
+        yield ""
+        yield f"No sum over the streams of population {population}"
+        yield from (f"  {describe_unbounded(one)}" for one in streams)
     if budget is None:
         yield ""
         yield "No budget: nothing caps what the streams of this file cost together."

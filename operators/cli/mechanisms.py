@@ -26,10 +26,11 @@ from operators.topology.values import OPTIONS as OPTIONS_OF_VALUES
 from operators.values.kinds import VALUE_KINDS
 
 _WINDOW = 100
+_COVERED = "it covers whether a user is there, with `adjacency: substitute` also what the user does"
 _LEVELS = {
-    "w-event": "w-event: epsilon for whatever a user does within any `window` consecutive timestamps",
-    "event": "event level: epsilon for whatever a user does within any one timestamp",
-    "user": "user level: epsilon for whatever a user does within a `horizon` of timestamps",
+    "w-event": f"w-event: epsilon for any `window` consecutive timestamps of a user; {_COVERED}",
+    "event": f"event level: epsilon for any one timestamp of a user; {_COVERED}",
+    "user": f"user level: epsilon for a `horizon` of timestamps of a user; {_COVERED}",
 }
 
 

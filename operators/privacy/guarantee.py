@@ -1,135 +1,62 @@
-"""What a topology promises, in numbers and in plain words.
+"""What a stream promises, in plain words. What streams cost together is in ``sums.py``.
 
-**Sum over streams.** w-event privacy bounds what any ``window`` consecutive timestamps of one stream cost by
-epsilon. Over a span of time S, timestamps of length I: an interval of length S meets at most
-n = ceil(S / I) + 1 of them, for it may begin and end inside one. Those n consecutive timestamps are covered
-by ceil(n / w) windows, which cost epsilon each, and independent streams over the same people add up
-(sequential composition). So a span costs at most the sum of ceil(n / w) epsilon. At event level each of the
-timestamps costs epsilon, n epsilon together. At user level a horizon costs epsilon, and if it renews, n
-consecutive timestamps meet at most 1 + ceil((n - 1) / T) horizons of T timestamps.
+**What the neighbours say.** Neighbours by `add-remove` differ in one user, who at each differing timestamp is
+there with all events in one of them and with none in the other: epsilon covers whether, and when, a user was
+there. Two histories in which that user is there in both and does something else, in another column or less
+often, need not be neighbours. Each is a neighbour of the history without the user's events, so they are two
+steps apart: 2 epsilon. Neighbours by `substitute` differ in whatever one user did: one step, at twice the
+sensitivity. In a single column one step is enough in any case: a user moves its count by any number from 0 to
+``contributions``, so the counts of any two histories are those of some neighbours by `add-remove`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-if (
-    TYPE_CHECKING
-):  # operators.topology checks budgets with this module, so at run time it needs nothing of theirs
+if TYPE_CHECKING:  # operators.topology needs this module, so at run time it needs nothing of theirs
     from operators.mechanisms.base import Guarantee
-    from operators.topology.model import Adjacency, Budget, Level, Stream
-
-PERIOD: dict[Level, str] = {
-    "w-event": "window",
-    "event": "timestamp at epsilon each",
-    "user": "horizon",
-    "local": "report at epsilon each",
-}
-"""What costs epsilon once, at each level."""
+    from operators.topology.model import Level, Stream
 
 _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000), ("millisecond", 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What one stream costs over a span: it meets ``timestamps``, covered by so many ``windows``.
+def steps_apart(stream: Stream) -> int:
+    """How many steps from neighbour to neighbour lead between two histories with different things a user did.
 
-    Each window, timestamp (event level) or horizon (user level) costs epsilon once.
+    One step by `substitute`; and in a single column, where the counts of any two histories differ as much as
+    those of neighbours. Else two.
     """
-
-    stream: str
-    timestamps: int
-    windows: int
-    epsilon: Fraction
-    level: Level = "w-event"
+    single = len(stream.counts.labels) == 1
+    return 1 if single or stream.mechanism.adjacency == "substitute" else 2
 
 
-@dataclass(frozen=True, slots=True)
-class Total:
-    """What the streams of one population cost together over any ``span`` milliseconds.
+def group_delta(epsilon: Fraction, delta: Fraction, size: int) -> float:
+    """The delta of ``size`` values together, each of which is (epsilon, delta)-private; for display only.
 
-    ``adjacency`` is the weakest of the streams': the sum protects no more than that. ``cap`` is None where
-    no budget limits the population.
+    k steps of P <= e^epsilon P' + delta are P <= e^(k epsilon) P' + delta (1 + e^epsilon + ... +
+    e^((k - 1) epsilon)).
     """
-
-    population: str
-    span: int
-    costs: tuple[Cost, ...]
-    adjacency: Adjacency
-    cap: Fraction | None
-
-    @property
-    def epsilon(self) -> Fraction:
-        """The sum."""
-        return sum((cost.epsilon for cost in self.costs), Fraction(0))
+    rate = float(epsilon)
+    exponent = math.log(delta) + (size - 1) * rate + _log_rest(size * rate) - _log_rest(rate)
+    return math.exp(exponent) if exponent < 700 else math.inf
 
 
-def timestamps_met(span: int, interval: int) -> int:
-    """The largest number of timestamps of length ``interval`` that an interval of length ``span`` meets.
-
-    Both in milliseconds, at least 1; the interval may begin anywhere, also between two milliseconds.
-    """
-    return -(-span // interval) + 1
+def _log_rest(exponent: float) -> float:
+    """ln(1 - e^-exponent)."""
+    return math.log(-math.expm1(-exponent))
 
 
-def periods(level: Level, timestamps: int, window: int, *, renews: bool = False) -> int:
-    """How many windows or horizons of ``window`` timestamps so many consecutive timestamps can meet."""
-    if level == "w-event":
-        return -(-timestamps // window)
-    if level in ("event", "local"):
-        return timestamps
-    return 1 + -(-(timestamps - 1) // window) if renews else 1
-
-
-def cost(
-    epsilon: Fraction,
-    window: int,
-    interval: int,
-    span: int,
-    level: Level = "w-event",
-    *,
-    renews: bool = False,
-) -> Fraction:
-    """What a stream costs at most over any ``span`` (ms)."""
-    return epsilon * periods(level, timestamps_met(span, interval), window, renews=renews)
-
-
-def cost_of(stream: Stream, span: int) -> Cost:
-    """What a stream costs at most over any ``span`` (ms)."""
-    from operators.mechanisms import find
-
-    met = timestamps_met(span, stream.timeline.interval)
-    settings = stream.mechanism
-    level = find(settings.kind).level
-    covering = periods(level, met, settings.window, renews=settings.options.get("on_horizon") == "renew")
-    return Cost(stream.name, met, covering, settings.epsilon * covering, level)
-
-
-def totals(streams: Sequence[Stream], budget: Budget | None) -> tuple[Total, ...]:
-    """The sums of all populations, in the order of their first streams.
-
-    The span is the budget's; without a budget it is the longest window of the population's streams. Streams
-    of local reports are in none of them, for nothing bounds how many reports a user sends.
-    """
-    populations: dict[str, list[Stream]] = {}
-    for stream in streams:
-        if stream.is_local:
-            continue
-        populations.setdefault(stream.source.population, []).append(stream)
-    return tuple(_total(population, members, budget) for population, members in populations.items())
-
-
-def _total(population: str, streams: list[Stream], budget: Budget | None) -> Total:
-    span = budget.span if budget else max(s.mechanism.window * s.timeline.interval for s in streams)
-    weakest: Adjacency = "substitute"
-    if any(stream.mechanism.adjacency == "add-remove" for stream in streams):
-        weakest = "add-remove"
-    cap = budget.epsilon if budget and budget.population == population else None
-    return Total(population, span, tuple(cost_of(stream, span) for stream in streams), weakest, cap)
+def void_from(epsilon: Fraction, delta: Fraction) -> int:
+    """The least number of values, each (epsilon, delta)-private, that together have a delta of 1 or more."""
+    rate = float(epsilon)
+    # Not above the root of the exact equation; a large e^epsilon is no number, and then one value is near it.
+    size = max(1, math.floor((math.log1p(math.expm1(rate) / float(delta)) if rate < 300 else rate) / rate))
+    while group_delta(epsilon, delta, size) < 1:
+        size += 1
+    return size
 
 
 def half_width(scale: Fraction, confidence: float = 0.95) -> int:
@@ -156,20 +83,6 @@ def describe(stream: Stream, guarantee: Guarantee) -> tuple[str, ...]:
     )
 
 
-def describe_total(total: Total) -> tuple[str, ...]:
-    """A sum over streams in plain words."""
-    span = duration_words(total.span)
-    lines = [
-        f"{cost.stream}: any {span} meet at most {_count(cost.timestamps, 'timestamp')}, "
-        f"{_count(cost.windows, PERIOD[cost.level])}, epsilon {number(cost.epsilon)}"
-        for cost in total.costs
-    ]
-    cap = "no cap is set" if total.cap is None else f"within the cap of {number(total.cap)}"
-    lines.append(f"together at most epsilon {number(total.epsilon)} over any {span}; {cap}")
-    lines.append(f"weakest adjacency: {total.adjacency}")
-    return tuple(lines)
-
-
 def number(value: Fraction) -> str:
     """A rational as an exact decimal where there is one, else as a fraction."""
     rest = value.denominator
@@ -186,33 +99,50 @@ def number(value: Fraction) -> str:
 def duration_words(milliseconds: int) -> str:
     """A duration in words, in its largest whole unit."""
     name, size = next((name, size) for name, size in _UNITS if milliseconds % size == 0)
-    return _count(milliseconds // size, name)
+    return count(milliseconds // size, name)
 
 
-def _count(amount: int, noun: str) -> str:
+def count(amount: int, noun: str) -> str:
+    """An amount of something, its first word in the plural if need be."""
     first, _, rest = noun.partition(" ")
     return f"{amount} {first}{'' if amount == 1 else 's'}{' ' if rest else ''}{rest}"
 
 
+#: What neighbours by add-remove differ in, at each level of counts.
+_PRESENCE: dict[Level, str] = {
+    "w-event": "at which of them a user was there",
+    "event": "whether a user was there at it",
+    "user": "at which of them a user was there",
+}
+
+
 def _what_is_protected(stream: Stream, guarantee: Guarantee) -> str:
-    epsilon = stream.mechanism.epsilon_text
+    epsilon, interval = stream.mechanism.epsilon_text, duration_words(stream.timeline.interval)
     covered = duration_words(guarantee.window * stream.timeline.interval)
+    effect = _effect(stream, guarantee)
     if guarantee.level == "event":
         return (
-            f"Epsilon {epsilon} for any one timestamp of {covered}: whatever a user did within it changes the"
-            f" probability of any output by a factor of at most {_factor(guarantee.epsilon)}. A user who is"
-            " present at n timestamps is protected by n times that epsilon only."
+            f"Epsilon {epsilon} for any one timestamp of {covered}: {effect} A user who is present at n"
+            " timestamps is protected by n times that only."
         )
     if guarantee.level == "user":
-        return (
-            f"Epsilon {epsilon} for a horizon of {guarantee.window} timestamps of"
-            f" {duration_words(stream.timeline.interval)} ({covered}): whatever a user did within it changes"
-            f" the probability of any output by a factor of at most {_factor(guarantee.epsilon)}."
-        )
+        horizon = f"a horizon of {guarantee.window} timestamps of {interval} ({covered})"
+        return f"Epsilon {epsilon} for {horizon}: {effect}"
     return (
-        f"Epsilon {epsilon} for any {guarantee.window} consecutive timestamps of"
-        f" {duration_words(stream.timeline.interval)} ({covered}): whatever a user did within"
-        f" them changes the probability of any output by a factor of at most {_factor(guarantee.epsilon)}."
+        f"Epsilon {epsilon} for any {guarantee.window} consecutive timestamps of {interval} ({covered}):"
+        f" {effect} A user who is present for n times as long is protected by n times that only."
+    )
+
+
+def _effect(stream: Stream, guarantee: Guarantee) -> str:
+    """By how much the probability of an output can change, for exactly what the neighbours differ in."""
+    changes = "changes the probability of any output by a factor of at most"
+    once, twice = _factor(guarantee.epsilon), _factor(2 * guarantee.epsilon)
+    if steps_apart(stream) == 1:
+        return f"whatever a user did there {changes} {once}."
+    return (
+        f"{_PRESENCE[guarantee.level]} {changes} {once}. What a user who was there did instead (in another"
+        f" column, or less often) is two such steps: {twice}."
     )
 
 
@@ -227,7 +157,7 @@ def _releases(stream: Stream, guarantee: Guarantee) -> Iterator[str]:
         yield (
             "After the horizon a new one begins and costs epsilon again; a user in both pays both."
             if guarantee.renews
-            else "After the horizon the budget is gone: the last release is repeated for ever, as exhausted."
+            else "After the horizon the budget is gone: the last release is repeated, marked as exhausted."
         )
 
 
@@ -250,9 +180,11 @@ def _neighbours(stream: Stream, level: Level) -> str:
             f"Neighbours (substitute): two streams that differ in one user's events {_WITHIN[level]},"
             " in whether they happened, how many, and where."
         )
+    wider = " `adjacency: substitute` covers what a user did as well, for twice the noise."
     return (
         f"Neighbours (add-remove): two streams that differ in one user {_WITHIN[level]}; at each differing"
         " timestamp all of the user's events are present in one and none in the other."
+        f"{wider * (steps_apart(stream) > 1)}"
     )
 
 

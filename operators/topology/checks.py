@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from operators import mechanisms
-from operators.privacy import guarantee
+from operators.privacy import guarantee, sums
 from operators.topology.building import (
     all_streams_of,
     covered,
@@ -457,4 +457,4 @@ def _cost(stream: Section, span: int) -> Fraction | None:
     if interval is None or kind is None or epsilon is None or window is None:
         return None
     level, renews = mechanisms.find(kind).level, mechanism.get("on_horizon") == "renew"
-    return guarantee.cost(epsilon.value, window, interval, span, level, renews=renews)
+    return sums.cost(epsilon.value, window, interval, span, level, renews=renews)

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from operators.privacy.guarantee import half_width, number
+from operators.privacy.guarantee import group_delta, half_width, number, void_from
 from operators.topology.model import ReadingStream
-from operators.values.stream import ValueStream
+from operators.values.stream import ValueGuarantee, ValueStream
 
 
 def describe(stream: ReadingStream, mechanism: ValueStream) -> Iterator[str]:
     """The guarantee of a stream in sentences, ``mechanism`` being its state machine."""
-    guarantee, shape, step = mechanism.guarantee, mechanism.shape, stream.step_text
-    delta = f"{float(guarantee.delta):.3g}" if guarantee.delta else ""
-    bound = f"epsilon {stream.mechanism.epsilon_text}"
-    yield (
-        f"{f'({bound}, delta {delta})' if delta else bound.capitalize()} for any one value, replaced by any"
-        " other at its position: it changes the probability of any output by a factor of at most"
-        f" e^{number(guarantee.epsilon)}{f', but for a probability of {delta}' * bool(delta)}."
-    )
-    yield "A user with k values is protected by k times that epsilon only."
+    shape, step = mechanism.shape, stream.step_text
+    yield from _bound(stream, mechanism.guarantee)
     yield "Not protected: that there is a value, the order of values, their number, and when they come."
     yield (
         f"Values at {stream.source.value} are rounded to steps of {step} and cut off at 0 and"
@@ -33,6 +26,30 @@ def describe(stream: ReadingStream, mechanism: ValueStream) -> Iterator[str]:
     yield (
         f"Noise of each of {shape.levels} levels of a chunk of {shape.chunk} values, the lowest of which sums"
         f" {shape.node}: proportional to the threshold{_worst(stream, mechanism)}."
+    )
+
+
+def _bound(stream: ReadingStream, guarantee: ValueGuarantee) -> Iterator[str]:
+    """What is promised of one value, and of several of one user."""
+    bound, factor = f"epsilon {stream.mechanism.epsilon_text}", f"e^{number(guarantee.epsilon)}"
+    replaced = "for any one value, replaced by any other at its position"
+    several = "A user with k values is protected by k times that epsilon only"
+    if not guarantee.delta:
+        yield (
+            f"{bound.capitalize()} {replaced}: it changes the probability of any output by a factor of at"
+            f" most {factor}."
+        )
+        yield f"{several}."
+        return
+    delta, void = f"{float(guarantee.delta):.3g}", void_from(guarantee.epsilon, guarantee.delta)
+    yield (
+        f"({bound}, delta {delta}) {replaced}: any set of outputs is at most {factor} times as likely,"
+        f" plus {delta}."
+    )
+    yield (
+        f"{several}, and by delta times (e^(k epsilon) - 1) / (e^epsilon - 1): two values by"
+        f" {group_delta(guarantee.epsilon, guarantee.delta, 2):.3g}; of {void} or more it is above 1, and"
+        " nothing is promised."
     )
 
 

@@ -18,9 +18,9 @@ from tests.unit.topology.examples import BASE
 commands = sys.modules["operators.cli.mechanisms"]
 
 GUARANTEES = {
-    "w-event": "  guarantee: w-event: epsilon for whatever a user does within any `window`",
-    "event": "  guarantee: event level: epsilon for whatever a user does within any one timestamp",
-    "user": "  guarantee: user level: epsilon for whatever a user does within a `horizon` of timestamps",
+    "w-event": "  guarantee: w-event: epsilon for any `window` consecutive timestamps of a user;",
+    "event": "  guarantee: event level: epsilon for any one timestamp of a user; it covers whether a",
+    "user": "  guarantee: user level: epsilon for a `horizon` of timestamps of a user; it covers",
 }
 
 

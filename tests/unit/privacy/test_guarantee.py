@@ -1,4 +1,4 @@
-"""What a topology promises: sums by hand and by brute force, and the words."""
+"""What a stream promises in words, and that the neighbour relation gives it and no more."""
 
 from __future__ import annotations
 
@@ -13,118 +13,20 @@ from hypothesis import strategies as st
 from operators.mechanisms import of_stream
 from operators.mechanisms.base import Guarantee
 from operators.privacy.guarantee import (
-    cost,
-    cost_of,
     describe,
-    describe_total,
     duration_words,
+    group_delta,
     half_width,
     number,
-    timestamps_met,
-    totals,
+    void_from,
 )
 from operators.privacy.noise import SystemNoise
-from operators.topology.model import Topology
-from tests.unit.topology.examples import BASE, changed, load_text, two_streams
+from tests.unit.topology.examples import BASE, changed, load_text
+
+CHANGES = "changes the probability of any output by a factor of at most"
+NO_BUDGET = ("budget: {epsilon: 5, span: 5d}\n", "")
 
 HOUR, DAY = 3_600_000, 86_400_000
-
-
-@pytest.mark.parametrize(
-    ("span", "interval", "met"),
-    [
-        (5 * DAY, HOUR, 121),  # five days that begin at half past touch a 121st hour
-        (HOUR, HOUR, 2),
-        (1, HOUR, 2),
-        (HOUR + 1, HOUR, 3),
-        (DAY, 7 * DAY, 2),
-        (29 * DAY, DAY, 30),
-    ],
-)
-def test_timestamps_that_a_span_meets_by_hand(span: int, interval: int, met: int) -> None:
-    assert timestamps_met(span, interval) == met
-
-
-@given(span=st.integers(1, 60), interval=st.integers(1, 20))
-def test_timestamps_that_a_span_meets_by_trying_every_half_step(span: int, interval: int) -> None:
-    most = 0
-    for begin in range(2 * interval):  # in halves of a millisecond
-        end = begin + 2 * span
-        met = sum(
-            1
-            for t in range(span // interval + 3)
-            if 2 * interval * t < end and begin < 2 * interval * (t + 1)
-        )
-        most = max(most, met)
-    assert timestamps_met(span, interval) == most
-
-
-@given(met=st.integers(1, 40), window=st.integers(1, 12))
-def test_a_cost_is_what_the_windows_that_cover_the_timestamps_cost(met: int, window: int) -> None:
-    covering = next(count for count in range(1, met + 1) if count * window >= met)
-    # A span of met - 1 intervals meets met timestamps; a span of one millisecond meets two.
-    assert cost(Fraction(1, 3), window, 10, max(1, (met - 1) * 10)) == Fraction(
-        covering if met > 1 else -(-2 // window), 3
-    )
-
-
-def test_the_cost_of_a_stream_by_hand(tmp_path: Path) -> None:
-    stream = load_text(tmp_path, BASE).streams[0]
-    assert cost_of(stream, 5 * DAY).epsilon == 2  # 121 timestamps, two windows of 120
-    assert cost_of(stream, 5 * DAY - HOUR).epsilon == 1  # 120 timestamps, one window
-    assert (cost_of(stream, 10 * DAY).timestamps, cost_of(stream, 10 * DAY).windows) == (241, 3)
-
-
-def two(tmp_path: Path, *changes: tuple[str, str]) -> Topology:
-    return load_text(tmp_path, two_streams(*changes))
-
-
-def test_streams_of_one_population_add_up_over_the_span_of_the_budget(tmp_path: Path) -> None:
-    topology = two(tmp_path, ("epsilon: 1, window: 120", "epsilon: 0.25, window: 40"))
-    (total,) = totals(topology.streams, topology.budget)
-    # destinations: 121 timestamps, 2 windows of 120, 2 * 1; second: 121 timestamps, 4 windows of 40, 4 * 0.25
-    assert [(c.stream, c.timestamps, c.windows, c.epsilon) for c in total.costs] == [
-        ("destinations", 121, 2, Fraction(2)),
-        ("second", 121, 4, Fraction(1)),
-    ]
-    assert (total.epsilon, total.cap, total.span) == (3, 5, 5 * DAY)
-
-
-def test_a_sum_equal_to_the_cap_is_within_it(tmp_path: Path) -> None:
-    assert load_text(tmp_path, changed(("epsilon: 5,", "epsilon: 2,"))).budget is not None
-
-
-def test_another_population_stays_outside_the_cap(tmp_path: Path) -> None:
-    topology = two(tmp_path, ("/u,", "/u, users: staff,"), ("epsilon: 1,", "epsilon: 100,"))
-    capped, outside = totals(topology.streams, topology.budget)
-    assert (capped.population, capped.epsilon, capped.cap) == ("users", 2, 5)
-    assert (outside.population, outside.epsilon, outside.cap) == ("staff", 200, None)
-
-
-def test_without_a_budget_the_span_is_the_longest_window(tmp_path: Path) -> None:
-    topology = load_text(
-        tmp_path, two_streams(("window: 120", "window: 48")).replace("budget: {epsilon: 5, span: 5d}", "")
-    )
-    (total,) = totals(topology.streams, None)
-    assert (total.span, total.cap) == (120 * HOUR, None)
-    assert total.epsilon == 2 + 3
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "weakest"),
-    [
-        ("substitute", "substitute", "substitute"),
-        ("substitute", "add-remove", "add-remove"),
-        ("add-remove", "substitute", "add-remove"),
-    ],
-)
-def test_the_weakest_adjacency_is_the_one_that_the_sum_protects(
-    tmp_path: Path, first: str, second: str, weakest: str
-) -> None:
-    text = two_streams(("window: 120}", f"window: 120, adjacency: {second}}}"))
-    text = text.replace("window: 120\n", f"window: 120\n      adjacency: {first}\n")
-    topology = load_text(tmp_path, text)
-    assert totals(topology.streams, topology.budget)[0].adjacency == weakest
 
 
 @given(scale=st.fractions(Fraction(1, 5), 1000), confidence=st.sampled_from([0.5, 0.9, 0.95, 0.99]))
@@ -226,9 +128,80 @@ def test_boundaries_are_explained_to_those_who_use_them(tmp_path: Path) -> None:
     assert "boundary" not in "\n".join(describe(plain, of_stream(plain, SystemNoise()).guarantee))
 
 
-def test_a_sum_in_words_has_its_parts_its_cap_and_its_adjacency(tmp_path: Path) -> None:
-    topology = two(tmp_path)
-    lines = describe_total(totals(topology.streams, topology.budget)[0])
-    assert lines[0] == "destinations: any 5 days meet at most 121 timestamps, 2 windows, epsilon 2"
-    assert lines[2] == "together at most epsilon 4 over any 5 days; within the cap of 5"
-    assert lines[3] == "weakest adjacency: add-remove"
+def words_of(tmp_path: Path, *changes: tuple[str, str]) -> str:
+    stream = load_text(tmp_path, changed(*changes)).streams[0]
+    return describe(stream, of_stream(stream, SystemNoise()).guarantee)[0]
+
+
+def test_another_column_is_two_steps_where_neighbours_are_there_or_not(tmp_path: Path) -> None:
+    words = words_of(tmp_path)
+    assert f"at which of them a user was there {CHANGES} e^1, about 2.72" in words
+    assert "did instead (in another column, or less often) is two such steps: e^2, about 7.39." in words
+    assert "whatever a user did" not in words
+
+
+def test_with_substitute_whatever_a_user_did_is_one_step(tmp_path: Path) -> None:
+    words = words_of(tmp_path, ("window: 120", "window: 120\n      adjacency: substitute"))
+    assert f"whatever a user did there {CHANGES} e^1, about 2.72" in words
+    assert "e^2" not in words
+
+
+MECHANISM = "mechanism:\n      kind: budget-absorption\n      epsilon: 1.0\n      window: 120"
+
+
+def test_at_event_level_the_same_is_said_of_one_timestamp(tmp_path: Path) -> None:
+    words = words_of(tmp_path, (MECHANISM, "mechanism: {kind: time-unit, epsilon: 0.5}"), NO_BUDGET)
+    assert (
+        f"any one timestamp of 1 hour: whether a user was there at it {CHANGES} e^0.5, about 1.65." in words
+    )
+    assert "two such steps: e^1, about 2.72. A user who is present at n timestamps" in words
+
+
+def test_in_a_single_column_there_is_nothing_else_to_do_than_to_stay_away(tmp_path: Path) -> None:
+    horizon = "mechanism: {kind: shp-point, epsilon: 0.5, horizon: 48}"
+    words = words_of(tmp_path, (MECHANISM, horizon), ("[ATL, BOS]", "[ATL]"), NO_BUDGET)
+    assert (
+        f"a horizon of 48 timestamps of 1 hour (2 days): whatever a user did there {CHANGES} e^0.5" in words
+    )
+    assert "two such steps" not in words
+
+
+@given(scale=st.fractions(Fraction(1, 2), 50))
+def test_two_steps_are_reached_so_that_one_would_be_untrue(scale: Fraction) -> None:
+    """A user in the first column, in the second, and absent, under discrete Laplace noise of this scale."""
+    here, there, absent = (1, 0), (0, 1), (0, 0)
+
+    def log_probability(counts: tuple[int, int], output: tuple[int, int]) -> float:
+        """Without the constant that all have."""
+        return -sum(abs(o - c) for o, c in zip(output, counts, strict=True)) / float(scale)
+
+    outputs = [(a, b) for a in range(-3, 4) for b in range(-3, 4)]
+
+    def loss(one: tuple[int, int], other: tuple[int, int]) -> float:
+        return max(log_probability(one, output) - log_probability(other, output) for output in outputs)
+
+    epsilon = 1 / float(scale)
+    assert loss(here, absent) == pytest.approx(epsilon)
+    assert loss(absent, here) == pytest.approx(epsilon)
+    assert loss(here, there) == pytest.approx(2 * epsilon)
+
+
+@given(
+    epsilon=st.fractions(Fraction(1, 100), 5),
+    delta=st.sampled_from([1e-12, 1e-6, 0.01]),
+    size=st.integers(1, 40),
+)
+def test_the_delta_of_a_group_is_that_of_its_steps_one_after_the_other(
+    epsilon: Fraction, delta: float, size: int
+) -> None:
+    together = 0.0
+    for _ in range(size):
+        together = math.exp(float(epsilon)) * together + delta
+    assert group_delta(epsilon, Fraction(delta), size) == pytest.approx(together, rel=1e-9)
+
+
+@given(epsilon=st.fractions(Fraction(1, 100), 2000), delta=st.sampled_from([1e-12, 1e-6, 0.3]))
+def test_a_group_is_void_from_the_first_size_whose_delta_is_1(epsilon: Fraction, delta: float) -> None:
+    size = void_from(epsilon, Fraction(delta))
+    assert group_delta(epsilon, Fraction(delta), size) >= 1
+    assert size == 1 or group_delta(epsilon, Fraction(delta), size - 1) < 1

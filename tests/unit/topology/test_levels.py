@@ -10,8 +10,9 @@ from jsonschema import Draft202012Validator
 
 from operators.cli.check import report
 from operators.mechanisms import event_level, groups, of_stream
-from operators.privacy.guarantee import cost, cost_of, describe
+from operators.privacy.guarantee import describe
 from operators.privacy.noise import SystemNoise
+from operators.privacy.sums import cost, cost_of
 from operators.topology import fingerprint_fields, json_schema
 from operators.topology.options import LONGEST_PERIOD, LONGEST_SPAN, MOST_GROUPS
 from tests.unit.topology.examples import as_data, changed, load_text, problems_of
@@ -148,13 +149,13 @@ def test_check_says_what_each_level_protects(tmp_path: Path) -> None:
 
     event = words("time-unit", ["span: 24"])
     assert "Epsilon 1.0 for any one timestamp of 1 hour" in event
-    assert "present at n timestamps is protected by n times that epsilon only" in event
+    assert "present at n timestamps is protected by n times that only" in event
     assert "two streams that differ in one user at one timestamp" in event
     assert "Each release covers the last 24 timestamps (1 day): counts are sums over them." in event
     assert "Noise of a timestamp's count, which window sums add up: scale 1," in event
     once = words("shp-point", ["horizon: 24"])
     assert "for a horizon of 24 timestamps of 1 hour (1 day)" in once
-    assert "the last release is repeated for ever, as exhausted" in once
+    assert "the last release is repeated, marked as exhausted" in once
     assert "two streams that differ in one user within such a horizon" in once
     renewed = words("shp-adaptive", ["horizon: 24", "span: 6", "on_horizon: renew"])
     assert "After the horizon a new one begins and costs epsilon again" in renewed

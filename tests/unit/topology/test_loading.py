@@ -360,7 +360,7 @@ def test_the_flights_have_all_destinations_of_the_data(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["operators.topology", "operators.topology.model", "operators.mechanisms", "operators.privacy.guarantee"],
+    ["operators.topology", "operators.topology.model", "operators.mechanisms", "operators.privacy.sums"],
 )
 def test_each_package_can_be_imported_first(module: str) -> None:
     subprocess.run([sys.executable, "-c", f"import {module}"], check=True, timeout=60)

@@ -169,7 +169,8 @@ def test_check_says_in_words_what_is_protected_and_what_is_not(tmp_path: Path) -
         "A user with k values is protected by k times that epsilon only.",
         "Not protected: that there is a value, the order of values, their number, and when they come.",
         "(epsilon 2, delta 1e-09) for any one value",
-        "but for a probability of 1e-09",
+        "any set of outputs is at most e^2 times as likely, plus 1e-09.",
+        "by delta times (e^(k epsilon) - 1) / (e^epsilon - 1): two values by 8.39e-09; of 12 or more it is",
         "rounded to steps of 0.5 and cut off at 0 and 720; what cannot be read is 0 in its place",
         "the first 4096 values of each partition get no reading",
     ):
