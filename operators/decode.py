@@ -1,6 +1,6 @@
 """From the bytes of a raw record to an event, or to the reason why it is none.
 
-Every verdict is a function of the record and the public topology alone (invariant I5).
+Every verdict is a function of the record and the public topology alone (I5, docs/invariants.md).
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ class EventveilError(Exception):
 
 
 class StateRefused(EventveilError):
-    """State or surroundings leave a doubt whether a release would keep the guarantee (invariant I6).
+    """State or surroundings leave a doubt whether a release would keep the guarantee.
 
+    The invariant is I6 of docs/invariants.md.
     ``place`` names the topic, partition, stream or setting; ``remedy`` says what the operator of the
     pipeline can do. Whoever raises it releases nothing.
     """
@@ -22,8 +23,8 @@ class StateRefused(EventveilError):
 class Unsettled(EventveilError):
     """A doubt that a later look may settle: something that a broker said, and that another may contradict.
 
-    Nothing is concluded from it. ``place`` and ``what`` are as in StateRefused; ``/health/ready`` shows both,
-    so neither tells an offset of a raw topic. ``refusal`` is what the doubt becomes if every look finds the
+    Nothing is concluded from it. ``place`` and ``what`` are as in StateRefused; the log shows both, so
+    neither tells an offset of a raw topic. ``refusal`` is what the doubt becomes if every look finds the
     same for as long as a worker is patient (``operators.patience``); None if it is looked at without end.
     """
 

@@ -71,7 +71,7 @@ def ledger(topology: str) -> None:
 
     Reads the ledger, the sinks and the control topic; a worker may run meanwhile. Exit status 1 if anything
     is violated, each violation on a line of standard error: the invariant (I1 one draw, I2 charge first, I7
-    auditable), the stream, the timestamp, the record, and what is wrong.
+    auditable; docs/invariants.md has them), the stream, the timestamp, the record, and what is wrong.
     """
     loaded = load_or_exit(topology)
     try:

@@ -1,7 +1,8 @@
 """The fingerprint of a stream: equal for two topologies exactly if its counts and its noise mean the same.
 
-State carries it, and a worker whose fingerprint differs refuses to continue (invariant I6). What only moves
-records about (brokers, sink, dead letters, form of the counts, when a timestamp is closed) is left out.
+State carries it, and a worker whose fingerprint differs refuses to continue (I6 of docs/invariants.md). What
+only moves records about (brokers, sink, dead letters, form of the counts, when a timestamp is closed) is left
+out.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 from operators.privacy.changes import Change
 
+#: See docs/invariants.md.
 Invariant = Literal["I1", "I2", "I7"]
 #: So many findings of one sort are listed; the others are counted.
 _LISTED = 10
