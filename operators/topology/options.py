@@ -79,7 +79,7 @@ OPTIONS: dict[str, MechanismOption] = {
     ),
     "on_horizon": MechanismOption(
         One(Choice(("repeat", "renew"))),
-        "After the horizon: repeat the last release for ever, or renew and spend epsilon again.",
+        "After the horizon: repeat the last release, or renew and spend epsilon again.",
         "repeat",
     ),
     "samples": MechanismOption(

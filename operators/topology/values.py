@@ -189,7 +189,7 @@ OPTIONS: Mapping[str, tuple[Field, ...]] = {
         Field(
             "delta",
             One(Rational(1, Fraction(1, 10**15), 16)),
-            "probability with which the bound on epsilon may fail, below 1",
+            "what is added to e^epsilon times the probability of any set of outputs, below 1",
             True,
         ),
         _held("65536"),
