@@ -6,7 +6,7 @@ worker starts no stream without it, nor one whose topology says something else b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,7 +27,8 @@ class Genesis:
     ``fields`` are the facts behind the fingerprint (``operators.topology.fingerprint_fields``), and beside
     the budget those of the sink. ``topic`` and ``topic_id`` name the topic whose ``partition`` is read, and
     ``resume`` the offset to begin at. ``first`` is the stream's first timestamp; what the ledger says of it
-    is found from offset ``ledger`` on.
+    is found from offset ``ledger`` on, in the topic ``ledger_id``. ``cluster`` is the id of the Kafka
+    cluster; None, as ``ledger_id``, in a record of a version that did not know it.
     """
 
     stream: str
@@ -39,6 +40,8 @@ class Genesis:
     first: int
     resume: int
     ledger: int
+    cluster: str | None = None
+    ledger_id: str | None = None
 
     @staticmethod
     def key(stream: str) -> bytes:
@@ -47,7 +50,8 @@ class Genesis:
 
     def encode(self) -> bytes:
         """JSON bytes of this record."""
-        return orjson.dumps({"version": 1, **asdict(self)})
+        known = {name: value for name, value in asdict(self).items() if value is not None}
+        return orjson.dumps({"version": 1, **known})
 
     @classmethod
     def find(cls, table: Mapping[bytes, bytes], stream: str, place: str) -> Genesis:
@@ -66,7 +70,8 @@ class Genesis:
             raise unreadable(place, str(error)) from None
         numbers = (genesis.partition, genesis.first, genesis.resume, genesis.ledger)
         whole = all(type(number) is int and number >= 0 for number in numbers) and genesis.first >= 1
-        if not whole or not isinstance(genesis.fields, dict) or genesis.stream != stream:
+        texts = all(type(text) is str for text in (genesis.cluster or "", genesis.ledger_id or ""))
+        if not whole or not texts or not isinstance(genesis.fields, dict) or genesis.stream != stream:
             raise unreadable(place, f"the genesis record of stream {stream} is malformed")
         return genesis
 
@@ -102,6 +107,13 @@ class Genesis:
                 f"topic {topic} was deleted and created again since the stream began",
                 "Its offsets mean nothing any more: give the stream a new name (whose epsilon adds up)",
             )
+
+    def ledger_start(self, ledger_id: str) -> int:
+        """From which offset on the topic ``ledger_id`` can hold what the ledger says of the stream.
+
+        0 if it is not the topic that the stream began with: offsets of that one mean nothing in another.
+        """
+        return self.ledger if self.ledger_id in (None, ledger_id) else 0
 
     def counter_state(self, table: Mapping[bytes, bytes], place: str) -> CounterState:
         """The counting state in a changelog partition, the initial one if nothing was closed yet."""
@@ -147,20 +159,43 @@ class Genesis:
             )
 
 
+def check_cluster(table: Mapping[bytes, bytes], cluster: str, place: str) -> list[Genesis]:
+    """The genesis records of a changelog partition that do not name their cluster yet.
+
+    Raises StateRefused if one names another than ``cluster``: what is here is a copy, and where the state
+    was made timestamps may have been released since that would be drawn again.
+    """
+    found = list(_all(table, place))
+    for one in found:
+        if one.cluster not in (None, cluster):
+            raise StateRefused(
+                f"{place}, stream {one.stream}",
+                f"its state was made on the Kafka cluster {one.cluster}, and this is the cluster {cluster}",
+                "Point kafka.bootstrap to the cluster where it has run: that costs nothing. If that one is "
+                "gone for good, begin anew here with another name and other sinks (whose epsilon adds up)",
+            )
+    return [one for one in found if one.cluster is None]
+
+
 def check_neighbours(table: Mapping[bytes, bytes], topic: str, partition: int, place: str) -> None:
     """Raise StateRefused if a changelog partition has state of another topic or partition than this one.
 
     Streams come and go, but what a partition of the changelog is of never changes: whoever reads something
     else there is another application.
     """
+    for known in _all(table, place):
+        if (known.topic, known.partition) != (topic, partition):
+            raise StateRefused(
+                place,
+                f"it holds state of {known.topic}, partition {known.partition} (stream {known.stream}), "
+                f"not of {topic}, partition {partition}",
+                "If another application has this name, give it one of its own; "
+                "if not, put the sources back in the order that they had",
+            )
+
+
+def _all(table: Mapping[bytes, bytes], place: str) -> Iterator[Genesis]:
+    prefix = Genesis.key("")
     for key in table:
-        if key.startswith(Genesis.key("")):
-            known = Genesis.find(table, key.removeprefix(Genesis.key("")).decode(), place)
-            if (known.topic, known.partition) != (topic, partition):
-                raise StateRefused(
-                    place,
-                    f"it holds state of {known.topic}, partition {known.partition} (stream {known.stream}), "
-                    f"not of {topic}, partition {partition}",
-                    "If another application has this name, give it one of its own; "
-                    "if not, put the sources back in the order that they had",
-                )
+        if key.startswith(prefix):
+            yield Genesis.find(table, key.removeprefix(prefix).decode(), place)

@@ -215,7 +215,8 @@ class Following:
     """The life that follows: ``fields`` and ``budget_fields`` as in ``Life.differences``.
 
     ``ledger`` is the stream's partition of the ledger, ``sink`` the topic of its releases. ``partials_end``
-    is the end of its partition of partial counts: what lies before it is of the old life.
+    is the end of its partition of partial counts: what lies before it is of the old life. ``cluster`` and
+    ``ledger_id`` are those of ``Genesis``, for records that do not have them.
     """
 
     instance: str
@@ -225,6 +226,14 @@ class Following:
     ledger: Place
     sink: str
     partials_end: int
+    cluster: str
+    ledger_id: str
+
+    def at_home(self, genesis: Genesis) -> Genesis:
+        """The genesis record, completed if it does not name its cluster."""
+        if genesis.cluster is not None:
+            return genesis
+        return replace(genesis, cluster=self.cluster, ledger_id=self.ledger_id)
 
 
 def migration(life: Life, following: Following, history: History, mechanism: Mechanism) -> list[Outgoing]:
@@ -275,7 +284,7 @@ def _sink_migration(life: Life, following: Following) -> list[Outgoing]:
     It must, for with a sink that is gone no worker could bring a timestamp to its end.
     """
     following = replace(following, instance=life.genesis.instance)
-    genesis = replace(life.genesis, fields=following.budget_fields)
+    genesis = replace(following.at_home(life.genesis), fields=following.budget_fields)
     return [
         *_ledger_records(life, following, _change(life, following, "migration", life.state.next)),
         *_released(life, following),
@@ -325,7 +334,7 @@ def _genesis_records(
 ) -> list[Outgoing]:
     genesis = {
         place: replace(
-            genesis,
+            following.at_home(genesis),
             instance=following.instance,
             fields=following.fields,
             first=first,
@@ -334,7 +343,7 @@ def _genesis_records(
         for place, (genesis, _) in life.counting.items()
     }
     genesis[life.place] = replace(
-        life.genesis,
+        following.at_home(life.genesis),
         instance=following.instance,
         fields=following.budget_fields,
         first=first,

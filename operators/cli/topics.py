@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from operators.cli.loading import EXIT_FAILED, load_or_exit
 from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
-from operators.kafka.provision import create_topics, inspect_topics, write_genesis
+from operators.kafka.provision import Provision, create_topics, inspect_topics, name_cluster, write_genesis
 from operators.provisioning import TopicPlan, plan_topics
 from operators.topology.model import Topology
 
@@ -73,11 +73,28 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
 
 
 def _write_genesis(topology: Topology, cluster: Cluster) -> None:
-    written = write_genesis(topology, cluster, lambda: time.time_ns() // 1_000_000)
+    provision = write_genesis(topology, cluster, lambda: time.time_ns() // 1_000_000)
     values = {stream.name for stream in topology.readings}
-    for stream, first in sorted({(record.stream, record.first) for record in written}):
+    for stream, first in sorted({(record.stream, record.first) for record in provision.written}):
         begins = "the next value of each partition" if stream in values else f"timestamp {first}"
         click.echo(f"genesis of {stream}: it begins with {begins}")
+    _name_cluster(topology, cluster, provision)
+
+
+def _name_cluster(topology: Topology, cluster: Cluster, provision: Provision) -> None:
+    """Complete what an earlier version has written; not under a worker, which it would shut out."""
+    streams = ", ".join(sorted({one.stream for found in provision.unnamed.values() for one in found}))
+    if not streams:
+        return
+    if cluster.group_members(topology.name):
+        click.echo(
+            f"genesis of {streams}: it does not name its Kafka cluster, for an earlier version wrote it, and "
+            "a worker is running. Stop the workers and run this again",
+            err=True,
+        )
+        return
+    name_cluster(topology, cluster, provision.unnamed)
+    click.echo(f"genesis of {streams}: it names its Kafka cluster now")
 
 
 def _remedy(plan: TopicPlan) -> str:

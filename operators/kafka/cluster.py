@@ -88,6 +88,17 @@ class Cluster:
                 self._admin = AdminClient(self._settings)
             raise
 
+    def id(self) -> str:
+        """The id of the cluster that ``kafka.bootstrap`` names at this moment.
+
+        Asked for by a new client: one that is connected stays with a cluster that the name no longer means.
+        """
+        client = AdminClient(self._settings)
+        found = client.describe_cluster(request_timeout=_TIMEOUT_SECONDS).result().cluster_id
+        if not found:
+            raise EventveilError("the cluster does not tell its id: Apache Kafka does since version 0.10.1")
+        return str(found)
+
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Those of the named topics that exist."""
         found: dict[str, Topic] = {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from operators.errors import StateRefused
 from operators.faults import FaultHook, no_fault
-from operators.genesis import Genesis
+from operators.genesis import Genesis, check_cluster
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable
 from operators.kafka.provision import first_events
@@ -53,7 +53,10 @@ class Keeper:
     ) -> None:
         self._topology, self._cluster, self._plan, self._fault = topology, cluster, plan, fault
         stream = plan.stream
-        self._topics = self._existing({*topology.sources, topology.partials, stream.sink.topic})
+        self._home = cluster.id()
+        self._topics = self._existing(
+            {*topology.sources, topology.partials, topology.ledger, stream.sink.topic}
+        )
         self._source, self._sink = self._topics[stream.source.topic], self._topics[stream.sink.topic]
         self._ledger: Place = (topology.ledger, plan.partials_partition)
         self._budget: Place = (topology.ledger_changelog, plan.partials_partition)
@@ -114,6 +117,8 @@ class Keeper:
             tables = {place: writer.take_over() for place, writer in self._writers.items()}
         else:
             tables = {place: read_table(self._topology.kafka, *place) for place in (*places, self._budget)}
+        for place, table in tables.items():
+            check_cluster(table, self._home, _name(place))
         genesis = self._genesis(tables, self._budget, self._topics[self._topology.partials], self._budget[1])
         counting = {}
         for place, partition in places.items():
@@ -145,6 +150,8 @@ class Keeper:
             budget_fields=plan.budget_fields(self._source.partitions, self._sink.id),
             ledger=self._ledger,
             sink=self._sink.name,
+            cluster=self._home,
+            ledger_id=self._topics[self._topology.ledger].id,
             partials_end=self._cluster.end_offsets([partials])[partials],
         )
 
@@ -190,7 +197,9 @@ def pan_private_genesis(topology: Topology, cluster: Cluster, plan: StreamPlan) 
         raise StateRefused(f"topic {name}", "it does not exist", "Run `eventveil topics`")
     partitions = {name: topics[name].partitions for name in topology.sources}
     (place, number), *_ = counting_places(topology, source, partitions).items()
-    genesis = Genesis.find(read_table(topology.kafka, *place), plan.name, _name(place))
+    table = read_table(topology.kafka, *place)
+    check_cluster(table, cluster.id(), _name(place))
+    genesis = Genesis.find(table, plan.name, _name(place))
     fields = plan.pan_private_fields(topics, topology.announcements)
     genesis.check(fields, source, topics[source].id, number, _name(place), lambda _: RENAME)
     return genesis, place

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from operators.errors import EventveilError, StateRefused
-from operators.genesis import Genesis, check_neighbours
+from operators.genesis import Genesis, check_cluster, check_neighbours
 from operators.kafka.cluster import Cluster, Topic
-from operators.kafka.fenced import write_once
+from operators.kafka.fenced import FencedTable, write_once
 from operators.kafka.reading import read_partition, read_table, settled_end
 from operators.provisioning import TopicPlan, plan_topics
 from operators.records import Outgoing
@@ -27,6 +27,7 @@ from operators.streams import (
     plan_streams,
     rekeying_places,
     value_places,
+    writer_of,
 )
 from operators.timeline import first_whole_timestamp, format_rfc3339, start_of
 from operators.topology.model import Topology
@@ -80,14 +81,24 @@ def create_topics(topology: Topology, cluster: Cluster, plans: list[TopicPlan]) 
         ) from None
 
 
-def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]) -> list[Genesis]:
-    """Write the genesis records that are missing, all in one transaction; those written are returned.
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """What ``write_genesis`` has written, and the changelog partitions that do not name their cluster yet."""
+
+    written: list[Genesis]
+    unnamed: dict[tuple[str, int], list[Genesis]]
+
+
+def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]) -> Provision:
+    """Write the genesis records that are missing, all in one transaction.
 
     A stream that has some records already, because an earlier attempt was cut short or a source is new,
     keeps its instance and first timestamp. Raises StateRefused if a stream without genesis has published
-    before, for then its budget state is lost. ``clock`` tells epoch milliseconds.
+    before, for then its budget state is lost, or if one is of another cluster. ``clock`` tells epoch
+    milliseconds.
     """
     written: list[Genesis] = []
+    unnamed: dict[tuple[str, int], list[Genesis]] = {}
 
     def make() -> list[Outgoing]:
         genesis = _Genesis(topology, cluster, clock)
@@ -95,10 +106,28 @@ def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]
         missing += [record for plan in plan_readings(topology) for record in genesis.missing_values(plan)]
         written.extend(one for one, _ in missing)
         rekeying = [record for raw in topology.rekeyed for record in genesis.missing_rekeying(raw)]
+        unnamed.update(genesis.unnamed)
         return [*(record for _, record in missing), *rekeying]
 
     write_once(topology.kafka, f"{topology.name}-genesis", make)
-    return written
+    return Provision(written, unnamed)
+
+
+def name_cluster(topology: Topology, cluster: Cluster, places: Iterable[tuple[str, int]]) -> None:
+    """Let the genesis records of changelog partitions name the cluster, and the topic of the ledger.
+
+    Each partition by its own writer, which shuts a running worker out: the caller makes sure that there is
+    none. Raises StateRefused, TransactionFailed or KafkaException; running it again completes the rest.
+    """
+    here, ledger = cluster.id(), cluster.topic(topology.ledger).id
+    for topic, partition in places:
+        table = FencedTable(topology.kafka, writer_of(topology, topic, partition), topic, partition)
+        unnamed = check_cluster(table.take_over(), here, f"{topic}, partition {partition}")
+        named = [replace(one, cluster=here, ledger_id=ledger) for one in unnamed]
+        if named:
+            records = [Outgoing(topic, one.encode(), Genesis.key(one.stream), partition) for one in named]
+            table.transact("name-cluster", records)
+        table.dispose()
 
 
 class _Genesis:
@@ -110,7 +139,10 @@ class _Genesis:
         partials = [topology.partials] if topology.streams else []
         read = [*topology.sources, *topology.value_sources, *partials]
         announced = [topology.announcements] if any(one.is_announced for one in topology.streams) else []
-        self._topics = cluster.topics({*read, *topology.rekeyed, *sinks, *announced})
+        self._topics = cluster.topics({*read, *topology.rekeyed, topology.ledger, *sinks, *announced})
+        self._home, self._ledger_id = cluster.id(), self._topics[topology.ledger].id
+        #: The genesis records that were read and do not name their cluster, by place.
+        self.unnamed: dict[tuple[str, int], list[Genesis]] = {}
         # The ends before the clock: the events of a timestamp that begins later lie behind them.
         self._ends = cluster.end_offsets(
             (name, partition) for name in read for partition in range(self._topics[name].partitions)
@@ -155,6 +187,8 @@ class _Genesis:
                     first=first,
                     resume=resume[topic.name, partition],
                     ledger=ledger,
+                    cluster=self._home,
+                    ledger_id=self._ledger_id,
                 )
                 records.append(
                     (record, Outgoing(place[0], record.encode(), Genesis.key(plan.name), place[1]))
@@ -189,10 +223,13 @@ class _Genesis:
         self._check_unpublished(plan.name, plan.stream.sink, plan.ledger_partition)
         fields = plan.fields(source.partitions, self._topics[plan.stream.sink].id)
         instance, ledger = uuid.uuid4().hex, self._ledger_end(plan.ledger_partition)
+        home = (self._home, self._ledger_id)
         records = []
         for place, one in missing.items():
             resume = self._ends[source.name, one]
-            record = Genesis(plan.name, instance, fields, source.name, source.id, one, 1, resume, ledger)
+            record = Genesis(
+                plan.name, instance, fields, source.name, source.id, one, 1, resume, ledger, *home
+            )
             records.append((record, Outgoing(place[0], record.encode(), Genesis.key(plan.name), place[1])))
         return records
 
@@ -220,7 +257,8 @@ class _Genesis:
         for place, one in missing.items():
             resume = offsets[raw, one]
             # It releases nothing, so the ledger says nothing of it.
-            record = Genesis(source.topic, instance, fields, raw, topic.id, one, 1, resume, ledger=0)
+            home = (self._home, self._ledger_id)
+            record = Genesis(source.topic, instance, fields, raw, topic.id, one, 1, resume, 0, *home)
             records.append(Outgoing(place[0], record.encode(), key, place[1]))
         return records
 
@@ -254,7 +292,10 @@ class _Genesis:
         place = (topic, partition)
         if place not in self._tables:
             settled_end(self._topology.kafka, self._cluster, topic, partition)
-            self._tables[place] = read_table(self._topology.kafka, topic, partition)
+            table = read_table(self._topology.kafka, topic, partition)
+            if unnamed := check_cluster(table, self._home, f"{topic}, partition {partition}"):
+                self.unnamed[place] = unnamed
+            self._tables[place] = table
         return self._tables[place]
 
     def _resume(self, plan: StreamPlan, first: int) -> Mapping[tuple[str, int], int]:

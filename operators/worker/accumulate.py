@@ -35,6 +35,7 @@ from operators.sanitizing import StreamSanitizer
 from operators.streams import StreamPlan
 from operators.topology.changes import RENAME
 from operators.topology.model import Topology
+from operators.worker.home import check_home
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume, end_behind
 from operators.worker.owner import Owner
@@ -85,12 +86,14 @@ class AccumulateOwner(Owner):
         stream, place = self._plan.stream, f"{self.table.topic}, partition {self.table.partition}"
         topic, sink = stream.source.topic, stream.sink.topic
         heard_in = [self._topology.announcements] if stream.is_announced else []
-        live = self._cluster.topics({topic, sink, *heard_in})
-        for name in (topic, sink, *heard_in):
+        ledger = self._topology.ledger
+        live = self._cluster.topics({topic, sink, ledger, *heard_in})
+        for name in (topic, sink, ledger, *heard_in):
             if name not in live:
                 raise StateRefused(f"topic {name}", "it does not exist", "Run `eventveil topics`")
         self._sinks.remember(live, {sink})
         states = self.table.take_over()
+        check_home(self._cluster, states, place)
         genesis = Genesis.find(states, stream.name, place)
         fields = self._plan.pan_private_fields(live, self._topology.announcements)
         genesis.check(fields, topic, live[topic].id, 0, place, lambda _: RENAME)
@@ -98,7 +101,8 @@ class AccumulateOwner(Owner):
         self._stream = restored = self._restore(genesis, states, place)
         state, counter = restored.sanitizer.state, restored.aggregator
         public = Public(self._topology.kafka, self._cluster, self._places.ledger)
-        public.check_ledger({stream.name: state}, {stream.name: genesis.ledger}, self.table.topic)
+        start = genesis.ledger_start(live[ledger].id)
+        public.check_ledger({stream.name: state}, {stream.name: start}, self.table.topic)
         public.check_sinks({stream.name: state}, {stream.name: live[sink]})
         check_resume(self._cluster, self._source, counter.resume, counter.judged)
         self._publish()

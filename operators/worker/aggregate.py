@@ -13,6 +13,7 @@ from operators.kafka.fenced import FencedTable
 from operators.records import Chunk, Outgoing
 from operators.streams import StreamPlan
 from operators.worker.ends import End, Ends, EndWatch
+from operators.worker.home import check_home
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume, end_behind, truncated
 from operators.worker.owner import Owner
@@ -55,6 +56,7 @@ class AggregateOwner(Owner):
         live = self._cluster.topic(topic)
         states = self.table.take_over()
         place = f"{self.table.topic}, partition {self.table.partition}"
+        check_home(self._cluster, states, place)
         streams = {}
         for plan in self._plans:
             genesis = Genesis.find(states, plan.name, place)

@@ -16,6 +16,7 @@ from operators.streams import ReadingPlan
 from operators.topology.changes import RENAME, remedy_for_values
 from operators.topology.model import Kafka
 from operators.values.kinds import build
+from operators.worker.home import check_home
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume
 from operators.worker.owner import Owner
@@ -56,9 +57,10 @@ class PerturbOwner(Owner):
         """See ``Owner.take_over``; publishes what was decided and charged but not published."""
         topic, partition = self._source
         sinks = {plan.stream.sink for plan in self._plans}
-        live = self._cluster.topics({topic, *sinks})
+        live = self._cluster.topics({topic, self._ledger, *sinks})
         self._sinks.remember(live, sinks)
         states = self.table.take_over()
+        check_home(self._cluster, states, self._place)
         check_neighbours(states, topic, partition, self._place)
         streams = {plan.name: self._restore(plan, states, live) for plan in self._plans}
         partitions = {plan.name: plan.ledger_partition for plan in self._plans}
@@ -78,7 +80,7 @@ class PerturbOwner(Owner):
     ) -> StreamPerturber:
         topic, partition = self._source
         stream = plan.stream
-        for name in (topic, stream.sink):
+        for name in (topic, stream.sink, self._ledger):
             if name not in live:
                 raise StateRefused(f"topic {name}", "it does not exist", "Run `eventveil topics`")
         genesis = Genesis.find(states, plan.name, self._place)
@@ -87,7 +89,8 @@ class PerturbOwner(Owner):
         state = genesis.perturber_state(states, self._place)
         perturber = StreamPerturber(stream, build(stream, self._noise()), state)
         public = Public(self._kafka, self._cluster, (self._ledger, plan.ledger_partition))
-        public.check_spans(plan.name, state, genesis.ledger, self.table.topic)
+        start = genesis.ledger_start(live[self._ledger].id)
+        public.check_spans(plan.name, state, start, self.table.topic)
         public.check_readings(plan.name, state, (stream.sink, partition), frozenset(perturber.records()))
         return perturber
 

@@ -12,6 +12,7 @@ from operators.kafka.fenced import FencedTable
 from operators.records import Chunk, Outgoing
 from operators.rekeying import Rekeyer, RekeyerState, fingerprint
 from operators.topology.model import Stream
+from operators.worker.home import check_home
 from operators.worker.observation import StreamView
 from operators.worker.offsets import check_resume, end_behind
 from operators.worker.owner import Owner
@@ -44,6 +45,7 @@ class RekeyOwner(Owner):
         live, target = self._cluster.topic(topic), self._cluster.topic(source.topic)
         states = self.table.take_over()
         place = f"{self.table.topic}, partition {self.table.partition}"
+        check_home(self._cluster, states, place)
         genesis = Genesis.find(states, source.topic, place)
         fields = fingerprint(source, live.partitions, target.id)
         genesis.check(fields, topic, live.id, partition, place)

@@ -21,6 +21,7 @@ from operators.sanitizing import PartitionSanitizer, StreamSanitizer, Topics
 from operators.streams import StreamPlan
 from operators.topology.changes import MIGRATE_SINK
 from operators.topology.model import Kafka
+from operators.worker.home import check_home
 from operators.worker.missing import MissingPartitions
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume
@@ -69,9 +70,10 @@ class SanitizeOwner(Owner):
         sources = {plan.stream.source.topic for plan in self._plans}
         sinks = {plan.stream.sink.topic for plan in self._plans}
         control = {self._control for plan in self._plans if plan.stream.is_local}
-        live = self._cluster.topics({self._partials, *control, *sources, *sinks})
+        live = self._cluster.topics({self._partials, self._ledger, *control, *sources, *sinks})
         self._sinks.remember(live, sinks)
         states = self.table.take_over()
+        check_home(self._cluster, states, f"{self.table.topic}, partition {self.table.partition}")
         topics = Topics(self._ledger, self.table.topic, self.table.partition, self._control)
         sanitizers = {plan.name: self._restore(plan, states, live) for plan in self._plans}
         self._sanitizer = PartitionSanitizer(topics, sanitizers)
@@ -90,12 +92,13 @@ class SanitizeOwner(Owner):
     ) -> StreamSanitizer:
         place = f"{self.table.topic}, partition {self.table.partition}"
         source, partials, sink = plan.stream.source.topic, self._partials, plan.stream.sink.topic
-        for topic in (source, partials, sink, *([self._control] if plan.stream.is_local else ())):
+        control = [self._control] if plan.stream.is_local else []
+        for topic in (source, partials, sink, self._ledger, *control):
             if topic not in live:
                 raise StateRefused(f"topic {topic}", "it does not exist", "Run `eventveil topics`")
         partitions = live[source].partitions
         genesis = Genesis.find(states, plan.name, place)
-        self._ledger_starts[plan.name] = genesis.ledger
+        self._ledger_starts[plan.name] = genesis.ledger_start(live[self._ledger].id)
         fields = plan.budget_fields(partitions, live[sink].id)
         genesis.check(fields, partials, live[partials].id, self.table.partition, place)
         mechanism = of_stream(plan.stream, self._noise())

@@ -127,6 +127,8 @@ class Lifetime:
             ledger=LEDGER,
             sink="sink",
             partials_end=100 * self.generation,
+            cluster="cluster",
+            ledger_id="ledger-id",
         )
 
     def change(self, *, sink_id: str | None = None, **settings: Any) -> None:

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from operators.errors import StateRefused
-from operators.genesis import Genesis, check_neighbours
+from operators.genesis import Genesis, check_cluster, check_neighbours
 from operators.sanitizing import ReleaseState
 from operators.streams import StreamPlan
 from operators.topology.changes import SOUND
@@ -25,7 +25,9 @@ def fields(one: Stream | None = None, partitions: int = 12, partials: int = 4) -
     return StreamPlan(one or stream(options={"factor": Fraction(1)}), partials).fields(partitions)
 
 
-GENESIS = Genesis("visits", INSTANCE, fields(), "raw", "topic-id", 2, 7, 100, 0)
+GENESIS = Genesis("visits", INSTANCE, fields(), "raw", "topic-id", 2, 7, 100, 30, "cluster", "ledger-id")
+#: As a version wrote it that did not know the cluster.
+UNNAMED = replace(GENESIS, cluster=None, ledger_id=None)
 
 
 def table(*pairs: tuple[bytes, bytes]) -> dict[bytes, bytes]:
@@ -210,3 +212,44 @@ def test_state_of_another_topic_or_partition_beside_a_stream_is_refused() -> Non
         ) as refusal:
             check_neighbours(found, topic, partition, PLACE)
         assert "If another application has this name" in refusal.value.remedy
+
+
+def test_a_genesis_of_before_clusters_were_named_has_the_bytes_of_then_and_is_read() -> None:
+    then = {
+        "version": 1, "stream": "visits", "instance": INSTANCE, "fields": fields(), "topic": "raw",
+        "topic_id": "topic-id", "partition": 2, "first": 7, "resume": 100, "ledger": 30,
+    }  # fmt: skip
+    assert UNNAMED.encode() == orjson.dumps(then)
+    assert Genesis.find({b"genesis/visits": orjson.dumps(then)}, "visits", PLACE) == UNNAMED
+
+
+def test_a_copy_of_the_state_on_another_cluster_is_refused_and_the_way_back_is_free() -> None:
+    found = {**table((b"visits", b"state")), b"genesis/other": replace(UNNAMED, stream="other").encode()}
+    with pytest.raises(StateRefused) as refusal:
+        check_cluster(found, "elsewhere", PLACE)
+    assert str(refusal.value) == (
+        f"{PLACE}, stream visits: its state was made on the Kafka cluster cluster, and this is the cluster "
+        "elsewhere. Point kafka.bootstrap to the cluster where it has run: that costs nothing. If that one "
+        "is gone for good, begin anew here with another name and other sinks (whose epsilon adds up)"
+    )
+
+
+def test_on_its_own_cluster_state_is_accepted_and_what_names_none_is_told() -> None:
+    other = replace(UNNAMED, stream="other")
+    found = table((b"visits", b"state"), (b"genesis/other", other.encode()))
+    assert check_cluster(found, "cluster", PLACE) == [other]
+    assert check_cluster(table(), "cluster", PLACE) == []
+    # What names no cluster is known by the ids of its topics (``Genesis.check``).
+    assert check_cluster({b"genesis/visits": UNNAMED.encode()}, "anywhere", PLACE) == [UNNAMED]
+
+
+def test_where_the_ledger_begins_is_forgotten_with_the_topic_that_it_was_of() -> None:
+    assert (GENESIS.ledger_start("ledger-id"), GENESIS.ledger_start("another-id")) == (30, 0)
+    assert UNNAMED.ledger_start("any-id") == 30
+
+
+@pytest.mark.parametrize("name", ["cluster", "ledger_id"])
+def test_a_cluster_or_ledger_that_is_no_text_is_refused(name: str) -> None:
+    value = orjson.dumps({**orjson.loads(GENESIS.encode()), name: 7})
+    with pytest.raises(StateRefused, match="is malformed"):
+        Genesis.find({b"genesis/visits": value}, "visits", PLACE)

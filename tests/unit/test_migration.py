@@ -226,7 +226,8 @@ def test_a_sink_can_be_replaced_in_the_middle_of_a_timestamp_and_the_same_life_g
     after = life.life
     assert after.state == replace(before.state, pending=())
     assert after.counting == before.counting
-    assert after.genesis == replace(before.genesis, fields=life.plan.budget_fields(PARTITIONS, "another"))
+    fields = life.plan.budget_fields(PARTITIONS, "another")
+    assert after.genesis == replace(before.genesis, fields=fields, cluster="cluster", ledger_id="ledger-id")
     assert [orjson.loads(record)["timestamp"] for record in life.sink] == [FIRST + 1]
     life.change(sink_id="a third")
     life.release(5)

@@ -1,0 +1,156 @@
+"""State is of one Kafka cluster: a copy on another one is refused, by every command, with the way back."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from operators.kafka.cluster import Cluster
+from operators.topology import load
+from operators.topology.model import Kafka
+from tests.kafka.broker import LocalBroker, local_broker
+from tests.kafka.jars import missing_tools
+from tests.kafka.mirror import mirror
+from tests.kafka.topics import produce, read
+from tests.worker.application import Application, Traffic
+from tests.worker.process import WorkerProcess
+from tests.worker.taking_over import refusals
+from tests.worker.waiting import wait_for_releases
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[LocalBroker]:
+    """A broker of another cluster."""
+    if missing := missing_tools():
+        pytest.skip("; ".join(missing))
+    with local_broker() as broker:
+        yield broker
+
+
+def cluster_id(bootstrap: str) -> str:
+    return Cluster(Kafka(bootstrap=bootstrap)).id()
+
+
+def value_stream(application: Application) -> dict[str, object]:
+    """A value stream, over a topic of its own."""
+    return {
+        "source": {"topic": f"{application.name}.values", "value": "/minutes"},
+        "values": {"maximum": 100},
+        "mechanism": {"kind": "tops", "epsilon": 1},
+        "sink": {"topic": f"{application.name}.readings"},
+    }
+
+
+def test_a_mirror_of_all_topics_on_another_cluster_is_refused_by_worker_and_commands(
+    application: Application, elsewhere: LocalBroker, tmp_path: Path
+) -> None:
+    log, path = tmp_path / "log", application.path
+    with WorkerProcess("tests.worker.silent", path, log, "3"), Traffic(application, seed=1):
+        wait_for_releases(application, 3)
+    there = AdminClient({"bootstrap.servers": application.bootstrap, "log_level": 0})
+    topics = [topic for topic in there.list_topics(timeout=30).topics if topic.startswith(application.name)]
+    mirror(application.bootstrap, elsewhere.bootstrap, topics)
+
+    application.document["kafka"]["bootstrap"] = elsewhere.bootstrap
+    application.write()
+    old, new = cluster_id(application.bootstrap), cluster_id(elsewhere.bootstrap)
+    message = (
+        f"its state was made on the Kafka cluster {old}, and this is the cluster {new}. "
+        "Point kafka.bootstrap to the cluster where it has run: that costs nothing. "
+    )
+    found = refusals(path)
+    assert len(found) == application.partitions + 1
+    assert all("stream places: " + message in one for one in found), found
+    reset = ("reset", str(path), "--stream", "places", "--adds-epsilon", "1")
+    for command in (("topics", str(path), "--create"), ("migrate", str(path), "--apply"), reset):
+        assert message in application.failing_command(*command)
+
+    application.document["kafka"]["bootstrap"] = application.bootstrap
+    application.write()
+    assert refusals(path) == []
+
+
+def genesis(application: Application) -> dict[tuple[str, int, bytes], dict[str, object]]:
+    """The newest genesis records, by changelog, partition and key."""
+    topology = load(str(application.path), {})
+    names = {
+        topology.counting_changelog, topology.ledger_changelog,
+        topology.state_changelog, topology.rekeying_changelog,
+    }  # fmt: skip
+    return {
+        (topic.name, partition, message.key() or b""): json.loads(message.value() or b"")
+        for topic in Cluster(topology.kafka).topics(names).values()
+        for partition in range(topic.partitions)
+        for message in read(application.bootstrap, topic.name, partition=partition)
+        if (message.key() or b"").startswith(b"genesis/")
+    }
+
+
+def forget_cluster(application: Application) -> None:
+    """Make the genesis records such as a version wrote that did not know the cluster."""
+    for (topic, partition, key), record in genesis(application).items():
+        del record["cluster"]
+        record.pop("ledger_id", None)
+        produce(application.bootstrap, topic, [json.dumps(record)], key=key, partition=partition)
+
+
+def test_genesis_records_of_before_are_accepted_told_and_completed(kafka: str, tmp_path: Path) -> None:
+    application = Application(kafka, tmp_path)
+    application.document["streams"]["places"]["source"]["repartition"] = True
+    application.document["streams"]["minutes"] = value_stream(application)
+    application.write()
+    application.create()
+    before = genesis(application)
+    assert {record["cluster"] for record in before.values()} == {cluster_id(kafka)}
+    # Counting, budget, values and re-keying.
+    assert len(before) == application.partitions * 3 + 1
+    forget_cluster(application)
+    assert genesis(application) != before
+
+    create = ("topics", str(application.path), "--create")
+    with WorkerProcess("tests.worker.silent", application.path, tmp_path / "log", "3") as worker:
+        told = worker.wait_for_log("sanitize")
+        wait_for_releases(application, 3)
+        output = application.command(*create)
+    assert "the genesis of places does not name its Kafka cluster" in told
+    assert "does not name its Kafka cluster, for an earlier version wrote it, and a worker is runn" in output
+    assert genesis(application) != before
+
+    wait_until_nobody_is_in_the_group(application)
+    assert "places: it names its Kafka cluster now\n" in application.command(*create)
+    assert genesis(application) == before
+    assert "now" not in application.command(*create)
+    assert refusals(application.path) == []
+
+
+def wait_until_nobody_is_in_the_group(application: Application) -> None:
+    cluster = Cluster(load(str(application.path), {}).kafka)
+    while cluster.group_members(application.name):
+        time.sleep(0.2)
+
+
+def test_a_ledger_that_is_written_back_from_a_copy_is_as_good_as_the_old_one(
+    application: Application, tmp_path: Path
+) -> None:
+    with WorkerProcess("tests.worker.silent", application.path, tmp_path / "log", "3"):
+        wait_for_releases(application, 3)
+    assert refusals(application.path) == []
+    ledger = f"{application.name}-ledger"
+    copies = [[one.value() for one in read(application.bootstrap, ledger, partition=each)] for each in (0, 1)]
+    application.recreate(ledger)
+    (message,) = refusals(application.path)
+    assert "according to the ledger" in message
+    assert "one of them was rewound or lost" in message
+    for partition, values in enumerate(copies):
+        produce(application.bootstrap, ledger, values[:-1], key="places", partition=partition)
+    (message,) = refusals(application.path)
+    assert "one of them was rewound or lost" in message
+    for partition, values in enumerate(copies):
+        produce(application.bootstrap, ledger, values[-1:], key="places", partition=partition)
+    assert refusals(application.path) == []
+    assert "violation" not in application.command("ledger", str(application.path))
