@@ -14,7 +14,7 @@ from operators.privacy.guarantee import describe
 from operators.privacy.noise import SystemNoise
 from operators.privacy.sums import describe_total, describe_unbounded, totals, unbounded
 from operators.topology.loading import load_with_defaults
-from operators.topology.model import Topology
+from operators.topology.model import Budget, Topology
 from operators.topology.problems import TopologyInvalid
 from operators.topology.shapes import Default
 from operators.values.description import describe as describe_values
@@ -85,13 +85,18 @@ def _sums(topology: Topology) -> Iterator[str]:
         yield ""
         yield f"Sum over the streams of population {total.population}"
         yield from (f"  {line}" for line in describe_total(total, others.pop(total.population, ())))
-        if budget is not None and total.cap is None:
-            yield f"  the budget caps {budget.population}; this population is outside it"
+        yield from _outside(budget, total.population)
     for population, streams in others.items():
         yield ""
         yield f"No sum over the streams of population {population}"
         yield from (f"  {describe_unbounded(one)}" for one in streams)
+        yield from _outside(budget, population)
     if budget is None:
         yield ""
         yield "No budget: nothing caps what the streams of this file cost together."
         yield "Other topologies over the same people add to it."
+
+
+def _outside(budget: Budget | None, population: str) -> Iterator[str]:
+    if budget is not None and budget.population != population:
+        yield f"  the budget caps {budget.population}; this population is outside it"

@@ -189,7 +189,7 @@ def describe_total(total: Total, beside: Sequence[Unbounded] = ()) -> tuple[str,
         else ""
     )
     lines.append(f"weakest adjacency: {total.adjacency}{instead}")
-    return (*lines, *map(describe_unbounded, beside))
+    return (*lines, *(f"not in this sum: {describe_unbounded(one)}" for one in beside))
 
 
 def describe_unbounded(one: Unbounded) -> str:
@@ -197,7 +197,7 @@ def describe_unbounded(one: Unbounded) -> str:
     delta = f" and delta {float(one.delta):.3g}" if one.delta else ""
     deltas = ", delta as its own lines say" if one.delta else ""
     return (
-        f"not in this sum: {one.stream} ({one.kind}), epsilon {number(one.epsilon)}{delta} for each"
+        f"{one.stream} ({one.kind}), epsilon {number(one.epsilon)}{delta} for each"
         f" {one.unit}; nothing bounds how many {one.unit}s a user has, and k of them add k times that"
         f" epsilon{deltas}. That there is a {one.unit} is not protected"
     )

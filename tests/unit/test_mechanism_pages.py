@@ -50,6 +50,19 @@ def test_a_page_says_what_is_protected_when_to_use_it_and_how_the_printed_versio
 
 
 @EVERY_KIND
+def test_a_page_says_what_it_costs_that_a_user_does_something_else(kind: str) -> None:
+    text = page_of("time-unit" if kind == "retroactive-grouping" else kind)
+    protected = text[text.index("**What it protects.**") :].split("\n")[0]
+    said = "[two steps](README.md): 2 epsilon, or epsilon with `adjacency: substitute`"
+    if KINDS[kind].level == "user":
+        said = (
+            "in a single column nothing that a user does there moves a count by more than staying away does"
+        )
+    assert said in protected
+    assert "hatever a user d" not in protected
+
+
+@EVERY_KIND
 def test_every_option_of_a_kind_is_described_on_its_page_or_on_one_that_it_names(kind: str) -> None:
     text = page_of(kind)
     linked = re.findall(r"\]\(([a-z-]+)\.md\)", text)

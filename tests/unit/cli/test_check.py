@@ -100,6 +100,15 @@ def test_a_password_is_never_printed(tmp_path: Path) -> None:
     assert "hunter2" not in result.output
 
 
+def test_values_of_a_population_whose_counts_are_not_in_the_file_have_no_sum_and_are_named(
+    tmp_path: Path,
+) -> None:
+    (air_time,) = (path for path in TOPOLOGIES if path.stem == "air-time")
+    lines = run(tmp_path, air_time.read_text()).stdout.splitlines()
+    at = lines.index("No sum over the streams of population users")
+    assert lines[at + 1].startswith("  air-time (tops), epsilon 1 for each value; nothing bounds how many")
+
+
 @pytest.mark.parametrize("path", TOPOLOGIES, ids=lambda path: path.name)
 def test_the_topologies_to_start_from_pass(path: Path) -> None:
     assert CliRunner().invoke(check, [str(path)]).exit_code == 0
