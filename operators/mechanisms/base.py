@@ -52,7 +52,7 @@ class Release:
     repeated, or predicted from. ``test`` and ``publish`` are what the dissimilarity test (M1) and the
     publication (M2) spent, ``window_spent`` their sum over the window, or since the beginning of the horizon,
     that ends here; all in ledger units. ``exhausted``: the horizon has passed, the last release is repeated
-    for ever. At user level with a ``span`` above 1, ``history`` holds the released counts of the last
+    from then on. At user level with a ``span`` above 1, ``history`` holds the released counts of the last
     ``span`` timestamps, oldest first, and ``groups`` their partition as (length, total). Of local reports,
     ``phase`` is what they were for, and ``threshold`` what the next ones are to be made for, once that is
     chosen.

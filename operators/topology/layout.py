@@ -311,7 +311,7 @@ def _mechanism() -> Record:
             Field(
                 "adjacency",
                 One(Choice(("add-remove", "substitute"))),
-                "What may differ in a protected timestamp: all of a user's events, or also their columns.",
+                "What may differ at a protected timestamp: whether users are there, or also what they do.",
                 default="add-remove",
             ),
         ),

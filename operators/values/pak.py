@@ -1,7 +1,8 @@
 """PAK: a high quantile by smooth sensitivity as threshold, then a binary hierarchy. For comparison.
 
 **Guarantee.** Event-level (epsilon, delta)-differential privacy, **not pure**: never add its epsilon to that
-of pure mechanisms as if they were equal. Neighbours and assumptions as in ``operators.values.stream``.
+of pure mechanisms as if they were equal. k values together are (k epsilon, delta (e^(k epsilon) - 1) /
+(e^epsilon - 1))-private. Neighbours and assumptions as in ``operators.values.stream``.
 
 **Source.** V. Perrier, H. J. Asghar, D. Kaafar, "Private Continual Release of Real-Valued Data Streams" (NDSS
 2019), as described in Wang et al. (CCS 2021), Section 3.1 and Appendices A and B; K. Nissim,
