@@ -92,15 +92,26 @@ def run_suites(version: str, arguments: Sequence[str] = ()) -> tuple[dict[str, T
     return tallies(text), done.stdout
 
 
-def row(version: str, found: dict[str, Tally], seconds: float) -> str:
+def revision() -> str:
+    """The commit of this code, with a mark where it was changed since; "unknown" outside of a clone."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    except OSError:
+        return "unknown"
+    return told.stdout.strip() or "unknown"
+
+
+def row(version: str, found: dict[str, Tally], seconds: float, commit: str) -> str:
     """A row of the table."""
-    return f"| {version} | " + " | ".join(str(found[suite]) for suite in SUITES) + f" | {seconds:.0f} s |"
+    cells = [version, *(str(found[suite]) for suite in SUITES), f"{seconds:.0f} s", commit]
+    return f"| {' | '.join(cells)} |"
 
 
 def head() -> Iterator[str]:
     """The head of the table."""
-    yield f"| Apache Kafka | {' | '.join(SUITES)} | took |"
-    yield "| --- " * (len(SUITES) + 2) + "|"
+    yield f"| Apache Kafka | {' | '.join(SUITES)} | took | commit |"
+    yield "| --- " * (len(SUITES) + 3) + "|"
 
 
 def complete(found: dict[str, Tally]) -> bool:
@@ -117,7 +128,7 @@ def main(versions: Sequence[str]) -> None:
     for version in versions or VERSIONS:
         begun = time.monotonic()
         found, output = run_suites(version)
-        print(row(version, found, time.monotonic() - begun), flush=True)
+        print(row(version, found, time.monotonic() - begun, revision()), flush=True)
         if not complete(found):
             failed[version] = output
     for version, output in failed.items():

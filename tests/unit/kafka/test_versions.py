@@ -22,7 +22,7 @@ def report(cases: str) -> str:
 def test_a_report_in_which_every_suite_passed_is_complete() -> None:
     found = tallies(report(GOOD))
     assert complete(found)
-    assert row("3.6.0", found, 61.4) == "| 3.6.0 |" + " 1 passed |" * 5 + " 61 s |"
+    assert row("3.6.0", found, 61.4, "1a2b3c4") == "| 3.6.0 |" + " 1 passed |" * 5 + " 61 s | 1a2b3c4 |"
 
 
 @pytest.mark.parametrize("outcome", ["failure", "error"])
@@ -38,7 +38,7 @@ def test_a_suite_that_cannot_be_imported_is_a_failure() -> None:
     broken = '<testcase classname="" name="tests.integration.test_ledger"><error/></testcase>'
     found = tallies(report(GOOD.replace(PASSED.format("ledger"), broken)))
     assert not complete(found)
-    assert "failed" in row("3.6.0", found, 1)
+    assert "failed" in row("3.6.0", found, 1, "1a2b3c4")
 
 
 def test_a_suite_that_did_not_run_or_was_skipped_is_not_complete() -> None:
