@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -34,6 +34,7 @@ from operators.counting import (
     read_state,
     unreadable,
 )
+from operators.growth import Growth
 from operators.mechanisms.pan_private import Counters, PanPrivate
 from operators.placing import Placements, Placer, Rows
 from operators.records import Chunk, Outgoing
@@ -88,8 +89,15 @@ class SingleCounter(StreamCounter):
 
     counters: Counters | None = None
 
-    def __init__(self, stream: Stream, partitions: int, state: CounterState, users: Users) -> None:
-        super().__init__(stream, partitions, state, users)
+    def __init__(
+        self,
+        stream: Stream,
+        partitions: int,
+        state: CounterState,
+        users: Users,
+        grown: Sequence[Growth] = (),
+    ) -> None:
+        super().__init__(stream, partitions, state, users, grown)
         self._begins: dict[int, int] = {}
         self._taken = 0
 

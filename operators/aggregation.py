@@ -7,7 +7,7 @@ the end offset, and answers with the records of a transaction.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from operators import timeline
 from operators.bulk import BulkReader, fields_of
 from operators.counting import CounterState, Partial, StreamCounter
 from operators.decode import Rejection
+from operators.growth import Growth
 from operators.placing import Rows
 from operators.records import Chunk, Origin, Outgoing
 from operators.rekeying import read_passed_on
@@ -52,7 +53,9 @@ class PartitionAggregator:
         partitions: int,
         streams: Mapping[str, tuple[Stream, CounterState]],
         counter: type[StreamCounter] = StreamCounter,
+        grown: Mapping[str, Sequence[Growth]] | None = None,
     ) -> None:
+        """``grown`` tells of streams by name when the source had fewer ``partitions``."""
         # Streams that look for the user in the same place know the same users.
         self._users: dict[tuple[str, str, str], Users] = {}
         self.counters: dict[str, StreamCounter] = {}
@@ -60,7 +63,7 @@ class PartitionAggregator:
             source = stream.source
             identity = (source.user, source.user_type, source.partitioner)
             users = self._users.setdefault(identity, Users(source, partitions, state.partition))
-            self.counters[name] = counter(stream, partitions, state, users)
+            self.counters[name] = counter(stream, partitions, state, users, (grown or {}).get(name, ()))
         self.resume = min(state.resume for _, state in streams.values())
         self.position = self.resume
         self._reader = self._new_reader()

@@ -9,7 +9,7 @@ and are rebuilt by reading again from the resume offset, silently below the judg
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, pairwise
 from typing import Any
@@ -24,6 +24,7 @@ from operators.contributions import Contributions
 from operators.decode import Reason, Rejection
 from operators.earliest import EarliestContributions
 from operators.errors import StateRefused
+from operators.growth import Growth
 from operators.memory import Held
 from operators.placing import Placements, Placer, Rows
 from operators.records import Mark
@@ -212,17 +213,25 @@ class _OpenTimestamp:
 class StreamCounter:
     """Counts one stream in one of ``partitions`` source partitions, from a durable state onwards.
 
-    ``users`` may be shared with other streams whose users are in the same field.
+    ``users`` may be shared with other streams whose users are in the same field. ``grown`` tells when the
+    source had fewer partitions.
     """
 
-    def __init__(self, stream: Stream, partitions: int, state: CounterState, users: Users) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        partitions: int,
+        state: CounterState,
+        users: Users,
+        grown: Sequence[Growth] = (),
+    ) -> None:
         self.stream, self.users = stream, users
         self.next = state.next
         #: What became of the records judged by this object: "counted", "bounded", "ignored" or a Reason.
         self.outcomes: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         self._state = state
-        self._placer = Placer(stream, partitions, state.partition, state.first, users)
+        self._placer = Placer(stream, partitions, state.partition, state.first, users, grown)
         self._open: dict[int, _OpenTimestamp] = {}
         #: Of re-keyed events: the time of the last mark of each partition.
         self.passed = state.passed

@@ -14,6 +14,7 @@ import orjson
 
 from operators.counting import CounterState, read_state, unreadable
 from operators.errors import StateRefused
+from operators.growth import Growth, read_growths
 from operators.perturbing import PerturberState
 from operators.sanitizing import ReleaseState
 from operators.topology.changes import remedy
@@ -28,7 +29,8 @@ class Genesis:
     the budget those of the sink. ``topic`` and ``topic_id`` name the topic whose ``partition`` is read, and
     ``resume`` the offset to begin at. ``first`` is the stream's first timestamp; what the ledger says of it
     is found from offset ``ledger`` on, in the topic ``ledger_id``. ``cluster`` is the id of the Kafka
-    cluster; None, as ``ledger_id``, in a record of a version that did not know it.
+    cluster; None, as ``ledger_id``, in a record of a version that did not know it. ``grown`` tells when the
+    topic had fewer partitions.
     """
 
     stream: str
@@ -42,6 +44,7 @@ class Genesis:
     ledger: int
     cluster: str | None = None
     ledger_id: str | None = None
+    grown: tuple[Growth, ...] = ()
 
     @staticmethod
     def key(stream: str) -> bytes:
@@ -51,6 +54,8 @@ class Genesis:
     def encode(self) -> bytes:
         """JSON bytes of this record."""
         known = {name: value for name, value in asdict(self).items() if value is not None}
+        if grown := [list(one) for one in known.pop("grown")]:
+            known["grown"] = grown
         return orjson.dumps({"version": 1, **known})
 
     @classmethod
@@ -65,8 +70,9 @@ class Genesis:
                 "give the stream a new name and a new sink",
             )
         try:
-            genesis = cls(**read_state(value, place))
-        except TypeError as error:
+            fields = read_state(value, place)
+            genesis = cls(**{**fields, "grown": read_growths(fields.get("grown", ()))})
+        except (TypeError, ValueError) as error:
             raise unreadable(place, str(error)) from None
         numbers = (genesis.partition, genesis.first, genesis.resume, genesis.ledger)
         whole = all(type(number) is int and number >= 0 for number in numbers) and genesis.first >= 1

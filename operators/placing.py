@@ -18,6 +18,7 @@ from operators.boundaries import Boundaries
 from operators.bulk import IGNORED, UNSURE, ColumnFinder
 from operators.decode import Decoder, Event, Reason, Rejection, parse
 from operators.fields import UNSURE_TIME, Fields
+from operators.growth import Growth, PartitionCounts
 from operators.partitioner import PARTITIONERS
 from operators.records import NO_APPEND_TIME
 from operators.topology.model import Stream
@@ -76,11 +77,19 @@ class Placements:
 
 
 class Placer:
-    """Places the events of one stream in one of ``partitions`` source partitions."""
+    """Places the events of one stream in one of ``partitions`` source partitions; ``grown`` had it fewer."""
 
-    def __init__(self, stream: Stream, partitions: int, partition: int, first: int, users: Users) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        partitions: int,
+        partition: int,
+        first: int,
+        users: Users,
+        grown: Sequence[Growth] = (),
+    ) -> None:
         self._stream = stream
-        self._partitions, self._partition, self._first = partitions, partition, first
+        self._partitions, self._partition, self._first = PartitionCounts(partitions, grown), partition, first
         self._users = users
         self._decoder = Decoder(stream.source, stream.counts)
         self._find_columns = ColumnFinder(stream.source, stream.counts)
@@ -124,7 +133,8 @@ class Placer:
         sure &= fields.rows >= start
         read, times = Placements(fields.rows, users, columns, times).where(sure), times[sure]
         timestamps = timeline.timestamp_of(rules, times)
-        on_time = timestamps >= max(1, self._first, following)
+        # Users are known by the partition that they have now.
+        on_time = timestamps >= max(1, self._first, following, self._partitions.since)
         if boundaries is None:
             append_times = rows.append_times[read.rows]
             on_time &= append_times != NO_APPEND_TIME
@@ -145,7 +155,8 @@ class Placer:
         event = self._decoder.decode(document)
         if isinstance(event, Rejection):
             return event
-        owner = self._partition_of(event.user, self._partitions)
+        partitions = self._partitions.at(timeline.timestamp_of(self._stream.timeline, event.time))
+        owner = self._partition_of(event.user, partitions)
         if owner != self._partition:
             return Rejection(
                 Reason.WRONG_PARTITION,

@@ -35,6 +35,7 @@ from operators.sanitizing import StreamSanitizer
 from operators.streams import StreamPlan
 from operators.topology.changes import RENAME
 from operators.topology.model import Topology
+from operators.worker.ground import Ground, Inquiry
 from operators.worker.home import check_home
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume, end_behind
@@ -64,6 +65,7 @@ class AccumulateOwner(Owner):
         plan: StreamPlan,
         topology: Topology,
         cluster: Cluster,
+        inquiry: Inquiry,
         noise: Callable[[], NoiseSource],
         clock: OwnerClock,
         observation: Observation,
@@ -72,6 +74,7 @@ class AccumulateOwner(Owner):
         self._plan, self._topology = plan, topology
         self._source = (plan.stream.source.topic, 0)
         self._cluster, self._noise, self._clock = cluster, noise, clock
+        self._inquiry, self._ground = inquiry, Ground(inquiry, {})
         self._observation = observation
         self._sinks = Sinks(cluster, RENAME)
         self._places = Places((topology.ledger, plan.partials_partition), (table.topic, table.partition))
@@ -92,6 +95,7 @@ class AccumulateOwner(Owner):
             if name not in live:
                 raise StateRefused(f"topic {name}", "it does not exist", "Run `eventveil topics`")
         self._sinks.remember(live, {sink})
+        self._ground = Ground(self._inquiry, {topic: live[topic]})
         states = self.table.take_over()
         check_home(self._cluster, states, place)
         genesis = Genesis.find(states, stream.name, place)
@@ -175,6 +179,7 @@ class AccumulateOwner(Owner):
         await self._listen()
         await self._ask_for_end()
         while counting.aggregator.can_close(self._clock.now()):
+            await self._ground.check()
             await self._bury()
             self.check_open()
             await self._blocking(self._release)
@@ -240,7 +245,7 @@ class AccumulateOwner(Owner):
         aggregator, now = self._counting.aggregator, self._clock.now()
         if aggregator.wants_end(now):
             read = max(aggregator.position, aggregator.judged)
-            end = await end_behind(self._blocking, self._cluster, self._source, read)
+            end = await end_behind(self._blocking, self._cluster, self._source, read, self._ground)
             aggregator.capture_end(now, end)
 
     async def _listen(self) -> None:

@@ -13,6 +13,7 @@ from operators.kafka.fenced import FencedTable
 from operators.records import Chunk, Outgoing
 from operators.streams import StreamPlan
 from operators.worker.ends import End, Ends, EndWatch
+from operators.worker.ground import Ground, Inquiry
 from operators.worker.home import check_home
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume, end_behind, truncated
@@ -35,6 +36,7 @@ class AggregateOwner(Owner):
         partials: str,
         cluster: Cluster,
         end_watch: EndWatch,
+        inquiry: Inquiry,
         clock: OwnerClock,
         observation: Observation,
     ) -> None:
@@ -45,25 +47,29 @@ class AggregateOwner(Owner):
         self._plans = list(plans)
         self._source = source
         self._partials = partials
-        self._cluster = cluster
+        self._cluster, self._inquiry = cluster, inquiry
         self._clock = clock
         self._observation = observation
+        self._ground = Ground(inquiry, {})
         self._aggregator: PartitionAggregator
 
     def take_over(self) -> int:
         """See ``Owner.take_over``."""
         topic, partition = self._source
         live = self._cluster.topic(topic)
+        known = {topic: live, self._partials: self._cluster.topic(self._partials)}
+        self._ground = Ground(self._inquiry, known)
         states = self.table.take_over()
         place = f"{self.table.topic}, partition {self.table.partition}"
         check_home(self._cluster, states, place)
-        streams = {}
+        streams, grown = {}, {}
         for plan in self._plans:
             genesis = Genesis.find(states, plan.name, place)
             genesis.check(plan.fields(live.partitions), topic, live.id, partition, place)
             streams[plan.name] = (plan.stream, genesis.counter_state(states, place))
+            grown[plan.name] = genesis.grown
         check_neighbours(states, topic, partition, place)
-        self._aggregator = PartitionAggregator(live.partitions, streams)
+        self._aggregator = PartitionAggregator(live.partitions, streams, grown=grown)
         check_resume(self._cluster, self._source, self._aggregator.resume, self._aggregator.judged)
         if boundaries := self._aggregator.boundaries():
             self._ends = Ends(self._source, boundaries, self._clock, lambda: self.position)
@@ -124,8 +130,13 @@ class AggregateOwner(Owner):
         await self._ask_for_end()
         # In a thread: catching up closes tens of thousands of timestamps at a time.
         while self._aggregator.can_close(now := self._clock.now()):
+            # What is closed rests on all that was read and asked: of this topic, with no other partition.
+            await self._ground.check()
             await self._commit("close", await self._blocking(self._aggregator.close, now))
         if batch := self._aggregator.bury():
+            if self._ends is not None:
+                # Boundaries become durable with it.
+                await self._ground.check()
             await self._commit("judge", batch)
 
     async def _hear_ends(self, seconds: float) -> bool:
@@ -135,7 +146,7 @@ class AggregateOwner(Owner):
         give_up = time.monotonic() + seconds
         while True:
             for end in self._ends.take():
-                self._capture(end)
+                await self._capture(end)
             if not self._aggregator.wants_boundary(self._clock.now()):
                 return True
             if time.monotonic() >= give_up:
@@ -143,8 +154,9 @@ class AggregateOwner(Owner):
             await self._ends.wait(_AT_ONCE_SECONDS)
             self.check_open()
 
-    def _capture(self, end: End) -> None:
+    async def _capture(self, end: End) -> None:
         if end.end < end.position:
+            await self._ground.check()
             raise truncated(self._source, "it ends before the last record that was read")
         try:
             self._aggregator.capture_boundary(end.asked_at, end.end)
@@ -155,7 +167,7 @@ class AggregateOwner(Owner):
         now, position = self._clock.now(), self._aggregator.position
         if self._aggregator.wants_boundary(now) or not self._aggregator.wants_end(now):
             return
-        end = await end_behind(self._blocking, self._cluster, self._source, position)
+        end = await end_behind(self._blocking, self._cluster, self._source, position, self._ground)
         try:
             self._aggregator.capture_end(now, end)
         except ValueError:

@@ -33,7 +33,9 @@ from operators.worker.assignment import Assignment
 from operators.worker.chunks import ChunkConsumer, ChunkSchema, ChunkTransport
 from operators.worker.compatibility import check_private_members
 from operators.worker.ends import EndWatch
+from operators.worker.ground import Inquiry
 from operators.worker.observation import Observation, PartitionView
+from operators.worker.offsets import grown
 from operators.worker.owner import Owner
 from operators.worker.perturb import PerturbOwner
 from operators.worker.rekey import RekeyOwner
@@ -92,11 +94,14 @@ class Worker:
         self._plans, self._merged = plan_streams(topology), merged_streams(topology)
         self._noise, self._clock, self._fault = noise, clock, fault
         self._cluster = Cluster(topology.kafka)
+        #: How many partitions the topics of events had when the worker started, which changelogs go by.
+        self._sizes: dict[str, int] = {}
         self._first_partition = self._layout(topology.sources)
         self._first_rekeyed = self._layout(topology.rekeyed)
         self._first_of_values = self._layout(topology.value_sources)
         self._threads = Threads()
         self._end_watch = EndWatch(self._cluster, self._failed_in_thread)
+        self._inquiry = Inquiry(self._cluster, self._threads.waiting)
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -113,8 +118,9 @@ class Worker:
 
     def _layout(self, sources: Collection[str]) -> dict[str, int]:
         """The first partition of a changelog that belongs to each of the topics that it is for."""
-        topics = self._cluster.topics(sources)
-        return first_partitions(sources, {name: topic.partitions for name, topic in topics.items()})
+        sizes = {name: topic.partitions for name, topic in self._cluster.topics(sources).items()}
+        self._sizes |= sizes
+        return first_partitions(sources, sizes)
 
     def _make_app(self) -> faust.App:
         topology = self._topology
@@ -149,6 +155,8 @@ class Worker:
         return app
 
     def _make_owner(self, tp: TP) -> Owner:
+        if tp.partition >= self._sizes.get(tp.topic, tp.partition + 1):
+            raise grown(tp.topic, self._sizes[tp.topic], self.observation.role(tp))
         topology = self._topology
         if tp.topic == topology.partials:
             plans = [plan for plan in self._merged if plan.partials_partition == tp.partition]
@@ -163,13 +171,15 @@ class Worker:
             streams = [plan.stream for plan in self._plans if plan.stream.source.raw == tp.topic]
             table = self._table(topology.rekeying_changelog, number)
             clock = self._clock_for(streams)
-            return RekeyOwner(table, self._threads, streams, (tp.topic, tp.partition), self._cluster, clock)
+            return RekeyOwner(
+                table, self._threads, streams, (tp.topic, tp.partition), self._cluster, self._inquiry, clock
+            )
         if tp.topic in topology.value_sources:
             table = self._table(topology.state_changelog, self._first_of_values[tp.topic] + tp.partition)
             readings = [plan for plan in plan_readings(topology) if plan.stream.source.topic == tp.topic]
             return PerturbOwner(
                 table, self._threads, readings, (tp.topic, tp.partition), topology.ledger,
-                topology.kafka, self._cluster, self._noise, self.observation,
+                topology.kafka, self._cluster, self._inquiry, self._noise, self.observation,
             )  # fmt: skip
         changelog_partition = self._first_partition[tp.topic] + tp.partition
         plans = [plan for plan in self._plans if plan.stream.source.topic == tp.topic]
@@ -177,8 +187,9 @@ class Worker:
         clock = self._clock_for(plan.stream for plan in plans)
         if plans[0].stream.is_pan_private:
             return AccumulateOwner(
-                table, self._threads, plans[0], topology, self._cluster, self._noise, clock, self.observation
-            )
+                table, self._threads, plans[0], topology, self._cluster, self._inquiry, self._noise, clock,
+                self.observation,
+            )  # fmt: skip
         return AggregateOwner(
             table,
             self._threads,
@@ -187,6 +198,7 @@ class Worker:
             topology.partials,
             self._cluster,
             self._end_watch,
+            self._inquiry,
             clock,
             self.observation,
         )
@@ -269,6 +281,11 @@ class Worker:
         owner = self._assignment.owners.get(partition)
         if owner is not None:
             owner.sent(records)
+
+    def out_of_range(self, partitions: Collection[TP]) -> None:
+        """See ``operators.worker.chunks.Delivery``."""
+        for tp in partitions:
+            self._assignment.doubt(tp, "it does not hold the offset that is to be read next")
 
     def failed(self, error: BaseException) -> None:
         """Stop the worker because of an error; the first one counts."""

@@ -92,6 +92,12 @@ class Assignment:
         self._supervisors.clear()
         self._ready.clear()
 
+    def doubt(self, tp: TP, what: str) -> None:
+        """End the owner of a partition, if there is one: whoever takes over finds out what is the matter."""
+        owner = self._ready.pop(tp, None)
+        if owner is not None:
+            owner.end(Unsettled(_name(tp), what))
+
     @property
     def owners(self) -> Mapping[TP, Owner]:
         """The owners that have taken over."""

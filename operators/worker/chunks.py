@@ -22,7 +22,7 @@ import aiokafka
 import faust
 from aiokafka.consumer.fetcher import FetchResult
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
@@ -66,6 +66,9 @@ class Delivery(Protocol):
     def delivered(self, partition: TP, records: int) -> None:
         """A chunk of so many records of this partition is on its way to an agent."""
 
+    def out_of_range(self, partitions: Collection[TP]) -> None:
+        """These partitions do not hold the offset that is to be read next."""
+
     def failed(self, error: BaseException) -> None:
         """Nothing more can be delivered."""
 
@@ -84,6 +87,8 @@ class ChunkSchema(faust.Schema[None, Chunk]):
 
 class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     """The thread that owns the aiokafka consumer."""
+
+    _lost: frozenset[TP] = frozenset()
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         if _STOCK:
@@ -122,6 +127,11 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         chunks: list[Chunk] = await self.call_thread(self._fetch, wanted, resting, seconds)
         return chunks
 
+    def out_of_range(self) -> frozenset[TP]:
+        """The partitions that did not hold the offset that was asked for, since the last call."""
+        lost, self._lost = self._lost, frozenset()
+        return lost
+
     async def check(self) -> None:
         """Raise what has stopped the consumer: its fetcher or the group, which may have revoked a right."""
         await self.call_thread(self._check)
@@ -158,7 +168,12 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
                 # Once more if that shows a fetch to be used up: until it does, aiokafka asks the broker for
                 # nothing, of no partition, and what is written meanwhile is seen a tenth of a second later.
                 for _ in range(2):
-                    chunk = await self._next_chunk(consumer, tp, token)
+                    try:
+                        chunk = await self._next_chunk(consumer, tp, token)
+                    except OffsetOutOfRangeError:
+                        # What other partitions have is not to be lost with it.
+                        self._lost |= {tp}
+                        break
                     if chunk is not None:
                         chunks.append(chunk)
                     if not _is_used_up(fetcher, tp):
@@ -320,7 +335,10 @@ class ChunkConsumer(driver.Consumer):
         resting = self._delivery.resting()
         # An owner that has enough for now may want more before a new record wakes the fetcher.
         seconds = _WAIT_SECONDS / 10 if resting or self._delivery.satisfied() else _WAIT_SECONDS
-        for chunk in await self._thread.fetch(wanted, resting, seconds):
+        chunks = await self._thread.fetch(wanted, resting, seconds)
+        if lost := self._thread.out_of_range():
+            self._delivery.out_of_range(lost)
+        for chunk in chunks:
             # A chunk that is lost on the way leaves a gap, which its owner notices and mends.
             if self.flow_active:
                 await self._deliver(chunk)

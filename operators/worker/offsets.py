@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from operators.errors import StateRefused
 from operators.kafka.cluster import Cluster
+from operators.topology.changes import remedy, remedy_for_values
+from operators.worker.ground import Ground
 from operators.worker.owner import Blocking
 
 Place = tuple[str, int]
@@ -24,10 +26,16 @@ def check_resume(cluster: Cluster, place: Place, resume: int, known: int | None 
         raise truncated(place, "it ends before the last record that the state has read")
 
 
-async def end_behind(blocking: Blocking, cluster: Cluster, place: Place, position: int) -> int:
-    """Where a partition ends now. Raises StateRefused if that is before ``position``."""
+async def end_behind(
+    blocking: Blocking, cluster: Cluster, place: Place, position: int, ground: Ground
+) -> int:
+    """Where a partition ends now.
+
+    Raises StateRefused if that is before ``position``, and Unsettled if it is another topic by now.
+    """
     end: int = (await blocking(cluster.end_offsets, [place]))[place]
     if end < position:
+        await ground.check()
         raise truncated(place, "it ends before the last record that was read")
     return end
 
@@ -39,4 +47,14 @@ def truncated(place: Place, what: str) -> StateRefused:
         f"{topic}, partition {partition}",
         what,
         "Records are lost. Lengthen the retention, and give the stream a new name (whose epsilon adds up)",
+    )
+
+
+def grown(topic: str, partitions: int, role: str) -> StateRefused:
+    """The refusal of a topic of events that has more than the ``partitions`` that its state is of."""
+    return StateRefused(
+        f"topic {topic}",
+        f"it has more partitions than the {partitions} that its streams are counted in, so nothing more is "
+        "closed",
+        remedy_for_values("source.partitions") if role == "perturb" else remedy("source.partitions"),
     )

@@ -16,6 +16,7 @@ from operators.streams import ReadingPlan
 from operators.topology.changes import RENAME, remedy_for_values
 from operators.topology.model import Kafka
 from operators.values.kinds import build
+from operators.worker.ground import Ground, Inquiry
 from operators.worker.home import check_home
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume
@@ -37,6 +38,7 @@ class PerturbOwner(Owner):
         ledger: str,
         kafka: Kafka,
         cluster: Cluster,
+        inquiry: Inquiry,
         noise: Callable[[], NoiseSource],
         observation: Observation,
     ) -> None:
@@ -45,12 +47,13 @@ class PerturbOwner(Owner):
         self._source = source
         self._ledger = ledger
         self._kafka = kafka
-        self._cluster = cluster
+        self._cluster, self._inquiry = cluster, inquiry
         self._noise = noise
         self._observation = observation
         self._sinks = Sinks(cluster, RENAME)
         #: By stream; the event loop adds it to the observation, which other owners of the stream write too.
         self._published: Counter[str] = Counter()
+        self._ground = Ground(inquiry, {})
         self._perturber: PartitionPerturber
 
     def take_over(self) -> int:
@@ -59,6 +62,9 @@ class PerturbOwner(Owner):
         sinks = {plan.stream.sink for plan in self._plans}
         live = self._cluster.topics({topic, self._ledger, *sinks})
         self._sinks.remember(live, sinks)
+        # Each partition is a stream of values by itself: others do not concern it.
+        known = {name: one for name, one in live.items() if name == topic}
+        self._ground = Ground(self._inquiry, known, growing=known)
         states = self.table.take_over()
         check_home(self._cluster, states, self._place)
         check_neighbours(states, topic, partition, self._place)
@@ -66,8 +72,8 @@ class PerturbOwner(Owner):
         partitions = {plan.name: plan.ledger_partition for plan in self._plans}
         topics = Topics(self._ledger, partitions, self.table.topic, self.table.partition)
         self._perturber = PartitionPerturber(topics, streams)
-        known = max(one.state.resume for one in streams.values())
-        check_resume(self._cluster, self._source, self._perturber.resume, known)
+        read = max(one.state.resume for one in streams.values())
+        check_resume(self._cluster, self._source, self._perturber.resume, read)
         self._publish()
         return self._perturber.resume
 
@@ -115,6 +121,7 @@ class PerturbOwner(Owner):
     async def settle(self) -> None:
         """Decide and charge in one transaction, then publish in another."""
         if decided := await self._observing(self._perturber.decide):
+            await self._ground.check()
             self.check_open()
             await self._blocking(self.table.transact, "decide", decided)
             self.check_open()

@@ -12,6 +12,7 @@ from operators.kafka.fenced import FencedTable
 from operators.records import Chunk, Outgoing
 from operators.rekeying import Rekeyer, RekeyerState, fingerprint
 from operators.topology.model import Stream
+from operators.worker.ground import Ground, Inquiry
 from operators.worker.home import check_home
 from operators.worker.observation import StreamView
 from operators.worker.offsets import check_resume, end_behind
@@ -29,13 +30,15 @@ class RekeyOwner(Owner):
         streams: Iterable[Stream],
         source: tuple[str, int],
         cluster: Cluster,
+        inquiry: Inquiry,
         clock: OwnerClock,
     ) -> None:
         super().__init__(table, threads)
         self._streams = list(streams)
         self._source = source
-        self._cluster = cluster
+        self._cluster, self._inquiry = cluster, inquiry
         self._clock = clock
+        self._ground = Ground(inquiry, {})
         self._rekeyer: Rekeyer
 
     def take_over(self) -> int:
@@ -43,6 +46,7 @@ class RekeyOwner(Owner):
         topic, partition = self._source
         source = self._streams[0].source
         live, target = self._cluster.topic(topic), self._cluster.topic(source.topic)
+        self._ground = Ground(self._inquiry, {topic: live, source.topic: target})
         states = self.table.take_over()
         place = f"{self.table.topic}, partition {self.table.partition}"
         check_home(self._cluster, states, place)
@@ -86,9 +90,11 @@ class RekeyOwner(Owner):
         """Pass on what was read, and the marks that have become true."""
         now, position = self._clock.now(), self._rekeyer.position
         if self._rekeyer.wants_end(now):
-            end = await end_behind(self._blocking, self._cluster, self._source, position)
+            end = await end_behind(self._blocking, self._cluster, self._source, position, self._ground)
             self._rekeyer.capture_end(now, end)
         if (batch := self._rekeyer.pass_on()) is not None:
+            # A mark speaks for every event of this topic, and none may come from another one.
+            await self._ground.check()
             records, state = batch
             self.check_open()
             key = self._streams[0].source.topic.encode()

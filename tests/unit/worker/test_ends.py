@@ -18,6 +18,7 @@ from operators.records import NO_APPEND_TIME
 from operators.worker import ends
 from operators.worker.aggregate import AggregateOwner
 from operators.worker.ends import End, Ends, EndWatch
+from operators.worker.ground import Inquiry
 from operators.worker.observation import Observation
 from operators.worker.threads import Threads
 from tests.unit.support import aggregator, chunk, event, stream, topology
@@ -226,7 +227,8 @@ def test_what_is_fetched_after_a_timestamp_was_due_is_judged_once_its_boundary_i
         story.now = 1017
         owner = AggregateOwner(
             Table(), AtOnce(), [plan], PLACE, "partials", None, EndWatch(story.broker, errors.append),
-            OwnerClock(Clock(lambda: story.now, lambda: story.now), 0), Observation(topology()),
+            Inquiry(None, AtOnce().waiting), OwnerClock(Clock(lambda: story.now, lambda: story.now), 0),
+            Observation(topology()),
         )  # type: ignore[arg-type]  # fmt: skip
         owner._aggregator, owner._ends = counting, story.ends
         owner.sent(1)
