@@ -205,3 +205,15 @@ def test_a_group_is_void_from_the_first_size_whose_delta_is_1(epsilon: Fraction,
     size = void_from(epsilon, Fraction(delta))
     assert group_delta(epsilon, Fraction(delta), size) >= 1
     assert size == 1 or group_delta(epsilon, Fraction(delta), size - 1) < 1
+
+
+@pytest.mark.parametrize("windows", [1, 7, 365])
+def test_who_stays_for_n_windows_can_be_told_n_times_as_well_so_the_promise_is_for_one(
+    tmp_path: Path, windows: int
+) -> None:
+    """Counts of one more at every timestamp, and outputs above both: each tells sensitivity / scale."""
+    stream = load_text(tmp_path, changed(("kind: budget-absorption", "kind: uniform"))).streams[0]
+    guarantee = of_stream(stream, SystemNoise()).guarantee
+    told = windows * guarantee.window * Fraction(guarantee.sensitivity) / guarantee.best_scale
+    assert told == windows * guarantee.epsilon
+    assert "present for n times as long is protected by n times that only" in describe(stream, guarantee)[0]
