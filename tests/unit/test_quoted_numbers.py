@@ -52,6 +52,7 @@ QUOTED: list[tuple[str, str, object]] = [
     ("docs/reliability.md", r"by default (three quarters) of the least", memory.DEFAULT_SHARE),
     (README, r"from a topic of (five million) events or more", processes._PAYS),
     (README, r"every test runs against ([\d.]+),", newest_version()),
+    ("docs/architecture.md", r"## What Apache Kafka does \(([\d.]+)\)", newest_version()),
     (README, r"which listens on port (\d+)", BROKER_PORT),
     ("docs/first-steps.md", r"in the foreground, on port (\d+)", BROKER_PORT),
     ("docs/privacy.md", r"epsilon is 2 \* window \* (2\^\d+) units", SHARE),
