@@ -21,6 +21,8 @@ FAULT_POINTS = (
     "rebalance:assigned",
     "take-over:before-fence",
     "take-over:fenced",
+    *(f"mark:{step}" for step in (*_STEPS[:-1], "aborted")),
+    *(f"barrier:{step}" for step in _STEPS),
     "restore:before-read",
     "restore:read",
     "seek:before",

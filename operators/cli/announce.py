@@ -17,7 +17,7 @@ from operators.errors import EventveilError, StateRefused
 from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import write_once
 from operators.kafka.lives import pan_private_genesis
-from operators.kafka.reading import offset_of, read_partition
+from operators.kafka.reading import read_partition
 from operators.records import Outgoing
 from operators.streams import plan_streams
 from operators.topology.model import Stream, Topology
@@ -71,13 +71,12 @@ def _announce(topology: Topology, stream: Stream, timeout: float) -> int:
     genesis, changelog = pan_private_genesis(topology, cluster, plan)
     place = f"{changelog[0]}, partition {changelog[1]}"
     where = (topology.announcements, 0)
-    before, since = cluster.end_offsets([where])[where], cluster.end_offsets([changelog])[changelog]
+    since = cluster.end_offsets([changelog])[changelog]
     number = uuid.uuid4().hex
     until = time.time_ns() // 1_000_000 + int(1000 * timeout)
     said = Announcement(stream.name, genesis.instance, until, number).encode()
     record = Outgoing(topology.announcements, said, stream.name.encode(), 0)
-    write_once(topology.kafka, f"{topology.name}-announce-{number}", lambda: [record])
-    written = next(one for one in read_partition(topology.kafka, *where, start=before) if one.value() == said)
+    written = write_once(topology.kafka, f"{topology.name}-announce-{number}", lambda _: [record])
     give_up = time.monotonic() + timeout
     click.echo(f"announced a look at {stream.name}; waiting for the worker that counts it")
     while time.monotonic() < give_up:
@@ -85,7 +84,7 @@ def _announce(topology: Topology, stream: Stream, timeout: float) -> int:
             if message.key() == Exposure.key(stream.name):
                 exposure = Exposure.decode(message.value() or b"", place)
                 # Exactly this announcement: each is answered with a timestamp of its own.
-                if exposure.heard == offset_of(written) + 1:
+                if exposure.heard == written[where] + 1:
                     click.echo(f"{stream.name}: timestamp {exposure.announced} will be published")
                     return timeline.deadline_of(stream.timeline, exposure.announced)
         time.sleep(_POLL_SECONDS)

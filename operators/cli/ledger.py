@@ -28,6 +28,7 @@ from confluent_kafka import KafkaException
 
 from operators.cli.loading import EXIT_FAILED, load_or_exit
 from operators.errors import EventveilError
+from operators.kafka.barrier import is_nonce
 from operators.kafka.cluster import Cluster
 from operators.kafka.reading import committed_ends, offset_of, read_partition
 from operators.mechanisms import of_stream
@@ -237,7 +238,7 @@ def _read_sink(
 
 
 def _read(kafka: Kafka, place: Place, start: int, end: int) -> Iterator[Found]:
-    """The records of a partition below a settled end, aborted ones included and marked."""
+    """The records of a partition below a settled end, aborted ones included and marked, nonces left out."""
     if start >= end:
         return
     with (
@@ -252,7 +253,8 @@ def _read(kafka: Kafka, place: Place, start: int, end: int) -> Iterator[Found]:
             is_committed = next_committed is not None and offset_of(next_committed) == offset
             if is_committed:
                 next_committed = next(committed, None)
-            yield Found.read(place, offset, message.key(), message.value(), is_committed)
+            if not is_nonce(message.key()):
+                yield Found.read(place, offset, message.key(), message.value(), is_committed)
 
 
 def _show(lines: Iterable[str], findings: Iterable[Finding]) -> None:

@@ -65,6 +65,8 @@ def _accepted(plan: StreamPlan, adds: str | None) -> bool:
 
 def _reset(topology: Topology, plan: StreamPlan, start: int | None, *, apply: bool) -> None:
     keeper = Keeper(topology, Cluster(topology.kafka), plan)
+    if apply:
+        keeper.take_over()
     history = keeper.history()
     check_cap(topology, plan.stream, history)
     step = keeper.reset(start, time.time_ns() // 1_000_000, apply=apply)

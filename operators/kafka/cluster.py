@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from operators.errors import EventveilError, StateRefused
+from operators.errors import EventveilError, StateRefused, Unsettled
 from operators.kafka.settings import librdkafka
 from operators.topology.model import Kafka
 
@@ -50,6 +50,11 @@ class Topic:
     name: str
     id: str
     partitions: int
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """Its partitions."""
+        return [(self.name, partition) for partition in range(self.partitions)]
 
 
 class Cluster:
@@ -116,14 +121,18 @@ class Cluster:
                     found[name] = Topic(name, str(description.topic_id), len(description.partitions))
         return found
 
+    def existing(self, names: Collection[str]) -> dict[str, Topic]:
+        """Topics that must exist. Raises Unsettled: a broker may not know of a topic yet, or no longer."""
+        found = self.topics(names)
+        for name in sorted(names):
+            if name not in found:
+                place, what = f"topic {name}", "it does not exist, by what the brokers say"
+                raise Unsettled(place, what, StateRefused(place, what, "Run `eventveil topics`"))
+        return found
+
     def topic(self, name: str) -> Topic:
-        """A topic that must exist. Raises StateRefused."""
-        topic = self.topics([name]).get(name)
-        if topic is None:
-            raise StateRefused(
-                f"topic {name}", "it does not exist", "Run `eventveil topics` to see what to do"
-            )
-        return topic
+        """A topic that must exist. Raises as ``existing`` does."""
+        return self.existing([name])[name]
 
     def leaderless(self, name: str) -> frozenset[int]:
         """The partitions of a topic whose leader is none of the brokers that are alive, by the metadata."""

@@ -1,20 +1,24 @@
 """A table with one writer: its changelog partition is written by one fenced transactional producer only.
 
 Fence first, read after: whoever takes over shuts the former owner out, so that what is then read to the end
-is all there will ever be. After any error the object is dead; the truth is in the log.
+is all there will ever be. And what is read must hold a nonce that was written after the fencing, for the
+broker that answers may be cut off and show an older end (``operators.kafka.barrier``). After any error the
+object is dead; the truth is in the log.
 """
 
 from __future__ import annotations
 
+import contextlib
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from operators.clock import ClockAhead, OwnerClock
-from operators.errors import EventveilError
+from operators.errors import EventveilError, Unsettled
 from operators.faults import FaultHook, no_fault
-from operators.kafka.cluster import Cluster
-from operators.kafka.reading import read_table, settled_end
+from operators.kafka.barrier import Floors, Place, behind, is_nonce, least_end, nonce, nonce_key
+from operators.kafka.reading import read_table
 from operators.kafka.settings import librdkafka
 from operators.records import MAX_MESSAGE_BYTES, Outgoing
 from operators.topology.model import Kafka
@@ -58,12 +62,23 @@ def transactional_producer(kafka: Kafka, transactional_id: str) -> Producer:
     )
 
 
-def write_once(kafka: Kafka, owner: str, make: Callable[[], Sequence[Outgoing]]) -> None:
-    """Fence earlier writers of this name, then make the records and write them in one transaction."""
+def write_once(
+    kafka: Kafka,
+    owner: str,
+    make: Callable[[Floors], Sequence[Outgoing]],
+    beside: Iterable[Place] = (),
+) -> Floors:
+    """Fence earlier writers of this name, then make the records and write them in one transaction.
+
+    What they are made of may be read from the partitions ``beside`` beyond their floors, which ``make`` is
+    given. Returns the offset of the last record that was written to each partition.
+    """
     table = FencedTable(kafka, owner, "", 0)
     table.fence()
-    if records := make():
+    table.mark(beside)
+    if records := make(table.floors):
         table.transact("write", records)
+    return table.floors
 
 
 class FencedTable:
@@ -77,19 +92,35 @@ class FencedTable:
         self._fault = fault
         self._producer: Producer | None = None
         self._closed = False
+        self._floors: dict[Place, int] = {}
 
-    def take_over(self) -> dict[bytes, bytes]:
-        """Fence the former owner, resolve its transaction, then read the table.
+    @property
+    def floors(self) -> Floors:
+        """The offset of the last record that was written to each partition, which its true leader has."""
+        return self._floors
 
-        Raises TransactionFailed, KafkaException, or OwnerClosed if the partition was given up meanwhile.
+    def take_over(self, beside: Iterable[Place] = ()) -> dict[bytes, bytes]:
+        """Fence the former owner, resolve its transaction, then read the table behind the barrier.
+
+        ``beside`` are the other partitions that will be read because of it, each beyond its floor. Raises
+        TransactionFailed, KafkaException, Unsettled if no broker shows what was written, or OwnerClosed if
+        the partition was given up meanwhile.
         """
         self.fence()
-        self._check_open()
-        settled_end(self._kafka, Cluster(self._kafka), self.topic, self.partition)
+        self.mark(beside)
+        drawn = uuid.uuid4().hex.encode()
+        self.transact("barrier", [nonce((self.topic, self.partition), self.owner, drawn)])
         self._fault("restore:before-read")
-        table = read_table(self._kafka, self.topic, self.partition)
+        table = self._read(drawn)
         self._fault("restore:read")
         return table
+
+    def _read(self, drawn: bytes) -> dict[bytes, bytes]:
+        place = (self.topic, self.partition)
+        table = read_table(self._kafka, *place, least=least_end(self._floors, place))
+        if table.get(nonce_key(self.owner)) != drawn:
+            raise behind(place)
+        return {key: value for key, value in table.items() if not is_nonce(key)}
 
     def fence(self) -> None:
         """Shut out the former owner and resolve its transaction. Raises as ``take_over`` does."""
@@ -102,14 +133,28 @@ class FencedTable:
             raise self._failed(error) from error
         self._fault("take-over:fenced")
 
+    def mark(self, places: Iterable[Place]) -> None:
+        """Find out how far other partitions reach, with nonces that no read_committed reader will meet.
+
+        Raises as ``transact`` does.
+        """
+        if records := [nonce(place, self.owner) for place in places]:
+            self._run("mark", records, None, commit=False)
+            self._fault("mark:aborted")
+
     def transact(self, name: str, records: Iterable[Outgoing], clock: OwnerClock | None = None) -> None:
         """Write all records in one transaction, or fail: TransactionFailed, or OwnerClosed once given up.
 
         What was decided by a ``clock`` is committed only if the broker confirms that the clock was not ahead
         by more than was declared, and ClockAhead is raised if not. One of the records has to be of the table:
-        the answer to it tells the broker's time. There is no retry: after a failure the object only raises
-        OwnerClosed.
+        the answer to it tells the broker's time. Nor is anything committed if a partition has become shorter
+        than it was; that is Unsettled, for another take-over finds out what is lost. There is no retry: after
+        a failure the object only raises OwnerClosed.
         """
+        self._run(name, records, clock, commit=True)
+        self._fault(f"{name}:committed")
+
+    def _run(self, name: str, records: Iterable[Outgoing], clock: OwnerClock | None, *, commit: bool) -> None:
         self._check_open()
         producer = self._producer
         if producer is None:
@@ -121,20 +166,27 @@ class FencedTable:
             self._write(name, producer, records, clock)
             self._fault(f"{name}:before-commit")
             self._check_open()
-            producer.commit_transaction(_TIMEOUT_SECONDS)
+            if commit:
+                producer.commit_transaction(_TIMEOUT_SECONDS)
+            else:
+                producer.abort_transaction(_TIMEOUT_SECONDS)
         except ClockAhead:
             self.close()
+            raise
+        except Unsettled:
+            self.close()
+            with contextlib.suppress(KafkaException):
+                producer.abort_transaction(_TIMEOUT_SECONDS)
             raise
         except KafkaException as error:
             raise self._failed(error) from error
         except SystemError as error:
             raise self._failed(_told_of(error, producer)) from error
-        self._fault(f"{name}:committed")
 
     def _write(
         self, name: str, producer: Producer, records: Iterable[Outgoing], clock: OwnerClock | None
     ) -> None:
-        answers = _Answers(self.topic, clock)
+        answers = _Answers(self.topic, self._floors, clock)
         state = None
         for record in records:
             self._fault(f"{name}:before-produce")
@@ -147,7 +199,7 @@ class FencedTable:
         for _ in range(_COMPARISONS):
             if answers.confirm(self.owner) or state is None:
                 break
-            answers = _Answers(self.topic, clock)
+            answers = _Answers(self.topic, self._floors, clock)
             self._produce(producer, state, answers)
             answers.wait(producer)
         answers.insist(self.owner)
@@ -209,11 +261,14 @@ def _told_of(error: SystemError, producer: Producer) -> KafkaException:
 
 
 class _Answers:
-    """What the broker answers to the records of a transaction: errors, and the time of those of the table."""
+    """What the broker answers to the records of a transaction: errors, offsets, and the time of those of the
+    table. The offsets raise the floors."""
 
-    def __init__(self, topic: str, clock: OwnerClock | None) -> None:
-        self._topic, self._clock = topic, clock
+    def __init__(self, topic: str, floors: dict[Place, int], clock: OwnerClock | None) -> None:
+        self._topic, self._floors, self._clock = topic, floors, clock
+        self._before = dict(floors)
         self._failures: list[KafkaError] = []
+        self._doubts: list[Unsettled] = []
         self._began = clock.elapsed() if clock else 0
         #: By how many ms the clock was ahead, at least and at most.
         self._least: int | None = None
@@ -223,7 +278,9 @@ class _Answers:
         """The delivery report of a record."""
         if error is not None:
             self._failures.append(error)
-        elif self._clock is not None and message.topic() == self._topic:
+            return
+        self._raise_floor((message.topic() or "", message.partition() or 0), message.offset())
+        if self._clock is not None and message.topic() == self._topic:
             kind, appended = message.timestamp()
             if kind == TIMESTAMP_LOG_APPEND_TIME:
                 # It was appended after the beginning, and before this moment.
@@ -232,11 +289,22 @@ class _Answers:
                 self._least = least if self._least is None else max(least, self._least)
                 self._most = most if self._most is None else min(most, self._most)
 
+    def _raise_floor(self, place: Place, offset: int | None) -> None:
+        if offset is None or offset < 0:
+            self._doubts.append(Unsettled(_name(place), "the broker did not say where it put a record"))
+        elif offset <= self._before.get(place, -1):
+            what = "it is shorter than it was: deleted and created again, or its newest records are lost"
+            self._doubts.append(Unsettled(_name(place), what))
+        else:
+            self._floors[place] = max(offset, self._floors.get(place, -1))
+
     def wait(self, producer: Producer) -> None:
-        """Wait for all answers. Raises KafkaException if one is an error."""
+        """Wait for all answers. Raises KafkaException if one is an error, Unsettled if a log has shrunk."""
         producer.flush(_TIMEOUT_SECONDS)
         if self._failures:
             raise KafkaException(self._failures[0])
+        if self._doubts:
+            raise self._doubts[0]
 
     def confirm(self, owner: str) -> bool:
         """Whether the clock was certainly not ahead by more than declared; ClockAhead if it certainly was."""
@@ -250,3 +318,7 @@ class _Answers:
         """Raise ClockAhead unless ``confirm`` says yes."""
         if self._clock is not None and not self.confirm(owner):
             raise ClockAhead(owner, self._clock.skew, self._least, self._most)
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}, partition {place[1]}"

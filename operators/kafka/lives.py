@@ -1,8 +1,9 @@
 """Changing the life of a stream on the cluster: ``eventveil migrate`` and ``eventveil reset``.
 
-With ``apply``, every writer of the stream's state is fenced before that state is read, and everything is
-written in one transaction of the writer that owns the stream's budget: all of it, or nothing. A worker that
-takes over meanwhile fences this writer, or finds the new genesis.
+With ``apply``, every writer of the stream's state is fenced before that state is read, behind the barrier
+(``operators.kafka.barrier``), and everything is written in one transaction of the writer that owns the
+stream's budget: all of it, or nothing. A worker that takes over meanwhile fences this writer, or finds the
+new genesis.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from operators.errors import StateRefused
+from operators.errors import StateRefused, Unsettled
 from operators.faults import FaultHook, no_fault
 from operators.genesis import Genesis, check_cluster
+from operators.kafka.barrier import Floors, least_end
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable
 from operators.kafka.provision import first_events
@@ -54,17 +56,32 @@ class Keeper:
         self._topology, self._cluster, self._plan, self._fault = topology, cluster, plan, fault
         stream = plan.stream
         self._home = cluster.id()
-        self._topics = self._existing(
+        self._topics = cluster.existing(
             {*topology.sources, topology.partials, topology.ledger, stream.sink.topic}
         )
         self._source, self._sink = self._topics[stream.source.topic], self._topics[stream.sink.topic]
+        self._partials: Place = (topology.partials, plan.partials_partition)
         self._ledger: Place = (topology.ledger, plan.partials_partition)
         self._budget: Place = (topology.ledger_changelog, plan.partials_partition)
         self._writers: dict[Place, FencedTable] = {}
+        self._fenced: dict[Place, Mapping[bytes, bytes]] = {}
+
+    def take_over(self) -> None:
+        """Fence the writers of the stream's state, and read what there is now.
+
+        For what is written afterwards: without it, what is read may be older.
+        """
+        self._check_stopped()
+        self._writers = {place: self._writer(place) for place in self._places()}
+        beside = [self._ledger, *self._sink.places, self._partials]
+        for place, writer in self._writers.items():
+            self._fenced[place] = writer.take_over(beside if place == self._budget else ())
 
     def migrate(self, *, apply: bool) -> Step | None:
         """Bring the stream to the topology; None if it is there already. Without ``apply``, say how."""
-        life, following = self._read(fence=apply)
+        if apply:
+            self.take_over()
+        life, following = self._read()
         differences = life.differences(following.fields, following.budget_fields)
         if not differences:
             return None
@@ -77,8 +94,11 @@ class Keeper:
         return Step(life.stream, life.state.next, differences, life.terms, following.terms)
 
     def reset(self, start: int | None, now: int, *, apply: bool) -> Step:
-        """Begin a new generation at timestamp ``start``, by default the stream's first."""
-        life, following = self._read(fence=apply)
+        """Begin a new generation at timestamp ``start``, by default the stream's first.
+
+        To be applied it needs ``take_over``.
+        """
+        life, following = self._read()
         start = life.genesis.first if start is None else start
         differences = life.differences(following.fields, following.budget_fields)
         check_reset(life, differences, start)
@@ -96,32 +116,32 @@ class Keeper:
         """What the ledger says of the stream."""
         history = History(self._plan.name)
         topic, partition = self._ledger
-        for message in read_partition(self._topology.kafka, topic, partition):
+        least = least_end(self._floors, self._ledger)
+        for message in read_partition(self._topology.kafka, topic, partition, least=least):
             if message.key() == self._plan.name.encode():
                 history.add(message.value(), f"{topic}, partition {partition}, offset {message.offset()}")
         return history
 
-    def _existing(self, names: set[str]) -> dict[str, Topic]:
-        found = self._cluster.topics(names)
-        for name in sorted(names - set(found)):
-            raise StateRefused(f"topic {name}", "it does not exist", "Run `eventveil topics`")
-        return found
+    @property
+    def _floors(self) -> Floors:
+        return self._writers[self._budget].floors if self._fenced else {}
 
-    def _read(self, *, fence: bool) -> tuple[Life, Following]:
-        """The life of the stream, and the one that the topology asks for."""
+    def _places(self) -> list[Place]:
+        return [*self._counting(), self._budget]
+
+    def _counting(self) -> Mapping[Place, int]:
         partitions = {name: self._topics[name].partitions for name in self._topology.sources}
-        places = counting_places(self._topology, self._source.name, partitions)
-        if fence:
-            self._check_stopped()
-            self._writers = {place: self._writer(place) for place in (*places, self._budget)}
-            tables = {place: writer.take_over() for place, writer in self._writers.items()}
-        else:
-            tables = {place: read_table(self._topology.kafka, *place) for place in (*places, self._budget)}
+        return counting_places(self._topology, self._source.name, partitions)
+
+    def _read(self) -> tuple[Life, Following]:
+        """The life of the stream, and the one that the topology asks for."""
+        kafka = self._topology.kafka
+        tables = self._fenced or {place: read_table(kafka, *place) for place in self._places()}
         for place, table in tables.items():
             check_cluster(table, self._home, _name(place))
         genesis = self._genesis(tables, self._budget, self._topics[self._topology.partials], self._budget[1])
         counting = {}
-        for place, partition in places.items():
+        for place, partition in self._counting().items():
             counted = self._genesis(tables, place, self._source, partition)
             counting[place] = (counted, counted.counter_state(tables[place], _name(place)))
         state = genesis.release_state(tables[self._budget], _name(self._budget))
@@ -130,6 +150,8 @@ class Keeper:
     def _genesis(
         self, tables: Mapping[Place, Mapping[bytes, bytes]], place: Place, topic: Topic, partition: int
     ) -> Genesis:
+        if not self._fenced:
+            check_begun(tables[place], self._plan.name, place)
         genesis = Genesis.find(tables[place], self._plan.name, _name(place))
         # Of the fields, the topology may differ; the topics themselves may not.
         genesis.check(genesis.fields, topic.name, topic.id, partition, _name(place))
@@ -137,7 +159,8 @@ class Keeper:
 
     def _following(self) -> Following:
         plan, settings = self._plan, self._plan.stream.mechanism
-        partials = (self._topology.partials, plan.partials_partition)
+        partials = self._partials
+        end = least_end(self._floors, partials) or self._cluster.end_offsets([partials])[partials]
         return Following(
             instance=uuid.uuid4().hex,
             terms=Terms(
@@ -152,7 +175,7 @@ class Keeper:
             sink=self._sink.name,
             cluster=self._home,
             ledger_id=self._topics[self._topology.ledger].id,
-            partials_end=self._cluster.end_offsets([partials])[partials],
+            partials_end=end,
         )
 
     def _writer(self, place: Place) -> FencedTable:
@@ -169,9 +192,11 @@ class Keeper:
             )
 
     def _check_sink_unused(self) -> None:
-        for partition in range(self._sink.partitions):
-            place = (self._sink.name, partition)
-            for message in read_partition(self._topology.kafka, *place, isolation="read_uncommitted"):
+        for place in self._sink.places:
+            least = least_end(self._floors, place)
+            for message in read_partition(
+                self._topology.kafka, *place, isolation="read_uncommitted", least=least
+            ):
                 if fields_of(message.value(), self._plan.name):
                     raise StateRefused(
                         f"{_name(place)}, offset {message.offset()}",
@@ -192,17 +217,25 @@ def pan_private_genesis(topology: Topology, cluster: Cluster, plan: StreamPlan) 
     """
     source, sink, announced = plan.stream.source.topic, plan.stream.sink.topic, plan.stream.is_announced
     wanted = {*topology.sources, sink, *([topology.announcements] if announced else ())}
-    topics = cluster.topics(wanted)
-    for name in sorted(wanted - set(topics)):
-        raise StateRefused(f"topic {name}", "it does not exist", "Run `eventveil topics`")
+    topics = cluster.existing(wanted)
     partitions = {name: topics[name].partitions for name in topology.sources}
     (place, number), *_ = counting_places(topology, source, partitions).items()
     table = read_table(topology.kafka, *place)
     check_cluster(table, cluster.id(), _name(place))
+    check_begun(table, plan.name, place)
     genesis = Genesis.find(table, plan.name, _name(place))
     fields = plan.pan_private_fields(topics, topology.announcements)
     genesis.check(fields, source, topics[source].id, number, _name(place), lambda _: RENAME)
     return genesis, place
+
+
+def check_begun(table: Mapping[bytes, bytes], stream: str, place: Place) -> None:
+    """Raise Unsettled if a table that was read without a barrier lacks the genesis of a stream."""
+    if Genesis.key(stream) not in table:
+        what = (
+            f"there is no genesis record of stream {stream}; `eventveil topics --create` writes one for a new"
+        )
+        raise Unsettled(_name(place), f"{what} stream")
 
 
 def _name(place: Place) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +13,10 @@ from confluent_kafka.admin import NewTopic
 
 from operators.errors import EventveilError, StateRefused
 from operators.genesis import Genesis, check_cluster, check_neighbours
+from operators.kafka.barrier import Floors, Place, is_nonce, least_end
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable, write_once
-from operators.kafka.reading import read_partition, read_table, settled_end
+from operators.kafka.reading import read_partition, read_table
 from operators.provisioning import TopicPlan, plan_topics
 from operators.records import Outgoing
 from operators.rekeying import fingerprint
@@ -100,8 +102,8 @@ def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]
     written: list[Genesis] = []
     unnamed: dict[tuple[str, int], list[Genesis]] = {}
 
-    def make() -> list[Outgoing]:
-        genesis = _Genesis(topology, cluster, clock)
+    def make(floors: Floors) -> list[Outgoing]:
+        genesis = _Genesis(topology, cluster, clock, floors)
         missing = [record for plan in plan_streams(topology) for record in genesis.missing(plan)]
         missing += [record for plan in plan_readings(topology) for record in genesis.missing_values(plan)]
         written.extend(one for one, _ in missing)
@@ -109,7 +111,10 @@ def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]
         unnamed.update(genesis.unnamed)
         return [*(record for _, record in missing), *rekeying]
 
-    write_once(topology.kafka, f"{topology.name}-genesis", make)
+    # To conclude that there was no state before, all of it must have been seen.
+    read = cluster.existing(_read_by_genesis(topology)).values()
+    beside = [place for topic in read for place in topic.places]
+    write_once(topology.kafka, f"{topology.name}-genesis", make, beside)
     return Provision(written, unnamed)
 
 
@@ -130,23 +135,41 @@ def name_cluster(topology: Topology, cluster: Cluster, places: Iterable[tuple[st
         table.dispose()
 
 
+def _read_by_genesis(topology: Topology) -> set[str]:
+    """What is written by Eventveil only, and says whether a stream has begun before."""
+    sinks = {stream.sink.topic for stream in topology.streams} | {one.sink for one in topology.readings}
+    counted = {topology.counting_changelog, topology.ledger_changelog, topology.partials}
+    rekeyed = {topology.rekeying_changelog, *topology.rekeyed.values()}
+    return {
+        topology.ledger,
+        *sinks,
+        *(counted if topology.streams else ()),
+        *(rekeyed if topology.rekeyed else ()),
+        *([topology.state_changelog] if topology.value_sources else ()),
+    }
+
+
 class _Genesis:
     """Finds out which genesis records a topology lacks."""
 
-    def __init__(self, topology: Topology, cluster: Cluster, clock: Callable[[], int]) -> None:
-        self._topology, self._cluster = topology, cluster
+    def __init__(
+        self, topology: Topology, cluster: Cluster, clock: Callable[[], int], floors: Floors
+    ) -> None:
+        self._topology, self._cluster, self._floors = topology, cluster, floors
         sinks = {stream.sink.topic for stream in topology.streams} | {one.sink for one in topology.readings}
-        partials = [topology.partials] if topology.streams else []
-        read = [*topology.sources, *topology.value_sources, *partials]
+        read = [*topology.sources, *topology.value_sources]
         announced = [topology.announcements] if any(one.is_announced for one in topology.streams) else []
-        self._topics = cluster.topics({*read, *topology.rekeyed, topology.ledger, *sinks, *announced})
+        partials = [topology.partials] if topology.streams else []
+        self._topics = cluster.existing(
+            {*read, *topology.rekeyed, topology.ledger, *sinks, *announced, *partials}
+        )
         self._home, self._ledger_id = cluster.id(), self._topics[topology.ledger].id
         #: The genesis records that were read and do not name their cluster, by place.
         self.unnamed: dict[tuple[str, int], list[Genesis]] = {}
         # The ends before the clock: the events of a timestamp that begins later lie behind them.
-        self._ends = cluster.end_offsets(
-            (name, partition) for name in read for partition in range(self._topics[name].partitions)
-        )
+        self._ends = cluster.end_offsets(place for name in read for place in self._topics[name].places)
+        for name in partials:
+            self._ends |= {place: least_end(floors, place) for place in self._topics[name].places}
         self._now = clock()
         self._tables: dict[tuple[str, int], dict[bytes, bytes]] = {}
 
@@ -264,13 +287,22 @@ class _Genesis:
 
     def _check_unfilled(self, topic: str) -> None:
         """Raise StateRefused if a topic of re-keyed events has some: a second time they would count twice."""
-        for partition in range(self._topics[topic].partitions):
-            if self._ends[topic, partition]:
+        for place in self._topics[topic].places:
+            if self._is_filled(place):
                 raise StateRefused(
-                    f"{topic}, partition {partition}",
+                    f"{topic}, partition {place[1]}",
                     "it has re-keyed events, but the state of the re-keying stage is gone",
                     "Restore the changelog from a backup, or give the application a new name",
                 )
+
+    def _is_filled(self, place: Place) -> bool:
+        """Whether a partition has or had records, those of aborted transactions included."""
+        reading = read_partition(
+            self._topology.kafka, *place, isolation="read_uncommitted", least=least_end(self._floors, place)
+        )
+        with closing(reading) as messages:
+            has_some = any(not is_nonce(message.key()) for message in messages)
+        return has_some or self._cluster.first_offsets([place])[place] > 0
 
     def _first(self, plan: StreamPlan) -> int:
         return first_whole_timestamp(plan.stream.timeline, self._now)
@@ -291,8 +323,7 @@ class _Genesis:
     def _table(self, topic: str, partition: int) -> dict[bytes, bytes]:
         place = (topic, partition)
         if place not in self._tables:
-            settled_end(self._topology.kafka, self._cluster, topic, partition)
-            table = read_table(self._topology.kafka, topic, partition)
+            table = read_table(self._topology.kafka, topic, partition, least=least_end(self._floors, place))
             if unnamed := check_cluster(table, self._home, f"{topic}, partition {partition}"):
                 self.unnamed[place] = unnamed
             self._tables[place] = table
@@ -318,18 +349,17 @@ class _Genesis:
             )
 
     def _ledger_end(self, partition: int) -> int:
-        place = (self._topology.ledger, partition)
-        return self._cluster.end_offsets([place])[place]
+        return least_end(self._floors, (self._topology.ledger, partition))
 
     def _check_unpublished(self, stream: str, sink_name: str, ledger_partition: int) -> None:
         topology = self._topology
         sink = self._cluster.topic(sink_name)
-        places = [(topology.ledger, ledger_partition)]
-        places += [(sink.name, partition) for partition in range(sink.partitions)]
-        starts, ends = self._cluster.first_offsets(places), self._cluster.end_offsets(places)
+        places = [(topology.ledger, ledger_partition), *sink.places]
+        starts = self._cluster.first_offsets(places)
         for place in places:
-            tail = starts[place] if place[0] == topology.ledger else max(starts[place], ends[place] - _TAIL)
-            for message in read_partition(topology.kafka, *place, start=tail):
+            end = least_end(self._floors, place)
+            tail = starts[place] if place[0] == topology.ledger else max(starts[place], end - _TAIL)
+            for message in read_partition(topology.kafka, *place, start=tail, least=end):
                 if message.key() == stream.encode() and fields_of(message.value(), stream):
                     raise StateRefused(
                         f"{place[0]}, partition {place[1]}",

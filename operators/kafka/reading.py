@@ -22,7 +22,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from operators.kafka.cluster import PASSING, Cluster
+from operators.kafka.barrier import BARRIER_SECONDS, behind
+from operators.kafka.cluster import PASSING
 from operators.kafka.settings import librdkafka
 from operators.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk, Headers
 from operators.topology.model import Kafka
@@ -32,6 +33,7 @@ _CHUNK_RECORDS = 5000
 #: Messages are large objects: more of them at a time would take longer, for they would leave the cache.
 _AT_ONCE = 500
 _SILENCE_SECONDS = 30.0
+_PAUSE_SECONDS = 0.05
 #: What the consumers of one topic hold between them, at least 1 MiB each; a larger record still arrives.
 _SHARED_QUEUE_KILOBYTES = 65_536
 _SHARED_FETCH_BYTES = 1_048_576
@@ -45,19 +47,41 @@ def read_partition(
     *,
     isolation: Isolation = "read_committed",
     start: int = OFFSET_BEGINNING,
+    least: int = 0,
 ) -> Generator[Message, None, None]:
-    """The records of a partition from offset ``start`` to the end that the log has now.
+    """The records of a partition from offset ``start`` to the end that the log has now, at least ``least``.
 
-    Raises KafkaException for a broker error, a silence of 30 seconds included. An offset that the log no
-    longer holds is an error, never a jump.
+    A broker that shows a shorter log is not believed, but another one sought (``operators.kafka.barrier``);
+    Unsettled is raised if there is none. Raises KafkaException for a broker error, a silence of 30 seconds
+    included. An offset that the log no longer holds is an error, never a jump.
     """
-    consumer = _consumer(kafka, isolation)
+    consumer, low, end = _reader(kafka, isolation, topic, partition, least)
     try:
-        low, end = _watermarks(consumer, topic, partition)
         consumer.assign([TopicPartition(topic, partition, low if start == OFFSET_BEGINNING else start)])
         yield from _until(consumer, end)
     finally:
         consumer.close()
+
+
+def _reader(
+    kafka: Kafka, isolation: Isolation, topic: str, partition: int, least: int
+) -> tuple[Consumer, int, int]:
+    """A consumer, and first offset and end of a partition for it. Raises as ``read_partition`` does."""
+    give_up = time.monotonic() + BARRIER_SECONDS
+    while True:
+        # A new one each time: it may learn of another leader.
+        consumer = _consumer(kafka, isolation)
+        try:
+            low, end = _watermarks(consumer, topic, partition)
+        except BaseException:
+            consumer.close()
+            raise
+        if end >= least:
+            return consumer, low, end
+        consumer.close()
+        if time.monotonic() > give_up:
+            raise behind((topic, partition))
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
@@ -136,19 +160,6 @@ def committed_ends(kafka: Kafka, topic: str, partitions: Iterable[int]) -> dict[
         consumer.close()
 
 
-def settled_end(kafka: Kafka, cluster: Cluster, topic: str, partition: int) -> int:
-    """The end of a partition, every transaction before it decided.
-
-    Raises KafkaException, worth another try, if an open transaction hides what was committed behind it.
-    """
-    end = cluster.end_offsets([(topic, partition)])[topic, partition]
-    if committed_ends(kafka, topic, [partition])[partition] < end:
-        raise KafkaException(
-            KafkaError(KafkaError._WAIT_COORD, f"{topic}, partition {partition}, has an open transaction")
-        )
-    return end
-
-
 def read_backwards(
     kafka: Kafka,
     topic: str,
@@ -158,15 +169,17 @@ def read_backwards(
     *,
     isolation: Isolation = "read_committed",
     size: int = _CHUNK_RECORDS,
+    least: int = 0,
 ) -> Iterator[tuple[int, list[Message]]]:
     """The records of [first, end) in blocks, the newest first: where each block begins, and its records.
 
     The first block has ``size`` offsets, each further one twice as many. Within a block the records are in
-    order. Raises as ``read_partition`` does.
+    order. ``least`` and what is raised: see ``read_partition``.
     """
     while end > first:
         start = max(first, end - size)
-        with closing(read_partition(kafka, topic, partition, start=start, isolation=isolation)) as messages:
+        reading = read_partition(kafka, topic, partition, start=start, isolation=isolation, least=least)
+        with closing(reading) as messages:
             yield start, list(takewhile(partial(_before, end), messages))
         end, size = start, 2 * size
 
@@ -296,10 +309,13 @@ class _Columns:
         return chunk
 
 
-def read_table(kafka: Kafka, topic: str, partition: int) -> dict[bytes, bytes]:
-    """The last value of every key of a compacted partition, read committed; tombstones delete."""
+def read_table(kafka: Kafka, topic: str, partition: int, least: int = 0) -> dict[bytes, bytes]:
+    """The last value of every key of a compacted partition, read committed; tombstones delete.
+
+    ``least`` and what is raised: see ``read_partition``.
+    """
     table: dict[bytes, bytes] = {}
-    for message in read_partition(kafka, topic, partition):
+    for message in read_partition(kafka, topic, partition, least=least):
         key, value = message.key(), message.value()
         if key is None:
             continue

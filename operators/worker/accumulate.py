@@ -90,13 +90,10 @@ class AccumulateOwner(Owner):
         topic, sink = stream.source.topic, stream.sink.topic
         heard_in = [self._topology.announcements] if stream.is_announced else []
         ledger = self._topology.ledger
-        live = self._cluster.topics({topic, sink, ledger, *heard_in})
-        for name in (topic, sink, ledger, *heard_in):
-            if name not in live:
-                raise StateRefused(f"topic {name}", "it does not exist", "Run `eventveil topics`")
+        live = self._cluster.existing({self.table.topic, ledger, topic, sink, *heard_in})
         self._sinks.remember(live, {sink})
         self._ground = Ground(self._inquiry, {topic: live[topic]})
-        states = self.table.take_over()
+        states = self.table.take_over([self._places.ledger, *live[sink].places])
         check_home(self._cluster, states, place)
         genesis = Genesis.find(states, stream.name, place)
         fields = self._plan.pan_private_fields(live, self._topology.announcements)
@@ -104,7 +101,7 @@ class AccumulateOwner(Owner):
         check_neighbours(states, topic, 0, place)
         self._stream = restored = self._restore(genesis, states, place)
         state, counter = restored.sanitizer.state, restored.aggregator
-        public = Public(self._topology.kafka, self._cluster, self._places.ledger)
+        public = Public(self._topology.kafka, self._cluster, self._places.ledger, self.table.floors)
         start = genesis.ledger_start(live[ledger].id)
         public.check_ledger({stream.name: state}, {stream.name: start}, self.table.topic)
         public.check_sinks({stream.name: state}, {stream.name: live[sink]})

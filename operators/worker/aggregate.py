@@ -56,9 +56,9 @@ class AggregateOwner(Owner):
     def take_over(self) -> int:
         """See ``Owner.take_over``."""
         topic, partition = self._source
-        live = self._cluster.topic(topic)
-        known = {topic: live, self._partials: self._cluster.topic(self._partials)}
-        self._ground = Ground(self._inquiry, known)
+        found = self._cluster.existing({topic, self.table.topic, self._partials})
+        live = found[topic]
+        self._ground = Ground(self._inquiry, {topic: live, self._partials: found[self._partials]})
         states = self.table.take_over()
         place = f"{self.table.topic}, partition {self.table.partition}"
         check_home(self._cluster, states, place)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from operators.errors import StateRefused
 from operators.genesis import Genesis, check_neighbours
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable
@@ -60,12 +59,13 @@ class PerturbOwner(Owner):
         """See ``Owner.take_over``; publishes what was decided and charged but not published."""
         topic, partition = self._source
         sinks = {plan.stream.sink for plan in self._plans}
-        live = self._cluster.topics({topic, self._ledger, *sinks})
+        live = self._cluster.existing({self.table.topic, self._ledger, topic, *sinks})
         self._sinks.remember(live, sinks)
         # Each partition is a stream of values by itself: others do not concern it.
         known = {name: one for name, one in live.items() if name == topic}
         self._ground = Ground(self._inquiry, known, growing=known)
-        states = self.table.take_over()
+        ledgers = {(self._ledger, plan.ledger_partition) for plan in self._plans}
+        states = self.table.take_over([*sorted(ledgers), *((sink, partition) for sink in sorted(sinks))])
         check_home(self._cluster, states, self._place)
         check_neighbours(states, topic, partition, self._place)
         streams = {plan.name: self._restore(plan, states, live) for plan in self._plans}
@@ -86,16 +86,13 @@ class PerturbOwner(Owner):
     ) -> StreamPerturber:
         topic, partition = self._source
         stream = plan.stream
-        for name in (topic, stream.sink, self._ledger):
-            if name not in live:
-                raise StateRefused(f"topic {name}", "it does not exist", "Run `eventveil topics`")
         genesis = Genesis.find(states, plan.name, self._place)
         fields = plan.fields(live[topic].partitions, live[stream.sink].id)
         genesis.check(fields, topic, live[topic].id, partition, self._place, remedy_for_values)
         state = genesis.perturber_state(states, self._place)
         perturber = StreamPerturber(stream, build(stream, self._noise()), state)
-        public = Public(self._kafka, self._cluster, (self._ledger, plan.ledger_partition))
-        start = genesis.ledger_start(live[self._ledger].id)
+        ledger, start = (self._ledger, plan.ledger_partition), genesis.ledger_start(live[self._ledger].id)
+        public = Public(self._kafka, self._cluster, ledger, self.table.floors)
         public.check_spans(plan.name, state, start, self.table.topic)
         public.check_readings(plan.name, state, (stream.sink, partition), frozenset(perturber.records()))
         return perturber

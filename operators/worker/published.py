@@ -6,15 +6,16 @@ timestamps that somebody has seen. So nothing is released from a state that know
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from operator import itemgetter
 
 import orjson
 from confluent_kafka import Message
 
 from operators.errors import StateRefused
+from operators.kafka.barrier import Floors, Place, least_end
 from operators.kafka.cluster import Cluster, Topic
-from operators.kafka.reading import offset_of, read_backwards, read_partition, settled_end
+from operators.kafka.reading import Isolation, offset_of, read_backwards, read_partition
 from operators.perturbing import PerturberState
 from operators.privacy.changes import Change
 from operators.privacy.spans import Span
@@ -25,6 +26,7 @@ from operators.topology.model import Kafka
 
 #: Releases may be large, and the newest one is nearly always among the last few.
 _SINK_RECORDS = 8
+_LEDGER_RECORDS = 5000
 _REMEDY = (
     "Restore the newest state; a backup older than the last release will not do. Without it, give the "
     "stream a new name and a new sink (whose epsilon adds up)"
@@ -32,10 +34,21 @@ _REMEDY = (
 
 
 class Public:
-    """What everybody can read of the streams whose ledger entries are in one partition, ``ledger``."""
+    """What everybody can read of the streams whose ledger entries are in one partition, ``ledger``.
 
-    def __init__(self, kafka: Kafka, cluster: Cluster, ledger: tuple[str, int]) -> None:
-        self._kafka, self._cluster, self._ledger = kafka, cluster, ledger
+    ``floors`` are those of the table whose state is compared (``FencedTable.take_over``): every partition
+    that is read here is among them, and read up to its floor. Nobody writes these streams behind it.
+    """
+
+    def __init__(self, kafka: Kafka, cluster: Cluster, ledger: Place, floors: Floors) -> None:
+        self._kafka, self._cluster, self._ledger, self._floors = kafka, cluster, ledger, floors
+
+    def _backwards(
+        self, place: Place, first: int, isolation: Isolation = "read_committed", size: int = _LEDGER_RECORDS
+    ) -> Iterator[tuple[int, list[Message]]]:
+        """The records of a partition up to its floor, in blocks, the newest first."""
+        end = least_end(self._floors, place)
+        return read_backwards(self._kafka, *place, first, end, isolation=isolation, size=size, least=end)
 
     def check_ledger(
         self, states: Mapping[str, ReleaseState], starts: Mapping[str, int], changelog: str
@@ -64,9 +77,8 @@ class Public:
         """Instance and timestamp that the ledger ends with for each stream that is in it."""
         released = {name for name, state in states.items() if state.published >= state.first}
         first = self._cluster.first_offsets([self._ledger])[self._ledger]
-        end = settled_end(self._kafka, self._cluster, *self._ledger)
         found: dict[str, tuple[str, int]] = {}
-        for start, block in read_backwards(self._kafka, *self._ledger, first, end):
+        for start, block in self._backwards(self._ledger, first):
             for message in reversed(block):
                 entry = self._read_entry(message)
                 if entry is not None and entry[0] in states:
@@ -105,10 +117,10 @@ class Public:
             for name, topic in sinks.items()
             for partition in range(topic.partitions)
         }
-        firsts, ends = self._cluster.first_offsets(places), self._cluster.end_offsets(places)
+        firsts = self._cluster.first_offsets(places)
         for place, name in places.items():
             state = states[name]
-            newest, record = self._newest_release(name, place, firsts[place], ends[place])
+            newest, record = self._newest_release(name, place, firsts[place])
             if newest > state.published and record not in {one.encode() for one in state.pending}:
                 raise StateRefused(
                     f"{place[0]} (sink), partition {place[1]}",
@@ -126,7 +138,8 @@ class Public:
         included. Raises StateRefused if there is anything else, also of an aborted transaction: for a state
         that was rewound would choose a second threshold.
         """
-        for message in read_partition(self._kafka, control, 0, isolation="read_uncommitted"):
+        least = least_end(self._floors, (control, 0))
+        for message in read_partition(self._kafka, control, 0, isolation="read_uncommitted", least=least):
             name = (message.key() or b"").decode(errors="replace")
             if name in asked and message.value() not in (first[name], asked[name]):
                 raise StateRefused(
@@ -136,7 +149,7 @@ class Public:
                     f"{_REMEDY}. If somebody else did, revoke the right, then delete the topic and let"
                     " `eventveil topics --create` make it: a worker says again what is asked for",
                 )
-        committed = read_partition(self._kafka, control, 0)
+        committed = read_partition(self._kafka, control, 0, least=least)
         return {(one.key() or b"").decode(errors="replace"): one.value() or b"" for one in committed}
 
     def check_spans(self, stream: str, state: PerturberState, start: int, changelog: str) -> None:
@@ -157,8 +170,7 @@ class Public:
 
     def _last_span(self, stream: str, partition: int, start: int) -> tuple[str, int] | None:
         first = max(start, self._cluster.first_offsets([self._ledger])[self._ledger])
-        end = settled_end(self._kafka, self._cluster, *self._ledger)
-        for _, block in read_backwards(self._kafka, *self._ledger, first, end):
+        for _, block in self._backwards(self._ledger, first):
             for message in reversed(block):
                 span = Span.read(fields_of(message.value(), stream))
                 if span is not None and span.partition == partition:
@@ -166,13 +178,11 @@ class Public:
         return None
 
     def check_readings(
-        self, stream: str, state: PerturberState, sink: tuple[str, int], pending: Container[bytes]
+        self, stream: str, state: PerturberState, sink: Place, pending: Container[bytes]
     ) -> None:
         """The same as ``check_sinks`` for a value stream; ``pending`` are records that its state holds."""
-        first, end = self._cluster.first_offsets([sink])[sink], self._cluster.end_offsets([sink])[sink]
-        for _, block in read_backwards(
-            self._kafka, *sink, first, end, isolation="read_uncommitted", size=_SINK_RECORDS
-        ):
+        first = self._cluster.first_offsets([sink])[sink]
+        for _, block in self._backwards(sink, first, "read_uncommitted", _SINK_RECORDS):
             values = [message.value() or b"" for message in block]
             found = [(reading_position(fields_of(value, stream), state.partition), value) for value in values]
             newest, record = max(found, key=itemgetter(0), default=(-1, b""))
@@ -186,11 +196,9 @@ class Public:
             if newest >= 0:
                 return
 
-    def _newest_release(self, name: str, place: tuple[str, int], first: int, end: int) -> tuple[int, bytes]:
+    def _newest_release(self, name: str, place: Place, first: int) -> tuple[int, bytes]:
         """The newest timestamp of a stream in a partition of its sink, with its record; (0, b"") if none."""
-        for _, block in read_backwards(
-            self._kafka, *place, first, end, isolation="read_uncommitted", size=_SINK_RECORDS
-        ):
+        for _, block in self._backwards(place, first, "read_uncommitted", _SINK_RECORDS):
             values = [message.value() or b"" for message in block]
             found = [(release_timestamp(value, name), value) for value in values]
             if newest := max((one for one in found if one[0]), key=itemgetter(0), default=None):

@@ -45,7 +45,8 @@ class RekeyOwner(Owner):
         """See ``Owner.take_over``."""
         topic, partition = self._source
         source = self._streams[0].source
-        live, target = self._cluster.topic(topic), self._cluster.topic(source.topic)
+        found = self._cluster.existing({topic, source.topic, self.table.topic})
+        live, target = found[topic], found[source.topic]
         self._ground = Ground(self._inquiry, {topic: live, source.topic: target})
         states = self.table.take_over()
         place = f"{self.table.topic}, partition {self.table.partition}"

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 import orjson
 
 from operators.clock import OwnerClock
-from operators.errors import StateRefused
 from operators.genesis import Genesis
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable
@@ -70,9 +69,12 @@ class SanitizeOwner(Owner):
         sources = {plan.stream.source.topic for plan in self._plans}
         sinks = {plan.stream.sink.topic for plan in self._plans}
         control = {self._control for plan in self._plans if plan.stream.is_local}
-        live = self._cluster.topics({self._partials, self._ledger, *control, *sources, *sinks})
+        live = self._cluster.existing(
+            {self.table.topic, self._ledger, self._partials, *control, *sources, *sinks}
+        )
         self._sinks.remember(live, sinks)
-        states = self.table.take_over()
+        beside = [(name, 0) for name in control] + [place for name in sinks for place in live[name].places]
+        states = self.table.take_over([(self._ledger, self.table.partition), *beside])
         check_home(self._cluster, states, f"{self.table.topic}, partition {self.table.partition}")
         topics = Topics(self._ledger, self.table.topic, self.table.partition, self._control)
         sanitizers = {plan.name: self._restore(plan, states, live) for plan in self._plans}
@@ -92,10 +94,6 @@ class SanitizeOwner(Owner):
     ) -> StreamSanitizer:
         place = f"{self.table.topic}, partition {self.table.partition}"
         source, partials, sink = plan.stream.source.topic, self._partials, plan.stream.sink.topic
-        control = [self._control] if plan.stream.is_local else []
-        for topic in (source, partials, sink, self._ledger, *control):
-            if topic not in live:
-                raise StateRefused(f"topic {topic}", "it does not exist", "Run `eventveil topics`")
         partitions = live[source].partitions
         genesis = Genesis.find(states, plan.name, place)
         self._ledger_starts[plan.name] = genesis.ledger_start(live[self._ledger].id)
@@ -104,8 +102,13 @@ class SanitizeOwner(Owner):
         mechanism = of_stream(plan.stream, self._noise())
         return StreamSanitizer(plan.stream, partitions, mechanism, genesis.release_state(states, place))
 
+    @property
+    def _public(self) -> Public:
+        ledger = (self._ledger, self.table.partition)
+        return Public(self._kafka, self._cluster, ledger, self.table.floors)
+
     def _check_published(self, live: Mapping[str, Topic]) -> None:
-        public = Public(self._kafka, self._cluster, (self._ledger, self.table.partition))
+        public = self._public
         streams = self._sanitizer.sanitizers
         states = {name: sanitizer.state for name, sanitizer in streams.items()}
         public.check_ledger(states, self._ledger_starts, self.table.topic)
@@ -115,8 +118,7 @@ class SanitizeOwner(Owner):
         """What producers of local reports are to be asked for, where the control topic does not say it."""
         asked = {name: one.asked for name, one in self._sanitizer.sanitizers.items() if one.asked is not None}
         first = {name: control_record(self._sanitizer.sanitizers[name].stream, None) for name in asked}
-        public = Public(self._kafka, self._cluster, (self._ledger, self.table.partition))
-        said = public.asked(self._control, first, asked) if asked else {}
+        said = self._public.asked(self._control, first, asked) if asked else {}
         return [self._sanitizer.asking(name, one) for name, one in asked.items() if said.get(name) != one]
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -17,6 +17,8 @@ from operators import timeline
 from operators.clock import OwnerClock
 from operators.counting import StreamCounter
 from operators.decode import Reason, Rejection
+from operators.kafka.barrier import is_nonce
+from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import FencedTable, OwnerClosed, TransactionFailed
 from operators.kafka.reading import read_table
 from operators.placing import Placed, Placer
@@ -70,11 +72,12 @@ def fresh_noise_on_retry() -> None:
 def read_before_fence() -> None:
     """Read the state first and shut the former owner out afterwards; a little later, as under load."""
 
-    def take_over(self: Any) -> dict[bytes, bytes]:
+    def take_over(self: Any, beside: Iterable[tuple[str, int]] = ()) -> dict[bytes, bytes]:
         table = read_table(self._kafka, self.topic, self.partition)
         self._fault("restore:read")
         time.sleep(3)
         self.fence()
+        self.mark(beside)
         return table
 
     _patch(FencedTable, "take_over", take_over)
@@ -168,6 +171,22 @@ def reopening_for_late_events() -> None:
 def trusting_its_clock() -> None:
     """Close by a clock that nobody compares with the broker's."""
     _patch(OwnerClock, "ahead", lambda *_: 0)
+
+
+def without_the_barrier() -> None:
+    """Believe whichever broker answers first after the fencing, also one that is cut off."""
+    _patch(FencedTable, "take_over", take_over_without_barrier)
+
+
+def take_over_without_barrier(table: Any, beside: Iterable[tuple[str, int]] = ()) -> dict[bytes, bytes]:
+    """``FencedTable.take_over`` as it was: the ends of partitions are what a broker says."""
+    table.fence()
+    cluster, beside = Cluster(table._kafka), list(beside)
+    table._floors.update({place: end - 1 for place, end in cluster.end_offsets(beside).items()})
+    table._fault("restore:before-read")
+    found = read_table(table._kafka, table.topic, table.partition)
+    table._fault("restore:read")
+    return {key: value for key, value in found.items() if not is_nonce(key)}
 
 
 def _patch(owner: type, name: str, replacement: Any) -> None:

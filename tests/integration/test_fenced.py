@@ -1,4 +1,4 @@
-"""The table with one writer: what a writer that was shut out learns."""
+"""The table with one writer: what a writer that was shut out learns, and which reading a new one believes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,29 @@ import time
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from operators.clock import Clock, ClockAhead, OwnerClock, wall_clock
+from operators.errors import Unsettled
 from operators.faults import FaultHook, no_fault
+from operators.kafka import fenced, reading
+from operators.kafka.barrier import is_nonce
 from operators.kafka.fenced import FencedTable, OwnerClosed, TransactionFailed
 from operators.records import Outgoing
 from operators.topology.model import Kafka
+from tests.chaos.mutants import take_over_without_barrier
 from tests.integration.conftest import NewTopic
-from tests.kafka.topics import COMPACTED, LOG_APPEND_TIME, read, unique
+from tests.kafka.topics import (
+    COMPACTED,
+    LOG_APPEND_TIME,
+    create_topic,
+    delete_topic,
+    end_offset,
+    produce,
+    read,
+    read_to_end,
+    unique,
+)
 
 ATTEMPTS = 10
 
@@ -145,3 +159,137 @@ def test_a_broker_that_does_not_tell_its_time_lets_nothing_be_decided(
     with pytest.raises(ClockAhead, match="does not tell append times; `eventveil topics` says how"):
         close(kafka, topic, clock_ahead(0))
     assert read(kafka, topic) == []
+
+
+# The barrier
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up on brokers that show an old log after a second."""
+    monkeypatch.setattr(reading, "BARRIER_SECONDS", 1.0)
+
+
+class CutOff:
+    """Consumers as they are, and some that a broker answers which has seen nothing since ``end``."""
+
+    def __init__(self, end: int, stale: int) -> None:
+        self.end, self.stale, self.made = end, stale, 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.made += 1
+        consumer = consumer_of(*arguments)
+        return Stale(consumer, self.end) if self.made <= self.stale else consumer
+
+
+consumer_of = reading._consumer
+
+
+class Stale:
+    """A consumer of a log that ends early."""
+
+    def __init__(self, consumer: Consumer, end: int) -> None:
+        self._consumer, self._end = consumer, end
+
+    def get_watermark_offsets(self, *arguments: Any, **settings: Any) -> tuple[int, int]:
+        low, end = self._consumer.get_watermark_offsets(*arguments, **settings)
+        return low, min(end, self._end)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+
+def written_and_cut_off(kafka: str, topic: str, owner: str) -> int:
+    """Write an old state, then a new one; the answer is where the log ended between them."""
+    table = FencedTable(Kafka(kafka), owner, topic, 0)
+    table.take_over()
+    table.transact("close", [Outgoing(topic, b"old", b"next", 0)])
+    between = end_offset(kafka, topic)
+    table.transact("close", [Outgoing(topic, b"new", b"next", 0)])
+    return between
+
+
+def test_a_take_over_believes_no_broker_that_shows_less_than_was_acknowledged(
+    kafka: str, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
+    cut = CutOff(written_and_cut_off(kafka, topic, owner), stale=3)
+    monkeypatch.setattr(reading, "_consumer", cut)
+    assert FencedTable(Kafka(kafka), owner, topic, 0).take_over() == {b"next": b"new"}
+    assert cut.made == 4
+
+
+def test_without_the_barrier_the_same_broker_is_believed(
+    kafka: str, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken table of the mutation trials is broken indeed."""
+    topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
+    cut = CutOff(written_and_cut_off(kafka, topic, owner), stale=3)
+    monkeypatch.setattr(reading, "_consumer", cut)
+    table = FencedTable(Kafka(kafka), owner, topic, 0)
+    assert take_over_without_barrier(table) == {b"next": b"old"}
+    table.transact("close", [Outgoing(topic, b"a second draw", b"next", 0)])
+    assert read(kafka, topic)[-1].value() == b"a second draw"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_take_over_that_is_only_shown_old_logs_ends_in_a_doubt_and_a_later_one_settles_it(
+    kafka: str, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
+    cut = CutOff(written_and_cut_off(kafka, topic, owner), stale=1000)
+    monkeypatch.setattr(reading, "_consumer", cut)
+    with pytest.raises(Unsettled, match="no broker has shown what its leader had acknowledged") as caught:
+        FencedTable(Kafka(kafka), owner, topic, 0).take_over()
+    assert caught.value.refusal is None
+    cut.stale = 0
+    assert FencedTable(Kafka(kafka), owner, topic, 0).take_over() == {b"next": b"new"}
+
+
+def test_a_table_that_lacks_the_nonce_is_not_believed_however_long_its_log(
+    kafka: str, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a topic would be that was created again and filled from a backup."""
+    topic = new_topic("changelog", settings=COMPACTED)
+    monkeypatch.setattr(fenced, "read_table", lambda *_, **__: {b"next": b"old"})
+    with pytest.raises(Unsettled):
+        FencedTable(Kafka(kafka), unique("owner"), topic, 0).take_over()
+
+
+def test_a_take_over_tells_how_far_the_partitions_beside_it_reach_and_nobody_meets_the_nonces(
+    kafka: str, new_topic: NewTopic
+) -> None:
+    topic, sink = new_topic("changelog", settings=COMPACTED), new_topic("sink", partitions=2)
+    produce(kafka, sink, [b"release"] * 3, partition=1)
+    table = FencedTable(Kafka(kafka), unique("owner"), topic, 0)
+    assert table.take_over([(sink, 0), (sink, 1)]) == {}
+    assert (table.floors[sink, 0], table.floors[sink, 1]) == (0, 3)
+    assert table.floors[topic, 0] == 0
+    table.transact("publish", [Outgoing(sink, b"release", b"stream", 1)])
+    assert table.floors[sink, 1] == 5
+    assert [record.value() for record in read(kafka, sink, partition=1)] == [b"release"] * 4
+    assert read(kafka, sink) == []
+    (nonce,), _ = read_to_end(kafka, sink, "read_uncommitted")
+    assert nonce.value() is None
+    assert is_nonce(nonce.key())
+    assert nonce.headers()[0][1].startswith(b"barrier: ")
+
+
+def test_a_partition_that_is_created_again_under_a_writer_gets_nothing_more(
+    kafka: str, new_topic: NewTopic
+) -> None:
+    topic, ledger = new_topic("changelog", settings=COMPACTED), new_topic("ledger")
+    produce(kafka, ledger, [b"entry"] * 20)
+    owner = unique("owner")
+    table = FencedTable(Kafka(kafka), owner, topic, 0)
+    table.take_over([(ledger, 0)])
+    delete_topic(kafka, ledger)
+    create_topic(kafka, ledger)
+    with pytest.raises(Unsettled, match=f"{ledger}, partition 0: it is shorter than it was"):
+        table.transact(
+            "publish", [Outgoing(ledger, b"entry", b"stream", 0), Outgoing(topic, b"state", b"key", 0)]
+        )
+    with pytest.raises(OwnerClosed):
+        table.transact("publish", [])
+    assert read(kafka, ledger) == []
+    assert FencedTable(Kafka(kafka), owner, topic, 0).take_over([(ledger, 0)]) == {}

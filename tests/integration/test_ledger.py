@@ -145,13 +145,14 @@ def test_a_second_draw_that_only_read_uncommitted_readers_saw_is_found(applicati
     entry, aborted, committed = sorted(result.stderr.splitlines())
     assert entry.startswith(f"I1 places, timestamp {FIRST + 5}, {application.name}-ledger, partition ")
     assert entry.endswith(" (aborted): it charged another release than the entry that was committed")
-    # Offsets 0 to 4 are the first five, 5 and 7 markers, 6 is the aborted record, 8 the committed one.
+    # Offset 0 is a nonce of `topics --create`, 2 to 6 are the first five, 8 is the aborted record, 10 the
+    # committed one, and markers lie between them.
     assert aborted == (
-        f"I1 places, timestamp {FIRST + 5}, {application.sink}, partition 0, offset 8: "
+        f"I1 places, timestamp {FIRST + 5}, {application.sink}, partition 0, offset 10: "
         "records that differ were to be seen for this timestamp"
     )
     assert committed == (
-        f"I2 places, timestamp {FIRST + 5}, {application.sink}, partition 0, offset 6 (aborted): "
+        f"I2 places, timestamp {FIRST + 5}, {application.sink}, partition 0, offset 8 (aborted): "
         "no ledger entry has the digest of this record: it was published without a charge"
     )
 
@@ -203,7 +204,7 @@ def test_a_transaction_that_stays_open_is_a_failure(
     result = audit(application)
     publisher.producer.abort_transaction(30)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "a transaction before offset 2 stays open" in result.stderr
+    assert "a transaction before offset 4 stays open" in result.stderr
 
 
 def test_a_worker_that_publishes_meanwhile_never_looks_like_a_violation(application: Application) -> None:
@@ -296,11 +297,12 @@ def test_a_ledger_that_lost_its_beginning_is_a_violation(application: Applicatio
     stream = next(plan.name for plan in plans if plan.partials_partition == 0)
     publisher = Publisher.of(application, stream)
     publisher.publish(publisher.take(6))
-    application.delete_records(f"{application.name}-ledger", 2)
+    # Before them are the nonces of two `topics --create`, and their markers.
+    application.delete_records(f"{application.name}-ledger", 6)
     result = audit(application)
     assert result.exit_code == 1
     assert (
-        f"I7 {stream}, {application.name}-ledger, partition 0, offset 2: the ledger begins here"
+        f"I7 {stream}, {application.name}-ledger, partition 0, offset 6: the ledger begins here"
         in result.stderr
     )
     assert f"I2 {stream}, timestamp {FIRST}, " in result.stderr
@@ -339,6 +341,6 @@ def test_garbage_in_the_ledger_is_a_violation_of_nobody(application: Application
     result = audit(application)
     assert result.exit_code == 1
     assert result.stderr == (
-        f"I7 'stranger', {application.name}-ledger, partition 0, offset 0: "
+        f"I7 'stranger', {application.name}-ledger, partition 0, offset 2: "
         "this is no ledger entry, nor of a stream of the topology\n"
     )

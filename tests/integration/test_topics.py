@@ -52,7 +52,8 @@ def test_a_stream_may_look_back_to_before_1970(application: Application) -> None
     timeline["max_ahead"] = f"{application.max_ahead}ms"
     application.write()
     application.create()
-    assert {record["resume"] for record in genesis(application)} == {0}
+    counting = [record for record in genesis(application) if record["topic"] == application.source]
+    assert {record["resume"] for record in counting} == {0}
 
 
 def test_every_changelog_partition_gets_one_genesis_record_of_the_same_instance(

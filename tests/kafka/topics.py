@@ -10,6 +10,8 @@ from typing import Literal
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from operators.kafka.barrier import is_nonce
+
 Isolation = Literal["read_committed", "read_uncommitted"]
 Value = str | bytes | None
 LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
@@ -100,8 +102,12 @@ def abandon(
 def read(
     bootstrap: str, topic: str, isolation: Isolation = "read_committed", partition: int = 0
 ) -> list[Message]:
-    """Every record of a partition that a reader under ``isolation`` sees, up to its end now."""
-    return read_to_end(bootstrap, topic, isolation, partition)[0]
+    """Every record of a partition that a reader under ``isolation`` sees, up to its end now.
+
+    The nonces of the barrier are passed over, as every reader does (``operators.kafka.barrier``).
+    """
+    records, _ = read_to_end(bootstrap, topic, isolation, partition)
+    return [record for record in records if not is_nonce(record.key())]
 
 
 def read_to_end(
@@ -159,3 +165,11 @@ def end_offset(
         return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1])
     finally:
         consumer.close()
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """Delete a topic and wait until it is gone."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(30)
+    while topic in admin.list_topics(timeout=30).topics:
+        time.sleep(0.1)

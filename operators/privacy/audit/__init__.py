@@ -21,7 +21,7 @@ asks the kind of mechanism (``Mechanism.can_spend``), which knows no state.
   that the topology gives to their timestamps. Each charge is one that its kind can have made.
 
 Feed all of the ledger, in the order of its log, then the sink, then ask for the report. Memory: the spends of
-one window and 74 bytes per release; counts are never kept and never part of a finding.
+one window and 82 bytes per release; counts are never kept and never part of a finding.
 """
 
 from __future__ import annotations

@@ -78,13 +78,16 @@ class HorizonSums:
 
 
 class Charges:
-    """Per timestamp of the ledger: spend, digest, hash of what the entry states, fresh or not.
+    """Per timestamp of the ledger: spend, offset, digest, hash of what the entry states, fresh or not.
 
-    Then of its record: was it seen, and the hash of the counts that it showed.
+    Then of its record: was it seen, and the hash of the counts that it showed. Of a timestamp that was
+    charged again for another release, all of that is of the first entry but the spend, which is the sum.
     """
 
     def __init__(self) -> None:
-        self.timestamps, self.spends = array("q"), array("q")
+        self.timestamps, self.spends, self.offsets = array("q"), array("q"), array("q")
+        #: Digests of the releases that a timestamp was charged for again.
+        self._again: dict[int, set[bytes]] = {}
         self.seen, self._free = bytearray(), bytearray()
         self._digests, self._statements, self._shown = bytearray(), bytearray(), bytearray()
 
@@ -94,7 +97,7 @@ class Charges:
         known = index < len(self.timestamps) and self.timestamps[index] == timestamp
         return index if known else None
 
-    def add(self, entry: Entry, statement: bytes, *, free: bool) -> None:
+    def add(self, entry: Entry, offset: int, statement: bytes, *, free: bool) -> None:
         """Remember the first entry of a timestamp; ``free``: its record may show any counts.
 
         Fresh ones may, and predictions: no record shows that they follow from earlier releases.
@@ -102,6 +105,7 @@ class Charges:
         index = bisect_left(self.timestamps, entry.timestamp)
         self.timestamps.insert(index, entry.timestamp)
         self.spends.insert(index, entry.test + entry.publish)
+        self.offsets.insert(index, offset)
         self.seen.insert(index, Seen.NOT)
         self._free.insert(index, free)
         for hashes, one in (
@@ -110,6 +114,19 @@ class Charges:
             (self._shown, _ZEROS),
         ):
             hashes[index * len(one) : index * len(one)] = one
+
+    def add_again(self, index: int, entry: Entry) -> bool:
+        """Add what another release of a timestamp was charged; False if that was known already."""
+        digests = self._again.setdefault(entry.timestamp, set())
+        if entry.digest in digests:
+            return False
+        digests.add(entry.digest)
+        self.spends[index] += entry.test + entry.publish
+        return True
+
+    def charged_again(self, timestamp: int, digest: bytes) -> bool:
+        """Whether a release is one that its timestamp was charged for again."""
+        return digest in self._again.get(timestamp, ())
 
     def digest(self, index: int) -> bytes:
         """The digest of the record that was charged."""

@@ -70,6 +70,7 @@ class StreamAudit:
         self._control = ControlAudit(asks, self._blame) if asks else None
         self._repeated = self._aborted = self._undecided = self._foreign = 0
         self._forfeited = self._looks = 0
+        self._recount = False
 
     def ledger_begins(self, topic: str, partition: int, offset: int) -> None:
         """Take note where a partition of the ledger begins; nothing is ever removed from it, so at 0."""
@@ -103,13 +104,31 @@ class StreamAudit:
             self._check_spends(entry, found)
             if self._control is not None:
                 self._control.entry(entry, found)
-            self._charges.add(entry, found.statement, free=entry.fresh or self._may_predict(entry))
+            self._charges.add(
+                entry, found.offset, found.statement, free=entry.fresh or self._may_predict(entry)
+            )
         elif self._charges.digest(known) != entry.digest:
-            self._blame("I1", entry.timestamp, found, "an earlier entry charged another release")
+            self._charged_twice(entry, found, known)
         elif self._charges.statement(known) != found.statement:
             self._blame("I7", entry.timestamp, found, "an earlier entry charged this release differently")
         else:
             self._repeated += 1
+
+    def _charged_twice(self, entry: Entry, found: Found, known: int) -> None:
+        """Two releases of a timestamp were drawn, and both are charged: both count in every window."""
+        if not self._charges.add_again(known, entry):
+            self._repeated += 1
+            return
+        self._recount = True
+        first = f"{self._charges.digest(known).hex()[:16]} at offset {self._charges.offsets[known]}"
+        what = "an earlier entry charged another release"
+        self._blame(
+            "I1",
+            entry.timestamp,
+            found,
+            what,
+            f": {first}, {entry.digest.hex()[:16]} here; both are added up",
+        )
 
     def record(self, found: Found, *, newer: bool = False) -> None:
         """Check a record of the sink.
@@ -133,7 +152,7 @@ class StreamAudit:
             self._others.setdefault(timestamp, set()).add(found.digest)
             if known is None and timestamp > self._last and (newer or not found.committed):
                 self._undecided += 1
-            else:
+            elif not self._charges.charged_again(timestamp, found.digest):
                 self._blame("I2", timestamp, found, _NO_ENTRY)
         self._check_one_draw(timestamp, found)
 
@@ -151,7 +170,7 @@ class StreamAudit:
         self._aborted_entries.clear()
         if self._control is not None:
             self._control.finish()
-        timestamps = self._charges.timestamps
+        timestamps, largest = self._charges.timestamps, self._largest()
         matched_from = self._matched_from(kept)
         for index in range(len(timestamps)):
             if matched_from is not None and timestamps[index] >= matched_from:
@@ -171,7 +190,7 @@ class StreamAudit:
             first=timestamps[0] if timestamps else None,
             windows=self._windows,
             level=self._guarantee.level,
-            largest=self._sums.largest,
+            largest=largest,
             units=self._terms.units,
             epsilon=self._terms.epsilon,
             findings=self._blame.listed,
@@ -188,6 +207,23 @@ class StreamAudit:
             sink_since=self._sink_since,
             threshold=self._control.threshold if self._control else None,
         )
+
+    def _largest(self) -> int:
+        """The largest sum of a window or horizon under the present terms.
+
+        What came out of order is added up here, once everything is known: second charges of a timestamp, and
+        entries that were left out before.
+        """
+        if not self._recount:
+            return self._sums.largest
+        sums, units = self._new_sums(self._terms.window), self._terms.units
+        for timestamp, spend in zip(self._charges.timestamps, self._charges.spends, strict=True):
+            if timestamp < self._since:
+                continue
+            if sums.add(timestamp, spend) > units >= self._sums.largest:
+                what = "with what was charged twice, the window that ends here spent more than epsilon"
+                self._blame("I7", timestamp, "the ledger", what)
+        return sums.largest
 
     def _new_sums(self, window: int) -> WindowSums | HorizonSums:
         user = self._guarantee.level == "user"
@@ -299,7 +335,8 @@ class StreamAudit:
             what = f"{kind.kind} cannot have spent this"
             self._blame("I7", entry.timestamp, found, what, f": {entry.test} and {entry.publish} units")
         if entry.timestamp < self._last:
-            return  # out of order, which is a violation already; its windows are gone
+            self._recount = True
+            return  # out of order, which is a violation already; its windows are added up in the end
         most = self._most_published(kind)
         if most is not None and self._published.add(entry.timestamp, entry.publish) > most:
             what = f"the publications of the window that ends here cost more than {most} units"

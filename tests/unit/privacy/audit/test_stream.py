@@ -26,6 +26,7 @@ from tests.unit.privacy.audit.story import (
     Names,
     Story,
     audit_of,
+    entry_of,
     named,
     other_draw,
     settings_of,
@@ -126,6 +127,49 @@ def test_horizons_are_not_windows_the_sum_of_a_horizon_counts_from_its_beginning
 def test_the_largest_window_is_the_largest_that_any_entry_says() -> None:
     story = Story.clean()
     assert story.audit().largest == max(item.fields["window_spent"] for item in story.ledger)
+
+
+def drawn_twice(timestamps: int = WINDOW) -> Story:
+    """The last timestamps were drawn and published a second time, from a state that was rewound."""
+    story = Story.clean()
+    again = [other_draw(item) for item in story.sink[-timestamps:]]
+    story.ledger += [entry_of(item) for item in again]
+    story.sink += again
+    return story
+
+
+def test_two_charged_versions_of_a_timestamp_both_count_in_the_sum_of_every_window() -> None:
+    story = drawn_twice()
+    spent = [sum(item.fields["spent"].values()) for item in story.ledger[:RELEASES]]
+    spent = [one * (1 + (at >= RELEASES - WINDOW)) for at, one in enumerate(spent)]
+    windows = [sum(spent[max(0, end - WINDOW) : end]) for end in range(1, RELEASES + 1)]
+    report = story.audit()
+    assert report.largest == max(windows) > UNITS
+    assert report.largest > Story.clean().audit().largest
+    above = {FIRST + at for at, total in enumerate(windows) if total > UNITS}
+    assert above == {
+        one.timestamp for one in report.findings if one.what.startswith("with what was charged twice")
+    }
+
+
+def test_two_charged_versions_are_named_both_and_neither_is_called_uncharged() -> None:
+    story = drawn_twice(1)
+    first, second = (item.fields["digest"][:16] for item in (story.ledger[-2], story.ledger[-1]))
+    whats = [one.what for one in story.audit().findings]
+    assert (
+        f"an earlier entry charged another release: {first} at offset {RELEASES - 1}, {second} here; "
+        "both are added up" in whats
+    )
+    assert "records that differ were to be seen for this timestamp" in whats
+    assert not any("published without a charge" in what for what in whats)
+
+
+def test_a_second_charge_that_is_repeated_counts_once() -> None:
+    story = drawn_twice(1)
+    once = story.audit()
+    story.ledger.append(replace(story.ledger[-1]))
+    again = story.audit()
+    assert (again.largest, again.repeated) == (once.largest, once.repeated + 1)
 
 
 def test_a_stream_that_has_released_nothing_is_clean() -> None:
