@@ -13,7 +13,7 @@ import pytest
 from operators import memory
 from operators.cli import loading
 from operators.cli import run as run_command
-from operators.kafka import fenced, reading
+from operators.kafka import barrier, fenced, reading
 from operators.local import control, reports
 from operators.mechanisms.base import RELEASE_LIMIT
 from operators.mechanisms.publishing import SHARE
@@ -61,6 +61,7 @@ QUOTED: list[tuple[str, str, object]] = [
     ("docs/reliability.md", r"the transaction timeout \((\d+) s\)", fenced._TRANSACTION_SECONDS),
     ("docs/reliability.md", r"in blocks of ([\d,]+) records and more", reading._CHUNK_RECORDS),
     ("docs/architecture.md", r"for (a quarter of a second) at most \(`Assignment", assignment._REST_MS),
+    ("docs/architecture.md", r"learn of another leader, for up to (\d+) s", barrier.BARRIER_SECONDS),
     (f"{DECISIONS}/0003-chunks.md", r"gives up to ([\d,]+) records at a time", batches._MOST_RECORDS),
     (f"{DECISIONS}/0003-chunks.md", r"runs of fewer than (\d+) records", batches._WORTH),
     (f"{DECISIONS}/0008-repartition.md", r"\(above (\d+) MB\)", checks.LARGEST_REKEYED / MEGABYTE),
