@@ -91,7 +91,8 @@ class Merger:
     """Collects the partials of one stream from ``partitions`` partitions, timestamp ``next`` onwards.
 
     A partition reports its timestamps in order. ``missing`` has the first and the last of those that were
-    taken without it, by partition, as far as its partials have not come since.
+    taken without it, by partition, as far as its partials have not come since. ``given_up`` are partitions
+    with the first and last timestamp that are going to be taken without them.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Merger:
         instance: str,
         next_timestamp: int,
         missing: Mapping[int, tuple[int, int]] | None = None,
+        given_up: Iterable[tuple[int, int, int]] = (),
     ) -> None:
         self._stream = stream
         self._columns = columns
@@ -111,9 +113,10 @@ class Merger:
         # Of the next timestamp: what has been added up as it came, and from which partitions.
         self._counts = np.zeros(columns, dtype=np.int64)
         self._added: set[int] = set()
-        self._given_up: dict[int, int] = {}
+        self._given_up = {*given_up}
+        self._on_hold: dict[int, int] = {}
         self.missing = dict(missing or {})
-        #: How many partials came after their timestamp had been taken without them.
+        #: How many partials came although their timestamp had been, or was to be, taken without them.
         self.discarded = 0
 
     def add(self, partial: Partial, value: bytes, offset: int) -> None:
@@ -185,19 +188,45 @@ class Merger:
             f"partials of stream {self._stream}, timestamp {partial.timestamp}, partition {partial.partition}"
         )
 
-    @property
-    def absent(self) -> list[int]:
-        """The partitions that have not reported on the next timestamp, ascending."""
-        return [one for one, reports in enumerate(self._reports) if not reports.has(self._next)]
+    def give_up(self, partition: int, first: int, last: int) -> bool:
+        """Take the timestamps from ``first`` to ``last`` without this partition; whether that is news.
 
-    def give_up(self, partitions: Iterable[int], last: int) -> None:
-        """Wait no longer for these partitions, up to timestamp ``last``."""
-        self._given_up.update(dict.fromkeys(partitions, last))
+        Also where its partial is there, or comes before they are taken: whether it does depends on data.
+        """
+        first = max(first, self._next)
+        if first > last:
+            return False
+        touching = {
+            one
+            for one in self._given_up
+            if one[0] == partition and one[1] <= last + 1 and first <= one[2] + 1
+        }
+        spans = [(first, last), *((begin, end) for _, begin, end in touching)]
+        whole = (partition, min(begin for begin, _ in spans), max(end for _, end in spans))
+        news = whole not in self._given_up
+        self._given_up = self._given_up - touching | {whole}
+        return news
+
+    def hold(self, partitions: Mapping[int, int]) -> None:
+        """Take no timestamp from the given one of a partition on before it is told again whether to."""
+        self._on_hold = dict(partitions)
+
+    @property
+    def given_up(self) -> tuple[tuple[int, int, int], ...]:
+        """Partitions with the first and last timestamp, from the next on, that go without them."""
+        return tuple(sorted(one for one in self._given_up if one[2] >= self._next))
+
+    @property
+    def left_out(self) -> list[int]:
+        """The partitions that the next timestamp goes without, ascending."""
+        return sorted({one for one, first, last in self._given_up if first <= self._next <= last})
 
     def complete(self) -> bool:
-        """Whether every partition has reported on the next timestamp or was given up."""
+        """Whether every partition has reported on the next timestamp and none is on hold, or was given up."""
+        left_out = self.left_out
         return all(
-            reports.has(self._next) or self._given_up.get(partition, 0) >= self._next
+            partition in left_out
+            or (reports.has(self._next) and self._on_hold.get(partition, self._next + 1) > self._next)
             for partition, reports in enumerate(self._reports)
         )
 
@@ -206,16 +235,27 @@ class Merger:
 
         A partition that was given up contributes nothing, now or later.
         """
-        for partition in self.absent:
-            first, _ = self.missing.get(partition, (self._next, 0))
-            self.missing[partition] = (first, self._next)
+        left_out = self.left_out
+        if not self._added.isdisjoint(left_out):
+            self._counts, self._added = np.zeros_like(self._counts), set()
         for partition, reports in enumerate(self._reports):
-            value = reports.take(self._next) if reports.has(self._next) else b""
-            if value and partition not in self._added:
+            reported = reports.has(self._next)
+            value = reports.take(self._next) if reported else b""
+            if partition in left_out:
+                self._leave_out(partition, reported)
+            elif value and partition not in self._added:
                 self._add_up(Partial.decode(value, self._stream))
         counts, self._counts, self._added = self._counts, np.zeros_like(self._counts), set()
         self._next += 1
+        self._given_up = {*self.given_up}
         return counts
+
+    def _leave_out(self, partition: int, reported: bool) -> None:
+        if reported:
+            self.discarded += 1
+        else:
+            first, _ = self.missing.get(partition, (self._next, 0))
+            self.missing[partition] = (first, self._next)
 
     @property
     def waiting(self) -> int:

@@ -8,7 +8,7 @@ the public ledger goes out with B.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import orjson
@@ -17,6 +17,7 @@ from operators import timeline
 from operators.counting import STATE_VERSION, Partial, read_state, unreadable
 from operators.mechanisms.base import Mechanism, Release
 from operators.merging import Merger
+from operators.outages import Outage, left_out
 from operators.records import BATCH_BYTES, Chunk, Outgoing
 from operators.release import control_record, ledger_entry, newly_asked, release_record
 from operators.topology.model import Stream
@@ -30,7 +31,7 @@ class ReleaseState:
     needs. ``mechanism`` is the mechanism's snapshot as JSON text, None before its first step. ``pending`` are
     release records that are decided and charged but perhaps not published yet, in order; the last one is that
     of timestamp ``next - 1``. ``missing`` are source partitions with the first and last timestamp that was
-    decided without them (``operators.merging``).
+    decided without them, ``given_up`` with the first and last that will be (``operators.merging``).
     """
 
     instance: str
@@ -40,6 +41,7 @@ class ReleaseState:
     mechanism: str | None = None
     pending: tuple[str, ...] = ()
     missing: tuple[tuple[int, int, int], ...] = ()
+    given_up: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def published(self) -> int:
@@ -49,8 +51,9 @@ class ReleaseState:
     def encode(self) -> bytes:
         """JSON bytes of this state."""
         fields = asdict(self)
-        if not self.missing:
-            del fields["missing"]
+        for name in ("missing", "given_up"):
+            if not fields[name]:
+                del fields[name]
         return orjson.dumps({"version": STATE_VERSION, **fields})
 
     @classmethod
@@ -58,14 +61,15 @@ class ReleaseState:
         """Read a state back; ``place`` names it in the StateRefused that anything unexpected raises."""
         fields = read_state(value, place)
         try:
-            missing = tuple(
-                (int(one), int(first), int(last)) for one, first, last in fields.pop("missing", ())
-            )
-            state = cls(**{**fields, "pending": tuple(fields["pending"]), "missing": missing})
+            missing, given_up = _spans(fields.pop("missing", ())), _spans(fields.pop("given_up", ()))
+            pending = tuple(fields["pending"])
+            state = cls(**{**fields, "pending": pending, "missing": missing, "given_up": given_up})
         except (KeyError, TypeError, ValueError) as error:
             raise unreadable(place, str(error)) from None
         if not all(state.first <= first <= last < state.next for _, first, last in missing):
             raise unreadable(place, "the timestamps without a partition contradict the others")
+        if not all(first <= last and last >= state.next for _, first, last in given_up):
+            raise unreadable(place, "the timestamps that will go without a partition contradict the others")
         if not all(type(number) is int for number in (state.first, state.next, state.resume)):
             raise unreadable(place, "an offset or timestamp is not a whole number")
         if not (1 <= state.first <= state.next - len(state.pending) and state.resume >= 0):
@@ -75,6 +79,10 @@ class ReleaseState:
         if not isinstance(fields["pending"], list) or not all(isinstance(one, str) for one in state.pending):
             raise unreadable(place, "a pending release is no text")
         return state
+
+
+def _spans(found: Iterable[Iterable[int]]) -> tuple[tuple[int, int, int], ...]:
+    return tuple((int(one), int(first), int(last)) for one, first, last in found)
 
 
 class StreamSanitizer:
@@ -90,7 +98,12 @@ class StreamSanitizer:
             state.instance,
             state.next,
             {partition: (first, last) for partition, first, last in state.missing},
+            state.given_up,
         )
+        # Where partitions may be left out, nothing is released before it is known which.
+        self._known_until = 0 if stream.timeline.grace is not None else None
+        #: Whether what waits to be durable was decided by the clock.
+        self.by_clock = False
         self._mechanism = mechanism
         self._decided: list[str] = []
         if state.mechanism is not None:
@@ -107,7 +120,8 @@ class StreamSanitizer:
 
         Only ``charge`` brings it into the state.
         """
-        missing = self.merger.absent
+        missing = self.merger.left_out
+        self.by_clock = self.by_clock or bool(missing)
         return self.decided(self._mechanism.step(self.merger.take()), missing=missing)
 
     def decided(self, release: Release, *, missing: Sequence[int] = (), forfeited: bool = False) -> int:
@@ -122,6 +136,7 @@ class StreamSanitizer:
 
         Once a transaction and not once a release: a snapshot grows with the window.
         """
+        self.state = replace(self.state, given_up=self.merger.given_up)
         if not self._decided:
             return
         held = self.merger.first_offset
@@ -140,29 +155,38 @@ class StreamSanitizer:
         """What producers of local reports are asked for after all that was decided; None of other streams."""
         return control_record(self.stream, self._mechanism.threshold) if self.stream.is_local else None
 
-    def overdue(self, now: int) -> bool:
-        """Whether the next timestamp is due at wall clock time ``now``, incomplete, and may go without."""
-        rules = self.stream.timeline
-        due = timeline.due_of(rules, self.state.next) <= now
-        return rules.grace is not None and due and not self.merger.complete()
+    def look(self, now: int, outages: Sequence[Outage]) -> list[int]:
+        """Take note of what was seen of the partitions up to ``now``; those that are given up from now on.
 
-    def go_without(self, now: int, gone: Collection[int]) -> bool:
-        """Give up the ``gone`` partitions for all timestamps whose grace is over; whether that helps.
-
-        While one that is not gone is absent, everything waits: it is behind.
+        Timestamps that are due by now may be decided then, up to the next look: all are known that can be
+        left out of them. A partition that is without a leader since before a timestamp was due holds that up
+        even if its partial is there, until it has a leader again or the grace is over: whether the partial
+        is there depends on data, and which partitions count must not.
         """
         rules = self.stream.timeline
-        last = timeline.last_due(rules, now - (rules.grace or 0))
-        absent = self.merger.absent
-        if last < self.state.next or not gone or not set(absent) <= set(gone):
-            return False
-        self.merger.give_up(absent, last)
-        return True
+        if rules.grace is None:
+            return []
+        self._known_until = timeline.last_due(rules, now)
+        before, on_hold = {one for one, _, _ in self.merger.given_up}, dict[int, int]()
+        for outage in outages:
+            first, last = left_out(rules, outage)
+            self.by_clock = self.merger.give_up(outage.partition, first, last) or self.by_clock
+            if not outage.over:
+                on_hold[outage.partition] = max(first, last + 1)
+        self.merger.hold(on_hold)
+        return sorted({one for one, _, _ in self.merger.given_up} - before)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the next timestamp can be decided."""
+        known = self._known_until is None or self.state.next + len(self._decided) <= self._known_until
+        return known and self.merger.complete()
 
     def published(self) -> None:
         """Take note that the pending releases are durable in the sink."""
         self.state = replace(self.state, pending=())
         self.spent = self._spent()
+        self.by_clock = False
 
     def _spent(self) -> float:
         return self._mechanism.window_spent / self._mechanism.units
@@ -225,15 +249,20 @@ class PartitionSanitizer:
     def decide(self) -> list[Outgoing]:
         """Transaction A: what is complete is released, charged and durable, nothing is public.
 
-        Empty if no timestamp is complete. More may be complete than one transaction holds.
+        Empty if no timestamp is complete, and no partition given up since the last time. More may be complete
+        than one transaction holds.
         """
         size = 0
         for sanitizer in self.sanitizers.values():
-            while sanitizer.merger.complete() and size < BATCH_BYTES:
+            while sanitizer.complete and size < BATCH_BYTES:
                 size += sanitizer.decide()
         for sanitizer in self.sanitizers.values():
             sanitizer.charge(self.position)
-        return [self._state(name, sanitizer.state) for name, sanitizer in self._pending()]
+        return [
+            self._state(name, one.state)
+            for name, one in self.sanitizers.items()
+            if one.state.pending or one.by_clock
+        ]
 
     def publish(self) -> list[Outgoing]:
         """Transaction B: charges and releases become public as they are, and are pending no longer.
@@ -255,7 +284,7 @@ class PartitionSanitizer:
 
     def published(self) -> None:
         """Take note that transaction B is durable."""
-        for _, sanitizer in self._pending():
+        for sanitizer in self.sanitizers.values():
             sanitizer.published()
         self.resume = min(sanitizer.state.resume for sanitizer in self.sanitizers.values())
 

@@ -138,9 +138,12 @@ class Cluster:
         """The partitions of a topic whose leader is none of the brokers that are alive, by the metadata."""
         with self._client() as admin:
             metadata = admin.list_topics(name, timeout=_REACH_SECONDS)
+        topic = metadata.topics[name]
+        if topic.error is not None:
+            raise KafkaException(topic.error)
         return frozenset(
             number
-            for number, partition in metadata.topics[name].partitions.items()
+            for number, partition in topic.partitions.items()
             if partition.leader not in metadata.brokers
         )
 

@@ -230,9 +230,10 @@ def _options(stream: Stream) -> Iterator[str]:
         yield f"One timestamp at a time: an event is read up to {read:.3g} times, and judged once."
     if rules.grace is not None:
         yield (
-            "Missing partitions (on_missing: release): one that has had no leader for"
-            f" {duration_words(rules.grace)} is left out of the timestamps that are due; its users count zero"
-            " in them, for good, and the release names it."
+            "Missing partitions (on_missing: release): one that was seen without a leader before a timestamp"
+            f" was due, and from then on until {duration_words(rules.grace)} after, is left out of it; its"
+            " users count zero in it, for good, and the release names it. Any other is waited for, however"
+            " long."
         )
 
 

@@ -34,6 +34,7 @@ from operators.worker.chunks import ChunkConsumer, ChunkSchema, ChunkTransport
 from operators.worker.compatibility import check_private_members
 from operators.worker.ends import EndWatch
 from operators.worker.ground import Inquiry
+from operators.worker.missing import LeaderWatch
 from operators.worker.observation import Observation, PartitionView
 from operators.worker.offsets import grown
 from operators.worker.owner import Owner
@@ -102,6 +103,10 @@ class Worker:
         self._threads = Threads()
         self._end_watch = EndWatch(self._cluster, self._failed_in_thread)
         self._inquiry = Inquiry(self._cluster, self._threads.waiting)
+        releasing = [one.source.topic for one in topology.streams if one.timeline.grace is not None]
+        self._leader_watch = LeaderWatch(
+            self._cluster, dict.fromkeys(releasing), clock, self._failed_in_thread
+        )
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -164,7 +169,7 @@ class Worker:
             return SanitizeOwner(
                 table, self._threads, plans, topology.partials, topology.ledger, topology.control,
                 topology.kafka, self._cluster, self._noise, self.observation,
-                self._clock_for(plan.stream for plan in plans),
+                self._clock_for(plan.stream for plan in plans), self._leader_watch,
             )  # fmt: skip
         if tp.topic in topology.rekeyed:
             number = self._first_rekeyed[tp.topic] + tp.partition
@@ -310,6 +315,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         if any(stream.source.append_time == "boundary" for stream in self._topology.streams):
             self._end_watch.start()
+        self._leader_watch.start()
         duties = [
             asyncio.create_task(duty)
             for duty in (
@@ -326,6 +332,7 @@ class Worker:
                 self.failed(duty.exception() or RuntimeError("the worker has neglected a duty"))
             duty.cancel()
         self._end_watch.stop()
+        self._leader_watch.stop()
         self.revoked()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._app.stop(), timeout=_STOP_SECONDS)

@@ -261,7 +261,7 @@ METRICS = (
     ),
     Metric(
         "eventveil_partials_discarded", "gauge", "partial counts", ("stream",),
-        "Counts of a partition that came after their timestamp had been released without it (on_missing: "
+        "Counts of a partition that came although their timestamp is released without it (on_missing: "
         "release), since the stream was taken over.", _discarded,
     ),
     Metric(

@@ -1,24 +1,28 @@
-"""``on_missing: release``: which partitions of a source a timestamp does without.
+"""``on_missing: release``: watches which partitions have a leader, all the time and whoever is behind.
 
-A partition may be given up only while it has no leader, and has had none for the whole grace as far as was
-asked: then nobody can read it or append to it. One that is merely behind is waited for, however long.
+A thread asks the cluster once a second for the leaders of the topics of such streams, from the start of the
+worker to its end. What it saw and when is all that decides which partitions a timestamp goes without
+(``operators.outages``). A question without an answer shows nothing.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+import threading
+import time
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from confluent_kafka import KafkaException
 
-from operators.clock import OwnerClock
-from operators.sanitizing import PartitionSanitizer
-from operators.worker.owner import Blocking
+from operators.clock import Clock, OwnerClock
+from operators.outages import Outage, Outages
+from operators.worker.watching import Watch
 
 log = logging.getLogger(__name__)
 
-_PAUSE = 1000  # ms between two questions
+#: From the beginning of one round of questions to that of the next, unless the answers take longer.
+_PAUSE_SECONDS = 1.0
 
 
 class Surroundings(Protocol):
@@ -27,52 +31,54 @@ class Surroundings(Protocol):
     def leaderless(self, name: str) -> frozenset[int]:
         """The partitions of a topic without a leader."""
 
-    def end_offsets(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Where the logs end."""
 
-
-class MissingPartitions:
-    """Watches the sources of the streams in one partition of the partials topic, which is ``place``."""
+class LeaderWatch:
+    """Watches the leaders of these topics for all owners of one worker."""
 
     def __init__(
-        self, cluster: Surroundings, place: tuple[str, int], blocking: Blocking, clock: OwnerClock
+        self,
+        cluster: Surroundings,
+        topics: Collection[str],
+        clock: Clock,
+        failed: Callable[[BaseException], None],
     ) -> None:
-        self._cluster, self._place, self._blocking, self._clock = cluster, place, blocking, clock
-        self._ask_again = 0
-        #: Since when, by the monotonic clock, each partition has been without a leader, by source topic.
-        self._since: dict[str, dict[int, int]] = {}
+        self._cluster, self._clock = cluster, clock
+        self._seen = {topic: Outages() for topic in topics}
+        self._silent = False
+        # An answer comes before or after a moment at which somebody asks what was seen, never in between.
+        self._lock = threading.Lock()
+        self._watch = Watch("leaders", self.look, failed)
 
-    async def give_up(self, sanitizer: PartitionSanitizer) -> None:
-        """Let timestamps go without what is missing. An error of the cluster means: wait."""
-        now, elapsed = self._clock.now(), self._clock.elapsed()
-        overdue = [one for one in sanitizer.sanitizers.values() if one.overdue(now)]
-        if not overdue:
-            self._since.clear()
-            return
-        if elapsed < self._ask_again:
-            return
-        self._ask_again = elapsed + _PAUSE
-        try:
-            await self._ask({one.stream.source.topic for one in overdue}, elapsed)
-            # What was committed before a partition lost its leader is merged first.
-            end = (await self._blocking(self._cluster.end_offsets, [self._place]))[self._place]
-        except KafkaException as error:
-            log.warning("cannot find out which partitions are missing: %s", error)
-            self._since.clear()
-            return
-        for one in overdue if sanitizer.position >= end else ():
-            absent, timestamp = one.merger.absent, one.state.next
-            topic, grace = one.stream.source.topic, one.stream.timeline.grace or 0
-            gone = {number for number, since in self._since[topic].items() if elapsed - since >= grace}
-            news = set(absent) - one.merger.missing.keys()
-            if one.go_without(now, gone) and news:
-                log.warning("%s goes on from %d without partitions %s", one.stream.name, timestamp, absent)
+    def start(self) -> None:
+        """Begin to ask, if there is anything to be asked."""
+        if self._seen:
+            self._watch.start()
 
-    async def _ask(self, topics: Collection[str], elapsed: int) -> None:
-        self._since = {
-            topic: {
-                number: self._since.get(topic, {}).get(number, elapsed)
-                for number in await self._blocking(self._cluster.leaderless, topic)
-            }
-            for topic in topics
-        }
+    def stop(self) -> None:
+        """Ask no more."""
+        self._watch.stop()
+
+    def outages(self, topic: str, clock: OwnerClock) -> tuple[int, tuple[Outage, ...]]:
+        """What was seen of a topic, and up to what time by ``clock``: nothing older will be seen later."""
+        with self._lock:
+            return clock.now(), self._seen[topic].all()
+
+    def look(self) -> float:
+        """Ask for the leaders of each topic. Blocks; returns after how many seconds to ask again."""
+        began = time.monotonic()
+        for topic in self._seen:
+            try:
+                self._see(topic, self._cluster.leaderless(topic))
+            except KafkaException as error:
+                if not self._silent:
+                    log.warning("cannot find out which partitions of %s have no leader: %s", topic, error)
+                self._silent = True
+            else:
+                self._silent = False
+        return began + _PAUSE_SECONDS - time.monotonic()
+
+    def _see(self, topic: str, leaderless: frozenset[int]) -> None:
+        with self._lock:
+            news = self._seen[topic].seen(self._clock.wall(), self._clock.monotonic(), leaderless)
+        if news:
+            log.warning("partitions %s of %s have no leader", news, topic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 
 import orjson
@@ -21,13 +22,15 @@ from operators.streams import StreamPlan
 from operators.topology.changes import MIGRATE_SINK
 from operators.topology.model import Kafka
 from operators.worker.home import check_home
-from operators.worker.missing import MissingPartitions
+from operators.worker.missing import LeaderWatch
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume
 from operators.worker.owner import Owner
 from operators.worker.published import Public
 from operators.worker.sinks import Sinks
 from operators.worker.threads import Threads
+
+log = logging.getLogger(__name__)
 
 
 class SanitizeOwner(Owner):
@@ -46,6 +49,7 @@ class SanitizeOwner(Owner):
         noise: Callable[[], NoiseSource],
         observation: Observation,
         clock: OwnerClock,
+        leaders: LeaderWatch,
     ) -> None:
         super().__init__(table, threads)
         # A partial count does not wait for the events that are being counted for the next.
@@ -60,7 +64,7 @@ class SanitizeOwner(Owner):
         self._sinks = Sinks(cluster, MIGRATE_SINK)
         self._ledger_starts: dict[str, int] = {}
         self._clock = clock
-        self._missing = MissingPartitions(cluster, (partials, table.partition), self._blocking, clock)
+        self._leaders = leaders
         self._sanitizer: PartitionSanitizer
 
     def take_over(self) -> int:
@@ -154,7 +158,7 @@ class SanitizeOwner(Owner):
 
     async def settle(self) -> None:
         """Release whatever is complete: decide and charge in one transaction, then publish in another."""
-        await self._missing.give_up(self._sanitizer)
+        self._look()
         while decided := await self._blocking(self._sanitizer.decide):
             self.check_open()
             # What is going to be published is made ready meanwhile; nothing of it leaves before A is durable.
@@ -164,14 +168,23 @@ class SanitizeOwner(Owner):
                 self._blocking(self.table.transact, "decide", decided, self._deciding_clock),
             )
             self.check_open()
-            await self._blocking(self.table.transact, "publish", releases)
+            if releases:
+                await self._blocking(self.table.transact, "publish", releases)
             self._published(releases)
+
+    def _look(self) -> None:
+        """What was seen of the leaders of partitions, for the streams that may go without one."""
+        for name, one in self._sanitizer.sanitizers.items():
+            if one.stream.timeline.grace is not None:
+                now, outages = self._leaders.outages(one.stream.source.topic, self._clock)
+                if gone := one.look(now, outages):
+                    log.warning("%s goes on without partitions %s, which have had no leader", name, gone)
 
     @property
     def _deciding_clock(self) -> OwnerClock | None:
         """The clock, if it has decided that timestamps go without a partition."""
-        given_up = any(one.merger.missing for one in self._sanitizer.sanitizers.values())
-        return self._clock if given_up else None
+        by_clock = any(one.by_clock for one in self._sanitizer.sanitizers.values())
+        return self._clock if by_clock else None
 
     def _published(self, records: Iterable[Outgoing]) -> None:
         self._sanitizer.published()

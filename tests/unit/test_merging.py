@@ -197,8 +197,9 @@ def test_the_order_of_partials_and_their_duplicates_do_not_matter(
 def test_a_partition_that_was_given_up_is_not_waited_for_and_counts_zero() -> None:
     one = merger()
     add(one, partial(1, {0: 1}))
-    assert one.absent == [1]
-    one.give_up([1], last=1)
+    assert one.left_out == []
+    assert one.give_up(1, 1, 1)
+    assert one.left_out == [1]
     assert one.complete()
     assert one.take().tolist() == [1, 0, 0]
     assert one.missing == {1: (1, 1)}
@@ -206,24 +207,67 @@ def test_a_partition_that_was_given_up_is_not_waited_for_and_counts_zero() -> No
     assert not one.complete(), "it was given up for timestamp 1 only"
 
 
-def test_a_partition_that_reports_after_it_was_given_up_but_before_it_was_taken_counts() -> None:
+def test_a_partition_that_was_given_up_counts_zero_even_if_it_has_reported() -> None:
     one = merger()
-    one.give_up([0, 1], last=1)
-    add(one, partial(1, {0: 1}, partition=1))
+    add(one, partial(1, {0: 1}))
+    add(one, partial(1, {0: 5}, partition=1))
+    one.give_up(1, 1, 2)
+    add(one, partial(2, {1: 7}, partition=1))
+    add(one, partial(2, {0: 1}))
     assert one.take().tolist() == [1, 0, 0]
-    assert one.missing == {0: (1, 1)}
+    assert one.take().tolist() == [1, 0, 0]
+    assert (one.discarded, one.missing) == (2, {})
+    add(one, partial(3, {0: 1}))
+    assert not one.complete()
+    add(one, partial(3, {1: 1}, partition=1))
+    assert one.take().tolist() == [1, 1, 0]
+
+
+def test_a_partition_on_hold_is_not_taken_even_if_it_has_reported() -> None:
+    one = merger(1)
+    add(one, partial(1, {0: 1}))
+    add(one, partial(2, {0: 2}))
+    one.hold({0: 2})
+    assert one.complete()
+    one.take()
+    assert not one.complete()
+    one.hold({})
+    assert one.complete()
+    one.hold({0: 1})
+    one.give_up(0, 1, 2)
+    assert one.complete()
 
 
 def test_all_partitions_may_be_missing() -> None:
     one = merger()
-    one.give_up([0, 1], last=1)
+    for partition in (0, 1):
+        one.give_up(partition, 1, 1)
     assert one.complete()
     assert one.take().tolist() == [0, 0, 0]
 
 
+def test_what_is_given_up_grows_and_ends_with_the_timestamps_that_were_taken() -> None:
+    one = merger()
+    assert not one.give_up(1, 1, 0), "none"
+    assert one.give_up(1, 1, 2)
+    assert not one.give_up(1, 0, 2)
+    assert not one.give_up(1, 2, 2)
+    assert one.give_up(1, 3, 4)
+    assert one.give_up(1, 7, 8)
+    assert one.given_up == ((1, 1, 4), (1, 7, 8))
+    for timestamp in (1, 2, 3, 4, 5):
+        add(one, partial(timestamp))
+        assert one.complete() == (timestamp < 5)
+        if timestamp < 5:
+            one.take()
+    assert one.given_up == ((1, 7, 8),)
+    assert not one.give_up(1, 1, 4), "they were taken"
+    assert Merger("visits", 3, 2, INSTANCE, 8, {}, one.given_up).left_out == [1]
+
+
 def test_what_comes_after_its_timestamp_was_taken_without_it_is_discarded_and_counted_once() -> None:
     one = merger()
-    one.give_up([1], last=3)
+    one.give_up(1, 1, 3)
     for timestamp in (1, 2, 3):
         add(one, partial(timestamp))
         assert one.take().tolist() == [0, 0, 0]

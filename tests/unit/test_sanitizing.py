@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from operators.counting import Partial
 from operators.errors import StateRefused
 from operators.mechanisms import build
+from operators.outages import Outage
 from operators.privacy.noise import NoiseSource, SystemNoise
 from operators.records import Outgoing
 from operators.sanitizing import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
@@ -292,28 +293,71 @@ def releasing() -> tuple[PartitionSanitizer, StreamSanitizer]:
     return one, one.sanitizers["visits"]
 
 
+def gone(since: int, until: int, over: bool = False) -> list[Outage]:
+    """What was seen of partition 1."""
+    return [Outage(1, since, until, over)]
+
+
 def test_nobody_is_given_up_before_grace_is_over_nor_where_waiting_is_the_rule() -> None:
     one, visits = releasing()
     feed(one, complete(1)[:1])
-    assert not visits.overdue(1017)
-    assert visits.overdue(1018)
-    assert not visits.go_without(1117, {1})
-    assert visits.go_without(1118, {1})
-    assert not visits.overdue(1118)
-    assert not worker().sanitizers["visits"].overdue(10**9)
-
-
-def test_a_partition_that_is_merely_behind_is_waited_for_even_beside_one_that_is_gone() -> None:
-    one, visits = releasing()
-    assert not visits.go_without(5000, {1})
-    assert not visits.go_without(5000, ())
+    assert visits.look(1117, gone(1017, 1117)) == []
     assert one.decide() == []
+    assert visits.look(1118, gone(1017, 1118)) == [1]
+    assert visits.look(1119, gone(1017, 1119)) == [], "it is no news"
+    assert state_of(one.decide()).next == 2
+    waiting = worker(noise=ZeroNoise())
+    feed(waiting, complete(1)[:1])
+    assert waiting.sanitizers["visits"].look(10**9, gone(0, 10**9)) == []
+    assert waiting.decide() == []
+
+
+def test_a_partition_that_was_there_when_the_timestamp_was_due_is_waited_for_however_long() -> None:
+    one, visits = releasing()
+    feed(one, complete(1)[:1])
+    for now in range(1018, 10**6, 50_000):
+        visits.look(now, gone(1018, now))
+        assert visits.merger.left_out == []
+    feed(one, complete(1)[1:], start=1)
+    assert state_of(one.decide()).given_up[0][:2] == (1, 2)
+    (record,) = sink_of(one.publish())
+    assert b"missing" not in (record or b"")
+
+
+def test_a_timestamp_is_not_decided_before_it_is_due_nor_while_a_partition_may_still_be_left_out() -> None:
+    one, visits = releasing()
+    feed(one, [*complete(1), *complete(2)])
+    visits.look(1017, [])
+    assert one.decide() == []
+    visits.look(1018, [])
+    assert state_of(one.decide()).next == 2
+    one.published()
+    visits.look(1040, gone(1020, 1040))
+    assert one.decide() == [], "whether its partial is there depends on data"
+    visits.look(1041, gone(1020, 1040, over=True))
+    assert state_of(one.decide()).next == 3
+
+
+def test_who_is_given_up_is_durable_before_the_timestamp_can_be_decided() -> None:
+    one, visits = releasing()
+    visits.look(1118, gone(1000, 1118))
+    state = state_of(one.decide())
+    assert (state.next, state.given_up, state.pending) == (1, ((1, 1, 1),), ())
+    assert one.publish() == []
+    one.published()
+    assert one.decide() == []
+    successor = worker({"visits": state}, streams=[RELEASING])
+    successor.sanitizers["visits"].look(1200, [])
+    feed(successor, complete(1, {0: 3}))
+    assert state_of(successor.decide()).next == 2
+    (record,) = sink_of(successor.publish())
+    assert orjson.loads(record or b"")["missing"] == [1]
 
 
 def test_the_release_names_the_missing_partition_and_its_state_remembers_it() -> None:
     one, visits = releasing()
     feed(one, complete(1, {0: 3})[:1])
-    assert visits.go_without(1118, {1})
+    assert visits.look(1118, gone(1000, 1118)) == [1]
     state = state_of(one.decide())
     assert state.missing == ((1, 1, 1),)
     (record,) = sink_of(one.publish())
@@ -322,6 +366,8 @@ def test_the_release_names_the_missing_partition_and_its_state_remembers_it() ->
     assert released["counts"] == {"a": 3, "b": 0}
     successor = worker({"visits": state}, streams=[RELEASING])
     assert sink_of(successor.publish()) == [record]
+    successor.published()
+    successor.sanitizers["visits"].look(1028, [])
     feed(successor, complete(1, {0: 3}))
     feed(successor, complete(2), start=2)
     assert successor.sanitizers["visits"].merger.discarded == 1
@@ -568,3 +614,13 @@ def test_a_budget_that_the_mechanism_does_not_know_is_refused(mechanism: str) ->
 def test_the_budget_of_another_kind_is_refused() -> None:
     with pytest.raises(StateRefused, match="budget state of stream visits"):
         sanitizer(stream(kind="sample"), decided_state())
+
+
+@pytest.mark.parametrize("given_up", [[[0, 1, 1]], [[0, 9, 8]], [[0, 1]], 7, [["x", 1, 9]]])
+def test_partitions_to_be_left_out_that_contradict_the_state_are_refused(given_up: Any) -> None:
+    good = orjson.loads(replace(START, next=2, mechanism="{}", pending=("{}",)).encode())
+    assert ReleaseState.decode(orjson.dumps({**good, "given_up": [[0, 1, 2]]}), "here").given_up == (
+        (0, 1, 2),
+    )
+    with pytest.raises(StateRefused):
+        ReleaseState.decode(orjson.dumps({**good, "given_up": given_up}), "here")
