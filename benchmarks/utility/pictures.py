@@ -84,6 +84,7 @@ def pictures() -> Iterator[tuple[str, Picture]]:
     """Each with the name of its page."""
     for kind in ("uniform", "sample", "fast", "paced"):
         yield kind, w_event(kind)
+    yield "seasonal", w_event("seasonal", periods=str(WEEK))
     for kind in ("budget-distribution", "budget-absorption"):
         yield kind, w_event(kind, factor=Fraction(2))
     yield "pan-private", w_event("budget-absorption", pan_private="single")

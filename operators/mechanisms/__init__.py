@@ -15,6 +15,7 @@ from operators.mechanisms.pan_private import PAN_PRIVATE
 from operators.mechanisms.plugins import Plugin
 from operators.mechanisms.retroactive_grouping import RetroactiveGrouping
 from operators.mechanisms.sample import Sample
+from operators.mechanisms.seasonal import Seasonal
 from operators.mechanisms.shp_adaptive import ShpAdaptive
 from operators.mechanisms.shp_point import ShpPoint
 from operators.mechanisms.shp_window import ShpWindow
@@ -33,6 +34,7 @@ KINDS: dict[str, type[Mechanism]] = {
         BudgetAbsorption,
         Fast,
         Paced,
+        Seasonal,
         TimeUnit,
         RetroactiveGrouping,
         ShpWindow,

@@ -27,6 +27,7 @@ from operators.topology.model import (
     ValueSource,
 )
 from operators.topology.options import OPTIONS, TRUSTED, extent_of, option_of, options_of
+from operators.topology.periods import derived, in_words
 from operators.topology.scalars import duration_text
 from operators.topology.shapes import Default, Section
 from operators.topology.values import OPTIONS as VALUE_OPTIONS
@@ -34,6 +35,7 @@ from operators.topology.values import is_value_stream
 from operators.topology.values import options_of as value_options_of
 
 POPULATION = "users"
+PERIODS = "periods"
 #: Seven days: what max_ahead is, left out, where it bounds the outage that loses no event (ms).
 LONGEST_OUTAGE = 7 * 86_400_000
 #: Five minutes (ms).
@@ -91,15 +93,24 @@ def fill(file: Section) -> Iterator[Default]:
             yield from _set(timeline, "max_ahead", ahead, duration_text(ahead))
         if timeline.get("on_missing") == "release":
             yield from _set(timeline, "grace", GRACE, duration_text(GRACE))
-    for _, _, mechanism in parts_of(file, "mechanism"):
+    for _, stream, mechanism in parts_of(file, "mechanism"):
+        yield from _periods(mechanism, stream.get("timeline"))
         kind = mechanism.get("kind")
         for option in sorted(options_of(kind) if kind and kind not in mechanisms.LOCAL_KINDS else ()):
-            if option not in mechanism.positions:
+            if option not in mechanism.positions and option not in mechanism.values:
                 yield Default(mechanism.name(option), option_of(option).text)
     for _, _, mechanism in parts_of(file, "mechanism", value_streams_of):
         for one in VALUE_OPTIONS[mechanism.get("kind")]:
             if one.derived is not None and one.name not in mechanism.positions:
                 yield Default(mechanism.name(one.name), one.derived)
+
+
+def _periods(mechanism: Section, timeline: Section | None) -> Iterator[Default]:
+    """Those that follow from the length of a timestamp, for kinds that take them."""
+    kind, interval = mechanism.get("kind"), timeline.get("interval") if timeline is not None else None
+    if kind and interval and kind not in mechanisms.LOCAL_KINDS and PERIODS in options_of(kind):
+        periods = derived(interval)
+        yield from _set(mechanism, PERIODS, periods, in_words(periods))
 
 
 def covered(mechanism: Section) -> int | None:

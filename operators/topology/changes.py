@@ -23,6 +23,7 @@ SOUND = {
     "mechanism.regroup": "who is published apart is a function of releases; one ledger counts for all groups",
     "mechanism.max_samples": "every sample is charged for what it costs",
     "mechanism.drift": "a public constant of what is done with releases",
+    "mechanism.periods": "public constants of what is done with releases",
     "counts.contributions": "the bound and the noise that goes with it change between two timestamps",
     "counts.unknown": f"it says which events count from the change on; {_ONCE}",
     "source.column": f"it says where an event names its column; {_ONCE}",

@@ -13,6 +13,7 @@ from typing import Any
 from operators import mechanisms
 from operators.topology.document import Scalar
 from operators.topology.model import Level, Option
+from operators.topology.periods import Periods, as_text
 from operators.topology.problems import START
 from operators.topology.scalars import Choice, Exact, Or, Plain, Rational, Whole
 from operators.topology.shapes import One
@@ -56,6 +57,8 @@ class MechanismOption:
         """The value for a mechanism, of what was read (None: left out); None where it derives its own."""
         if given is None and self.default is not None:
             given = self.shape.kind.parse(Scalar(START, self.default))
+        if isinstance(given, tuple):
+            given = as_text(given)
         value: Option | None = given.value if isinstance(given, Exact) else given
         return None if value == self.off else value
 
@@ -127,6 +130,12 @@ OPTIONS: dict[str, MechanismOption] = {
         One(Rational(1_000_000)),
         "How much a count is expected to change in a timestamp (standard deviation).",
         "10",
+    ),
+    "periods": MechanismOption(
+        Periods(),
+        "Timestamps after which counts may look alike again: a day and a week, say. [] expects no season.",
+        derived="a day and a week, where these are whole numbers of timestamps",
+        off="",
     ),
 }
 _PLUGIN_OPTION = MechanismOption(One(Plain()), "an option of a plug-in", derived="what the plug-in decides")

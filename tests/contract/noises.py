@@ -33,6 +33,7 @@ CASES: dict[str, tuple[str, Mapping[str, Option]]] = {
             "groups anew each time, shift": {"groups": 2, "regroup": 1, "shift": "true"},
         }.items()
     },
+    "seasonal periods": ("seasonal", {"periods": "3,8"}),
 }
 
 

@@ -50,6 +50,7 @@ GAMES = {
     "budget-absorption": Game("budget-absorption", EPSILON, 1, [[1]], [0], **IN_STREAMS),
     # Far above the cut, where the filter shows its first sample as it is.
     "paced": Game("paced", EPSILON, 1, [[50]], [0], **IN_STREAMS),
+    "seasonal": Game("seasonal", EPSILON, 1, [[50]], [0], **IN_STREAMS),
     **{
         f"{kind} groups": Game(
             kind, EPSILON, 2, [[2, 0], [0, 4]], [0, 1], users=500, replays=6, options={"groups": 1000}

@@ -223,19 +223,25 @@ def test_one_timestamp_is_protected_by_a_window_of_one(case: str) -> None:
 
 @EVERY_CASE
 def test_a_user_with_two_contributions_is_protected_by_a_sensitivity_of_two(case: str) -> None:
-    visits = {0: (1, 1), 1: (2, 0)}
-    assert largest_loss(case, 2, visits, sensitivity=2) <= EPSILON + FLOAT_ERROR
-    assert largest_loss(case, 2, visits, sensitivity=1) > EPSILON * spent(case) + FLOAT_ERROR
+    users = [{first: (1, 1), first + 1: (2, 0)} for first in (0, 1)]
+    assert largest_loss(case, 2, *users, sensitivity=2) <= EPSILON + FLOAT_ERROR
+    assert largest_loss(case, 2, *users, sensitivity=1) > EPSILON * spent(case) + FLOAT_ERROR
 
 
 @EVERY_CASE
 def test_a_user_who_was_elsewhere_is_protected_by_twice_the_contributions(case: str) -> None:
-    visits: Visits = {0: (2, 0), 1: (0, 2)}
-    instead: Visits = {0: (0, 2), 1: (2, 0)}
-    assert largest_loss(case, 2, visits, sensitivity=4, instead=instead) <= EPSILON + FLOAT_ERROR
+    def loss(sensitivity: int) -> float:
+        users: list[tuple[Visits, Visits]] = [
+            ({first: (2, 0), first + 1: (0, 2)}, {first: (0, 2), first + 1: (2, 0)}) for first in (0, 1)
+        ]
+        return max(
+            largest_loss(case, 2, visits, sensitivity=sensitivity, instead=instead)
+            for visits, instead in users
+        )
+
+    assert loss(4) <= EPSILON + FLOAT_ERROR
     # Without adjacency: substitute the sensitivity is the bound, and that is not enough.
-    loss = largest_loss(case, 2, visits, sensitivity=2, instead=instead)
-    assert loss > EPSILON * spent(case) + FLOAT_ERROR
+    assert loss(2) > EPSILON * spent(case) + FLOAT_ERROR
 
 
 @pytest.mark.parametrize("case", [case for case in W_EVENT_CASES if "groups" in case])

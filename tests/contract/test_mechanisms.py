@@ -27,7 +27,8 @@ from tests.contract.noises import (
 
 EVERY_CASE = pytest.mark.parametrize("case", sorted(CASES))
 EVERY_KIND = pytest.mark.parametrize("kind", sorted(KINDS))
-ALWAYS_FRESH = {"uniform", "paced", "time-unit", "retroactive-grouping", "shp-point", "shp-window"}
+NEVER_NEGATIVE = {"paced", "seasonal", "seasonal periods"}
+ALWAYS_FRESH = {*NEVER_NEGATIVE, "uniform", "time-unit", "retroactive-grouping", "shp-point", "shp-window"}
 RAW = pytest.mark.parametrize("case", ["retroactive-grouping", "shp-window"])
 
 
@@ -66,7 +67,7 @@ def test_releases_are_integers_within_the_limit_whatever_the_noise(case: str, si
     release = make(case, Extreme()).step(np.full(columns_of(case), RELEASE_LIMIT))
     assert release.fresh
     assert release.counts.dtype == np.int64
-    lowest = 0 if case == "paced" else -RELEASE_LIMIT  # that one knows that counts are not negative
+    lowest = 0 if case in NEVER_NEGATIVE else -RELEASE_LIMIT
     assert release.counts.tolist() == [RELEASE_LIMIT if sign > 0 else lowest] * columns_of(case)
 
 

@@ -87,6 +87,18 @@ MUTATIONS = {
         windows.ScheduleForEachColumn,
         expected=BudgetExceeded,
     ),
+    "a forecast of true counts: what it learns": Mutation(
+        MOVING, {"case": "seasonal periods"}, windows.LearnsTrueCounts
+    ),
+    "a forecast of true counts: when it looks again": Mutation(
+        MOVING, {"case": "seasonal"}, windows.WaitsByTrueCounts
+    ),
+    "a forecast that spends what a window does not have": Mutation(
+        LONG_RUN,
+        {"kind": "seasonal", "window": 7, "share": 0.5},
+        windows.SpendsWhatItLikes,
+        expected=BudgetExceeded,
+    ),
     "eps_rm/3 pan-private rule": Mutation(
         SEEN, {"kind": "budget-distribution", "window": 7}, pan_private.PrintedThird
     ),

@@ -14,6 +14,7 @@ from operators.mechanisms.budget_absorption import BudgetAbsorption
 from operators.mechanisms.budget_distribution import BudgetDistribution
 from operators.mechanisms.fast import Fast
 from operators.mechanisms.publishing import SHARE, read_only
+from operators.mechanisms.seasonal import Seasonal
 from operators.mechanisms.uniform import Uniform
 from operators.privacy.ledger import BudgetLedger
 from operators.privacy.noise import SeededNoise
@@ -98,6 +99,33 @@ class BlocksTooShort(Fast):
         if (self._timestamp - 1) % (self._window - 2) == 0:
             self._taken = 0
         return super()._allot(counts)
+
+
+class LearnsTrueCounts(Seasonal):
+    """A defect: the forecast is corrected by the counts themselves, and only the release carries noise."""
+
+    def _noisy(self, counts: Counts, units: int) -> Counts:
+        self._last = super()._noisy(counts, units)
+        return counts
+
+    def _publish(self, counts: Counts, units: int) -> None:
+        super()._publish(counts, units)
+        self._last = read_only(self._last)
+
+
+class WaitsByTrueCounts(Seasonal):
+    """A defect: how many users there are says when it looks again."""
+
+    def _publish(self, counts: Counts, units: int) -> None:
+        super()._publish(counts, units)
+        self._due += int(counts.sum()) % 2
+
+
+class SpendsWhatItLikes(Seasonal):
+    """A defect: a publication at every timestamp, each with the part that a longer interval would have."""
+
+    def _allot(self, counts: Counts) -> int:
+        return self.units // min(self._parts.values())
 
 
 class GroupsPaidInHalves(BudgetDistribution):

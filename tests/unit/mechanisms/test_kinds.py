@@ -16,6 +16,7 @@ def test_the_kinds_are_there_under_their_names_with_their_levels() -> None:
         "budget-absorption": "w-event",
         "fast": "w-event",
         "paced": "w-event",
+        "seasonal": "w-event",
         "time-unit": "event",
         "retroactive-grouping": "event",
         "shp-window": "user",

@@ -1,0 +1,183 @@
+"""Seasonal: when it publishes, what it makes of what it published, and what state it takes back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from operators.errors import UnfitSetting
+from operators.mechanisms.base import Counts, Mechanism
+from operators.mechanisms.forecasting.packing import packed
+from operators.mechanisms.seasonal import Seasonal, periods_of
+from operators.privacy.ledger import Spend
+from operators.privacy.noise import SeededNoise
+from tests.contract.noises import ZeroNoise, make
+
+HOURS = {"periods": "24,168"}
+
+
+def released(mechanism: Mechanism, streams: Counts) -> tuple[Counts, list[int]]:
+    """What is released, and the timestamps that are published."""
+    releases = [mechanism.step(counts) for counts in streams]
+    published = [i for i, release in enumerate(releases, 1) if release.fresh]
+    return np.array([release.counts for release in releases]), published
+
+
+def seasonal(window: int, columns: int, epsilon: Fraction = Fraction(1), **options: str) -> Mechanism:
+    return make("seasonal", SeededNoise(1), window, columns, epsilon=epsilon, **options)
+
+
+def poisson(levels: Any, timestamps: int, columns: int = 30) -> Counts:
+    return np.random.default_rng(5).poisson(levels, (timestamps, columns)).astype(np.int64)
+
+
+def daily(level: float, timestamps: int, columns: int = 1) -> Counts:
+    """Counts that are next to nothing at night."""
+    hours = np.arange(timestamps)[:, np.newaxis] % 24
+    return poisson(np.where((hours > 5) & (hours < 22), level, 0.2), timestamps, columns)
+
+
+def test_a_day_and_a_night_are_told_apart_although_a_window_is_a_day() -> None:
+    counts = daily(40, 24 * 60)
+    found, published = released(seasonal(24, 1, **HOURS), counts)
+    assert len({(timestamp - 1) % 24 for timestamp in published}) == 24
+    assert np.abs(found[-480:] - counts[-480:]).mean() < 7
+    without, _ = released(make("paced", SeededNoise(1), 24, 1), counts)
+    assert np.abs(without[-480:] - counts[-480:]).mean() > 15
+
+
+def test_counts_that_stay_are_published_rarely_and_those_that_run_at_every_timestamp() -> None:
+    _, still = released(seasonal(40, 30, Fraction(1, 10)), poisson(100, 800))
+    assert np.median(np.diff(still)) >= 20
+    levels = 500 * np.exp(np.cumsum(np.random.default_rng(6).normal(0, 0.2, (400, 30)), axis=0))
+    _, running = released(seasonal(40, 30), levels.astype(np.int64))
+    assert np.median(np.diff(running)) == 1
+
+
+def test_columns_that_do_not_rise_above_the_noise_are_zero_and_the_others_are_not() -> None:
+    levels = np.where(np.arange(30) < 20, 0.1, 300.0)
+    counts, _ = released(seasonal(40, 30, **HOURS), poisson(levels, 400))
+    assert np.count_nonzero(counts[100:, :20]) < 0.1 * counts[100:, :20].size
+    assert np.abs(counts[100:, 20:] - 300).mean() < 30
+
+
+def test_a_jump_is_followed_at_the_next_publication() -> None:
+    streams = np.where(np.arange(400)[:, np.newaxis] < 200, 100, 5000) * np.ones((1, 30), np.int64)
+    counts, published = released(seasonal(40, 30, **HOURS), streams)
+    after = next(timestamp for timestamp in published if timestamp > 200)
+    assert np.abs(counts[after:] - 5000).max() < 500
+
+
+def test_one_column_and_a_window_of_one_are_possible() -> None:
+    counts, published = released(seasonal(1, 1, **HOURS), np.full((20, 1), 700))
+    assert published == list(range(1, 21))
+    assert np.abs(counts - 700).max() < 20
+
+
+def test_a_first_publication_that_shows_nothing_is_followed_by_another_phase() -> None:
+    mechanism = make("seasonal", ZeroNoise(), 24, 1, **HOURS)
+    _, published = released(mechanism, np.zeros((40, 1), np.int64))
+    assert published[:2] == [1, 10]
+
+
+def replayed() -> str:
+    """A digest of what a replay with a seed releases, and of its state: the last bit of anything counts."""
+    mechanism = make("seasonal", SeededNoise(5), 24, 5, epsilon=Fraction(1, 2), **HOURS)
+    found, _ = released(mechanism, daily(90, 120, 5) + np.arange(5) * 7)
+    return hashlib.sha256(found.tobytes() + mechanism.snapshot()).hexdigest()
+
+
+def test_a_seeded_replay_gives_the_same_bits_on_a_processor_without_vector_instructions() -> None:
+    program = "from tests.unit.mechanisms.test_seasonal import replayed; print(replayed())"
+    features = (
+        "SSE41 POPCNT SSE42 AVX F16C FMA3 AVX2 AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL"
+    )
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env={**os.environ, "NPY_DISABLE_CPU_FEATURES": features},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == replayed()
+
+
+@pytest.mark.parametrize(
+    "text", ["1", "0,24", "24,24", "168,24", "2,3,4", "24,", ",", "a", "024", "9999999", 24]
+)
+def test_periods_that_cannot_be_are_refused(text: Any) -> None:
+    with pytest.raises(UnfitSetting, match="expected at most 2 different"):
+        periods_of({"periods": text})
+
+
+def test_periods_are_in_the_notes_for_check() -> None:
+    (with_some,), (with_none,) = (one.notes for one in (seasonal(24, 1, **HOURS), seasonal(24, 1)))
+    assert "Seasons of 24 and 168 timestamps" in with_some
+    assert "No season is expected" in with_none
+
+
+def test_the_audit_knows_what_a_timestamp_can_have_cost() -> None:
+    units = 2 * 24 * 2**20
+    for spend, possible in {
+        Spend(0, 0): True,
+        Spend(0, units): True,
+        Spend(0, units // 24): True,
+        Spend(0, units // 24 * 3 // 5 - 1): False,
+        Spend(0, units + 1): False,
+        Spend(1, units // 2): False,
+    }.items():
+        assert Seasonal.can_spend(spend, 24, units, 3, HOURS) == possible
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("published", 9),
+        ("published", [1]),
+        ("published", [5, 5]),
+        ("published", [4, 2]),
+        ("interval", 0),
+        ("interval", 4),
+        ("due", -1),
+        ("decided", 99),
+        ("forecast", {}),
+        ("forecast.level", packed(np.zeros((2, 2)))),
+        ("forecast.variance", packed(np.full((17, 2), -1.0))),
+        ("forecast.variance", packed(np.full((8, 2), -1.0))),
+        ("forecast.empty", packed(np.zeros((1, 2)))),
+        ("forecast.score", packed(np.ones((14, 2)))),
+        ("forecast.scatter", packed(-np.ones((3, 2)))),
+        ("forecast.worth", "none"),
+        ("forecast.shown", None),
+        ("forecast.long", {"sum": packed(np.zeros(2)), "shared": packed(np.full(4, -1.0))}),
+        ("forecast.long", None),
+        ("forecast.own", None),
+        ("forecast.own.moments", packed(-np.eye(37))),
+        ("forecast.profile", {}),
+        ("forecast.profile.season", 1),
+    ],
+)
+def test_a_state_that_cannot_be_is_refused(field: str, value: Any) -> None:
+    mechanism = make("seasonal", SeededNoise(2), 6, 2, **HOURS)
+    for _ in range(4):
+        mechanism.step(np.array([50, 60]))
+    before = mechanism.snapshot()
+    damaged = json.loads(before)
+    part, names = damaged, field.split(".")
+    for name in names[:-1]:
+        part = part[name]
+    assert names[-1] in part
+    part[names[-1]] = value
+    with pytest.raises(ValueError, match="should"):
+        mechanism.restore(json.dumps(damaged).encode())
+    assert mechanism.snapshot() == before
