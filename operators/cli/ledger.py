@@ -22,11 +22,14 @@ from contextlib import closing
 from fractions import Fraction
 from functools import partial
 from math import ceil
+from pathlib import Path
 
 import click
 from confluent_kafka import KafkaException
 
 from operators.cli.loading import EXIT_FAILED, load_or_exit
+from operators.cli.options import witness_file
+from operators.cli.witness import WitnessKeeper
 from operators.errors import EventveilError
 from operators.kafka.barrier import is_nonce
 from operators.kafka.cluster import Cluster
@@ -63,28 +66,37 @@ _PERIOD = {"w-event": "window", "event": "timestamp", "user": "horizon", "local"
 
 @click.command()
 @click.argument("topology")
-def ledger(topology: str) -> None:
+@click.option(
+    "--witness", type=witness_file, metavar="FILE",
+    help="Keep the newest of the ledger in FILE, outside Kafka, after checking that nothing in it is gone.",
+)  # fmt: skip
+def ledger(topology: str, witness: Path | None) -> None:
     """Audit what TOPOLOGY has released: each release charged, in one version, every window within epsilon.
 
     For a value stream: spans of values that follow each other, each within epsilon, and every reading in one.
 
     For local reports: one threshold, in the ledger and in the control topic.
 
-    Reads the ledger, the sinks and the control topic; a worker may run meanwhile. Exit status 1 if anything
+    Reads the ledger, the sinks and the control topic; a worker may run meanwhile. A FILE that is not there is
+    begun; one of another topology or cluster is refused, and so is a ledger that lacks what was seen in it:
+    it was put back to an earlier point. Then FILE stays as it is. See `eventveil run --witness`.
+
+    Exit status 1 if anything
     is violated, each violation on a line of standard error: the invariant (I1 one draw, I2 charge first, I7
     auditable; docs/invariants.md has them), the stream, the timestamp, the record, and what is wrong.
     """
     loaded = load_or_exit(topology)
     try:
-        clean = _audit(loaded)
+        clean = _audit(loaded, witness)
     except (EventveilError, KafkaException) as error:
         click.echo(f"eventveil ledger: {error}", err=True)
         sys.exit(EXIT_FAILED)
     sys.exit(0 if clean else EXIT_FAILED)
 
 
-def _audit(topology: Topology) -> bool:
+def _audit(topology: Topology, witness: Path | None) -> bool:
     cluster = Cluster(topology.kafka)
+    keeper = None if witness is None else WitnessKeeper(topology, cluster, witness)
     sinks = {stream.name: stream.sink.topic for stream in topology.streams}
     sinks |= {stream.name: stream.sink for stream in topology.readings}
     ledger_places = _places(cluster, topology.ledger)
@@ -100,18 +112,19 @@ def _audit(topology: Topology) -> bool:
         plan.name: _stream_audit(plan, changes.get(plan.name, ())) for plan in plan_streams(topology)
     }
     audits |= {plan.name: _readings_audit(plan) for plan in plan_readings(topology)}
-    strangers, others = _read_ledger(cluster, topology.kafka, ledger_ends, audits)
+    strangers, others = _read_ledger(cluster, topology.kafka, ledger_ends, audits, keeper)
     clean = not strangers
     if control:
         others |= _read_control(cluster, topology.kafka, control, sink_ends, decided, audits)
     for name, audit in audits.items():
         ends = {place: sink_ends[place] for place in sink_places[name]}
-        for report in _read_sink(cluster, topology.kafka, sinks[name], ends, decided, audit):
+        for report in _read_sink(cluster, topology.kafka, sinks[name], ends, decided, audit, keeper):
             _show(describe(report, sinks[name]), report.findings)
             clean = clean and not report.violations
     if others:
         click.echo(f"not in this file, so not checked: {', '.join(sorted(others))}")
     _show((), strangers)
+    _show(keeper.keep() if keeper else (), ())
     return clean
 
 
@@ -183,7 +196,11 @@ def _readings_audit(plan: ReadingPlan) -> ReadingsAudit:
 
 
 def _read_ledger(
-    cluster: Cluster, kafka: Kafka, ends: Offsets, audits: Mapping[str, Audit]
+    cluster: Cluster,
+    kafka: Kafka,
+    ends: Offsets,
+    audits: Mapping[str, Audit],
+    keeper: WitnessKeeper | None,
 ) -> tuple[list[Finding], set[str]]:
     """Hand the ledger to the audits; the answer is what is nobody's entry, and the names of other streams."""
     starts = cluster.first_offsets(ends)
@@ -193,6 +210,8 @@ def _read_ledger(
         for audit in audits.values():
             audit.ledger_begins(*place, starts[place])
         for found in _read(kafka, place, starts[place], end):
+            if keeper is not None:
+                keeper.see(found)
             audit_of = audits.get(found.stream)
             if audit_of is not None:
                 audit_of.entry(found)
@@ -226,12 +245,24 @@ def _read_control(
 
 
 def _read_sink(
-    cluster: Cluster, kafka: Kafka, topic: str, ends: Offsets, decided: Offsets, audit: Audit
+    cluster: Cluster,
+    kafka: Kafka,
+    topic: str,
+    ends: Offsets,
+    decided: Offsets,
+    audit: Audit,
+    keeper: WitnessKeeper | None,
 ) -> Sequence[Report | ReadingsReport]:
     compacted = "compact" in cluster.settings([topic])[topic]["cleanup.policy"]
     starts = cluster.first_offsets(ends)
+    # Of counts, the ledger tells all that a witness keeps.
+    watching = keeper if isinstance(audit, ReadingsAudit) else None
     for place, end in ends.items():
+        if watching is not None:
+            watching.begins(place, starts[place])
         for found in _read(kafka, place, starts[place], end):
+            if watching is not None:
+                watching.see(found)
             audit.record(found, newer=found.offset >= decided[place])
     kept: Kept = "last" if compacted else "newest" if any(starts.values()) else "everything"
     return audit.reports(kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -32,6 +33,8 @@ class Size(click.ParamType):
             self.fail(f"{value!r} should be more than the {format_size(taken)} taken by now", param, ctx)
         return size
 
+
+witness_file = click.Path(dir_okay=False, path_type=Path)
 
 memory_limit = click.option(
     "--memory-limit",

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,12 +21,13 @@ from confluent_kafka import KafkaException
 
 from operators import heap
 from operators.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
-from operators.cli.options import memory_limit
+from operators.cli.options import memory_limit, witness_file
 from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
 from operators.kafka.provision import inspect_topics
 from operators.memory import MemoryLimitReached, format_size
 from operators.topology.model import Topology
+from operators.witness import WitnessFile
 from operators.worker.app import Worker
 from operators.worker.endpoint import Endpoint
 
@@ -79,6 +81,12 @@ class Address(click.ParamType):
 )
 @memory_limit
 @click.option(
+    "--witness",
+    type=witness_file,
+    metavar="FILE",
+    help="Release nothing if the ledger lacks what `eventveil ledger --witness FILE` has seen in it.",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True
 )
 @click.pass_context
@@ -88,6 +96,7 @@ def run(
     metrics: tuple[str, int] | None,
     raw_metrics: bool,
     memory_limit: int | None,
+    witness: Path | None,
     log_level: str,
 ) -> None:
     """Run the worker of TOPOLOGY until SIGTERM or SIGINT."""
@@ -99,7 +108,9 @@ def run(
     chosen = context.get_parameter_source("metrics") is not ParameterSource.DEFAULT
     further = 0 if chosen else _FURTHER_PORTS
     listen = None if metrics is None else partial(Endpoint, *metrics, raw_metrics, further)
-    run_worker(load_or_exit(topology), partial(Worker, memory_limit=memory_limit), listen)
+    loaded = load_or_exit(topology)
+    file = None if witness is None else WitnessFile(witness, loaded.name)
+    run_worker(loaded, partial(Worker, memory_limit=memory_limit, witness=file), listen)
 
 
 def configure_logging(level: str) -> None:

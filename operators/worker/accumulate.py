@@ -30,6 +30,7 @@ from operators.mechanisms import of_stream
 from operators.mechanisms.pan_private import PanPrivate
 from operators.memory import Held
 from operators.privacy.noise import NoiseSource
+from operators.privacy.witness import Line
 from operators.records import Chunk
 from operators.sanitizing import StreamSanitizer
 from operators.streams import StreamPlan
@@ -43,6 +44,7 @@ from operators.worker.owner import Owner
 from operators.worker.published import Public
 from operators.worker.sinks import Sinks
 from operators.worker.threads import Threads
+from operators.worker.witnessed import Witnessed
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +71,7 @@ class AccumulateOwner(Owner):
         noise: Callable[[], NoiseSource],
         clock: OwnerClock,
         observation: Observation,
+        witnessed: Witnessed,
     ) -> None:
         super().__init__(table, threads)
         self._plan, self._topology = plan, topology
@@ -76,6 +79,7 @@ class AccumulateOwner(Owner):
         self._cluster, self._noise, self._clock = cluster, noise, clock
         self._inquiry, self._ground = inquiry, Ground(inquiry, {})
         self._observation = observation
+        self._witnessed = witnessed
         self._sinks = Sinks(cluster, RENAME)
         self._places = Places((topology.ledger, plan.partials_partition), (table.topic, table.partition))
         self._heard_at = self._sought_at = 0.0
@@ -104,6 +108,7 @@ class AccumulateOwner(Owner):
         public = Public(self._topology.kafka, self._cluster, self._places.ledger, self.table.floors)
         start = genesis.ledger_start(live[ledger].id)
         public.check_ledger({stream.name: state}, {stream.name: start}, self.table.topic)
+        self._witnessed.check(self._places.ledger, [Line(stream.name)], self.table.floors)
         public.check_sinks({stream.name: state}, {stream.name: live[sink]})
         check_resume(self._cluster, self._source, counter.resume, counter.judged)
         self._publish()

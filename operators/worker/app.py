@@ -27,6 +27,7 @@ from operators.privacy.noise import NoiseSource, SystemNoise
 from operators.records import Chunk
 from operators.streams import first_partitions, merged_streams, plan_readings, plan_streams, writer_of
 from operators.topology.model import Stream, Topology
+from operators.witness import WitnessFile
 from operators.worker.accumulate import AccumulateOwner
 from operators.worker.aggregate import AggregateOwner
 from operators.worker.assignment import Assignment
@@ -42,6 +43,7 @@ from operators.worker.perturb import PerturbOwner
 from operators.worker.rekey import RekeyOwner
 from operators.worker.sanitize import SanitizeOwner
 from operators.worker.threads import Threads
+from operators.worker.witnessed import Witnessed
 
 log = logging.getLogger(__name__)
 
@@ -67,10 +69,12 @@ class _App(faust.App):
 class Worker:
     """Runs a topology until it is asked to stop or must not go on.
 
-    ``memory_limit`` is in bytes of resident memory, None for none. ``noise`` makes the noise source of an
-    owner; ``fault`` is called at every step of the protocol (``operators.faults``); ``doubt_seconds`` is how
-    long the same doubt may stand (``operators.patience``). Only tests pass others than the defaults of these,
-    of the clock and of the session timeout.
+    ``memory_limit`` is in bytes of resident memory, None for none. ``witness`` is the file that the ledger is
+    held against before anything is released (``operators.privacy.witness``).
+
+    ``noise`` makes the noise source of an owner; ``fault`` is called at every step of the protocol
+    (``operators.faults``); ``doubt_seconds`` is how long the same doubt may stand (``operators.patience``).
+    Only tests pass others than the defaults of these, of the clock and of the session timeout.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class Worker:
         session_timeout: float = 10.0,
         doubt_seconds: float = PATIENCE_SECONDS,
         memory_limit: int | None = None,
+        witness: WitnessFile | None = None,
     ) -> None:
         check_private_members()
         self._memory = MemoryLimit(memory_limit, _MORE_MEMORY)
@@ -97,6 +102,8 @@ class Worker:
         self._cluster = Cluster(topology.kafka)
         #: How many partitions the topics of events had when the worker started, which changelogs go by.
         self._sizes: dict[str, int] = {}
+        self._witnessed = Witnessed(witness, topology.kafka, self._cluster)
+        self._witnessed.begin()
         self._first_partition = self._layout(topology.sources)
         self._first_rekeyed = self._layout(topology.rekeyed)
         self._first_of_values = self._layout(topology.value_sources)
@@ -169,7 +176,7 @@ class Worker:
             return SanitizeOwner(
                 table, self._threads, plans, topology.partials, topology.ledger, topology.control,
                 topology.kafka, self._cluster, self._noise, self.observation,
-                self._clock_for(plan.stream for plan in plans), self._leader_watch,
+                self._clock_for(plan.stream for plan in plans), self._leader_watch, self._witnessed,
             )  # fmt: skip
         if tp.topic in topology.rekeyed:
             number = self._first_rekeyed[tp.topic] + tp.partition
@@ -185,6 +192,7 @@ class Worker:
             return PerturbOwner(
                 table, self._threads, readings, (tp.topic, tp.partition), topology.ledger,
                 topology.kafka, self._cluster, self._inquiry, self._noise, self.observation,
+                self._witnessed,
             )  # fmt: skip
         changelog_partition = self._first_partition[tp.topic] + tp.partition
         plans = [plan for plan in self._plans if plan.stream.source.topic == tp.topic]
@@ -193,7 +201,7 @@ class Worker:
         if plans[0].stream.is_pan_private:
             return AccumulateOwner(
                 table, self._threads, plans[0], topology, self._cluster, self._inquiry, self._noise, clock,
-                self.observation,
+                self.observation, self._witnessed,
             )  # fmt: skip
         return AggregateOwner(
             table,

@@ -10,6 +10,7 @@ from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable
 from operators.perturbing import PartitionPerturber, StreamPerturber, Topics
 from operators.privacy.noise import NoiseSource
+from operators.privacy.witness import Line
 from operators.records import Chunk
 from operators.streams import ReadingPlan
 from operators.topology.changes import RENAME, remedy_for_values
@@ -23,6 +24,7 @@ from operators.worker.owner import Owner
 from operators.worker.published import Public
 from operators.worker.sinks import Sinks
 from operators.worker.threads import Threads
+from operators.worker.witnessed import Witnessed
 
 
 class PerturbOwner(Owner):
@@ -40,6 +42,7 @@ class PerturbOwner(Owner):
         inquiry: Inquiry,
         noise: Callable[[], NoiseSource],
         observation: Observation,
+        witnessed: Witnessed,
     ) -> None:
         super().__init__(table, threads)
         self._plans = list(plans)
@@ -49,6 +52,7 @@ class PerturbOwner(Owner):
         self._cluster, self._inquiry = cluster, inquiry
         self._noise = noise
         self._observation = observation
+        self._witnessed = witnessed
         self._sinks = Sinks(cluster, RENAME)
         #: By stream; the event loop adds it to the observation, which other owners of the stream write too.
         self._published: Counter[str] = Counter()
@@ -94,6 +98,8 @@ class PerturbOwner(Owner):
         ledger, start = (self._ledger, plan.ledger_partition), genesis.ledger_start(live[self._ledger].id)
         public = Public(self._kafka, self._cluster, ledger, self.table.floors)
         public.check_spans(plan.name, state, start, self.table.topic)
+        lines, floors = [Line(plan.name, partition)], self.table.floors
+        self._witnessed.check((stream.sink, partition), lines, floors)
         public.check_readings(plan.name, state, (stream.sink, partition), frozenset(perturber.records()))
         return perturber
 

@@ -15,6 +15,7 @@ from operators.kafka.fenced import FencedTable
 from operators.mechanisms import of_stream
 from operators.memory import Held
 from operators.privacy.noise import NoiseSource
+from operators.privacy.witness import Line
 from operators.records import Chunk, Outgoing
 from operators.release import control_record
 from operators.sanitizing import PartitionSanitizer, StreamSanitizer, Topics
@@ -29,6 +30,7 @@ from operators.worker.owner import Owner
 from operators.worker.published import Public
 from operators.worker.sinks import Sinks
 from operators.worker.threads import Threads
+from operators.worker.witnessed import Witnessed
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ class SanitizeOwner(Owner):
         observation: Observation,
         clock: OwnerClock,
         leaders: LeaderWatch,
+        witnessed: Witnessed,
     ) -> None:
         super().__init__(table, threads)
         # A partial count does not wait for the events that are being counted for the next.
@@ -65,6 +68,7 @@ class SanitizeOwner(Owner):
         self._ledger_starts: dict[str, int] = {}
         self._clock = clock
         self._leaders = leaders
+        self._witnessed = witnessed
         self._sanitizer: PartitionSanitizer
 
     def take_over(self) -> int:
@@ -116,6 +120,7 @@ class SanitizeOwner(Owner):
         streams = self._sanitizer.sanitizers
         states = {name: sanitizer.state for name, sanitizer in streams.items()}
         public.check_ledger(states, self._ledger_starts, self.table.topic)
+        self._witnessed.check((self._ledger, self.table.partition), [*map(Line, states)], self.table.floors)
         public.check_sinks(states, {name: live[one.stream.sink.topic] for name, one in streams.items()})
 
     def _unasked(self) -> list[Outgoing]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,11 +118,14 @@ def test_genesis_records_of_before_are_accepted_told_and_completed(kafka: str, t
         told = worker.wait_for_log("sanitize")
         wait_for_releases(application, 3)
         output = application.command(*create)
+        worker.signal(signal.SIGTERM)
+        assert worker.wait(15) == 0
     assert "the genesis of places does not name its Kafka cluster" in told
     assert "does not name its Kafka cluster, for an earlier version wrote it, and a worker is runn" in output
     assert genesis(application) != before
 
     wait_until_nobody_is_in_the_group(application)
+    application._wait_for_decisions()
     assert "places: it names its Kafka cluster now\n" in application.command(*create)
     assert genesis(application) == before
     assert "now" not in application.command(*create)

@@ -19,6 +19,7 @@ from operators.mechanisms import KINDS, build
 from operators.mechanisms.base import RELEASE_LIMIT, Release
 from operators.privacy.changes import Change, Difference, Kind, Terms
 from operators.privacy.noise import SystemNoise
+from operators.privacy.witness import Sighting, Witness
 from operators.release import control_record, ledger_entry, release_record
 from operators.topology.layout import NAME
 from operators.topology.model import Stream
@@ -43,6 +44,7 @@ READING = Draft202012Validator(schema("reading"))
 SPAN = Draft202012Validator(schema("ledger-span"))
 CONTROL = Draft202012Validator(schema("control"))
 CHANGE = Draft202012Validator(schema("ledger-change"))
+WITNESS = Draft202012Validator(schema("witness"))
 HEADERS = Draft202012Validator(schema("dead-letter-headers"))
 
 
@@ -70,6 +72,22 @@ def one_record(form: str = "object", **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.name)
 def test_every_schema_is_a_valid_schema(path: Path) -> None:
     Draft202012Validator.check_schema(json.loads(path.read_text()))
+
+
+def test_a_witness_fits_its_schema_and_no_field_of_it_may_be_left_out() -> None:
+    entry = ledger_entry(next(records(stream())), INSTANCE)
+    values = orjson.dumps({"stream": "minutes", "partition": 3, "position": 7, "reading": None})
+    sightings = Sighting.read(("ledger", 0), 4, entry), Sighting.read(("sink", 3), 9, values)
+    found = [one for one in sightings if one is not None]
+    witness = Witness("shop", "MkU3OEVBNTcwNTJENDM2Qg", 7, {one.line: one for one in found})
+    fields = orjson.loads(witness.encode())
+    assert len(fields["seen"]) == 2
+    WITNESS.validate(fields)
+    for name in fields:
+        assert not WITNESS.is_valid({one: fields[one] for one in fields if one != name})
+    for name in fields["seen"][0]:
+        less = {one: value for one, value in fields["seen"][0].items() if one != name}
+        assert not WITNESS.is_valid({**fields, "seen": [less]})
 
 
 @pytest.mark.parametrize("kind", sorted(VALUE_KINDS))

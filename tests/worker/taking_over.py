@@ -12,23 +12,24 @@ from operators.cli.run import check_surroundings
 from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
 from operators.topology import load
+from operators.witness import WitnessFile
 from operators.worker.app import Worker
 
 _ATTEMPTS = 80
 
 
-def refusals(path: Path) -> list[str]:
+def refusals(path: Path, witness: WitnessFile | None = None) -> list[str]:
     """What stops a worker of a topology file, partition by partition; nothing is released by it."""
     topology = load(str(path), {})
     mistakes = check_surroundings(topology)
     if mistakes is not None:
         return [str(mistakes)]
-    return asyncio.run(_take_over_everything(path))
+    return asyncio.run(_take_over_everything(path, witness))
 
 
-async def _take_over_everything(path: Path) -> list[str]:
+async def _take_over_everything(path: Path, witness: WitnessFile | None) -> list[str]:
     topology = load(str(path), {})
-    worker = Worker(topology)
+    worker = Worker(topology, witness=witness)
     partials = {topology.partials} if topology.streams else set()
     read = {*topology.sources, *topology.value_sources} | partials
     topics = Cluster(topology.kafka).topics(read)
