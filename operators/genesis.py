@@ -111,7 +111,7 @@ class Genesis:
             raise StateRefused(
                 place,
                 f"topic {topic} was deleted and created again since the stream began",
-                "Its offsets mean nothing any more: give the stream a new name (whose epsilon adds up)",
+                remedy("topic_id"),
             )
 
     def ledger_start(self, ledger_id: str) -> int:

@@ -54,7 +54,7 @@ from operators.privacy.sums import cost, totals
 from operators.records import Outgoing
 from operators.release import ledger_entry
 from operators.sanitizing import ReleaseState
-from operators.topology.changes import LEVELS, REFUSED_BY_BOUNDARY, RENAME, SOUND, reason
+from operators.topology.changes import LEVELS, REFUSED_BY_BOUNDARY, RENAME, SAME_LIFE, SOUND, reason
 from operators.topology.model import Level, Stream, Topology
 
 Place = tuple[str, int]
@@ -102,6 +102,10 @@ class Life:
             "and try again",
         )
 
+    def differences_to(self, following: Following) -> dict[str, Difference]:
+        """``differences`` to the life that follows."""
+        return self.differences(following.fields, following.budget_fields)
+
     def differences(
         self, fields: Mapping[str, Any], budget_fields: Mapping[str, Any]
     ) -> dict[str, Difference]:
@@ -140,7 +144,7 @@ def check_sound(life: Life, differences: Mapping[str, Difference]) -> None:
     own = KINDS | LOCAL_KINDS
     levels = {own[one].level for one in kinds if one in own}
     if not levels <= {"w-event"} or "plugin.level" in life.genesis.fields:
-        unsound |= {name: LEVELS for name in differences if not name.startswith("sink.")}
+        unsound |= {name: LEVELS for name in differences if not name.startswith(SAME_LIFE)}
     refused = [
         f"{name} was {differences[name].old!r} and is {differences[name].new!r} now, which cannot be "
         f"migrated: {why}"
@@ -279,15 +283,33 @@ def migration(life: Life, following: Following, history: History, mechanism: Mec
 
 
 def _sink_migration(life: Life, following: Following) -> list[Outgoing]:
-    """Only the sink is another one: the same life goes on, in the middle of a timestamp if need be.
+    """Only the sink is another one; with a sink that is gone no worker could bring a timestamp to its end."""
+    return goes_on(replace(life, counting={}), following, change_of(life, following))
 
-    It must, for with a sink that is gone no worker could bring a timestamp to its end.
+
+def change_of(
+    life: Life, following: Following, differences: Mapping[str, Difference] | None = None
+) -> Change:
+    """The change of a life that goes on as the same one: neither counts nor budget follow other rules."""
+    same = replace(following, instance=life.genesis.instance)
+    change = _change(life, same, "migration", life.state.next)
+    return change if differences is None else replace(change, fields=differences)
+
+
+def goes_on(life: Life, following: Following, change: Change) -> list[Outgoing]:
+    """The transaction of a change of the same life, in the middle of a timestamp if need be.
+
+    It writes genesis and state of the budget and of all counting places that ``life`` has.
     """
-    following = replace(following, instance=life.genesis.instance)
     genesis = replace(following.at_home(life.genesis), fields=following.budget_fields)
     return [
-        *_ledger_records(life, following, _change(life, following, "migration", life.state.next)),
+        *_ledger_records(life, following, change),
         *_released(life, following),
+        *(
+            _record(place, Genesis.key(life.stream), one.encode())
+            for place, (one, _) in life.counting.items()
+        ),
+        *(_record(place, life.stream.encode(), one.encode()) for place, (_, one) in life.counting.items()),
         _record(life.place, Genesis.key(life.stream), genesis.encode()),
         _record(life.place, life.stream.encode(), replace(life.state, pending=()).encode()),
     ]

@@ -39,6 +39,16 @@ class Setting:
         return int(self.value) != _UNLIMITED and int(found) >= int(self.value)
 
 
+_GROWN = (
+    "If a source was given partitions, stop the workers and run `eventveil migrate`; if not, put the sources "
+    "of the file back as they were"
+)
+_OTHERWISE_MANY = (
+    "If nothing has been released yet, delete and create it; if not, put topics.partials back, or what else "
+    "the number follows"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
     """A topic: its role, how many partitions it must have (None: any number), its settings.
@@ -81,8 +91,7 @@ class TopicPlan:
         elif self.exact_partitions and partitions != self.partitions:
             found.append(
                 f"topic {self.name} ({self.role}): it has {partitions} partitions, it should have "
-                f"{self.partitions}. If nothing has been released yet, delete and create it; if not, put the "
-                "number of partitions of the sources, or topics.partials, back"
+                f"{self.partitions}. {_GROWN if self.role == 'counting changelog' else _OTHERWISE_MANY}"
             )
         return found
 

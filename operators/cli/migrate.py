@@ -10,17 +10,32 @@ from confluent_kafka import KafkaException
 from operators.cli.loading import EXIT_FAILED, load_or_exit
 from operators.errors import EventveilError
 from operators.kafka.cluster import Cluster
+from operators.kafka.layout import Layout
 from operators.kafka.lives import Keeper, Step, pan_private_genesis
 from operators.privacy.changes import Crossing, Terms
 from operators.privacy.guarantee import number
 from operators.streams import merged_streams, plan_streams
+from operators.topology.changes import SAME_LIFE
 from operators.topology.model import Topology
 
 
 @click.command()
 @click.argument("topology")
 @click.option("--apply", is_flag=True, help="Write the changes; without it nothing is written or fenced.")
-def migrate(topology: str, apply: bool) -> None:
+@click.option(
+    "--lost",
+    is_flag=True,
+    help="Also go on where events are gone that were not released yet: without them.",
+)
+@click.option(
+    "--partitions-from",
+    "since",
+    type=int,
+    metavar="TIMESTAMP",
+    help="The first timestamp that is counted in all partitions of a source that got more; default: the "
+    "first that is possible.",
+)
+def migrate(topology: str, apply: bool, lost: bool, since: int | None) -> None:
     """Let the streams of TOPOLOGY go on under the settings that it has now.
 
     What was spent is kept: a window across the change, of the larger width, stays within the larger epsilon,
@@ -29,7 +44,7 @@ def migrate(topology: str, apply: bool) -> None:
     """
     loaded = load_or_exit(topology)
     try:
-        changed = _migrate(loaded, apply=apply)
+        changed = _migrate(loaded, apply=apply, lost=lost, since=since)
     except (EventveilError, KafkaException) as error:
         click.echo(f"eventveil migrate: {error}", err=True)
         sys.exit(EXIT_FAILED)
@@ -37,16 +52,21 @@ def migrate(topology: str, apply: bool) -> None:
         click.echo("nothing was written; stop the workers and add --apply")
 
 
-def _migrate(topology: Topology, *, apply: bool) -> bool:
+def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) -> bool:
     cluster = Cluster(topology.kafka)
-    keepers = [Keeper(topology, cluster, plan) for plan in merged_streams(topology)]
+    layout = Layout(topology, cluster) if topology.streams else None
+    keepers = [Keeper(topology, cluster, plan, layout=layout) for plan in merged_streams(topology)]
     # Refuse before the first stream is changed, not after.
     pan_private = [plan for plan in plan_streams(topology) if plan.stream.is_pan_private]
     for plan in pan_private:
         pan_private_genesis(topology, cluster, plan)
-    steps = [keeper.migrate(apply=False) for keeper in keepers]
+    steps = [keeper.migrate(apply=False, lost=lost, since=since) for keeper in keepers]
+    if apply and layout is not None and any(steps):
+        keepers[0].check_stopped()
+        for name, number in layout.arrange():
+            click.echo(f"the state of {name}, partition {number}, was moved to make room")
     for keeper, plan, step in zip(keepers, merged_streams(topology), steps, strict=True):
-        written = keeper.migrate(apply=True) if apply and step else step
+        written = keeper.migrate(apply=True, lost=lost, since=since) if apply and step else step
         if written is None:
             click.echo(f"{plan.name}: unchanged")
         else:
@@ -61,8 +81,8 @@ def _migrate(topology: Topology, *, apply: bool) -> bool:
 def _show(step: Step, *, apply: bool) -> None:
     click.echo(f"{step.stream}: {'goes' if apply else 'would go'} on from timestamp {step.start} with")
     for name, one in step.differences.items():
-        click.echo(f"  {name} {one.new}, was {one.old}")
-    if all(name.startswith("sink.") for name in step.differences):
+        click.echo(f"  {name} {one.new}" + (f", was {one.old}" if one.old is not None else ""))
+    if all(name.startswith(SAME_LIFE) for name in step.differences):
         return
     limit = Crossing.between(step.start, step.before, step.after)
     click.echo(

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from operators.errors import EventveilError, StateRefused, Unsettled
 from operators.kafka.settings import librdkafka
@@ -64,6 +71,7 @@ class Cluster:
     """
 
     def __init__(self, kafka: Kafka) -> None:
+        self.kafka = kafka
         self._settings = {
             **librdkafka(kafka),
             "socket.timeout.ms": int(_TIMEOUT_SECONDS * 1000),
@@ -171,6 +179,19 @@ class Cluster:
         self.end_offsets(
             (topic.name, number) for topic in found.values() for number in range(topic.partitions)
         )
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a topic so many partitions, unless it has them already, and wait until they can be used."""
+        if self.topic(name).partitions >= partitions:
+            return
+        futures = self._admin.create_partitions(
+            [NewPartitions(name, partitions)], operation_timeout=_TIMEOUT_SECONDS
+        )
+        futures[name].result()
+        give_up = time.monotonic() + _TIMEOUT_SECONDS
+        while self.topic(name).partitions < partitions and time.monotonic() < give_up:
+            time.sleep(0.1)
+        self.end_offsets((name, number) for number in range(partitions))
 
     def first_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The first offset that each partition still has."""

@@ -8,6 +8,7 @@ new genesis.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ from operators.genesis import Genesis, check_cluster
 from operators.kafka.barrier import Floors, least_end
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable
-from operators.kafka.provision import first_events
+from operators.kafka.layout import Layout
+from operators.kafka.lost import first_appended
+from operators.kafka.provision import earliest_append, first_events
 from operators.kafka.reading import read_partition, read_table
 from operators.mechanisms import of_stream
 from operators.migration import Following, Life, Place, check_reset, check_sound, migration, reset
@@ -26,6 +29,7 @@ from operators.privacy.changes import Difference, Terms
 from operators.privacy.history import History
 from operators.privacy.noise import SystemNoise
 from operators.records import Outgoing
+from operators.regrounding import Ground, Log, check_ground, reground
 from operators.release import fields_of
 from operators.streams import StreamPlan, counting_places, writer_of
 from operators.topology.changes import RENAME
@@ -51,42 +55,57 @@ class Keeper:
     """
 
     def __init__(
-        self, topology: Topology, cluster: Cluster, plan: StreamPlan, fault: FaultHook = no_fault
+        self,
+        topology: Topology,
+        cluster: Cluster,
+        plan: StreamPlan,
+        fault: FaultHook = no_fault,
+        layout: Layout | None = None,
     ) -> None:
+        """``layout`` says where the counting state is while it is not where it should be."""
         self._topology, self._cluster, self._plan, self._fault = topology, cluster, plan, fault
         stream = plan.stream
         self._home = cluster.id()
-        self._topics = cluster.existing(
-            {*topology.sources, topology.partials, topology.ledger, stream.sink.topic}
-        )
+        internal = {topology.partials, topology.counting_changelog, topology.ledger}
+        self._topics = cluster.existing({*topology.sources, *internal, stream.sink.topic})
         self._source, self._sink = self._topics[stream.source.topic], self._topics[stream.sink.topic]
         self._partials: Place = (topology.partials, plan.partials_partition)
         self._ledger: Place = (topology.ledger, plan.partials_partition)
         self._budget: Place = (topology.ledger_changelog, plan.partials_partition)
         self._writers: dict[Place, FencedTable] = {}
         self._fenced: dict[Place, Mapping[bytes, bytes]] = {}
+        self._layout = layout
 
     def take_over(self) -> None:
         """Fence the writers of the stream's state, and read what there is now.
 
         For what is written afterwards: without it, what is read may be older.
         """
-        self._check_stopped()
+        self.check_stopped()
         self._writers = {place: self._writer(place) for place in self._places()}
         beside = [self._ledger, *self._sink.places, self._partials]
         for place, writer in self._writers.items():
             self._fenced[place] = writer.take_over(beside if place == self._budget else ())
 
-    def migrate(self, *, apply: bool) -> Step | None:
-        """Bring the stream to the topology; None if it is there already. Without ``apply``, say how."""
+    def migrate(self, *, apply: bool, lost: bool = False, since: int | None = None) -> Step | None:
+        """Bring the stream to the topology; None if it is there already. Without ``apply``, say how.
+
+        ``lost``: also where events are lost. ``since`` is the first timestamp that is counted in more
+        partitions of the source, by default the first possible one.
+        """
         if apply:
             self.take_over()
         life, following = self._read()
-        differences = life.differences(following.fields, following.budget_fields)
-        if not differences:
+        differences = life.differences_to(following)
+        ground = reground(self._plan.stream, life, self._ground(life), since)
+        if not differences and ground is None:
             return None
         check_sound(life, differences)
-        if apply:
+        if ground is not None:
+            differences = check_ground(life, {**differences, **ground.differences}, accepts_loss=lost)
+            if apply:
+                self._write(ground.records(life, following))
+        elif apply:
             history = self.history()
             for number, entry in enumerate(life.pending_entries):
                 history.add(entry, f"pending release {number} of stream {life.stream}")
@@ -99,6 +118,9 @@ class Keeper:
         To be applied it needs ``take_over``.
         """
         life, following = self._read()
+        if (moved := reground(self._plan.stream, life, self._ground(life))) is not None:
+            what = f"{', '.join(moved.differences)} changed"
+            raise StateRefused(f"stream {life.stream}", what, "Migrate first")
         start = life.genesis.first if start is None else start
         differences = life.differences(following.fields, following.budget_fields)
         check_reset(life, differences, start)
@@ -135,17 +157,53 @@ class Keeper:
 
     def _read(self) -> tuple[Life, Following]:
         """The life of the stream, and the one that the topology asks for."""
-        kafka = self._topology.kafka
-        tables = self._fenced or {place: read_table(kafka, *place) for place in self._places()}
+        tables = self._fenced or {place: self._table(place) for place in self._places()}
         for place, table in tables.items():
             check_cluster(table, self._home, _name(place))
         genesis = self._genesis(tables, self._budget, self._topics[self._topology.partials], self._budget[1])
         counting = {}
+        before = genesis.fields.get("source.partitions", 0)
         for place, partition in self._counting().items():
-            counted = self._genesis(tables, place, self._source, partition)
-            counting[place] = (counted, counted.counter_state(tables[place], _name(place)))
+            if partition < before:
+                counted = self._genesis(tables, place, self._source, partition)
+                counting[place] = (counted, counted.counter_state(tables[place], _name(place)))
         state = genesis.release_state(tables[self._budget], _name(self._budget))
         return Life(self._plan.name, counting, self._budget, genesis, state), self._following()
+
+    def _table(self, place: Place) -> dict[bytes, bytes]:
+        """What a place holds, wherever that still is, without fencing its writer."""
+        now = self._layout.now(place) if self._layout and place != self._budget else place
+        return {} if now is None else read_table(self._topology.kafka, *now)
+
+    def _ground(self, life: Life) -> Ground:
+        """The topics that the life stands on, as they are now."""
+        source, cluster, now = self._source, self._cluster, time.time_ns() // 1_000_000
+        logs = [(source.name, number) for number in range(source.partitions)]
+        begins, ends = cluster.first_offsets(logs), cluster.end_offsets(logs)
+        again = ends
+        if not life.by_boundary:
+            again = cluster.offsets_at(logs, earliest_append(self._plan, life.state.next))
+        known = {genesis.topic_id for genesis, _ in life.counting.values()}
+        partials = self._partials
+        return Ground(
+            source_id=source.id,
+            partials_id=self._topics[partials[0]].id,
+            partials_begin=cluster.first_offsets([partials])[partials],
+            partials_end=cluster.end_offsets([partials])[partials],
+            now=now,
+            logs={
+                number: Log(
+                    place,
+                    begins[source.name, number],
+                    ends[source.name, number],
+                    again[source.name, number],
+                    first_appended(self._topology.kafka, (source.name, number), now)
+                    if begins[source.name, number] or known != {source.id}
+                    else now,
+                )
+                for place, number in self._counting().items()
+            },
+        )
 
     def _genesis(
         self, tables: Mapping[Place, Mapping[bytes, bytes]], place: Place, topic: Topic, partition: int
@@ -153,8 +211,8 @@ class Keeper:
         if not self._fenced:
             check_begun(tables[place], self._plan.name, place)
         genesis = Genesis.find(tables[place], self._plan.name, _name(place))
-        # Of the fields, the topology may differ; the topics themselves may not.
-        genesis.check(genesis.fields, topic.name, topic.id, partition, _name(place))
+        # Of the fields, the topology may differ, and the ids of the topics.
+        genesis.check(genesis.fields, topic.name, genesis.topic_id, partition, _name(place))
         return genesis
 
     def _following(self) -> Following:
@@ -182,7 +240,8 @@ class Keeper:
         owner = writer_of(self._topology, *place)
         return FencedTable(self._topology.kafka, owner, *place, self._fault)
 
-    def _check_stopped(self) -> None:
+    def check_stopped(self) -> None:
+        """Raise StateRefused if a worker of the application is running."""
         members = self._cluster.group_members(self._topology.name)
         if members:
             raise StateRefused(
@@ -206,7 +265,7 @@ class Keeper:
 
     def _write(self, records: Sequence[Outgoing]) -> None:
         # Once more: a worker that joined meanwhile may have read the state that is about to be replaced.
-        self._check_stopped()
+        self.check_stopped()
         self._writers[self._budget].transact("change", records)
 
 

@@ -32,6 +32,7 @@ from operators.streams import (
     writer_of,
 )
 from operators.timeline import first_whole_timestamp, format_rfc3339, start_of
+from operators.topology.changes import remedy
 from operators.topology.model import Topology
 
 _TAIL = 1000
@@ -190,6 +191,7 @@ class _Genesis:
             self._check_unpublished(plan.name, plan.stream.sink.topic, plan.partials_partition)
         if existing:
             known = next(iter(existing.values()))
+            self._check_not_grown(plan, known)
             instance, first = known.instance, known.first
         else:
             instance = uuid.uuid4().hex
@@ -217,6 +219,17 @@ class _Genesis:
                     (record, Outgoing(place[0], record.encode(), Genesis.key(plan.name), place[1]))
                 )
         return records
+
+    def _check_not_grown(self, plan: StreamPlan, known: Genesis) -> None:
+        """Raise StateRefused if the source has got partitions since: their genesis is a migration's."""
+        before, name = known.fields.get("source.partitions"), plan.stream.source.topic
+        if before != self._topics[name].partitions:
+            raise StateRefused(
+                f"stream {plan.name}",
+                f"its source {name} had {before} partitions when it began and has "
+                f"{self._topics[name].partitions} now",
+                remedy("source.partitions"),
+            )
 
     def _fields(self, plan: StreamPlan, partitions: int, *, budget: bool) -> dict[str, Any]:
         if plan.stream.is_pan_private:

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import orjson
 
+from operators.topology.changes import SAME_LIFE
 from operators.topology.scalars import exact_number
 
 Kind = Literal["migration", "reset"]
@@ -67,8 +68,8 @@ class Change:
 
     @property
     def restarts(self) -> bool:
-        """Whether counts or budget go on under other rules: the sink alone changes neither."""
-        return self.kind == "reset" or not all(name.startswith("sink.") for name in self.fields)
+        """Whether counts or budget go on under other rules: neither the sink nor the ground changes them."""
+        return self.kind == "reset" or not all(name.startswith(SAME_LIFE) for name in self.fields)
 
     def options(self, others: Options, side: Literal["old", "new"]) -> Options:
         """The mechanism's options before or after it; what it does not tell is as in ``others``."""

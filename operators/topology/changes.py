@@ -32,12 +32,15 @@ SOUND = {
     "timeline.max_ahead": f"it says which events are early from the change on; {_ONCE}",
     "sink.topic": _SINK,
     "sink.topic_id": _SINK,
+    "source.partitions": "each timestamp is counted under one number of partitions, in which a user has one",
 }
 
 _OTHER_STREAM = "it makes another stream, charged in full beside the old one"
 _OTHER_USER = "somebody else would be protected, and windows across the change would protect neither"
 _TWICE = "an event that was counted could count again, in another timestamp"
 _PLACES = "a user's events would be bounded in another partition, where they could count twice"
+#: How the fields begin that say where counts come from and go to. They can change at every level.
+SAME_LIFE = ("sink.", "lost.", "partials.", "source.partitions", "source.topic_id")
 #: Why nothing but the sink of a stream at another level can be migrated.
 LEVELS = "at event level and for a horizon, what is held back or left of the budget does not carry over"
 _COLUMNS = "the last release, which may have to be repeated, does not fit other columns"
@@ -56,7 +59,6 @@ REFUSED = {
     "counts.columns.digest": _COLUMNS,
     "counts.columns.type": _COLUMNS,
     "source.topic": f"offsets of one topic mean nothing in another; {_OTHER_STREAM}",
-    "source.partitions": _PLACES,
     "source.partitioner": _PLACES,
     "source.repartition": f"it moves users to other partitions; {_OTHER_STREAM}",
     "source.append_time": "what is late would be told in another way, which the state knows nothing of",
@@ -70,6 +72,11 @@ REFUSED_BY_BOUNDARY = {"timeline.lateness": _BOUNDARIES, "timeline.max_ahead": _
 
 MIGRATE = "Put it back, or stop the workers and run `eventveil migrate`"
 MIGRATE_SINK = "Create it if it is gone (`eventveil topics --create`), stop the workers, `eventveil migrate`"
+MIGRATE_GROUND = "Stop the workers and run `eventveil migrate`, which says what becomes of the events"
+MIGRATE_LOST = (
+    "Stop the workers and run `eventveil migrate --lost`, which goes on without what is gone: it names the "
+    "timestamps that may lack events, and nothing is charged twice. Lengthen the retention"
+)
 RENAME = "Put it back, or give the stream a new name (whose epsilon adds up)"
 
 
@@ -77,6 +84,8 @@ def remedy(field: str) -> str:
     """What to do about a field that changed."""
     if field == "sink.topic_id":
         return f"The topic was deleted and created again. {MIGRATE_SINK}"
+    if field in ("source.partitions", "topic_id"):
+        return MIGRATE_GROUND
     return MIGRATE if field in SOUND else RENAME
 
 

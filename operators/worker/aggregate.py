@@ -70,7 +70,9 @@ class AggregateOwner(Owner):
             grown[plan.name] = genesis.grown
         check_neighbours(states, topic, partition, place)
         self._aggregator = PartitionAggregator(live.partitions, streams, grown=grown)
-        check_resume(self._cluster, self._source, self._aggregator.resume, self._aggregator.judged)
+        counters = self._aggregator.counters.items()
+        open_ = {name: (one.stream.timeline, one.next) for name, one in counters}
+        check_resume(self._cluster, self._source, self._aggregator.resume, self._aggregator.judged, open_)
         if boundaries := self._aggregator.boundaries():
             self._ends = Ends(self._source, boundaries, self._clock, lambda: self.position)
             self._end_watch.follow(self._ends)

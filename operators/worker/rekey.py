@@ -11,6 +11,7 @@ from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import FencedTable
 from operators.records import Chunk, Outgoing
 from operators.rekeying import Rekeyer, RekeyerState, fingerprint
+from operators.topology.changes import RENAME
 from operators.topology.model import Stream
 from operators.worker.ground import Ground, Inquiry
 from operators.worker.home import check_home
@@ -53,7 +54,7 @@ class RekeyOwner(Owner):
         check_home(self._cluster, states, place)
         genesis = Genesis.find(states, source.topic, place)
         fields = fingerprint(source, live.partitions, target.id)
-        genesis.check(fields, topic, live.id, partition, place)
+        genesis.check(fields, topic, live.id, partition, place, lambda _: RENAME)
         value = states.get(source.topic.encode())
         state = RekeyerState(genesis.instance, partition, genesis.resume)
         if value is not None:

@@ -256,9 +256,9 @@ def test_topics_that_are_gone_are_missed_and_new_ones_do_not_pass_for_them(doome
     internal = [f"{doomed.name}-{role}" for role in ("counting-changelog", "partials", "ledger")]
     expected = {
         internal[2]: ("according to the ledger", "one of them was rewound or lost"),
-        internal[1]: (f"topic {internal[1]} was deleted and created again", "give the stream a new name"),
+        internal[1]: (f"topic {internal[1]} was deleted and created again", "run `eventveil migrate`"),
         doomed.sink: ("sink.topic_id was '", "The topic was deleted and created again"),
-        doomed.source: (f"topic {doomed.source} was deleted and created again", "give the stream a new name"),
+        doomed.source: (f"topic {doomed.source} was deleted and created again", "run `eventveil migrate`"),
         internal[0]: ("there is no genesis record", "Run `eventveil topics --create`; if the stream has run"),
     }
     for topic, texts in expected.items():
@@ -288,7 +288,7 @@ def test_more_partitions_of_a_source_are_refused(doomed: Application) -> None:
     admin.create_partitions([more])[doomed.source].result(30)
     (message,) = refusals(doomed.path)
     assert f"it has {doomed.partitions} partitions, it should have {doomed.partitions + 1}" in message
-    assert "put the number of partitions of the sources" in message
+    assert "If a source was given partitions, stop the workers and run `eventveil migrate`" in message
 
 
 def test_a_sink_that_is_deleted_under_a_running_worker_stops_it(doomed: Application, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections import Counter
@@ -12,10 +13,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from tests.chaos.verifier import java_partition
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, read
 from tests.worker.application import ORIGIN, Application
 from tests.worker.process import WorkerProcess
-from tests.worker.waiting import wait_for_releases
+from tests.worker.waiting import last_release, wait_for_releases
 
 INTERVAL, LATENESS = 500, 300
 
@@ -83,7 +85,9 @@ def on_time(application: Application, partitions: int, released: dict[int, int])
     return {timestamp: counts[timestamp] for timestamp in released}
 
 
-def test_no_timestamp_is_released_that_lacks_a_partition(application: Application) -> None:
+def test_no_timestamp_is_released_that_lacks_a_partition_and_a_migration_goes_on(
+    application: Application,
+) -> None:
     events = Events(application)
     with run(application) as worker:
         worker.wait_for_log("ready")
@@ -104,7 +108,64 @@ def test_no_timestamp_is_released_that_lacks_a_partition(application: Applicatio
         len(read(application.bootstrap, application.source, partition=one)) for one in range(6)
     )
     assert "stopped: " in log
-    assert "source.partitions was 3 and is 6 now" in log or "it has more partitions than the 3" in log
+    assert "eventveil migrate" in log.splitlines()[-1]
+    events.send(50)
+
+    told = application.command("migrate", str(application.path))
+    assert "places: would go on from timestamp" in told
+    assert "source.partitions 6, was 3" in told
+    assert released(application) == found
+    told = application.command("migrate", str(application.path), "--apply")
+    since = int(re.search(r"source.partitions.since (\d+)", told)[1])  # type: ignore[index]  # it is there
+    assert max(found) < since <= max(found) + 2
+    assert application.command("migrate", str(application.path), "--apply") == "places: unchanged\n"
+    with run(application, "after.") as worker:
+        worker.wait_for_log("ready")
+        events.send(50)
+        wait_for_timestamp(application, now(application) + 1)
+        worker.signal(signal.SIGTERM)
+        assert worker.wait(15) == 0
+
+    after = released(application)
+    assert sorted(after) == list(range(min(after), max(after) + 1))
+    # Before the change a user's partition is one of three, after it one of six; who was sent to another is
+    # a dead letter, each once, and everybody else counts.
+    right, wrong = divided(application, since)
+    assert after == {timestamp: right[timestamp] for timestamp in after}
+    letters = Counter(
+        dict(message.headers() or [])["eventveil.reason"]
+        for message in read(application.bootstrap, application.dead)
+    )
+    assert letters[b"wrong-partition"] == wrong > 0
+    assert {*letters} <= {b"wrong-partition", b"late"}
+    audit = application.command("ledger", str(application.path))
+    assert "source.partitions 3 to 6" in audit
+
+
+def divided(application: Application, since: int) -> tuple[Counter[int], int]:
+    """By timestamp, how many events on time are in the partition of their user; how many are in another."""
+    right: Counter[int] = Counter()
+    wrong = 0
+    for partition in range(6):
+        for message in read(application.bootstrap, application.source, partition=partition):
+            event = json.loads(message.value() or b"")
+            timestamp = (event["time"] - ORIGIN) // INTERVAL + 1
+            if java_partition(event["user"], 3 if timestamp < since else 6) != partition:
+                wrong += 1
+            elif message.timestamp()[1] < ORIGIN + timestamp * INTERVAL + LATENESS:
+                right[timestamp] += 1
+    return right, wrong
+
+
+def now(application: Application) -> int:
+    return (time.time_ns() // 1_000_000 - ORIGIN) // application.interval + 1
+
+
+def wait_for_timestamp(application: Application, timestamp: int) -> None:
+    deadline = time.monotonic() + 60
+    while last_release(application, application.sink) < timestamp:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 @pytest.mark.parametrize("records", [0, 300], ids=["empty", "filled beyond the old offsets"])

@@ -93,7 +93,8 @@ def test_a_changed_fact_names_itself_with_both_values_and_the_remedy(name: str) 
         check(CHANGED[name])
     assert refusal.value.what == f"{name} was {before!r} and is {now!r} now"
     assert "stream visits" in refusal.value.place
-    assert refusal.value.remedy.startswith("Put it back, or ")
+    # Partitions cannot be taken away again.
+    assert refusal.value.remedy.startswith("Put it back, or ") != (name == "source.partitions")
     assert ("eventveil migrate" in refusal.value.remedy) == (name in SOUND)
     assert ("new name" in refusal.value.remedy) == (name not in SOUND)
 
@@ -113,8 +114,10 @@ def test_what_only_moves_records_about_may_change() -> None:
 
 
 def test_a_topic_that_was_deleted_and_created_again_is_refused() -> None:
-    with pytest.raises(StateRefused, match="raw was deleted and created again"):
+    with pytest.raises(StateRefused, match="raw was deleted and created again") as refusal:
         check(fields(), topic_id="another-id")
+    assert "eventveil migrate" in refusal.value.remedy
+    assert "new name" not in refusal.value.remedy
 
 
 def test_the_state_of_another_partition_is_refused() -> None:

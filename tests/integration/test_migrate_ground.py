@@ -1,0 +1,198 @@
+"""``eventveil migrate`` where a stream goes on from other topics or partitions, or without lost records."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from tests.chaos.verifier import java_partition
+from tests.kafka.topics import LOG_APPEND_TIME, create_topic, end_offset, produce, read
+from tests.worker.application import ORIGIN, Application
+from tests.worker.process import WorkerProcess
+from tests.worker.taking_over import refusals
+from tests.worker.waiting import last_release
+
+INTERVAL, LATENESS = 500, 300
+UNIFORM = {"kind": "uniform", "epsilon": 1, "window": 10}
+
+
+def run(application: Application, events: list[tuple[str, int, int]] | None = None) -> None:
+    """Let a worker release all that is due, and two timestamps of ``events``: source, partitions, number."""
+    log = application.path.with_suffix(".log")
+    log.unlink(missing_ok=True)
+    with WorkerProcess("tests.worker.silent", application.path, log, "3") as worker:
+        worker.wait_for_log("ready")
+        for source, partitions, number in events or []:
+            send(application, source, partitions, number)
+        wanted = (time.time_ns() // 1_000_000 - ORIGIN) // INTERVAL + 1
+        for stream in application.document["streams"].values():
+            deadline = time.monotonic() + 60
+            while last_release(application, stream["sink"]["topic"]) < wanted:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        worker.signal(signal.SIGTERM)
+        assert worker.wait(15) == 0
+
+
+def send(application: Application, source: str, partitions: int, number: int, first: int = 0) -> None:
+    """One event of each of so many users, in their partitions."""
+    now = time.time_ns() // 1_000_000
+    for partition in range(partitions):
+        users = [
+            f"user {one}"
+            for one in range(first, first + number)
+            if java_partition(f"user {one}", partitions) == partition
+        ]
+        values = [json.dumps({"user": user, "place": "north", "time": now}) for user in users]
+        produce(application.bootstrap, source, values, partition=partition)
+
+
+def counted(application: Application, sink: str) -> dict[int, int]:
+    """What each timestamp counts; every one has one release, without gaps."""
+    releases = application.releases(sink=sink)
+    assert sorted(releases) == list(range(min(releases), max(releases) + 1))
+    assert all(len(values) == 1 for values in releases.values())
+    return {one: sum(json.loads(values[0])["counts"].values()) for one, values in releases.items()}
+
+
+def sent(application: Application, source: str, partitions: int) -> Counter[int]:
+    """How many events of each timestamp a source has; they came in time."""
+    found: Counter[int] = Counter()
+    for partition in range(partitions):
+        for message in read(application.bootstrap, source, partition=partition):
+            found[(json.loads(message.value() or b"")["time"] - ORIGIN) // INTERVAL + 1] += 1
+    return found
+
+
+def test_a_source_in_the_middle_gets_partitions_and_those_behind_it_make_room(
+    kafka: str, tmp_path: Path
+) -> None:
+    application = Application(kafka, tmp_path, interval=INTERVAL, lateness=LATENESS, partitions=2)
+    first, second = application.source, f"{application.name}.second"
+    streams = {
+        "places": application.stream(first, application.sink, UNIFORM),
+        "others": application.stream(second, f"{application.name}.others", UNIFORM),
+        "more": application.stream(first, f"{application.name}.more", UNIFORM),
+    }
+    application.document["streams"] = streams
+    application.write()
+    application.create()
+    run(application, [(first, 2, 20), (second, 2, 30)])
+    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+    admin.create_partitions([NewPartitions(first, 4)])[first].result(30)
+    send(application, second, 2, 10)
+
+    assert "stop the workers and run `eventveil migrate`" in refusals(application.path)[0]
+    dry = application.command("migrate", str(application.path))
+    assert dry.count("source.partitions 4, was 2") == 2
+    assert "others: unchanged" in dry
+    done = application.command("migrate", str(application.path), "--apply")
+    assert f"the state of {second}, partition 0, was moved to make room" in done
+    assert f"the state of {second}, partition 1, was moved to make room" in done
+    assert refusals(application.path) == []
+    again = application.command("migrate", str(application.path), "--apply")
+    assert again == "places: unchanged\nothers: unchanged\nmore: unchanged\n"
+
+    run(application, [(first, 4, 40), (second, 2, 50)])
+    for stream, (source, partitions) in zip(
+        streams.values(), [(first, 4), (second, 2), (first, 4)], strict=True
+    ):
+        found = counted(application, stream["sink"]["topic"])
+        events = sent(application, source, partitions)
+        assert found == {one: events[one] for one in found}
+    assert sum(counted(application, application.sink).values()) == 60
+    assert sum(counted(application, f"{application.name}.others").values()) == 90
+    application.command("ledger", str(application.path))
+
+
+def test_what_was_lost_is_named_and_nothing_else_is_lost(kafka: str, tmp_path: Path) -> None:
+    """Retention overtakes a stopped worker; then the source is replaced; then the partial counts are."""
+    application = Application(kafka, tmp_path, interval=INTERVAL, lateness=LATENESS)
+    path, source = str(application.path), application.source
+    application.create()
+    run(application, [(source, 3, 30)])
+    before = counted(application, application.sink)
+    following = max(before) + 1
+
+    # Retention takes what partition 0 got while nobody read; one event comes after that.
+    send(application, source, 3, 30)
+    end = end_offset(kafka, source, partition=0)
+    gone = sum(java_partition(f"user {one}", 3) == 0 for one in range(30))
+    application.delete_records(source, end)
+    send(application, source, 3, 1, first=1000)
+    (message,) = refusals(application.path)
+    assert (
+        f"{source}, partition 0: it begins after the first record that the state needs; timestamps "
+        in message
+    )
+    assert f"timestamps {following} to " in message
+    assert "of places may lack events" in message
+    assert "`eventveil migrate --lost`" in message
+    assert "new name" not in message
+    refused = application.failing_command("migrate", path, "--apply")
+    assert f"events of timestamps {following} to " in refused
+    told = application.command("migrate", path, "--apply", "--lost")
+    assert f"lost.from {following}" in told
+    assert refusals(application.path) == []
+    run(application)
+    found = counted(application, application.sink)
+    assert {one: found[one] for one in before} == before
+    assert sum(found.values()) == 30 + (30 - gone) + 1
+
+    # The source is replaced, with events that nobody has counted.
+    application.delete(source)
+    create_topic(kafka, source, 3, LOG_APPEND_TIME)
+    send(application, source, 3, 12)
+    assert f"topic {source} was deleted and created again" in refusals(application.path)[0]
+    assert "`eventveil migrate`" in refusals(application.path)[0]
+    assert "may lack events" not in application.failing_command("migrate", path, "--apply")
+    application.command("migrate", path, "--apply", "--lost")
+    run(application)
+    now = counted(application, application.sink)
+    assert {one: now[one] for one in found} == found
+    assert sum(now.values()) == sum(found.values()) + 12
+
+    # The partial counts are replaced: they are made again, nothing is lost and nothing has to be accepted.
+    send(application, source, 3, 20)
+    application.recreate(f"{application.name}-partials")
+    application.command("migrate", path, "--apply")
+    run(application)
+    last = counted(application, application.sink)
+    assert {one: last[one] for one in now} == now
+    assert sum(last.values()) == sum(now.values()) + 20
+    audit = application.command("ledger", path)
+    assert "lost.from" in audit
+    assert "partials.topic_id" in audit
+
+
+def test_partial_counts_that_were_not_released_are_made_again(kafka: str, tmp_path: Path) -> None:
+    """Timestamps are closed, and their partial counts are gone before any of them is released."""
+    application = Application(kafka, tmp_path, interval=INTERVAL, lateness=LATENESS)
+    application.create()
+    run(application, [(application.source, 3, 30)])
+    before = counted(application, application.sink)
+    # The state of the releases as it was before the last ones: then they are closed and not released.
+    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+    partials = f"{application.name}-partials"
+    send(application, application.source, 3, 40)
+    log = application.path.with_suffix(".log")
+    application.alter(application.sink, {"max.message.bytes": "10"})
+    with WorkerProcess("tests.worker.silent", application.path, log, "3"):
+        time.sleep(5)
+    application.alter(application.sink, {"max.message.bytes": "1048588"})
+    for partition in range(2):
+        end = end_offset(kafka, partials, partition=partition)
+        place = TopicPartition(partials, partition, end)
+        admin.delete_records([place])[place].result(30)
+    application.command("migrate", str(application.path), "--apply")
+    run(application)
+    found = counted(application, application.sink)
+    assert {one: found[one] for one in before} == before
+    assert sum(found.values()) == 70
+    application.command("ledger", str(application.path))
