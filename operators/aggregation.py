@@ -19,7 +19,7 @@ from operators.counting import CounterState, Partial, StreamCounter
 from operators.decode import Rejection
 from operators.growth import Growth
 from operators.placing import Rows
-from operators.records import Chunk, Origin, Outgoing
+from operators.records import NO_APPEND_TIME, Chunk, Origin, Outgoing
 from operators.rekeying import read_passed_on
 from operators.topology.model import Stream, Timeline
 from operators.users import Users
@@ -68,6 +68,11 @@ class PartitionAggregator:
         self.position = self.resume
         self._reader = self._new_reader()
         self._rekeyed = any(stream.source.raw is not None for stream, _ in streams.values())
+        by_broker = all(stream.source.append_time == "broker" for stream, _ in streams.values())
+        # Of re-keyed events, who passes them on has looked.
+        self._timed = by_broker and not self._rekeyed
+        #: Whether records were met without the append time that they should have, whose verdict is to wait.
+        self.untimed = False
         self._append_clock = 0
         self._captured_at = 0
         self._captured_end: int | None = None
@@ -102,10 +107,14 @@ class PartitionAggregator:
         self.position = max(self.position, chunk.next_offset)
 
     def _judge(self, chunk: Chunk, origins: NDArray[np.int64] | None) -> None:
-        append_times = np.array(chunk.append_times, np.int64)
+        offsets, append_times = np.array(chunk.offsets, np.int64), np.array(chunk.append_times, np.int64)
         self._append_clock = max(self._append_clock, int(append_times.max()))
+        if self._timed and (append_times == NO_APPEND_TIME).any():
+            # Those that have had their verdict are read again only for what is around them.
+            told = min(counter.judged for counter in self.counters.values())
+            self.untimed |= bool((append_times[offsets >= told] == NO_APPEND_TIME).any())
         parts = self._reader.read(chunk.values)
-        rows = Rows(np.array(chunk.offsets, np.int64), append_times, chunk.values, parts, origins)
+        rows = Rows(offsets, append_times, chunk.values, parts, origins)
         for name, counter in self.counters.items():
             for row, rejection in counter.observe(rows):
                 letter = _dead_letter(counter.stream, _origin(chunk, origins, row), chunk, row, rejection)

@@ -20,7 +20,7 @@ from operators.counting import STATE_VERSION, read_state, unreadable
 from operators.decode import Rejection, UserFinder, parse
 from operators.errors import StateRefused
 from operators.partitioner import murmur2_partition
-from operators.records import Chunk, Mark, Outgoing
+from operators.records import NO_APPEND_TIME, Chunk, Mark, Outgoing
 from operators.topology.checks import LARGEST_REKEYED
 from operators.topology.model import Source, Timeline
 
@@ -71,6 +71,8 @@ class Rekeyer:
         self._partitions = partitions
         self._state = state
         self.position = state.position
+        #: Whether records were met without the append time that they should have; they are to wait.
+        self.untimed = False
         self._append_clock = 0
         self._captured_at = 0
         self._captured_end: int | None = None
@@ -91,6 +93,7 @@ class Rekeyer:
             unseen.offsets, unseen.append_times, unseen.keys, unseen.values, strict=True
         ):
             self._append_clock = max(self._append_clock, append_time)
+            self.untimed |= append_time == NO_APPEND_TIME
             self._waiting.append(self._passed_on(offset, append_time, key, value))
         self.position = max(self.position, chunk.next_offset)
 

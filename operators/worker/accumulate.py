@@ -36,7 +36,7 @@ from operators.sanitizing import StreamSanitizer
 from operators.streams import StreamPlan
 from operators.topology.changes import RENAME
 from operators.topology.model import Topology
-from operators.worker.ground import Ground, Inquiry
+from operators.worker.ground import AppendTimes, Ground, Inquiry
 from operators.worker.home import check_home
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume, end_behind
@@ -78,6 +78,7 @@ class AccumulateOwner(Owner):
         self._source = (plan.stream.source.topic, 0)
         self._cluster, self._noise, self._clock = cluster, noise, clock
         self._inquiry, self._ground = inquiry, Ground(inquiry, {})
+        self._append_times = AppendTimes(cluster, self._blocking, self._source[0])
         self._observation = observation
         self._witnessed = witnessed
         self._sinks = Sinks(cluster, RENAME)
@@ -150,6 +151,11 @@ class AccumulateOwner(Owner):
         """See ``Owner.due``."""
         return self._counting.aggregator.due
 
+    @property
+    def untimed(self) -> bool:
+        """See ``Owner.untimed``."""
+        return self._stream is not None and self._stream.aggregator.untimed
+
     def streams(self) -> Mapping[str, StreamView]:
         """See ``Owner.streams``."""
         one = self._counting
@@ -178,6 +184,10 @@ class AccumulateOwner(Owner):
         """Release what is due and complete, one after the other; hear announcements, bury dead letters."""
         counting = self._counting
         await self._blocking(counting.read_on)
+        if self.untimed:
+            counting.aggregator.untimed = not await self._append_times.restored()
+        if self.untimed:
+            return
         await self._listen()
         await self._ask_for_end()
         while counting.aggregator.can_close(self._clock.now()):

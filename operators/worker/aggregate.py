@@ -13,7 +13,7 @@ from operators.kafka.fenced import FencedTable
 from operators.records import Chunk, Outgoing
 from operators.streams import StreamPlan
 from operators.worker.ends import End, Ends, EndWatch
-from operators.worker.ground import Ground, Inquiry
+from operators.worker.ground import AppendTimes, Ground, Inquiry
 from operators.worker.home import check_home
 from operators.worker.observation import Observation, StreamView
 from operators.worker.offsets import check_resume, end_behind, truncated
@@ -51,6 +51,7 @@ class AggregateOwner(Owner):
         self._clock = clock
         self._observation = observation
         self._ground = Ground(inquiry, {})
+        self._append_times = AppendTimes(cluster, self._blocking, source[0])
         self._aggregator: PartitionAggregator
 
     def take_over(self) -> int:
@@ -106,6 +107,11 @@ class AggregateOwner(Owner):
         """See ``Owner.closed``."""
         return self._aggregator.closed
 
+    @property
+    def untimed(self) -> bool:
+        """See ``Owner.untimed``."""
+        return self._aggregator.untimed
+
     def streams(self) -> Mapping[str, StreamView]:
         """See ``Owner.streams``."""
         return {
@@ -128,6 +134,11 @@ class AggregateOwner(Owner):
 
     async def settle(self) -> None:
         """Close what is due and complete; bury the dead letters."""
+        if self.untimed:
+            # Nobody can tell whether these were late. Once the topic is as it was, they are dead letters.
+            self._aggregator.untimed = not await self._append_times.restored()
+        if self.untimed:
+            return
         await self._hear_ends(_PATIENCE_SECONDS)
         await self._ask_for_end()
         # In a thread: catching up closes tens of thousands of timestamps at a time.

@@ -36,7 +36,7 @@ from operators.worker.compatibility import check_private_members
 from operators.worker.ends import EndWatch
 from operators.worker.ground import Inquiry
 from operators.worker.missing import LeaderWatch
-from operators.worker.observation import Observation, PartitionView
+from operators.worker.observation import Hold, Observation, PartitionView
 from operators.worker.offsets import grown
 from operators.worker.owner import Owner
 from operators.worker.perturb import PerturbOwner
@@ -59,6 +59,20 @@ _MORE_MEMORY = (
     "timestamps be open at a time, with a shorter lateness or a smaller max_ahead, and names of users be "
     "shorter, with a smaller max_bytes (`eventveil migrate`)"
 )
+
+
+_UNDO: Mapping[Hold, str] = {
+    "append-time": (
+        "records come without the broker's append time, so nobody can tell which were late; nothing is "
+        "closed or charged. kafka-configs.sh --alter --topic {topic} --add-config "
+        "message.timestamp.type=LogAppendTime; the records of the meantime become dead letters"
+    ),
+    "open-transaction": (
+        "a producer has left a transaction open, and nothing behind it can be read. It ends when that "
+        "producer commits, begins anew, or its transaction.timeout.ms is over; kafka-transactions.sh "
+        "find-hanging and abort end one that is left over"
+    ),
+}
 
 
 class _App(faust.App):
@@ -355,19 +369,35 @@ class Worker:
 
     async def _keep_observing(self) -> None:
         was_ready = False
+        holds: dict[TP, Hold] = {}
         while True:
             partitions = {
                 tp: PartitionView(
-                    owner.position, self._consumer.thread.end_of(tp), owner.busy, owner.streams()
+                    owner.position,
+                    self._consumer.thread.end_of(tp),
+                    owner.busy,
+                    owner.streams(),
+                    hides=self._consumer.thread.hides(tp),
+                    untimed=owner.untimed,
                 )
                 for tp, owner in self._assignment.owners.items()
             }
             self.observation.look(partitions, time.monotonic(), self._clock.wall())
+            holds = self._tell_holds(holds)
             ready = not self.observation.obstacles(time.monotonic())
             if ready and not was_ready:
                 _tell_ready(self.observation.upcoming())
             was_ready = ready
             await asyncio.sleep(_LOOK_SECONDS)
+
+    def _tell_holds(self, before: dict[TP, Hold]) -> dict[TP, Hold]:
+        """Log what has begun to hold up a partition, and what does no more."""
+        now = self.observation.holds(time.monotonic())
+        for tp in sorted(now.keys() - before.keys()):
+            log.warning("%s, partition %d, is held up: %s", *tp, _UNDO[now[tp]].format(topic=tp.topic))
+        for tp in sorted(before.keys() - now.keys()):
+            log.info("%s, partition %d, is held up no more", *tp)
+        return now
 
     async def _keep_time(self) -> None:
         tick_due, progress_due = time.monotonic(), 0.0

@@ -227,6 +227,12 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         end: int | None = None if state is None else state.lso
         return end
 
+    def hides(self, partition: TP) -> bool:
+        """Whether the last fetch reported records behind the last stable offset; from any thread."""
+        consumer = self._consumer
+        state = None if consumer is None else _state(consumer, partition)
+        return bool(state and state.lso is not None and state.highwater > state.lso)
+
     async def commit_progress(self, offsets: Mapping[TP, int]) -> None:
         """Commit offsets to the group, for the eyes of lag tools; a failure means nothing."""
         try:

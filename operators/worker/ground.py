@@ -10,6 +10,7 @@ read and asked before it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
@@ -17,12 +18,21 @@ from operators.errors import Unsettled
 from operators.kafka.cluster import Topic
 from operators.worker.owner import Blocking
 
+_PAUSE_SECONDS = 1.0
+
 
 class Described(Protocol):
     """What is asked of the cluster (``operators.kafka.cluster.Cluster``)."""
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Those of the named topics that exist."""
+
+
+class Configured(Protocol):
+    """What is asked of the cluster (``operators.kafka.cluster.Cluster``)."""
+
+    def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The settings of existing topics."""
 
 
 class Inquiry:
@@ -50,6 +60,25 @@ class Inquiry:
             names, self._names, self._next = self._names, set(), None
             answer: dict[str, Topic] = await self._blocking(self._cluster.topics, names)
             return answer
+
+
+class AppendTimes:
+    """Whether a topic stamps its records with LogAppendTime."""
+
+    def __init__(self, cluster: Configured, blocking: Blocking, topic: str) -> None:
+        self._cluster, self._blocking, self._topic = cluster, blocking, topic
+        self._ask_again = 0.0
+
+    async def restored(self) -> bool:
+        """Whether it surely does; False also within a second after it did not. Raises KafkaException."""
+        if time.monotonic() < self._ask_again:
+            return False
+        settings = await self._blocking(self._cluster.settings, [self._topic])
+        kind = settings.get(self._topic, {}).get("message.timestamp.type")
+        if kind == "LogAppendTime":
+            return True
+        self._ask_again = time.monotonic() + _PAUSE_SECONDS
+        return False
 
 
 class Ground:

@@ -7,6 +7,7 @@ events, even in sum, is ``raw`` and must be asked for.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -19,7 +20,16 @@ from operators import __version__, timeline
 from operators.counting import OUTCOMES
 from operators.memory import NOTHING, Held
 from operators.perturbing import VALUE_OUTCOMES
-from operators.worker.observation import CLOSING, RELEASING, ROLES, STALL_SECONDS, Observation, StreamView
+from operators.worker.observation import (
+    CLOSING,
+    HELD_SECONDS,
+    HOLDS,
+    RELEASING,
+    ROLES,
+    STALL_SECONDS,
+    Observation,
+    StreamView,
+)
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
 Read = Callable[[Observation], Samples]
@@ -67,6 +77,11 @@ def _owned(seen: Observation) -> Samples:
     partitions = seen.partitions
     for role in ROLES:
         yield (role,), sum(seen.role(tp) == role for tp in partitions)
+
+
+def _held_up(seen: Observation) -> Samples:
+    holds = Counter(seen.holds(time.monotonic()).values())
+    return [((hold,), holds[hold]) for hold in HOLDS]
 
 
 def _take_overs(seen: Observation) -> Samples:
@@ -201,6 +216,13 @@ METRICS = (
     Metric(
         "eventveil_owned_partitions", "gauge", "partitions", ("role",),
         "Partitions that this worker has taken over and serves.", _owned,
+    ),
+    Metric(
+        "eventveil_held_partitions", "gauge", "partitions", ("reason",),
+        "Owned partitions in which everything waits for something that people have to undo: a transaction "
+        f"that somebody has left open for {HELD_SECONDS:.0f} s or more (open-transaction), or records of a "
+        "source that is to have LogAppendTime and has it no more (append-time). The log says what to do.",
+        _held_up,
     ),
     Metric(
         "eventveil_take_overs_total", "counter", "take-overs", ("role",),

@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from faust.types import TP
 
@@ -23,6 +24,16 @@ ROLES = ("rekey", "aggregate", "accumulate", "sanitize", "perturb")
 CLOSING, RELEASING = ("aggregate", "accumulate"), ("sanitize", "accumulate")
 #: A partition with work to do and no progress for so long is stalled. A transaction has failed before that.
 STALL_SECONDS = 60.0
+#: A transaction that has hidden what comes after it for so long is told of: most take milliseconds.
+HELD_SECONDS = 5.0
+#: What people do that holds up a partition until it is undone, and what readiness says of it.
+Hold = Literal["append-time", "open-transaction"]
+_HELD: Mapping[Hold, str] = {
+    "append-time": "held up by records without the broker's append time: message.timestamp.type is to be"
+    " LogAppendTime",
+    "open-transaction": "held up by a transaction that somebody leaves open",
+}
+HOLDS = tuple(_HELD)
 #: An event loop that has not run for so long is dead.
 DEAD_SECONDS = 30.0
 
@@ -49,6 +60,9 @@ class PartitionView:
 
     ``position`` is the next offset to be read, ``end`` the last stable offset that a fetch has reported,
     None before the first. ``progressed`` is when it last moved on or had nothing to do, in monotonic seconds.
+    ``hides``: records lie behind ``end``, in or after a transaction that is open; ``hidden_since`` is since
+    when all that can be read has been read and nothing else has hidden the rest. ``untimed``: records without
+    an append time hold it up.
     """
 
     position: int
@@ -56,6 +70,9 @@ class PartitionView:
     busy: bool
     streams: Mapping[str, StreamView]
     progressed: float = 0.0
+    hides: bool = False
+    hidden_since: float | None = None
+    untimed: bool = False
 
 
 class Observation:
@@ -129,8 +146,10 @@ class Observation:
     def look(self, partitions: Mapping[TP, PartitionView], now: float, wall_clock: int) -> None:
         """Note what is owned at monotonic time ``now`` (s) and ``wall_clock`` (epoch ms)."""
         self.partitions = {
-            tp: PartitionView(
-                view.position, view.end, view.busy, view.streams, self._progressed(tp, view, now, wall_clock)
+            tp: replace(
+                view,
+                progressed=self._progressed(tp, view, now, wall_clock),
+                hidden_since=self._hidden_since(tp, view, now),
             )
             for tp, view in partitions.items()
         }
@@ -142,6 +161,23 @@ class Observation:
             return now
         moved = (view.position, _nexts(view)) != (before.position, _nexts(before))
         return now if moved else before.progressed
+
+    def _hidden_since(self, tp: TP, view: PartitionView, now: float) -> float | None:
+        if not view.hides or view.end is None or view.position < view.end:
+            return None
+        before = self.partitions.get(tp)
+        same = before is not None and before.end == view.end and before.hidden_since is not None
+        return before.hidden_since if before is not None and same else now
+
+    def holds(self, now: float) -> dict[TP, Hold]:
+        """The owned partitions in which something that people do holds everything up, and what."""
+        found: dict[TP, Hold] = {}
+        for tp, view in self.partitions.items():
+            if view.untimed:
+                found[tp] = "append-time"
+            elif view.hidden_since is not None and now - view.hidden_since >= HELD_SECONDS:
+                found[tp] = "open-transaction"
+        return found
 
     def _has_work(self, tp: TP, view: PartitionView, wall_clock: int) -> bool:
         """Whether it is this owner's turn; it is not while partials of other partitions are missing."""
@@ -188,13 +224,20 @@ class Observation:
             for tp in sorted(assigned)
             if (view := partitions.get(tp)) is not None and now - view.progressed >= STALL_SECONDS
         ]
+        holds = self.holds(now)
         if raw:
             return sorted(
-                [f"{_place(tp)}: is being taken over{_after(errors.get(tp))}" for tp in taken]
+                [f"{_place(tp)}: {_HELD[hold]}" for tp, hold in holds.items() if tp in assigned]
+                + [f"{_place(tp)}: is being taken over{_after(errors.get(tp))}" for tp in taken]
                 + [f"{_place(tp)}: no progress for {now - partitions[tp].progressed:.0f} s" for tp in stalled]
             )
         failed = [tp for tp in taken if tp in errors]
         return [
+            *(
+                line
+                for hold, words in _HELD.items()
+                for line in _by_topic(words, [tp for tp in holds if holds[tp] == hold and tp in assigned])
+            ),
             *_by_topic("being taken over", [tp for tp in taken if tp not in errors]),
             *_by_topic("being taken over again after a failure, which the log tells", failed),
             *_by_topic(f"without progress for {STALL_SECONDS:.0f} s or more", stalled),

@@ -116,6 +116,11 @@ class Owner(ABC):
         return False
 
     @property
+    def untimed(self) -> bool:
+        """Whether it waits because records have no append time that should have one."""
+        return False
+
+    @property
     def busy(self) -> bool:
         """Whether a chunk or a tick is being worked on."""
         return self._turn.locked()
@@ -123,7 +128,7 @@ class Owner(ABC):
     @property
     def has_credit(self) -> bool:
         """Whether another chunk may be sent."""
-        return self._outstanding < self._credit
+        return self._outstanding < self._credit and not self.untimed
 
     def sent(self, records: int) -> None:
         """A chunk of so many records is on its way."""

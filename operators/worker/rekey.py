@@ -13,7 +13,7 @@ from operators.records import Chunk, Outgoing
 from operators.rekeying import Rekeyer, RekeyerState, fingerprint
 from operators.topology.changes import RENAME
 from operators.topology.model import Stream
-from operators.worker.ground import Ground, Inquiry
+from operators.worker.ground import AppendTimes, Ground, Inquiry
 from operators.worker.home import check_home
 from operators.worker.observation import StreamView
 from operators.worker.offsets import check_resume, end_behind
@@ -40,6 +40,7 @@ class RekeyOwner(Owner):
         self._cluster, self._inquiry = cluster, inquiry
         self._clock = clock
         self._ground = Ground(inquiry, {})
+        self._append_times = AppendTimes(cluster, self._blocking, source[0])
         self._rekeyer: Rekeyer
 
     def take_over(self) -> int:
@@ -80,6 +81,11 @@ class RekeyOwner(Owner):
         """The first offset that a successor needs."""
         return self._rekeyer.resume
 
+    @property
+    def untimed(self) -> bool:
+        """See ``Owner.untimed``."""
+        return self._rekeyer.untimed
+
     def streams(self) -> Mapping[str, StreamView]:
         """See ``Owner.streams``: it closes none."""
         return {}
@@ -90,6 +96,10 @@ class RekeyOwner(Owner):
 
     async def settle(self) -> None:
         """Pass on what was read, and the marks that have become true."""
+        if self.untimed:
+            self._rekeyer.untimed = not await self._append_times.restored()
+        if self.untimed:
+            return
         now, position = self._clock.now(), self._rekeyer.position
         if self._rekeyer.wants_end(now):
             end = await end_behind(self._blocking, self._cluster, self._source, position, self._ground)

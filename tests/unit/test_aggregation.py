@@ -923,3 +923,19 @@ def test_the_partial_of_a_successor_is_byte_for_byte_that_of_its_predecessor() -
         assert batch is not None
         attempts.append(batch.partials[0].encode())
     assert set(attempts) == {partial(1, {0: 1, 1: 1}).encode()}
+
+
+@pytest.mark.parametrize(
+    ("judged", "untimed"), [(0, True), (2, True), (3, False)], ids=["new", "the last one new", "told already"]
+)
+def test_records_without_append_times_that_have_had_no_verdict_are_noticed(
+    judged: int, untimed: bool
+) -> None:
+    one = aggregator(states={"visits": counter_state(judged=judged)})
+    one.observe(
+        chunk([(1000, event()), (NO_APPEND_TIME, event()), (NO_APPEND_TIME, event()), (1001, event())])
+    )
+    assert one.untimed == untimed
+    by_boundary = aggregator(stream(append_time="boundary"))
+    by_boundary.observe(chunk([(NO_APPEND_TIME, event())]))
+    assert not by_boundary.untimed

@@ -17,9 +17,8 @@ DUE = 1018
 
 
 def view(position: int = 5, next_timestamp: int = 1, **fields: Any) -> PartitionView:
-    return PartitionView(
-        position, fields.get("end"), fields.get("busy", False), {"visits": StreamView(next_timestamp)}
-    )
+    streams = {"visits": StreamView(next_timestamp)}
+    return PartitionView(**{"position": position, "end": None, "busy": False, "streams": streams, **fields})
 
 
 def observation(*assigned: TP) -> Observation:
@@ -156,3 +155,27 @@ def test_counters_add_up() -> None:
     assert made.releases == {("visits", False): 2}
     assert made.failures == {"sanitize": 2, "aggregate": 2}
     assert +made.fenced == {"sanitize": 2}
+
+
+def test_a_transaction_that_hides_the_end_of_a_partition_is_told_of_after_a_while() -> None:
+    made, hidden = observation(SOURCE), view(end=5, hides=True)
+    for second in range(5):
+        made.look({SOURCE: hidden}, float(second), 0)
+        assert made.holds(float(second)) == {}
+    assert made.holds(5.0) == {SOURCE: "open-transaction"}
+    assert made.obstacles(5.0) == ["raw: 1 partition held up by a transaction that somebody leaves open"]
+    assert made.obstacles(5.0, raw=True) == [
+        "raw, partition 0: held up by a transaction that somebody leaves open"
+    ]
+    made.look({SOURCE: view(6, end=6, hides=True)}, 6.0, 0)
+    assert made.holds(6.0) == {}, "another transaction hides something else"
+    made.look({SOURCE: view(6, end=9, hides=True)}, 20.0, 0)
+    assert made.holds(20.0) == {}, "there is something to be read"
+
+
+def test_records_without_append_times_are_told_of_at_once() -> None:
+    made = observation(SOURCE, OTHER)
+    made.look({SOURCE: view(untimed=True), OTHER: view()}, 1.0, 0)
+    assert made.holds(1.0) == {SOURCE: "append-time"}
+    (reason,) = made.obstacles(1.0)
+    assert reason.startswith("raw: 1 partition held up by records without the broker's append time")

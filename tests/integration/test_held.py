@@ -1,0 +1,108 @@
+"""What holds a partition up until somebody undoes it: nothing is released, and whoever looks is told why."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_topics_changed import Events
+from tests.kafka.topics import abandon, read, transactional_producer
+from tests.worker.application import ORIGIN, Application
+from tests.worker.process import WorkerProcess
+from tests.worker.waiting import last_release, wait_for_releases
+from tests.worker.watch import Watch
+
+HELD = "eventveil_held_partitions"
+
+
+@pytest.fixture
+def application(kafka: str, tmp_path: Path) -> Application:
+    made = Application(kafka, tmp_path, interval=500, lateness=300)
+    made.create()
+    return made
+
+
+def running(application: Application, tmp_path: Path) -> WorkerProcess:
+    return WorkerProcess("eventveil", application.path, tmp_path / "log", "--metrics", "127.0.0.1:0")
+
+
+def wait_until_held(watch: Watch, words: str, reason: str, partitions: int) -> None:
+    deadline = time.monotonic() + 30
+    while not any(words in one for one in watch.obstacles()) or watch.metrics()[HELD, reason] != partitions:
+        assert time.monotonic() < deadline, watch.obstacles()
+        time.sleep(0.1)
+
+
+def assert_consecutive(application: Application) -> None:
+    releases = application.releases()
+    assert sorted(releases) == list(range(min(releases), max(releases) + 1))
+    assert all(len(values) == 1 for values in releases.values())
+    application.command("ledger", str(application.path))
+
+
+def test_records_without_append_times_are_held_and_nothing_is_charged(
+    application: Application, tmp_path: Path
+) -> None:
+    events = Events(application)
+    with running(application, tmp_path) as worker, Watch(worker) as watch:
+        watch.wait_until_ready()
+        events.send(20)
+        wait_for_releases(application, 3)
+        application.alter(application.source, {"message.timestamp.type": "CreateTime"})
+        time.sleep(0.5)
+        sent_at = time.time_ns() // 1_000_000
+        events.send(40)
+        wait_until_held(watch, "message.timestamp.type is to be LogAppendTime", "append-time", 3)
+        time.sleep(4)
+        before = last_release(application, application.sink)
+        assert before < timestamp_of(sent_at), "a timestamp was released that lacks these events"
+        assert read(application.bootstrap, application.dead) == []
+        assert f"--topic {application.source} --add-config message.timestamp.type=LogAppendTime" in (
+            worker.log.read_text()
+        )
+
+        application.alter(application.source, {"message.timestamp.type": "LogAppendTime"})
+        events.send(30)
+        watch.wait_until_ready()
+        wait_for_releases(application, before - min(application.releases()) + 10)
+        assert watch.metrics()[HELD, "append-time"] == 0
+        assert "is held up no more" in worker.log.read_text()
+    reasons = Counter(
+        dict(message.headers() or [])["eventveil.reason"]
+        for message in read(application.bootstrap, application.dead)
+    )
+    assert reasons == {b"no-append-time": 40}
+    assert_consecutive(application)
+
+
+def timestamp_of(moment: int) -> int:
+    return (moment - ORIGIN) // 500 + 1
+
+
+def test_an_open_transaction_that_hides_the_end_of_a_partition_is_told_of(
+    application: Application, tmp_path: Path
+) -> None:
+    events = Events(application)
+    with running(application, tmp_path) as worker, Watch(worker) as watch:
+        watch.wait_until_ready()
+        events.send(20)
+        wait_for_releases(application, 3)
+        stranger = transactional_producer(application.bootstrap, f"{application.name}-stranger")
+        value = json.dumps({"user": "user 1", "place": "east", "time": time.time_ns() // 1_000_000})
+        abandon(stranger, application.source, [value], 1, b"user 1")
+        events.send(30)
+        wait_until_held(watch, "held up by a transaction that somebody leaves open", "open-transaction", 1)
+        log = worker.log.read_text()
+        assert f"{application.source}, partition 1, is held up: a producer has left a transaction open" in log
+        before = last_release(application, application.sink)
+        time.sleep(2)
+        assert last_release(application, application.sink) == before
+        stranger.abort_transaction(30)
+        watch.wait_until_ready()
+        wait_for_releases(application, len(application.releases()) + 4)
+        assert watch.metrics()[HELD, "open-transaction"] == 0
+    assert_consecutive(application)
