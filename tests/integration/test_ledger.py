@@ -256,7 +256,7 @@ def test_what_is_published_after_the_ends_were_captured_is_left_to_the_next_audi
 def test_what_retention_has_removed_from_the_sink_is_told_and_no_violation(application: Application) -> None:
     publisher = Publisher.of(application)
     publisher.publish(publisher.take(6))
-    application.delete_records(application.sink, 4)
+    application.delete_records(application.sink, 6)
     removed = "retention or compaction has removed older records there"
     note = f"matched with {application.sink} from timestamp {FIRST + 4} on: {removed}"
     assert_clean(audit(application), 6, note)
