@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.asking import Metadata, metadata
 from tests.kafka.broker import START_SECONDS, LocalBroker
-from tests.kafka.jars import BrokerError
+from tests.kafka.jars import BrokerError, at_least
 from tests.kafka.links import CLIENT, Link, Links, Way, children
 from tests.kafka.ports import HOST
 from tests.kafka.settings import single_node
@@ -271,6 +271,11 @@ class Cluster:
         }
         if node.number == CONTROLLER:
             del settings["inter.broker.listener.name"]
+            if not at_least("3.9.0"):
+                # Until then it tells nobody where it is, and refuses to be told what to say: brokers go by
+                # the voters, through the proxy. Later brokers ask it, too: https://cwiki.apache.org/confluence/
+                # display/KAFKA/KIP-853:+KRaft+Controller+Membership+Changes
+                del settings["advertised.listeners"]
         else:
             settings["broker.rack"] = f"rack-{node.number}"
         return settings | _REPLICATED

@@ -39,6 +39,15 @@ def kafka_version() -> str:
     return version
 
 
+def at_least(version: str) -> bool:
+    """Whether the version to run is ``version``, such as "4.0.0", or a later one."""
+    return _numbers(kafka_version()) >= _numbers(version)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split("."))
+
+
 def missing_tools() -> list[str]:
     """The remedies for what a local broker needs and this machine lacks; empty if nothing."""
     needed = ["java"] if _folder().is_dir() else ["java", "mvn"]

@@ -1,8 +1,8 @@
 """The suites that privacy rests on, against one version of Apache Kafka after the other; a Markdown table.
 
-``python -m tests.kafka.versions 3.6.0 4.3.1`` prints a row a version as soon as it is there, then what
-failed, if anything, and exits with 1 if anything did. Without versions: the first and the last patch of each
-minor version from 3.6 to the newest. The jars come from Maven; see ``jars.py``.
+``python -m tests.kafka.versions 3.6.0 4.3.1`` prints a row a version as soon as it is there, on
+standard error what pytest says where anything failed, and exits with 1 then. Without versions: the first and
+the last patch of each minor version from 3.6 to the newest. The jars come from Maven; see ``jars.py``.
 """
 
 from __future__ import annotations
@@ -124,15 +124,14 @@ def complete(found: dict[str, Tally]) -> bool:
 def main(versions: Sequence[str]) -> None:
     """Run the suites against VERSIONS, one after the other."""
     print("\n".join(head()), flush=True)
-    failed: dict[str, str] = {}
+    failed = False
     for version in versions or VERSIONS:
         begun = time.monotonic()
         found, output = run_suites(version)
         print(row(version, found, time.monotonic() - begun, revision()), flush=True)
         if not complete(found):
-            failed[version] = output
-    for version, output in failed.items():
-        print(f"\n{version}:\n{output}", file=sys.stderr)
+            failed = True
+            print(f"\n{version}:\n{output}", file=sys.stderr, flush=True)
     sys.exit(1 if failed else 0)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.jars import BrokerError, _check_jars, kafka_version, newest_version
+from tests.kafka.jars import BrokerError, _check_jars, at_least, kafka_version, newest_version
 from tests.kafka.versions import ROOT, SUITES, VERSIONS, Tally, complete, head, row, tallies
 
 PASSED = '<testcase classname="tests.integration.test_{}" name="a" />'
@@ -53,6 +53,7 @@ def test_the_newest_version_is_the_default_and_ends_the_list(monkeypatch: pytest
     assert kafka_version() == newest_version() == VERSIONS[-1]
     monkeypatch.setenv("KAFKA_VERSION", "3.10.1")
     assert kafka_version() == "3.10.1"
+    assert (at_least("3.9.2"), at_least("3.10.1"), at_least("4.0.0")) == (True, True, False)
 
 
 @pytest.mark.parametrize("version", ["3.9", "newest", "4.0.0-rc1", "../4.0.0"])
