@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from operators.clock import ClockAhead, OwnerClock
 from operators.errors import EventveilError, Unsettled
 from operators.faults import FaultHook, no_fault
 from operators.kafka.barrier import Floors, Place, behind, is_nonce, least_end, nonce, nonce_key
 from operators.kafka.reading import read_table
-from operators.kafka.settings import librdkafka
-from operators.records import MAX_MESSAGE_BYTES, Outgoing
+from operators.kafka.writer import Appended, Writer
+from operators.records import Outgoing
 from operators.topology.model import Kafka
 
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_SECONDS = 20.0
+#: Within which records are written, so that the commit still comes in time.
+_WRITING_SECONDS = _TRANSACTION_SECONDS - 1
 #: How often the broker is asked for its time before its answers are called too slow.
 _COMPARISONS = 20
 _FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
@@ -41,25 +43,6 @@ class TransactionFailed(EventveilError):
 
 class OwnerClosed(EventveilError):
     """The partition was given up in this process; whoever owns it now derives everything from the log."""
-
-
-def transactional_producer(kafka: Kafka, transactional_id: str) -> Producer:
-    """A producer whose ``init_transactions`` is still to be called."""
-    return Producer(
-        {
-            **librdkafka(kafka),
-            "transactional.id": transactional_id,
-            "transaction.timeout.ms": int(_TRANSACTION_SECONDS * 1000),
-            "message.timeout.ms": int(_TRANSACTION_SECONDS * 1000) - 1000,
-            "partitioner": "murmur2_random",
-            "compression.type": "lz4",
-            # A sink that was deleted must be missed, not made anew behind everybody's back.
-            "allow.auto.create.topics": False,
-            "linger.ms": 2,
-            "message.max.bytes": MAX_MESSAGE_BYTES,
-            "queue.buffering.max.kbytes": 65_536,
-        }
-    )
 
 
 def write_once(
@@ -90,7 +73,7 @@ class FencedTable:
         self.owner, self.topic, self.partition = owner, topic, partition
         self._kafka = kafka
         self._fault = fault
-        self._producer: Producer | None = None
+        self._writer: Writer | None = None
         self._closed = False
         self._floors: dict[Place, int] = {}
 
@@ -126,9 +109,9 @@ class FencedTable:
         """Shut out the former owner and resolve its transaction. Raises as ``take_over`` does."""
         self._check_open()
         self._fault("take-over:before-fence")
-        self._producer = transactional_producer(self._kafka, self.owner)
+        self._writer = Writer(self._kafka, self.owner, _TRANSACTION_SECONDS)
         try:
-            self._producer.init_transactions(_TIMEOUT_SECONDS)
+            self._writer.initialise(_TIMEOUT_SECONDS)
         except KafkaException as error:
             raise self._failed(error) from error
         self._fault("take-over:fenced")
@@ -156,72 +139,55 @@ class FencedTable:
 
     def _run(self, name: str, records: Iterable[Outgoing], clock: OwnerClock | None, *, commit: bool) -> None:
         self._check_open()
-        producer = self._producer
-        if producer is None:
+        writer = self._writer
+        if writer is None:
             raise OwnerClosed(self.owner)
         try:
             self._fault(f"{name}:before-begin")
-            producer.begin_transaction()
+            writer.begin(_WRITING_SECONDS)
             self._fault(f"{name}:begun")
-            self._write(name, producer, records, clock)
+            self._write(name, writer, records, clock)
             self._fault(f"{name}:before-commit")
             self._check_open()
             if commit:
-                producer.commit_transaction(_TIMEOUT_SECONDS)
+                writer.commit(_TIMEOUT_SECONDS)
             else:
-                producer.abort_transaction(_TIMEOUT_SECONDS)
+                writer.abort(_TIMEOUT_SECONDS)
         except ClockAhead:
             self.close()
             raise
         except Unsettled:
             self.close()
             with contextlib.suppress(KafkaException):
-                producer.abort_transaction(_TIMEOUT_SECONDS)
+                writer.abort(_TIMEOUT_SECONDS)
             raise
         except KafkaException as error:
             raise self._failed(error) from error
-        except SystemError as error:
-            raise self._failed(_told_of(error, producer)) from error
 
     def _write(
-        self, name: str, producer: Producer, records: Iterable[Outgoing], clock: OwnerClock | None
+        self, name: str, writer: Writer, records: Iterable[Outgoing], clock: OwnerClock | None
     ) -> None:
         answers = _Answers(self.topic, self._floors, clock)
-        state = None
-        for record in records:
-            self._fault(f"{name}:before-produce")
-            self._produce(producer, record, answers)
+        written: list[Outgoing] = []
+
+        def taken() -> Iterator[Outgoing]:
+            for record in records:
+                self._fault(f"{name}:before-produce")
+                written.append(record)
+                yield record
+
+        appended = writer.write(taken())
+        for _ in written:
             self._fault(f"{name}:produced")
-            if record.topic == self.topic:
-                state = record
-        answers.wait(producer)
+        answers.note(appended)
+        state = next((record for record in reversed(written) if record.topic == self.topic), None)
         # A slow answer leaves it open when the record was appended: then the state is written once more.
         for _ in range(_COMPARISONS):
             if answers.confirm(self.owner) or state is None:
                 break
             answers = _Answers(self.topic, self._floors, clock)
-            self._produce(producer, state, answers)
-            answers.wait(producer)
+            answers.note(writer.write([state]))
         answers.insist(self.owner)
-
-    def _produce(
-        self, producer: Producer, record: Outgoing, delivered: Callable[[KafkaError | None, Message], None]
-    ) -> None:
-        while True:
-            try:
-                producer.produce(
-                    record.topic,
-                    value=record.value,
-                    key=record.key,
-                    partition=-1 if record.partition is None else record.partition,
-                    headers=list(record.headers),
-                    on_delivery=delivered,
-                )
-            except BufferError:
-                producer.poll(0.1)
-            else:
-                producer.poll(0)
-                return
 
     def close(self) -> None:
         """Give the partition up, at once and from any thread: no transaction begins or commits after this.
@@ -231,9 +197,9 @@ class FencedTable:
         self._closed = True
 
     def dispose(self) -> None:
-        """Close, and free the producer's threads; may take a moment."""
+        """Close, and free the writer."""
         self.close()
-        self._producer = None
+        self._writer = None
 
     def _failed(self, error: KafkaException) -> EventveilError:
         closed = self._closed
@@ -245,66 +211,37 @@ class FencedTable:
             raise OwnerClosed(self.owner)
 
 
-def _told_of(error: SystemError, producer: Producer) -> KafkaException:
-    """The fatal error that confluent-kafka met in the midst of delivery reports.
-
-    Python makes a SystemError of it, with the fatal error as its cause or, now and then, with none. Then the
-    producer is asked to abort, which fails of the same.
-    """
-    if isinstance(error.__cause__, KafkaException):
-        return error.__cause__
-    try:
-        producer.abort_transaction(_TIMEOUT_SECONDS)
-    except KafkaException as told:
-        return told
-    return KafkaException(KafkaError(KafkaError._FAIL, f"the client failed without a reason: {error}"))
-
-
 class _Answers:
-    """What the broker answers to the records of a transaction: errors, offsets, and the time of those of the
-    table. The offsets raise the floors."""
+    """What the broker answers to the records of a transaction: where they are, which raises the floors, and
+    when those of the table were appended."""
 
     def __init__(self, topic: str, floors: dict[Place, int], clock: OwnerClock | None) -> None:
         self._topic, self._floors, self._clock = topic, floors, clock
         self._before = dict(floors)
-        self._failures: list[KafkaError] = []
-        self._doubts: list[Unsettled] = []
         self._began = clock.elapsed() if clock else 0
         #: By how many ms the clock was ahead, at least and at most.
         self._least: int | None = None
         self._most: int | None = None
 
-    def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """The delivery report of a record."""
-        if error is not None:
-            self._failures.append(error)
-            return
-        self._raise_floor((message.topic() or "", message.partition() or 0), message.offset())
-        if self._clock is not None and message.topic() == self._topic:
-            kind, appended = message.timestamp()
-            if kind == TIMESTAMP_LOG_APPEND_TIME:
+    def note(self, batches: Iterable[Appended]) -> None:
+        """Take in what has been appended. Raises Unsettled if a log has shrunk."""
+        for batch in batches:
+            self._raise_floor(batch)
+            if self._clock is not None and batch.topic == self._topic and batch.time is not None:
                 # It was appended after the beginning, and before this moment.
-                least = self._clock.ahead(self._began, appended)
-                most = self._clock.ahead(self._clock.elapsed(), appended)
+                least = self._clock.ahead(self._began, batch.time)
+                most = self._clock.ahead(self._clock.elapsed(), batch.time)
                 self._least = least if self._least is None else max(least, self._least)
                 self._most = most if self._most is None else min(most, self._most)
 
-    def _raise_floor(self, place: Place, offset: int | None) -> None:
-        if offset is None or offset < 0:
-            self._doubts.append(Unsettled(_name(place), "the broker did not say where it put a record"))
-        elif offset <= self._before.get(place, -1):
+    def _raise_floor(self, batch: Appended) -> None:
+        place = (batch.topic, batch.partition)
+        if batch.offset < 0:
+            raise Unsettled(_name(place), "the broker did not say where it put a record")
+        if batch.offset <= self._before.get(place, -1):
             what = "it is shorter than it was: deleted and created again, or its newest records are lost"
-            self._doubts.append(Unsettled(_name(place), what))
-        else:
-            self._floors[place] = max(offset, self._floors.get(place, -1))
-
-    def wait(self, producer: Producer) -> None:
-        """Wait for all answers. Raises KafkaException if one is an error, Unsettled if a log has shrunk."""
-        producer.flush(_TIMEOUT_SECONDS)
-        if self._failures:
-            raise KafkaException(self._failures[0])
-        if self._doubts:
-            raise self._doubts[0]
+            raise Unsettled(_name(place), what)
+        self._floors[place] = max(batch.offset + batch.count - 1, self._floors.get(place, -1))
 
     def confirm(self, owner: str) -> bool:
         """Whether the clock was certainly not ahead by more than declared; ClockAhead if it certainly was."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 
+from aiokafka.conn import SaslPlainAuthenticator, ScramAuthenticator
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
 from faust.app.base import App
@@ -26,6 +27,8 @@ _MEMBERS: dict[type, tuple[str, ...]] = {
     Fetcher: ("fetched_records", "_create_fetch_waiter", "error_future"),
     SubscriptionState: ("subscription", "reassignment_in_progress", "fetch_context"),
     TopicPartitionState: ("position", "has_valid_position", "seek"),
+    SaslPlainAuthenticator: ("_step",),
+    ScramAuthenticator: ("_step",),
 }
 
 

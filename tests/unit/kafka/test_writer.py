@@ -1,0 +1,289 @@
+"""The writer's protocol: what it asks again, and what it never does, against brokers that follow a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+from aiokafka.record.default_records import DefaultRecordBatch
+from confluent_kafka import KafkaError, KafkaException
+
+from operators.kafka.connection import Address, Unanswered, Unreached
+from operators.kafka.writer import Appended, Writer
+from operators.records import MAX_MESSAGE_BYTES, Outgoing
+from operators.topology.model import Kafka
+
+TOPIC = "changelog"
+COORDINATOR, OTHER, LEADER = ("coordinator", 1), ("other", 2), ("leader", 3)
+FOUND = SimpleNamespace(error_code=0, host=COORDINATOR[0], port=COORDINATOR[1])
+FOUND_OTHER = SimpleNamespace(error_code=0, host=OTHER[0], port=OTHER[1])
+SILENCE = Unanswered(COORDINATOR, "silence")
+AWAY = Unreached("coordinator:1", "away")
+
+
+def code(number: int) -> Any:
+    """The answer of a coordinator."""
+    return SimpleNamespace(error_code=number)
+
+
+def initialised(epoch: int) -> Any:
+    return SimpleNamespace(error_code=0, producer_id=7, producer_epoch=epoch)
+
+
+def added(number: int, partition: int = 0) -> Any:
+    return SimpleNamespace(errors=[(TOPIC, [(partition, number)])])
+
+
+def took(number: int, offset: int = 5, at: int = 1000) -> Any:
+    return SimpleNamespace(topics=[(TOPIC, [(0, number, offset, at, 0)])])
+
+
+class Brokers:
+    """Links to brokers that answer by a script; ``asked`` has every question, and who was asked."""
+
+    def __init__(self, *script: tuple[type, Any]) -> None:
+        self._script = [*script]
+        self.asked: list[tuple[Address | None, Any]] = []
+        self.forgotten: list[str] = []
+        self.brokers = {COORDINATOR, OTHER, LEADER}
+
+    @contextmanager
+    def borrowed(self) -> Iterator[Any]:
+        yield self
+
+    def ask(self, address: Address | None, request: Any, _: float = 0) -> Any:
+        self.asked.append((address, request))
+        kind, answer = self._script.pop(0)
+        assert isinstance(request, kind), f"asked {request} where {kind} was expected"
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def ask_all(self, requests: dict[Address, Any], _: float) -> dict[Address, Any]:
+        return {address: self.ask(address, request) for address, request in requests.items()}
+
+    def ask_any(self, _: set[Address], request: Any) -> Any:
+        return self.ask(None, request)
+
+    def leaders(self, _: Any, topic: str) -> dict[int, int]:
+        return {0: 3}
+
+    def address(self, broker: int) -> Address | None:
+        return LEADER if broker == 3 else None
+
+    def forget(self, topic: str) -> None:
+        self.forgotten.append(topic)
+
+    @property
+    def done(self) -> bool:
+        """Whether the whole script was gone through."""
+        return not self._script
+
+    def questions(self, kind: type) -> list[Any]:
+        return [request for _, request in self.asked if isinstance(request, kind)]
+
+
+FIND, INIT = (FindCoordinatorRequest, FOUND), (InitProducerIdRequest, initialised(4))
+ADD, TOOK = (AddPartitionsToTxnRequest, added(0)), (ProduceRequest, took(0))
+RECORDS = [Outgoing(TOPIC, b"value", b"key", 0), Outgoing(TOPIC, b"another", None, 0)]
+
+
+def writer(brokers: Brokers) -> Writer:
+    made = Writer(Kafka("nowhere:1"), "owner", 20)
+    made._links = cast(Any, brokers)
+    made.initialise(1)
+    made.begin(1)
+    return made
+
+
+def error_of(call: Callable[[], object]) -> KafkaError:
+    with pytest.raises(KafkaException) as caught:
+        call()
+    return cast(KafkaError, caught.value.args[0])
+
+
+def test_a_transaction_is_one_question_after_the_other() -> None:
+    brokers = Brokers(FIND, INIT, ADD, TOOK, (EndTxnRequest, code(0)))
+    one = writer(brokers)
+    assert one.write(RECORDS) == [Appended(TOPIC, 0, 5, 2, 1000)]
+    one.commit(1)
+    assert brokers.done
+    assert [address for address, _ in brokers.asked] == [None, COORDINATOR, COORDINATOR, LEADER, COORDINATOR]
+
+
+def test_a_transaction_without_records_asks_nothing() -> None:
+    brokers = Brokers(FIND, INIT)
+    one = writer(brokers)
+    assert one.write([]) == []
+    one.commit(1)
+
+
+def test_every_transaction_adds_its_partitions_and_numbers_go_on() -> None:
+    end = (EndTxnRequest, code(0))
+    brokers = Brokers(FIND, INIT, ADD, TOOK, end, ADD, TOOK, TOOK, end)
+    one = writer(brokers)
+    one.write(RECORDS)
+    one.commit(1)
+    one.begin(1)
+    one.write(RECORDS)
+    one.write(RECORDS)
+    one.commit(1)
+    assert brokers.done
+    assert [first_sequence(request) for request in brokers.questions(ProduceRequest)] == [0, 2, 4]
+
+
+def first_sequence(request: ProduceRequest) -> int:
+    ((_, ((_, batch),)),) = request._topics
+    return int.from_bytes(batch[53:57], "big")
+
+
+@pytest.mark.parametrize("lost", ["add", "produce", "commit"])
+def test_what_was_asked_and_not_answered_is_not_asked_again(lost: str) -> None:
+    script = [FIND, INIT, ADD, TOOK, (EndTxnRequest, code(0))]
+    at = {"add": 2, "produce": 3, "commit": 4}[lost]
+    brokers = Brokers(*script[:at], (script[at][0], SILENCE))
+    one = writer(brokers)
+
+    def transact() -> None:
+        one.write(RECORDS)
+        one.commit(1)
+
+    assert error_of(transact).code() == KafkaError._TIMED_OUT
+    assert brokers.done
+    assert len(brokers.asked) == at + 1
+
+
+def test_a_coordinator_that_cannot_be_reached_is_looked_for_again() -> None:
+    moved = (FindCoordinatorRequest, FOUND_OTHER)
+    brokers = Brokers(FIND, INIT, (AddPartitionsToTxnRequest, AWAY), moved, ADD, TOOK)
+    writer(brokers).write(RECORDS)
+    assert [address for address, _ in brokers.asked[-2:]] == [OTHER, LEADER]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    ],
+)
+def test_a_coordinator_that_is_none_any_more_is_looked_for_again(number: int) -> None:
+    moved = (FindCoordinatorRequest, FOUND_OTHER)
+    end = [(EndTxnRequest, code(number)), moved, (EndTxnRequest, code(0))]
+    brokers = Brokers(FIND, INIT, ADD, TOOK, *end)
+    one = writer(brokers)
+    one.write(RECORDS)
+    one.commit(1)
+    assert brokers.asked[-1][0] == OTHER
+
+
+def test_a_transaction_that_is_still_being_decided_is_waited_for() -> None:
+    busy = KafkaError.CONCURRENT_TRANSACTIONS
+    brokers = Brokers(
+        FIND, (InitProducerIdRequest, code(busy)), INIT, (AddPartitionsToTxnRequest, added(busy)), ADD, TOOK
+    )
+    writer(brokers).write(RECORDS)
+    assert brokers.done
+
+
+def test_an_initialisation_without_an_answer_is_asked_again_and_the_newer_epoch_counts() -> None:
+    brokers = Brokers(
+        FIND, (InitProducerIdRequest, SILENCE), FIND, (InitProducerIdRequest, initialised(5)), ADD, TOOK
+    )
+    writer(brokers).write(RECORDS)
+    (request,) = brokers.questions(AddPartitionsToTxnRequest)
+    assert (request._producer_id, request._producer_epoch) == (7, 5)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.REQUEST_TIMED_OUT,
+    ],
+)
+def test_a_batch_that_a_leader_did_not_take_is_sent_again_the_same(number: int) -> None:
+    brokers = Brokers(FIND, INIT, ADD, (ProduceRequest, took(number, -1, -1)), TOOK)
+    assert writer(brokers).write(RECORDS) == [Appended(TOPIC, 0, 5, 2, 1000)]
+    first, second = brokers.questions(ProduceRequest)
+    assert first._topics == second._topics
+    # It may have been deposed without knowing it.
+    assert brokers.forgotten == [TOPIC]
+
+
+@pytest.mark.parametrize("at", ["init", "add", "produce", "commit"])
+@pytest.mark.parametrize("number", [KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_TXN_STATE])
+def test_a_refusal_is_told_as_the_broker_told_it_and_nothing_more_is_asked(at: str, number: int) -> None:
+    refusals: dict[str, tuple[type, Any]] = {
+        "init": (InitProducerIdRequest, code(number)),
+        "add": (AddPartitionsToTxnRequest, added(number)),
+        "produce": (ProduceRequest, took(number, -1, -1)),
+        "commit": (EndTxnRequest, code(number)),
+    }
+    where = [*refusals].index(at)
+    brokers = Brokers(FIND, *[INIT, ADD, TOOK][:where], refusals[at])
+
+    def transact() -> None:
+        one = writer(brokers)
+        one.write(RECORDS)
+        one.commit(1)
+
+    assert error_of(transact).code() == number
+    assert brokers.done
+
+
+def test_of_several_refusals_the_one_that_is_meant_is_told() -> None:
+    refused = SimpleNamespace(
+        errors=[
+            (TOPIC, [(0, KafkaError.OPERATION_NOT_ATTEMPTED)]),
+            ("sink", [(0, KafkaError.TOPIC_AUTHORIZATION_FAILED)]),
+        ]
+    )
+    one = writer(Brokers(FIND, INIT, (AddPartitionsToTxnRequest, refused)))
+    records = [*RECORDS, Outgoing("sink", b"release", b"key", 0)]
+    assert error_of(lambda: one.write(records)).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_it_gives_up_when_the_time_is_over_and_says_what_stood_in_the_way() -> None:
+    again = (ProduceRequest, took(KafkaError.NOT_ENOUGH_REPLICAS, -1, -1))
+    one = writer(Brokers(FIND, INIT, ADD, *[again] * 20))
+    one.begin(0.05)
+    error = error_of(lambda: one.write(RECORDS))
+    assert error.code() == KafkaError._TIMED_OUT
+    assert "NOT_ENOUGH_REPLICAS" in error.str()
+
+
+def test_an_append_time_that_is_not_told_is_none() -> None:
+    brokers = Brokers(FIND, INIT, ADD, (ProduceRequest, took(0, 5, -1)))
+    assert writer(brokers).write(RECORDS)[0].time is None
+
+
+def test_a_record_that_is_too_large_is_not_sent() -> None:
+    one = writer(Brokers(FIND, INIT))
+    error = error_of(lambda: one.write([Outgoing(TOPIC, bytes(MAX_MESSAGE_BYTES + 1), None, 0)]))
+    assert error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def test_a_batch_holds_the_records_as_they_were_given() -> None:
+    brokers = Brokers(FIND, INIT, ADD, TOOK)
+    records = [
+        Outgoing(TOPIC, b"value", b"key", 0, (("name", b"x"), ("none", None))),
+        Outgoing(TOPIC, None, b"key", 0),
+    ]
+    writer(brokers).write(records)
+    ((_, ((_, content),)),) = brokers.questions(ProduceRequest)[0]._topics
+    batch = DefaultRecordBatch(bytearray(content))
+    assert batch.validate_crc()
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 4, 0)
+    assert batch.is_transactional
+    found = [(record.key, record.value, tuple(record.headers)) for record in batch]
+    assert found == [(record.key, record.value, tuple(record.headers)) for record in records]
