@@ -102,6 +102,10 @@ class AggregateOwner(Owner):
         """See ``Owner.due``."""
         return self._aggregator.due
 
+    def rests(self, now: int) -> bool:
+        """See ``Owner.rests``: what is not due is neither closed nor waited for."""
+        return self._aggregator.due > now
+
     @property
     def closed(self) -> int | None:
         """See ``Owner.closed``."""

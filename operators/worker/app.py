@@ -412,7 +412,7 @@ class Worker:
                 continue
             tick_due = time.monotonic() + _TICK_SECONDS
             self._check_memory()
-            self._assignment.tick()
+            self._assignment.tick(self._clock.wall())
             if time.monotonic() >= progress_due and self._assignment.owners:
                 progress_due = time.monotonic() + _PROGRESS_SECONDS
                 positions = {tp: owner.position for tp, owner in self._assignment.owners.items()}

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from math import inf
 
 from confluent_kafka import KafkaError, KafkaException
@@ -35,6 +35,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _FENCED_LIMIT = 2
 #: For so long after it was due a release goes before counting.
 _REST_MS = 250
+#: Of so many ticks an owner that is at rest needs one.
+_TICKS_OF_REST = 20
 #: Whoever lived longer than this starts with a clean record.
 _HEALTHY_SECONDS = 120.0
 
@@ -74,6 +76,10 @@ class Assignment:
         self._supervisors: dict[TP, asyncio.Task[None]] = {}
         self._ready: dict[TP, Owner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ticks = 0
+        #: Whose owner may have something to do before it is due, and when the first of the others is due.
+        self._lively: set[TP] = set()
+        self._resting_until = inf
         # One take-over of a partition at a time: a cancelled one that is still running in its thread would
         # otherwise fence its successor.
         self._turn: defaultdict[TP, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -91,6 +97,7 @@ class Assignment:
             owner.end()
         self._supervisors.clear()
         self._ready.clear()
+        self._lively.clear()
 
     def doubt(self, tp: TP, what: str) -> None:
         """End the owner of a partition, if there is one: whoever takes over finds out what is the matter."""
@@ -116,6 +123,7 @@ class Assignment:
         tp = TP(chunk.topic, chunk.partition)
         owner = self._ready.get(tp)
         if owner is not None and owner.token == chunk.generation:
+            self._lively.add(tp)
             self._spawn(tp, owner, self._observe(tp, owner, chunk))
 
     async def _observe(self, tp: TP, owner: Owner, chunk: Chunk) -> None:
@@ -123,16 +131,33 @@ class Assignment:
         if not await owner.handle(chunk) or owner.misplaced:
             await self._go_to(tp, owner.position)
 
-    def tick(self) -> None:
-        """Let time pass for every owner that has nothing else to do; returns at once."""
-        for tp, owner in self._ready.items():
+    def tick(self, now: int) -> None:
+        """Let time pass, at ``now`` in epoch milliseconds, for owners that have nothing else to do.
+
+        For those that are at rest only now and then: of hundreds of partitions that would be most of what a
+        worker does. Returns at once.
+        """
+        self._ticks += 1
+        if self._ticks % _TICKS_OF_REST == 0:
+            self._lively = {*self._ready}
+        for tp, owner in self._those(self._lively):
             self._tick(tp, owner)
+        if self._ticks % _TICKS_OF_REST == 0:
+            self._lively = {tp for tp, owner in self._ready.items() if not _rests(owner, now)}
+            resting = (owner.due for tp, owner in self._ready.items() if tp not in self._lively)
+            self._resting_until = min((due for due in resting if due is not None), default=inf)
 
     def tick_due(self, after: int, until: int) -> None:
         """The same for those that became due between two times, in epoch milliseconds."""
-        for tp, owner in self._ready.items():
+        if self._resting_until <= until:
+            self._lively, self._resting_until = {*self._ready}, inf
+        for tp, owner in self._those(self._lively):
             if owner.due is not None and after < owner.due <= until:
                 self._tick(tp, owner)
+
+    def _those(self, partitions: Iterable[TP]) -> list[tuple[TP, Owner]]:
+        """Which of them are owned, and by whom."""
+        return [(tp, self._ready[tp]) for tp in partitions if tp in self._ready]
 
     def _tick(self, tp: TP, owner: Owner) -> None:
         if not owner.busy:
@@ -145,7 +170,8 @@ class Assignment:
 
     def until_due(self, now: int) -> float:
         """Milliseconds until the next owner becomes due, infinity if none does."""
-        waits = [owner.due - now for owner in self._ready.values() if owner.due is not None]
+        dues = (owner.due for _, owner in self._those(self._lively))
+        waits = [self._resting_until - now, *(due - now for due in dues if due is not None)]
         return min((wait for wait in waits if wait > 0), default=inf)
 
     def resting(self, now: int) -> set[TP]:
@@ -155,13 +181,13 @@ class Assignment:
         may wait for partitions of other workers; and not once something else is due.
         """
         since = now - _REST_MS
-        if not any(one.awaited is not None and since < one.awaited <= now for one in self._ready.values()):
-            return set()
-        return {
+        closed = {
             tp
-            for tp, owner in self._ready.items()
+            for tp, owner in self._those(self._lively)
             if owner.closed is not None and owner.closed > since and owner.due is not None and owner.due > now
         }
+        awaits = (owner.awaited for owner in self._ready.values()) if closed else ()
+        return closed if any(one is not None and since < one <= now for one in awaits) else set()
 
     def _spawn(self, tp: TP, owner: Owner, work: Awaitable[None]) -> None:
         task = asyncio.create_task(self._guarded(tp, owner, work))
@@ -219,6 +245,7 @@ class Assignment:
                 # The rebalance that explains it cancels this task; if none comes, nobody else will own it.
                 raise _NotAssigned(tp)
             self._ready[tp] = owner
+            self._lively.add(tp)
             self._observation.taken_over(tp)
             doubts.settle()
             # No offset of a raw topic in the log: differences between two are exact counts.
@@ -251,6 +278,11 @@ def _fenced_for_good(tp: TP, error: Exception) -> StateRefused:
         f"somebody else writes its state, and no rebalance says who ({error})",
         "Find the second application with this name, or the pause of more than 20 s, and end it",
     )
+
+
+def _rests(owner: Owner, now: int) -> bool:
+    """Whether an owner has nothing to do before it is due, nor is anybody's release waited for with it."""
+    return owner.rests(now) and (owner.closed is None or owner.closed <= now - _REST_MS)
 
 
 def _is_denied(error: Exception) -> bool:

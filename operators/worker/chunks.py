@@ -15,6 +15,7 @@ says truly from where to where it reaches. The worker refuses a chunk that does 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
@@ -35,6 +36,10 @@ from operators.worker.batches import Block, WalkedBlock
 _WAIT_SECONDS = 0.1
 #: Of all partitions, unless a single batch has more. Larger ones leave the caches, and take no less time.
 _FETCH_BYTES = 8 * 1024 * 1024
+#: For how long a broker may keep a fetch that finds nothing. A partition that is not in a fetch, because its
+#: records are being counted or it was moved to another offset, waits for the end of that; so the longer time
+#: is for when nothing has come or moved for some seconds. The first record ends it at once.
+_ASK_MS, _ASK_AT_REST_MS, _REST_SECONDS = 250, 1000, 5.0
 #: Of a chunk that aiokafka unpacks; the others are bounded where they are made.
 _MAX_RECORDS = 2_000
 #: Why aiokafka unpacks its fetches itself, at several times the cost; empty if it does not.
@@ -89,6 +94,8 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     """The thread that owns the aiokafka consumer."""
 
     _lost: frozenset[TP] = frozenset()
+    #: When something last came or was moved, in monotonic seconds.
+    _stirred = 0.0
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         if _STOCK:
@@ -107,7 +114,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             auto_offset_reset="none",
             isolation_level="read_committed",
             check_crcs=True,
-            fetch_max_wait_ms=250,
+            fetch_max_wait_ms=_ASK_MS,
             fetch_max_bytes=_FETCH_BYTES,
             max_partition_fetch_bytes=MAX_MESSAGE_BYTES,
             session_timeout_ms=session,
@@ -149,6 +156,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         fetcher = consumer._fetcher
         if consumer._closed or fetcher._closed:
             return []
+        self._be_patient(fetcher)
         _let_rest(consumer, resting)
         waiter = fetcher._create_fetch_waiter()
         chunks = await self._drain(consumer, wanted)
@@ -163,8 +171,12 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         if fetcher._subscriptions.reassignment_in_progress:
             return []
         chunks: list[Chunk] = []
+        if fetcher._records:
+            self.stir()
         with fetcher._subscriptions.fetch_context():
-            for tp, token in wanted.items():
+            # Of most partitions nothing is there most of the time, and asking each takes its time.
+            for tp in [tp for tp in wanted if tp in fetcher._records]:
+                token = wanted[tp]
                 # Once more if that shows a fetch to be used up: until it does, aiokafka asks the broker for
                 # nothing, of no partition, and what is written meanwhile is seen a tenth of a second later.
                 for _ in range(2):
@@ -208,6 +220,16 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             block.add(records, 0, None)
         return block
 
+    def _be_patient(self, fetcher: Any) -> None:
+        at_rest = time.monotonic() > self._stirred + _REST_SECONDS
+        fetcher._fetch_max_wait_ms = _ASK_AT_REST_MS if at_rest else _ASK_MS
+
+    def stir(self) -> None:
+        """Ask the brokers more often again; from any thread."""
+        self._stirred = time.monotonic()
+        if (consumer := self._consumer) is not None and consumer._fetcher is not None:
+            self._be_patient(consumer._fetcher)
+
     async def go_to(self, partition: TP, offset: int) -> bool:
         """Move a partition to an offset; False if it is not assigned any more."""
         moved: bool = await self.call_thread(self._go_to, partition, offset)
@@ -215,6 +237,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
 
     async def _go_to(self, partition: TP, offset: int) -> bool:
         consumer = self._ensure_consumer()
+        self.stir()
         if partition not in consumer.assignment():
             return False
         consumer.seek(aiokafka.TopicPartition(*partition), offset)
@@ -313,6 +336,7 @@ class ChunkConsumer(driver.Consumer):
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         """Give everything up before Faust does anything else about it."""
         self._delivery.revoked()
+        self.thread.stir()
         await super().on_partitions_revoked(revoked)
 
     async def perform_seek(self) -> None:

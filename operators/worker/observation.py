@@ -80,6 +80,13 @@ class Observation:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
+        # Asked for of every partition twice a second.
+        self._roles = {
+            topology.partials: "sanitize",
+            **dict.fromkeys(topology.accumulated, "accumulate"),
+            **dict.fromkeys(topology.value_sources, "perturb"),
+            **dict.fromkeys(topology.rekeyed, "rekey"),
+        }
         self.streams = {stream.name: stream for stream in topology.streams}
         self.started = time.time()
         #: (stream, outcome): records whose verdict is final. See ``Batch.outcomes``.
@@ -111,13 +118,7 @@ class Observation:
 
     def role(self, partition: TP) -> str:
         """What the owner of a partition does: one of ROLES."""
-        if partition.topic in self.topology.rekeyed:
-            return "rekey"
-        if partition.topic in self.topology.value_sources:
-            return "perturb"
-        if partition.topic in self.topology.accumulated:
-            return "accumulate"
-        return "sanitize" if partition.topic == self.topology.partials else "aggregate"
+        return self._roles.get(partition.topic, "aggregate")
 
     def judged(self, outcomes: Mapping[str, Counter[str]]) -> None:
         """The verdicts of a committed batch."""

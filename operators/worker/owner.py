@@ -100,6 +100,10 @@ class Owner(ABC):
         """When the clock alone gives it something to do, or gave, in epoch milliseconds; None: never."""
         return None
 
+    def rests(self, now: int) -> bool:
+        """Whether it has nothing to do before it is due, unless a chunk comes; False if nobody knows."""
+        return False
+
     @property
     def closed(self) -> int | None:
         """When the last timestamp was due that it has closed for others to release; None: it closes none."""

@@ -162,6 +162,10 @@ class SanitizeOwner(Owner):
         """See ``Owner.observe``."""
         self._sanitizer.observe(chunk)
 
+    def rests(self, now: int) -> bool:
+        """See ``Owner.rests``: where nothing may be given up, releases wait for partial counts only."""
+        return all(one.stream.timeline.grace is None for one in self._sanitizer.sanitizers.values())
+
     async def settle(self) -> None:
         """Release whatever is complete: decide and charge in one transaction, then publish in another."""
         self._look()

@@ -59,6 +59,7 @@ class Scripted(Owner):
         self.next_due: int | None = None
         self.last_closed: int | None = None
         self.next_release: int | None = None
+        self.may_rest = False
 
     def take_over(self) -> int:
         if isinstance(self._outcome, Exception):
@@ -78,6 +79,9 @@ class Scripted(Owner):
     @property
     def due(self) -> int | None:
         return self.next_due
+
+    def rests(self, now: int) -> bool:
+        return self.may_rest and self.next_due is not None and self.next_due > now
 
     @property
     def closed(self) -> int | None:
@@ -192,6 +196,53 @@ def test_an_owner_is_woken_when_it_becomes_due_and_not_again_for_the_same() -> N
                 await asyncio.sleep(0)
             assert owner.settled - before == settled
         assert one.assignment.until_due(1250) == inf
+
+    run(scenario)
+
+
+def test_an_owner_at_rest_is_left_alone_until_it_is_due_or_something_comes() -> None:
+    async def scenario() -> None:
+        one = Surroundings([7])
+        one.assignment.assign({PLACE})
+        owner = await one.owned()
+        owner.next_due, owner.may_rest = 5_000, True
+
+        async def ticks(now: int, count: int = 1) -> int:
+            before = owner.settled
+            for _ in range(count):
+                one.assignment.tick(now)
+                for _ in range(5):
+                    await asyncio.sleep(0)
+            return owner.settled - before
+
+        assert await ticks(1_000, assignment._TICKS_OF_REST) == assignment._TICKS_OF_REST
+        # Now it is known to be at rest; once in so many ticks it is looked after all the same.
+        assert await ticks(1_000, assignment._TICKS_OF_REST - 1) == 0
+        assert await ticks(1_000) == 1
+        assert one.assignment.until_due(1_000) == 4_000
+        one.assignment.handle(chunk(owner.token, 7))
+        assert await ticks(1_000, 2) == 3  # with the settling of the chunk
+        await ticks(1_000, assignment._TICKS_OF_REST)
+        one.assignment.tick_due(4_900, 5_000)
+        # From then on at every tick, for what is due may not be complete.
+        assert await ticks(5_001, 3) == 4
+
+    run(scenario)
+
+
+def test_an_owner_that_has_just_closed_is_not_at_rest_before_the_release_is_there() -> None:
+    async def scenario() -> None:
+        one, partials = Surroundings([7, 7]), TP("partials", 0)
+        one.assignment.assign({PLACE, partials})
+        await one.until(lambda: len(one.assignment.owners) == 2)
+        counting, releasing = one.assignment.owners[PLACE], one.assignment.owners[partials]
+        assert isinstance(counting, Scripted)
+        assert isinstance(releasing, Scripted)
+        counting.may_rest, counting.next_due, counting.last_closed = True, 3_000, 2_000
+        releasing.next_release = 2_000
+        for _ in range(assignment._TICKS_OF_REST):
+            one.assignment.tick(2_005)
+        assert one.assignment.resting(2_005) == {PLACE}
 
     run(scenario)
 
