@@ -156,7 +156,10 @@ class Merger:
                 del self.missing[partial.partition]
 
     def _check(self, partial: Partial) -> None:
-        remedy = "Restore the topology that the state was created with, or give the stream a new name"
+        remedy = (
+            "Find out who else writes to this topic and revoke the right; then delete it, let `eventveil "
+            "topics --create` make it and `eventveil migrate` count again what was not released"
+        )
         if partial.instance != self._instance:
             raise StateRefused(
                 self._place(partial), "it was counted for another instance of the stream", remedy

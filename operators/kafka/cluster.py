@@ -112,6 +112,11 @@ class Cluster:
             raise EventveilError("the cluster does not tell its id: Apache Kafka does since version 0.10.1")
         return str(found)
 
+    def brokers(self) -> int:
+        """How many brokers are up, by the metadata."""
+        with self._client() as admin:
+            return len(admin.list_topics(timeout=_REACH_SECONDS).brokers)
+
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Those of the named topics that exist."""
         found: dict[str, Topic] = {}
@@ -170,8 +175,10 @@ class Cluster:
     def create(self, topics: Iterable[NewTopic]) -> None:
         """Create topics and wait until they can be used; one that exists already is an error."""
         futures = self._admin.create_topics(list(topics), operation_timeout=_TIMEOUT_SECONDS)
-        for future in futures.values():
-            future.result()
+        # All of them, before an error of one: what can be created is.
+        errors = [error for future in futures.values() if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
         give_up = time.monotonic() + _TIMEOUT_SECONDS
         while len(found := self.topics(futures)) < len(futures) and time.monotonic() < give_up:
             time.sleep(0.1)

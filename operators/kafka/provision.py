@@ -78,9 +78,13 @@ def create_topics(topology: Topology, cluster: Cluster, plans: list[TopicPlan]) 
     except KafkaException as error:
         if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR:
             raise
+        existing, up = cluster.topics({plan.name for plan in plans}), cluster.brokers()
+        missing = ", ".join(plan.name for plan in plans if plan.name not in existing)
         raise EventveilError(
-            f"topics.replication is {topology.topics.replication}, more than there are brokers; add brokers, "
-            "or lower it and topics.min_insync (a spend that only one broker knows can be lost)"
+            f"topics.replication is {topology.topics.replication}, and {up} broker{'s' * (up != 1)} "
+            f"can be reached, too few to create {missing}. If a broker is down, start it and run this again, "
+            "which keeps what there is; if there are no more, add brokers, or lower topics.replication and "
+            "topics.min_insync (a spend that only one broker knows can be lost)"
         ) from None
 
 

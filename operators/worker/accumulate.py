@@ -97,7 +97,7 @@ class AccumulateOwner(Owner):
         ledger = self._topology.ledger
         live = self._cluster.existing({self.table.topic, ledger, topic, sink, *heard_in})
         self._sinks.remember(live, {sink})
-        self._ground = Ground(self._inquiry, {topic: live[topic]})
+        self._ground = Ground(self._inquiry, {name: one for name, one in live.items() if name != sink})
         states = self.table.take_over([self._places.ledger, *live[sink].places])
         check_home(self._cluster, states, place)
         genesis = Genesis.find(states, stream.name, place)

@@ -12,11 +12,12 @@ from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import FencedTable
 from operators.records import Chunk, Outgoing
 from operators.streams import StreamPlan
+from operators.topology.changes import MIGRATE_LOST
 from operators.worker.ends import End, Ends, EndWatch
 from operators.worker.ground import AppendTimes, Ground, Inquiry
 from operators.worker.home import check_home
 from operators.worker.observation import Observation, StreamView
-from operators.worker.offsets import check_resume, end_behind, truncated
+from operators.worker.offsets import check_resume, end_behind, shortened
 from operators.worker.owner import Owner
 from operators.worker.threads import Threads
 
@@ -59,7 +60,7 @@ class AggregateOwner(Owner):
         topic, partition = self._source
         found = self._cluster.existing({topic, self.table.topic, self._partials})
         live = found[topic]
-        self._ground = Ground(self._inquiry, {topic: live, self._partials: found[self._partials]})
+        self._ground = Ground(self._inquiry, found)
         states = self.table.take_over()
         place = f"{self.table.topic}, partition {self.table.partition}"
         check_home(self._cluster, states, place)
@@ -73,7 +74,8 @@ class AggregateOwner(Owner):
         self._aggregator = PartitionAggregator(live.partitions, streams, grown=grown)
         counters = self._aggregator.counters.items()
         open_ = {name: (one.stream.timeline, one.next) for name, one in counters}
-        check_resume(self._cluster, self._source, self._aggregator.resume, self._aggregator.judged, open_)
+        resume, judged = self._aggregator.resume, self._aggregator.judged
+        check_resume(self._cluster, self._source, resume, judged, MIGRATE_LOST, open_)
         if boundaries := self._aggregator.boundaries():
             self._ends = Ends(self._source, boundaries, self._clock, lambda: self.position)
             self._end_watch.follow(self._ends)
@@ -174,11 +176,11 @@ class AggregateOwner(Owner):
     async def _capture(self, end: End) -> None:
         if end.end < end.position:
             await self._ground.check()
-            raise truncated(self._source, "it ends before the last record that was read")
+            raise shortened(self._source, "it ends before the last record that was read")
         try:
             self._aggregator.capture_boundary(end.asked_at, end.end)
         except ValueError:
-            raise truncated(self._source, "it ends before a boundary that was captured in it") from None
+            raise shortened(self._source, "it ends before a boundary that was captured in it") from None
 
     async def _ask_for_end(self) -> None:
         now, position = self._clock.now(), self._aggregator.position
@@ -188,7 +190,7 @@ class AggregateOwner(Owner):
         try:
             self._aggregator.capture_end(now, end)
         except ValueError:
-            raise truncated(self._source, "it ends before a boundary that was captured in it") from None
+            raise shortened(self._source, "it ends before a boundary that was captured in it") from None
 
     async def _commit(self, name: str, batch: Batch) -> None:
         self.check_open()

@@ -189,7 +189,7 @@ class Worker:
             table = self._table(topology.ledger_changelog, tp.partition)
             return SanitizeOwner(
                 table, self._threads, plans, topology.partials, topology.ledger, topology.control,
-                topology.kafka, self._cluster, self._noise, self.observation,
+                topology.kafka, self._cluster, self._inquiry, self._noise, self.observation,
                 self._clock_for(plan.stream for plan in plans), self._leader_watch, self._witnessed,
             )  # fmt: skip
         if tp.topic in topology.rekeyed:

@@ -66,8 +66,8 @@ class PerturbOwner(Owner):
         live = self._cluster.existing({self.table.topic, self._ledger, topic, *sinks})
         self._sinks.remember(live, sinks)
         # Each partition is a stream of values by itself: others do not concern it.
-        known = {name: one for name, one in live.items() if name == topic}
-        self._ground = Ground(self._inquiry, known, growing=known)
+        known = {name: one for name, one in live.items() if name not in sinks}
+        self._ground = Ground(self._inquiry, known, growing=[topic])
         ledgers = {(self._ledger, plan.ledger_partition) for plan in self._plans}
         states = self.table.take_over([*sorted(ledgers), *((sink, partition) for sink in sorted(sinks))])
         check_home(self._cluster, states, self._place)

@@ -49,7 +49,7 @@ class RekeyOwner(Owner):
         source = self._streams[0].source
         found = self._cluster.existing({topic, source.topic, self.table.topic})
         live, target = found[topic], found[source.topic]
-        self._ground = Ground(self._inquiry, {topic: live, source.topic: target})
+        self._ground = Ground(self._inquiry, found)
         states = self.table.take_over()
         place = f"{self.table.topic}, partition {self.table.partition}"
         check_home(self._cluster, states, place)

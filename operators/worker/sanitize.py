@@ -20,8 +20,9 @@ from operators.records import Chunk, Outgoing
 from operators.release import control_record
 from operators.sanitizing import PartitionSanitizer, StreamSanitizer, Topics
 from operators.streams import StreamPlan
-from operators.topology.changes import MIGRATE_SINK
+from operators.topology.changes import MIGRATE_GROUND, MIGRATE_SINK
 from operators.topology.model import Kafka
+from operators.worker.ground import Ground, Inquiry
 from operators.worker.home import check_home
 from operators.worker.missing import LeaderWatch
 from operators.worker.observation import Observation, StreamView
@@ -48,6 +49,7 @@ class SanitizeOwner(Owner):
         control: str,
         kafka: Kafka,
         cluster: Cluster,
+        inquiry: Inquiry,
         noise: Callable[[], NoiseSource],
         observation: Observation,
         clock: OwnerClock,
@@ -65,6 +67,7 @@ class SanitizeOwner(Owner):
         self._noise = noise
         self._observation = observation
         self._sinks = Sinks(cluster, MIGRATE_SINK)
+        self._inquiry, self._ground = inquiry, Ground(inquiry, {})
         self._ledger_starts: dict[str, int] = {}
         self._clock = clock
         self._leaders = leaders
@@ -81,6 +84,9 @@ class SanitizeOwner(Owner):
             {self.table.topic, self._ledger, self._partials, *control, *sources, *sinks}
         )
         self._sinks.remember(live, sinks)
+        self._ground = Ground(
+            self._inquiry, {name: live[name] for name in (self.table.topic, self._ledger, self._partials)}
+        )
         beside = [(name, 0) for name in control] + [place for name in sinks for place in live[name].places]
         states = self.table.take_over([(self._ledger, self.table.partition), *beside])
         check_home(self._cluster, states, f"{self.table.topic}, partition {self.table.partition}")
@@ -89,7 +95,7 @@ class SanitizeOwner(Owner):
         self._sanitizer = PartitionSanitizer(topics, sanitizers)
         self._check_published(live)
         # Partial counts can be made again.
-        check_resume(self._cluster, place, self._sanitizer.resume, open_={})
+        check_resume(self._cluster, place, self._sanitizer.resume, remedy=MIGRATE_GROUND)
         pending = self._sanitizer.publish()
         pending += [one for one in self._unasked() if one not in pending]
         if pending:
@@ -175,6 +181,7 @@ class SanitizeOwner(Owner):
             releases, *_ = await asyncio.gather(
                 self._blocking(self._sanitizer.publish),
                 self._blocking(self._sinks.check),
+                self._ground.check(),
                 self._blocking(self.table.transact, "decide", decided, self._deciding_clock),
             )
             self.check_open()

@@ -10,11 +10,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.chaos.verifier import java_partition
-from tests.kafka.topics import LOG_APPEND_TIME, create_topic, read
+from tests.kafka.topics import LOG_APPEND_TIME, create_topic, end_offset, read
 from tests.worker.application import ORIGIN, Application
 from tests.worker.process import WorkerProcess
 from tests.worker.waiting import last_release, wait_for_releases
@@ -193,3 +193,54 @@ def test_a_source_that_is_replaced_while_the_worker_is_frozen_stops_it(
     }
     assert sum(later.values()) == 0
     assert len(later) <= 1
+
+
+@pytest.mark.parametrize("role", ["ledger", "ledger-changelog", "counting-changelog", "partials"])
+def test_an_internal_topic_that_is_replaced_stops_the_worker_before_it_publishes(
+    application: Application, role: str
+) -> None:
+    """What was closed before may still be released of what the worker has; nothing is made up."""
+    events, topic = Events(application), f"{application.name}-{role}"
+    with run(application) as worker:
+        worker.wait_for_log("ready")
+        events.send(30)
+        wait_for_releases(application, 4)
+        application.delete(topic)
+        before = released(application)
+        application.create_again(topic)
+        events.send(30)
+        assert worker.wait(90) == 1
+        log = worker.log.read_text()
+    after = released(application)
+    assert after == on_time(application, 3, after)
+    if role.startswith("ledger"):
+        assert after == before
+    assert "stopped: " in log
+    assert ("`eventveil migrate`" in log.splitlines()[-1]) == (role == "partials")
+
+
+def test_records_that_are_removed_before_a_frozen_worker_reads_them_stop_it_with_what_is_lost(
+    application: Application,
+) -> None:
+    events = Events(application)
+    admin = AdminClient({"bootstrap.servers": application.bootstrap, "log_level": 0})
+    with run(application) as worker:
+        worker.wait_for_log("ready")
+        events.send(30)
+        wait_for_releases(application, 4)
+        worker.signal(signal.SIGSTOP)
+        time.sleep(0.5)
+        events.send(60)
+        for partition in range(3):
+            end = end_offset(application.bootstrap, application.source, partition=partition)
+            place = TopicPartition(application.source, partition, end - 1)
+            admin.delete_records([place])[place].result(30)
+        worker.signal(signal.SIGCONT)
+        assert worker.wait(60) == 1
+        last = worker.log.read_text().splitlines()[-1]
+    following = max(released(application)) + 1
+    assert "it begins after the first record that the state needs; timestamps " in last
+    named = re.search(r"timestamps (\d+) to (\d+) of places may lack events", last)
+    assert named is not None
+    assert following - 2 <= int(named[1]) <= following <= int(named[2])
+    assert "`eventveil migrate --lost`" in last

@@ -1,0 +1,92 @@
+"""What a log that has lost records makes of a take-over, and of a question for its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+
+from operators.errors import StateRefused, Unsettled
+from operators.kafka.cluster import Topic
+from operators.topology.changes import MIGRATE_LOST
+from operators.worker.ground import Ground, Inquiry
+from operators.worker.offsets import LOST, check_resume, end_behind, grown
+
+PLACE = ("raw", 0)
+
+
+class Log:
+    """A cluster whose one partition has these offsets, and whose topic has this id."""
+
+    def __init__(self, first: int, end: int, topic_id: str = "id") -> None:
+        self.first, self.end, self.topic_id = first, end, topic_id
+
+    def first_offsets(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(places, self.first)
+
+    def end_offsets(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(places, self.end)
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        return {name: Topic(name, self.topic_id, 1) for name in names}
+
+
+def check(log: Log, resume: int, known: int | None = None, remedy: str = LOST) -> None:
+    check_resume(log, PLACE, resume, known, remedy)  # type: ignore[arg-type]  # all that is asked of a cluster
+
+
+def test_a_log_that_holds_what_is_needed_passes() -> None:
+    check(Log(5, 9), 5, 9)
+    check(Log(5, 9), 9)
+
+
+def test_one_that_begins_too_late_is_refused_at_once() -> None:
+    """No broker says that of a log that still has the records."""
+    with pytest.raises(
+        StateRefused, match="it begins after the first record that the state needs"
+    ) as refusal:
+        check(Log(6, 9), 5)
+    assert refusal.value.remedy == LOST
+
+
+@pytest.mark.parametrize(("resume", "known"), [(10, None), (5, 10)])
+def test_one_that_ends_too_early_is_looked_at_again_before_it_is_refused(
+    resume: int, known: int | None
+) -> None:
+    """A broker that is cut off shows less than there is."""
+    with pytest.raises(Unsettled, match="it ends before the last record that the state has read") as doubt:
+        check(Log(5, 9), resume, known, MIGRATE_LOST)
+    assert doubt.value.refusal is not None
+    assert doubt.value.refusal.remedy == MIGRATE_LOST
+
+
+def ask(log: Log, position: int) -> int:
+    async def in_place(call: Callable[..., Any], *arguments: Any) -> Any:
+        return call(*arguments)
+
+    async def run() -> int:
+        ground = Ground(Inquiry(log, in_place), {"raw": Topic("raw", "id", 1)})
+        return await end_behind(in_place, log, PLACE, position, ground)  # type: ignore[arg-type]  # as above
+
+    return asyncio.run(run())
+
+
+def test_the_end_is_told_and_a_shorter_log_leaves_a_doubt() -> None:
+    assert ask(Log(0, 9), 9) == 9
+    with pytest.raises(Unsettled, match="it ends before the last record that was read") as doubt:
+        ask(Log(0, 8), 9)
+    assert "`eventveil migrate --lost`" in str(doubt.value.refusal)
+
+
+def test_the_doubt_about_another_topic_names_that() -> None:
+    with pytest.raises(Unsettled, match="it is another topic of this name by now"):
+        ask(Log(0, 8, topic_id="other"), 9)
+
+
+def test_partitions_that_were_added_have_a_remedy_that_costs_nothing() -> None:
+    refusal = grown("raw", 3, "aggregate")
+    assert "more partitions than the 3" in refusal.what
+    assert "`eventveil migrate`" in refusal.remedy
+    assert "new name" not in refusal.remedy
