@@ -6,7 +6,7 @@ worker starts no stream without it, nor one whose topology says something else b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -114,6 +114,13 @@ class Genesis:
                 remedy("topic_id"),
             )
 
+    @property
+    def topics(self) -> dict[str, str]:
+        """The ids of the topics that it is about, as they were, by name: what is read, and the sink."""
+        sink = self.fields.get("sink.topic")
+        sinks = {} if sink is None else {sink: str(self.fields.get("sink.topic_id"))}
+        return {self.topic: self.topic_id, **sinks}
+
     def ledger_start(self, ledger_id: str) -> int:
         """From which offset on the topic ``ledger_id`` can hold what the ledger says of the stream.
 
@@ -165,6 +172,12 @@ class Genesis:
             )
 
 
+_GO_BACK = (
+    "Point kafka.bootstrap to the cluster where it has run: that costs nothing. If that one is gone for "
+    "good, begin anew here with another name and other sinks (whose epsilon adds up)"
+)
+
+
 def check_cluster(table: Mapping[bytes, bytes], cluster: str, place: str) -> list[Genesis]:
     """The genesis records of a changelog partition that do not name their cluster yet.
 
@@ -174,13 +187,25 @@ def check_cluster(table: Mapping[bytes, bytes], cluster: str, place: str) -> lis
     found = list(_all(table, place))
     for one in found:
         if one.cluster not in (None, cluster):
-            raise StateRefused(
-                f"{place}, stream {one.stream}",
-                f"its state was made on the Kafka cluster {one.cluster}, and this is the cluster {cluster}",
-                "Point kafka.bootstrap to the cluster where it has run: that costs nothing. If that one is "
-                "gone for good, begin anew here with another name and other sinks (whose epsilon adds up)",
-            )
+            what = f"its state was made on the Kafka cluster {one.cluster}, and this is the cluster {cluster}"
+            raise StateRefused(f"{place}, stream {one.stream}", what, _GO_BACK)
     return [one for one in found if one.cluster is None]
+
+
+def check_known(unnamed: Collection[Genesis], live: Mapping[str, str]) -> None:
+    """Raise StateRefused if genesis records that name no cluster know none of the topics that are here.
+
+    ``live`` are the ids of these, by name. No two clusters give a topic the same id, so one that a record
+    knows says where its state was made; without any it may be a copy.
+    """
+    known = {topic for one in unnamed for topic in one.topics.items()}
+    if known and not any(live.get(name) == id for name, id in known):
+        streams = ", ".join(sorted({one.stream for one in unnamed}))
+        what = (
+            "its genesis names no Kafka cluster, for an earlier version wrote it, and none of "
+            f"{', '.join(sorted(name for name, _ in known))} is the topic that it knew: this may be a copy"
+        )
+        raise StateRefused(f"stream {streams}", what, _GO_BACK)
 
 
 def check_neighbours(table: Mapping[bytes, bytes], topic: str, partition: int, place: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from operators.errors import StateRefused, Unsettled
 from operators.faults import FaultHook, no_fault
-from operators.genesis import Genesis, check_cluster
+from operators.genesis import Genesis, check_cluster, check_known
 from operators.kafka.barrier import Floors, least_end
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable
@@ -158,8 +158,9 @@ class Keeper:
     def _read(self) -> tuple[Life, Following]:
         """The life of the stream, and the one that the topology asks for."""
         tables = self._fenced or {place: self._table(place) for place in self._places()}
-        for place, table in tables.items():
-            check_cluster(table, self._home, _name(place))
+        unnamed = [one for place in tables for one in check_cluster(tables[place], self._home, _name(place))]
+        live = {name: topic.id for name, topic in self._topics.items()}
+        check_known([one for one in unnamed if one.stream == self._plan.name], live)
         genesis = self._genesis(tables, self._budget, self._topics[self._topology.partials], self._budget[1])
         counting = {}
         before = genesis.fields.get("source.partitions", 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from operators.errors import EventveilError, StateRefused
-from operators.genesis import Genesis, check_cluster, check_neighbours
+from operators.genesis import Genesis, check_cluster, check_known, check_neighbours
 from operators.kafka.barrier import Floors, Place, is_nonce, least_end
 from operators.kafka.cluster import Cluster, Topic
 from operators.kafka.fenced import FencedTable, write_once
@@ -123,17 +123,23 @@ def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]
     return Provision(written, unnamed)
 
 
-def name_cluster(topology: Topology, cluster: Cluster, places: Iterable[tuple[str, int]]) -> None:
+def name_cluster(
+    topology: Topology, cluster: Cluster, places: Mapping[tuple[str, int], Collection[Genesis]]
+) -> None:
     """Let the genesis records of changelog partitions name the cluster, and the topic of the ledger.
 
     Each partition by its own writer, which shuts a running worker out: the caller makes sure that there is
-    none. Raises StateRefused, TransactionFailed or KafkaException; running it again completes the rest.
+    none. Raises StateRefused, also if nothing says that they were made here, TransactionFailed or
+    KafkaException; running it again completes the rest.
     """
+    unnamed = [one for found in places.values() for one in found]
+    live = cluster.topics({name for one in unnamed for name in one.topics})
+    check_known(unnamed, {name: topic.id for name, topic in live.items()})
     here, ledger = cluster.id(), cluster.topic(topology.ledger).id
     for topic, partition in places:
         table = FencedTable(topology.kafka, writer_of(topology, topic, partition), topic, partition)
-        unnamed = check_cluster(table.take_over(), here, f"{topic}, partition {partition}")
-        named = [replace(one, cluster=here, ledger_id=ledger) for one in unnamed]
+        found = check_cluster(table.take_over(), here, f"{topic}, partition {partition}")
+        named = [replace(one, cluster=here, ledger_id=ledger) for one in found]
         if named:
             records = [Outgoing(topic, one.encode(), Genesis.key(one.stream), partition) for one in named]
             table.transact("name-cluster", records)

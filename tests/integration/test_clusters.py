@@ -71,12 +71,20 @@ def test_a_mirror_of_all_topics_on_another_cluster_is_refused_by_worker_and_comm
     for command in (("topics", str(path), "--create"), ("migrate", str(path), "--apply"), reset):
         assert message in application.failing_command(*command)
 
+    # One that an earlier version wrote names no cluster, but the topics that it knew are not here.
+    forget_cluster(application, elsewhere.bootstrap)
+    copy = f"{application.source} is the topic that it knew: this may be a copy"
+    for command in (("topics", str(path), "--create"), ("migrate", str(path), "--apply", "--lost")):
+        assert copy in application.failing_command(*command)
+
     application.document["kafka"]["bootstrap"] = application.bootstrap
     application.write()
     assert refusals(path) == []
 
 
-def genesis(application: Application) -> dict[tuple[str, int, bytes], dict[str, object]]:
+def genesis(
+    application: Application, bootstrap: str | None = None
+) -> dict[tuple[str, int, bytes], dict[str, object]]:
     """The newest genesis records, by changelog, partition and key."""
     topology = load(str(application.path), {})
     names = {
@@ -87,17 +95,18 @@ def genesis(application: Application) -> dict[tuple[str, int, bytes], dict[str, 
         (topic.name, partition, message.key() or b""): json.loads(message.value() or b"")
         for topic in Cluster(topology.kafka).topics(names).values()
         for partition in range(topic.partitions)
-        for message in read(application.bootstrap, topic.name, partition=partition)
+        for message in read(bootstrap or application.bootstrap, topic.name, partition=partition)
         if (message.key() or b"").startswith(b"genesis/")
     }
 
 
-def forget_cluster(application: Application) -> None:
+def forget_cluster(application: Application, bootstrap: str | None = None) -> None:
     """Make the genesis records such as a version wrote that did not know the cluster."""
-    for (topic, partition, key), record in genesis(application).items():
+    for (topic, partition, key), record in genesis(application, bootstrap).items():
         del record["cluster"]
         record.pop("ledger_id", None)
-        produce(application.bootstrap, topic, [json.dumps(record)], key=key, partition=partition)
+        value, where = json.dumps(record), bootstrap or application.bootstrap
+        produce(where, topic, [value], key=key, partition=partition)
 
 
 def test_genesis_records_of_before_are_accepted_told_and_completed(kafka: str, tmp_path: Path) -> None:

@@ -204,8 +204,10 @@ def test_the_rights_of_the_readme_are_enough_for_everyone(secured: Secured, tmp_
         wait_for_releases(application, len(application.releases()) + 8)
     counts = [json.loads(records[0])["counts"] for records in application.releases().values()]
     assert sum(sum(one.values()) for one in counts) == 1
-    output = application.command("ledger", str(secured.path_for("auditor")))
+    witness = str(tmp_path / "witness")
+    output = application.command("ledger", str(secured.path_for("auditor")), "--witness", witness)
     assert "of epsilon 1" in output
+    assert f"witness {witness}: begun" in output
     replayed = tmp_path / "replayed.jsonl"
     arguments = ["--input", f"topic:{application.source}", "--output", str(replayed), "--from", began]
     application.command("replay", str(secured.path_for("replayer")), *arguments, "--to", "last")

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from operators.errors import StateRefused
-from operators.genesis import Genesis, check_cluster, check_neighbours
+from operators.genesis import Genesis, check_cluster, check_known, check_neighbours
 from operators.sanitizing import ReleaseState
 from operators.streams import StreamPlan
 from operators.topology.changes import SOUND
@@ -244,6 +244,22 @@ def test_on_its_own_cluster_state_is_accepted_and_what_names_none_is_told() -> N
     assert check_cluster(table(), "cluster", PLACE) == []
     # What names no cluster is known by the ids of its topics (``Genesis.check``).
     assert check_cluster({b"genesis/visits": UNNAMED.encode()}, "anywhere", PLACE) == [UNNAMED]
+
+
+def test_what_names_no_cluster_is_known_by_a_single_topic_and_refused_without_any() -> None:
+    budget = replace(
+        UNNAMED, topic="partials", topic_id="p", fields={"sink.topic": "s", "sink.topic_id": "i"}
+    )
+    both, gone = [UNNAMED, budget], {"raw": "new", "partials": "new", "s": "new"}
+    for known in ({"raw": "topic-id"}, {"partials": "p"}, {"s": "i"}):
+        check_known(both, {**gone, **known})
+    check_known([], gone)
+    for live in (gone, {}, {"elsewhere": "topic-id"}):
+        with pytest.raises(
+            StateRefused, match="none of partials, raw, s is the topic that it knew"
+        ) as refusal:
+            check_known(both, live)
+        assert "Point kafka.bootstrap to the cluster where it has run" in refusal.value.remedy
 
 
 def test_where_the_ledger_begins_is_forgotten_with_the_topic_that_it_was_of() -> None:
