@@ -13,6 +13,7 @@ from operators.counting import CounterState
 from operators.errors import StateRefused
 from operators.genesis import Genesis
 from operators.growth import Growth
+from operators.migration import check_sound
 from operators.privacy.changes import Change, Difference
 from operators.regrounding import Ground, Log, Regrounding, check_ground, reground
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, Lifetime
@@ -248,3 +249,16 @@ def test_losses_are_accepted_by_name_and_other_settings_change_by_themselves(lif
     assert check_ground(life.life, sink, accepts_loss=True) == sink
     with pytest.raises(StateRefused, match=r"mechanism\.epsilon changed together with"):
         check_ground(life.life, {**sink, "mechanism.epsilon": Difference("1", "2")}, accepts_loss=True)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "time-unit", "shp-window"])
+def test_the_ground_can_change_at_every_level(kind: str) -> None:
+    """Nothing of the budget follows other rules; another setting is refused there as before."""
+    life = Lifetime().life
+    fields = {**life.genesis.fields, "mechanism.kind": kind}
+    life = replace(life, genesis=replace(life.genesis, fields=fields))
+    ground_only = {name: Difference(1, 2) for name in ("source.partitions", "sink.topic", "sink.topic_id")}
+    check_sound(life, ground_only)
+    if kind != "uniform":
+        with pytest.raises(StateRefused, match="at event level and for a horizon"):
+            check_sound(life, {**ground_only, "counts.unknown": Difference("a", "b")})
