@@ -17,19 +17,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.asking import Metadata, metadata
-from tests.kafka.broker import START_SECONDS, LocalBroker
+from tests.kafka.broker import LocalBroker
 from tests.kafka.jars import BrokerError, at_least
-from tests.kafka.links import CLIENT, Link, Links, Way, children
-from tests.kafka.ports import HOST
+from tests.kafka.links import CLIENT, Link, Links, Way
+from tests.kafka.ports import HOST, reserve
 from tests.kafka.settings import single_node
 
 BROKERS = (1, 2, 3)
 CONTROLLER = 100
 #: What a broker can be cut off from.
 Others = Literal["controller", "brokers", "clients"]
+#: Four Javas start at once, perhaps on a busy machine.
+_START_SECONDS = 240.0
 _HEAP = {"broker": "320m", "controller": "160m"}
 #: A broker that the controller has not heard of for so long is no leader any more.
 SESSION_SECONDS = 3.0
@@ -53,13 +56,18 @@ _REPLICATED = {
 
 
 class Node(LocalBroker):
-    """A broker or the controller: a process with one listener, and a directory."""
+    """A broker or the controller: a process with a directory, and ``listeners`` beside that for brokers."""
 
-    def __init__(self, directory: Path, number: int, cluster: str) -> None:
+    def __init__(self, directory: Path, number: int, cluster: str, listeners: int) -> None:
         super().__init__(directory)
         self.number, self._cluster = number, cluster
         self.heap = _HEAP["controller" if number == CONTROLLER else "broker"]
-        self._reserve_ports()
+        self._ports = [reserve() for _ in range(1 + listeners)]
+
+    @property
+    def client_ports(self) -> list[int]:
+        """Where its clients' proxies find it."""
+        return [port.port for port in self._ports[1:]]
 
     @property
     def name(self) -> str:
@@ -82,8 +90,9 @@ class Node(LocalBroker):
         """The cluster waits, which may be without a controller for now."""
 
     def processes(self) -> list[int]:
-        """The shell that watches Java, and Java."""
-        return [self.pid, *children(self.pid)]
+        """The shell that watches Java, and Java (Linux)."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return [self.pid, *map(int, children)]
 
     def check(self) -> None:
         """Raise BrokerError if the process has ended."""
@@ -95,16 +104,32 @@ class Cluster:
     """Brokers 1, 2 and 3, and the controller, by number. Use ``three_brokers``.
 
     Topics have three replicas and need two in sync, transactions and groups too. ``settings`` are further
-    ones of all processes. Leaders stay where they are unless something moves them.
+    ones of all processes. Leaders stay where they are unless something moves them. Each of ``clients`` has
+    addresses of its own, so that its links alone can be cut.
     """
 
-    def __init__(self, directory: Path, links: Links, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        links: Links,
+        settings: Mapping[str, str] | None = None,
+        clients: Sequence[str] = (),
+    ) -> None:
         self.links = links
+        self._clients = (CLIENT, *clients)
         first = LocalBroker(directory)._cluster_id()
         self.nodes = {
-            number: Node(directory / str(number), number, first) for number in (CONTROLLER, *BROKERS)
+            number: Node(
+                directory / str(number), number, first, 0 if number == CONTROLLER else len(self._clients)
+            )
+            for number in (CONTROLLER, *BROKERS)
         }
         self._ports = {number: links.before(node.name, node.port) for number, node in self.nodes.items()}
+        self._client_ports = {
+            (client, node.number): links.before(node.name, port, client)
+            for node in self.nodes.values()
+            for client, port in zip(self._clients, node.client_ports, strict=False)
+        }
         for node in self.nodes.values():
             node.configure(self._settings(node) | dict(settings or {}))
 
@@ -113,9 +138,9 @@ class Cluster:
         """``host:port`` of all brokers, for Kafka clients."""
         return self.bootstrap_of(*BROKERS)
 
-    def bootstrap_of(self, *brokers: int) -> str:
-        """``host:port`` of these brokers."""
-        return ",".join(f"{HOST}:{self._ports[broker]}" for broker in brokers)
+    def bootstrap_of(self, *brokers: int, client: str = CLIENT) -> str:
+        """``host:port`` of these brokers, for a client."""
+        return ",".join(f"{HOST}:{self._client_ports[client, broker]}" for broker in brokers)
 
     def start_all(self) -> None:
         """Start what is not running, and return once all brokers serve. Raises BrokerError."""
@@ -124,14 +149,9 @@ class Cluster:
     def start(self, *numbers: int, wait: bool = True) -> None:
         """Start processes; ``wait`` until the brokers among them serve. Raises BrokerError."""
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(self._launch, numbers))
+            list(pool.map(lambda number: self.nodes[number].start(), numbers))
         if wait:
             self.wait_for(*(number for number in numbers if number != CONTROLLER))
-
-    def _launch(self, number: int) -> None:
-        node = self.nodes[number]
-        node.start()
-        self.links.know(node.name, node.pid)
 
     def stop(self, number: int) -> None:
         """Stop cleanly: a broker gives its leaderships away first."""
@@ -184,7 +204,7 @@ class Cluster:
         if from_ == "controller":
             return [(Link(name, "controller"), turned[way])]
         if from_ == "clients":
-            return [(Link(CLIENT, name), way)]
+            return [(Link(client, name), way) for client in self._clients]
         return [(Link(other, name), way) for other in others] + [
             (Link(name, other), turned[way]) for other in others
         ]
@@ -197,7 +217,7 @@ class Cluster:
         self.start_all()
         self.wait_until_in_sync()
 
-    def wait_for(self, *brokers: int, seconds: float = START_SECONDS) -> None:
+    def wait_for(self, *brokers: int, seconds: float = _START_SECONDS) -> None:
         """Wait until each of these brokers says of itself that it serves. Raises BrokerError."""
         deadline = time.monotonic() + seconds
         for broker in brokers:
@@ -207,7 +227,7 @@ class Cluster:
                     raise BrokerError(f"broker {broker} did not serve within {seconds:.0f} s")
                 time.sleep(0.1)
 
-    def wait_until_in_sync(self, seconds: float = START_SECONDS) -> None:
+    def wait_until_in_sync(self, seconds: float = _START_SECONDS) -> None:
         """Wait until each partition has a leader, and all of its replicas. Raises TimeoutError."""
         deadline = time.monotonic() + seconds
         while lacking := self._out_of_sync():
@@ -236,6 +256,24 @@ class Cluster:
         leaders = Counter(answer for answer in answers if answer >= 0)
         return leaders.most_common(1)[0][0] if leaders else -1
 
+    def counted_on(self, broker: int) -> list[tuple[str, int]]:
+        """The partitions that have a broker among their replicas in sync, as the other brokers know."""
+        views = [self.asked(other) for other in BROKERS if other != broker]
+        return sorted({place for view in views for place, found in view.in_sync.items() if broker in found})
+
+    def elect_preferred(self) -> None:
+        """Every partition gets its first replica as leader; those that have it, keep it."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin.elect_leaders(ElectionType.PREFERRED).result(60)
+
+    def elect_unclean(self, topic: str, partition: int = 0) -> None:
+        """Some broker that is alive becomes the leader of a leaderless partition, in sync or not."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        place = TopicPartition(topic, partition)
+        elected = admin.elect_leaders(ElectionType.UNCLEAN, [place]).result(60)
+        if (error := elected[place]) is not None:
+            raise KafkaException(error)
+
     def place_topic(
         self, name: str, replicas: Sequence[Sequence[int]], settings: Mapping[str, str] | None = None
     ) -> str:
@@ -259,15 +297,19 @@ class Cluster:
 
     def _settings(self, node: Node) -> dict[str, str]:
         listener = "CONTROLLER" if node.number == CONTROLLER else "PLAINTEXT"
-        own, proxied = f"{HOST}:{node.port}", f"{HOST}:{self._ports[node.number]}"
+        own = f"{HOST}:{node.port}"
+        listeners, advertised = {listener: own}, {listener: f"{HOST}:{self._ports[node.number]}"}
+        for number, (client, port) in enumerate(zip(self._clients, node.client_ports, strict=False)):
+            listeners[f"CLIENT{number}"] = f"{HOST}:{port}"
+            advertised[f"CLIENT{number}"] = f"{HOST}:{self._client_ports[client, node.number]}"
         controller = own if node.number == CONTROLLER else f"{HOST}:{self._ports[CONTROLLER]}"
-        settings = single_node(
-            {listener: own}, {listener: proxied}, controller, str(node.directory / "data")
-        ) | {
+        settings = single_node(listeners, advertised, controller, str(node.directory / "data")) | {
             "process.roles": "controller" if node.number == CONTROLLER else "broker",
             "node.id": str(node.number),
             "controller.quorum.voters": f"{CONTROLLER}@{controller}",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": ",".join(
+                f"{name}:PLAINTEXT" for name in dict.fromkeys((*listeners, "CONTROLLER", "PLAINTEXT"))
+            ),
         }
         if node.number == CONTROLLER:
             del settings["inter.broker.listener.name"]
@@ -283,22 +325,24 @@ class Cluster:
 
 @contextmanager
 def three_brokers(
-    directory: Path | None = None, settings: Mapping[str, str] | None = None
+    directory: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    clients: Sequence[str] = (),
 ) -> Iterator[Cluster]:
-    """A running cluster; stopped at the end.
+    """A running cluster, ``settings`` and ``clients`` as for ``Cluster``; stopped at the end.
 
     ``directory`` None means a temporary one that is removed at the end.
     """
     if directory is None:
         temporary = Path(tempfile.mkdtemp(prefix="eventveil-cluster-"))
         try:
-            with three_brokers(temporary, settings) as cluster:
+            with three_brokers(temporary, settings, clients) as cluster:
                 yield cluster
         finally:
             shutil.rmtree(temporary)
         return
     with Links() as links:
-        cluster = Cluster(directory, links, settings)
+        cluster = Cluster(directory, links, settings, clients)
         try:
             cluster.start_all()
             yield cluster

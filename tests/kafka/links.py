@@ -1,18 +1,17 @@
 """TCP proxies between the processes of a cluster and its clients, whose links can be cut one way or both.
 
-A proxy stands before each server. Who connects to it is known by the process at the other end, which the
-kernel names (Linux): so one address a server is enough, as clients and brokers alike are told the same one.
+A proxy stands before each server. Each client has a proxy of its own there. Brokers have to share one, as
+they are all told the same address: which of them connects is known by the client id that its first request
+names, in which brokers put their number.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import re
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
@@ -21,7 +20,6 @@ from tests.kafka.ports import HOST, Reservation, reserve
 CLIENT = "client"
 #: As seen from the server: the bytes that go to it, those that come from it, or all.
 Way = Literal["in", "out", "both"]
-_PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +40,10 @@ class Links:
 
     def __init__(self) -> None:
         self._ports: list[Reservation] = []
-        self._pids: dict[str, int] = {}
         self._cut: dict[Link, set[str]] = {}
         self._delay: dict[str, float] = {}
         self._open: set[_Connection] = set()
+        self._servers: list[asyncio.Server] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -57,22 +55,24 @@ class Links:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._run(self._close)
+        asyncio.run_coroutine_threadsafe(self._end_tasks(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         for port in self._ports:
             port.release()
 
-    def before(self, server: str, target: int) -> int:
-        """Put a proxy before the server that listens at the port ``target``; return the proxy's port."""
+    def before(self, server: str, target: int, peer: str | None = None) -> int:
+        """Put a proxy before the server that listens at the port ``target``; return the proxy's port.
+
+        Whatever connects there is ``peer``; None: the broker that says who it is, or a client.
+        """
         port = reserve()
         self._ports.append(port)
-        serving = self._loop.create_server(lambda: _Client(self, server, target), HOST, port.port)
-        asyncio.run_coroutine_threadsafe(serving, self._loop).result(10)
+        serving = self._loop.create_server(
+            lambda: _Client(self, server, target, peer), HOST, port.port, backlog=1000
+        )
+        self._servers.append(asyncio.run_coroutine_threadsafe(serving, self._loop).result(10))
         return port.port
-
-    def know(self, peer: str, pid: int) -> None:
-        """From now on, connections of process ``pid`` or its children belong to ``peer``."""
-        self._run(lambda: self._pids.__setitem__(peer, pid))
 
     def cut(self, links: Iterable[Link], way: Way = "both") -> None:
         """Cut links one way or both."""
@@ -109,15 +109,6 @@ class Links:
         """By how many seconds the link of this peer is late, each way."""
         return self._delay.get(peer, 0.0)
 
-    def peer_of(self, port: int, own: int) -> str:
-        """Who connects from ``port`` to the proxy at ``own``."""
-        inode = _inode(port, own)
-        if inode is not None:
-            for peer, pid in self._pids.items():
-                if inode in _sockets(pid):
-                    return peer
-        return CLIENT
-
     def opened(self, connection: _Connection) -> None:
         """Called by a connection when its peer is known."""
         self._open.add(connection)
@@ -136,8 +127,16 @@ class Links:
             connection.obey()
 
     def _close(self) -> None:
+        for server in self._servers:
+            server.close()
         for connection in list(self._open):
             connection.abort()
+
+    async def _end_tasks(self) -> None:
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _run(self, change: Callable[[], None]) -> None:
         """Do it on the loop, and return once it is done."""
@@ -181,6 +180,7 @@ class _End(asyncio.Protocol):
         self.connection: _Connection | None = None
         self._held = False
         self._full = False
+        self._early = b""
 
     def other(self) -> _End | None:
         raise NotImplementedError
@@ -205,6 +205,9 @@ class _End(asyncio.Protocol):
     def hold(self, held: bool) -> None:
         """Read no more from this side, or go on."""
         self._held = held
+        if not held and self._early:
+            early, self._early = self._early, b""
+            self.data_received(early)
         self._read_or_not()
 
     def pause_writing(self) -> None:
@@ -235,19 +238,31 @@ class _End(asyncio.Protocol):
 class _Client(_End):
     """The half of who connects."""
 
-    def __init__(self, links: Links, server: str, target: int) -> None:
+    def __init__(self, links: Links, server: str, target: int, peer: str | None) -> None:
         super().__init__()
-        self._links, self._name, self._target = links, server, target
+        self._links, self._name, self._target, self._peer = links, server, target, peer
 
     def other(self) -> _End | None:
         return self.connection.server if self.connection is not None else None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        if self._peer is not None:
+            self._open(self._peer)
+
+    def data_received(self, data: bytes) -> None:
+        if self.connection is not None:
+            super().data_received(data)
+            return
+        self._early += data
+        client_id = _client_id(self._early)
+        if client_id is not None:
+            self._open(_peer(client_id))
+
+    def _open(self, peer: str) -> None:
+        """It is known who connects: go on to the server, unless the link is cut."""
         assert self.transport is not None
-        theirs, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        link = Link(self._links.peer_of(theirs[1], own[1]), self._name)
-        self.connection = _Connection(self._links, link, self)
+        self.connection = _Connection(self._links, Link(peer, self._name), self)
         self._links.opened(self.connection)
         self.connection.obey()
         if not self.transport.is_closing():
@@ -283,37 +298,18 @@ class _Server(_End):
         self.connection.obey()
 
 
-def _inode(local: int, remote: int) -> str | None:
-    """The socket with these ports on this machine, as /proc names it."""
-    ends = f":{local:04X}", f":{remote:04X}"
-    for table in ("tcp6", "tcp"):  # Java's sockets are of both kinds at once.
-        with suppress(OSError):
-            for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[1].endswith(ends[0]) and fields[2].endswith(ends[1]):
-                    return fields[9]
-    return None
+def _client_id(first: bytes) -> str | None:
+    """The client id in the header of a first request; None until all of it is there.
+
+    Every request begins with its size, API, version and correlation, in 12 bytes, and the client id.
+    """
+    if len(first) < 14:
+        return None
+    size = max(0, int.from_bytes(first[12:14], "big", signed=True))
+    return None if len(first) < 14 + size else first[14 : 14 + size].decode(errors="replace")
 
 
-def _sockets(pid: int) -> set[str]:
-    """The inodes of all sockets that a process or a child of it holds."""
-    return {inode for one in (pid, *children(pid)) for inode in _held_by(one)}
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process has started and that live."""
-    with suppress(OSError):
-        return [int(one) for one in (_PROC / f"{pid}/task/{pid}/children").read_text().split()]
-    return []
-
-
-def _held_by(pid: int) -> set[str]:
-    found: set[str] = set()
-    folder = _PROC / str(pid) / "fd"
-    with suppress(OSError):
-        for name in os.listdir(folder):
-            with suppress(OSError):
-                target = os.readlink(folder / name)
-                if target.startswith("socket:["):
-                    found.add(target[len("socket:[") : -1])
-    return found
+def _peer(client_id: str) -> str:
+    """Who says so: "2", "raft-client-2", "broker-2-fetcher-0" and the like are broker 2."""
+    number = re.fullmatch(r"(?:raft-client-|broker-)?(\d+)(?:-.*)?", client_id)
+    return f"broker-{number[1]}" if number else CLIENT
