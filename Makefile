@@ -11,6 +11,8 @@ CHAOS_SEED ?=
 CHAOS_SECONDS ?= 60
 # Of `make test-versions`, such as "3.6.0 4.3.1"; by default all that the table of docs/kafka-versions.md has.
 KAFKA_VERSIONS ?=
+# 1, or 3 with a controller of their own.
+CHAOS_BROKERS ?= 1
 # Of `make utility`.
 SEEDS ?= 20
 # The first Python of the list that works and is new enough; or say `make PYTHON=/path/to/python3.13 install`.
@@ -49,8 +51,8 @@ lint: install ## Check style and types
 fuzz: install ## A million crafted values, decoded in bulk and one by one (ARGS="--seed 1")
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)
 
-chaos: install ## Faults of every kind against real workers: make chaos CHAOS_SEED=1 CHAOS_SECONDS=60
-	@exec $(BIN)/python -m tests.chaos $(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) --seconds $(CHAOS_SECONDS)
+chaos: install ## Faults of every kind against real workers: make chaos CHAOS_BROKERS=3 CHAOS_SEED=1 CHAOS_SECONDS=60
+	@exec $(BIN)/python -m tests.chaos $(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) --seconds $(CHAOS_SECONDS) --brokers $(CHAOS_BROKERS)
 
 broker: install ## Run Apache Kafka in the foreground, on localhost:19092: make broker PORT=19092 DIR=path
 	@exec $(BIN)/python -m tests.kafka.broker --port $(PORT) --directory '$(DIR)'

@@ -11,7 +11,7 @@ from collections.abc import Callable
 FaultHook = Callable[[str], None]
 
 #: In the order in which an event meets them.
-TRANSACTIONS = ("pass-on", "close", "judge", "decide", "publish")
+TRANSACTIONS = ("pass-on", "close", "judge", "expose", "decide", "publish")
 _STEPS = ("before-begin", "begun", "before-produce", "produced", "before-commit", "committed")
 
 #: Every name that a hook is called with, in the order of a partition's life.

@@ -16,17 +16,18 @@ from tests.chaos.run import run
 @click.command()
 @click.option("--seed", type=int, default=None, help="Of faults and traffic; by default a new one.")
 @click.option("--seconds", type=click.IntRange(10), default=60, show_default=True, help="Of faults.")
-def main(seed: int | None, seconds: int) -> None:
+@click.option("--brokers", type=click.Choice(["1", "3"]), default="1", show_default=True)
+def main(seed: int | None, seconds: int, brokers: str) -> None:
     """Let workers on a real Kafka suffer, and verify what came of it; exit status 1 on a violation."""
     seed = time.time_ns() % 1_000_000 if seed is None else seed
-    print(f"make chaos CHAOS_SEED={seed} CHAOS_SECONDS={seconds}", flush=True)
+    print(f"make chaos CHAOS_BROKERS={brokers} CHAOS_SEED={seed} CHAOS_SECONDS={seconds}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="eventveil-chaos-"))
-    result = run(folder, seed, seconds)
+    result = run(folder, seed, seconds, int(brokers))
     for violation in result.violations[:100]:
         print(f"VIOLATION {violation}", file=sys.stderr)
     print(result)
     if result.violations:
-        print(f"The faults, and the logs of workers and broker, are in {folder}.", file=sys.stderr)
+        print(f"The faults, and the logs of workers and brokers, are in {folder}.", file=sys.stderr)
         sys.exit(1)
     shutil.rmtree(folder)
 

@@ -35,6 +35,28 @@ _FIRST = (
 _OPEN = tuple(point for point in FAULT_POINTS if point.endswith((":produced", ":before-commit")))
 
 
+#: What happens to the brokers of a cluster, beside what happens to workers.
+CLUSTER_KINDS = {
+    "leader-kill": 3,
+    "two-kill": 1,
+    "controller-kill": 1,
+    "rolling-restart": 1,
+    "leader-pause": 2,
+    "cut-from-controller": 3,
+    "cut-from-brokers": 2,
+    "cut-from-clients": 2,
+    "cut-from-all": 2,
+    "transaction-coordinator-moved": 1,
+    "group-coordinator-moved": 1,
+    "unclean-moment": 1,
+    "disk-full": 1,
+    "log-lost": 1,
+}
+#: A short run begins with these.
+_FIRST_OF_CLUSTER = ("cut-from-all", "leader-kill", "cut-from-controller")
+_ONE_BROKER = ("broker-kill", "broker-pause")
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One thing to happen: its kind, the worker and the point it happens to.
@@ -51,12 +73,26 @@ class Fault:
     pause: float
 
 
-def faults(seed: int, workers: int) -> Iterator[Fault]:
-    """The faults of a run, without end; the same for the same seed."""
+@dataclass(frozen=True, slots=True)
+class ClusterFault:
+    """One thing to happen to a cluster: its kind, and, in 0..1, its ``place`` and its ``share`` of time.
+
+    ``way`` in 0..2 says which way a cut goes.
+    """
+
+    kind: str
+    place: float
+    share: float
+    way: int
+
+
+def faults(seed: int, workers: int, brokers: int = 1) -> Iterator[Fault]:
+    """The faults of workers, and of a single broker, without end; the same for the same seed."""
     chance = random.Random(seed)
     points, open_points = _dealt(chance, FAULT_POINTS), _dealt(chance, _OPEN)
-    deck = [kind for kind, copies in KINDS.items() for _ in range(copies)]
-    first = chance.sample(_FIRST, len(_FIRST))
+    apart = () if brokers == 1 else _ONE_BROKER
+    deck = [kind for kind, copies in KINDS.items() for _ in range(copies) if kind not in apart]
+    first = [kind for kind in chance.sample(_FIRST, len(_FIRST)) if kind not in apart]
     for number, kind in enumerate(chain(first, _dealt(chance, deck))):
         yield Fault(
             kind=kind,
@@ -66,6 +102,15 @@ def faults(seed: int, workers: int) -> Iterator[Fault]:
             turns=4 if number < len(first) else 40,
             pause=chance.uniform(0.2, 1.5),
         )
+
+
+def cluster_faults(seed: int) -> Iterator[ClusterFault]:
+    """The faults of a cluster, without end; the same for the same seed."""
+    chance = random.Random(seed + 1)
+    deck = [kind for kind, copies in CLUSTER_KINDS.items() for _ in range(copies)]
+    first = chance.sample(_FIRST_OF_CLUSTER, len(_FIRST_OF_CLUSTER))
+    for kind in chain(first, _dealt(chance, deck)):
+        yield ClusterFault(kind, chance.random(), chance.uniform(0, 1), chance.randrange(3))
 
 
 def _dealt(chance: random.Random, cards: Sequence[str]) -> Iterator[str]:

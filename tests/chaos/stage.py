@@ -1,4 +1,7 @@
-"""Where chaos happens: a broker, workers behind proxies, traffic, and what each fault does to them."""
+"""Where chaos happens: brokers, workers behind proxies, traffic, and what each fault does to workers.
+
+What happens to a cluster of brokers is in ``tests.chaos.sabotage``.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,18 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 from operators.faults import TRANSACTIONS
 from operators.streams import plan_streams
 from operators.topology import load
+from tests.chaos.ground import OneBroker, ThreeBrokers, ground
 from tests.chaos.process import ChaosWorker
-from tests.chaos.proxy import Proxy
 from tests.chaos.schedule import Fault
+from tests.chaos.streams import ChaosApplication
 from tests.kafka.broker import LocalBroker
-from tests.kafka.ports import HOST
 from tests.kafka.topics import abandon, read, transactional_producer
-from tests.worker.application import Application, ScatteredTraffic, Traffic
+from tests.worker.application import Application
 
 WORKERS = 3
 SESSION = 2.0
@@ -35,27 +40,22 @@ _HOUR = 3_600_000
 class Stage:
     """Use as ``with stage(...)``; ``perform`` a fault, ``tend`` in between, then ``calm_down``."""
 
-    def __init__(self, broker: LocalBroker, proxies: list[Proxy], folder: Path, seed: int) -> None:
+    def __init__(self, ground: OneBroker | ThreeBrokers, folder: Path, seed: int) -> None:
         self.faults: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
-        self.application = application(broker.bootstrap, folder)
+        self.application = ChaosApplication(ground.bootstrap, folder, ground.replication)
         #: By source topic.
-        self.traffic = {
-            self.application.source: Traffic(self.application, seed, per_second=200, idle=2),
-            scattered(self.application): ScatteredTraffic(
-                self.application, seed + 1, per_second=60, topic=scattered(self.application)
-            ),
-        }
+        self.traffic = self.application.all_traffic(seed)
         self.workers = [
             ChaosWorker(
                 self.application.path,
                 folder / f"worker-{number}.log",
                 session=SESSION,
-                bootstrap=f"{HOST}:{proxy.port}",
+                bootstrap=ground.bootstrap_for(number),
             )
-            for number, proxy in enumerate(proxies)
+            for number in range(WORKERS)
         ]
-        self._broker, self._proxies = broker, proxies
+        self.ground = ground
         self._diary = folder / "faults.log"
         self._wanted = [True, True, False]
         self._frozen: set[int] = set()
@@ -65,9 +65,13 @@ class Stage:
 
     def perform(self, fault: Fault) -> None:
         """Let a fault happen. What ends it, if something does, happens in ``tend``."""
+        self.say(fault)
+        getattr(self, "_" + fault.kind.replace("-", "_"))(fault)
+
+    def say(self, fault: object) -> None:
+        """Write down what happens."""
         with self._diary.open("a") as diary:
             print(datetime.now().isoformat(), fault, file=diary)
-        getattr(self, "_" + fault.kind.replace("-", "_"))(fault)
 
     def tend(self, seconds: float) -> None:
         """Do what is due for so long, and start again the workers that have ended."""
@@ -196,34 +200,43 @@ class Stage:
     # Broker and network
 
     def _broker_kill(self, fault: Fault) -> None:
-        self._broker.kill()
+        broker = self._only_broker()
+        broker.kill()
         time.sleep(fault.share)
-        self._broker.start()
+        broker.start()
         self.faults["broker-kill"] += 1
 
     def _broker_pause(self, fault: Fault) -> None:
-        self._broker.pause()
+        broker = self._only_broker()
+        broker.pause()
         time.sleep(_PAUSE)
-        self._broker.resume()
+        broker.resume()
         self.faults["broker-pause"] += 1
 
+    def _only_broker(self) -> LocalBroker:
+        assert isinstance(self.ground, OneBroker)
+        return self.ground.broker
+
     def _network_cut(self, fault: Fault) -> None:
-        proxy = self._proxies[fault.worker]
-        proxy.cut()
-        self._after(1 + 7 * fault.share, proxy.heal)
+        self.ground.cut(fault.worker)
+        self._after(1 + 7 * fault.share, partial(self.ground.heal, fault.worker))
         self.faults["network-cut"] += 1
 
     def _network_delay(self, fault: Fault) -> None:
-        proxy = self._proxies[fault.worker]
-        proxy.delay(0.05 + 0.4 * fault.share)
-        self._after(8, proxy.heal)
+        self.ground.delay(fault.worker, 0.05 + 0.4 * fault.share)
+        self._after(8, partial(self.ground.heal, fault.worker))
         self.faults["network-delay"] += 1
 
     # Forgeries
 
     def _aborted_partials(self, fault: Fault) -> None:
         """Partial counts of the coming timestamps, false and complete, in a transaction that is aborted."""
-        forge_partials(self.application, "places")
+        try:
+            forge_partials(self.application, "places")
+        except (KafkaException, TimeoutError):
+            # The cluster is not well enough for a forger either.
+            self.missed["aborted-partials"] += 1
+            return
         self.faults["aborted-partials"] += 1
 
 
@@ -249,47 +262,11 @@ def forge_partials(application: Application, stream: str) -> None:
     forger.abort_transaction(30)
 
 
-def application(bootstrap: str, folder: Path) -> Application:
-    """Streams of each kind: ordinary; quick, repeating releases; re-keyed, two events of a user counting;
-    without a single event."""
-    made = Application(bootstrap, folder)
-    name = made.name
-    uniform = {"kind": "uniform", "epsilon": 1, "window": 10}
-    absorbing = {"kind": "budget-absorption", "epsilon": 1, "window": 50}
-    made.document["kafka"]["bootstrap"] = f"${{KAFKA_BOOTSTRAP:{bootstrap}}}"
-    made.document["streams"] = {
-        "places": made.stream(made.source, f"{name}.places", uniform),
-        "quick": made.stream(made.source, f"{name}.quick", absorbing, interval=40),
-        "silent": made.stream(f"{name}.silent", f"{name}.silent.counts", uniform),
-    }
-    rekeyed = made.document["streams"]["scattered"] = made.stream(
-        scattered(made), f"{name}.scattered.counts", uniform
-    )
-    rekeyed["source"]["repartition"] = True
-    rekeyed["counts"]["contributions"] = 2
-    made.write()
-    made.create()
-    # The verifier wants to see every decision.
-    made.alter(f"{name}-ledger-changelog", {"min.compaction.lag.ms": str(_HOUR)})
-    return made
-
-
-def scattered(application: Application) -> str:
-    """The source topic that is not keyed by user."""
-    return f"{application.name}.scattered"
-
-
 @contextmanager
-def stage(folder: Path, seed: int) -> Iterator[Stage]:
+def stage(folder: Path, seed: int, brokers: int = 1) -> Iterator[Stage]:
     """A stage with traffic and two workers running."""
     with ExitStack() as stack:
-        proxies = [stack.enter_context(Proxy()) for _ in range(WORKERS)]
-        broker = LocalBroker(folder / "broker", proxies=[proxy.port for proxy in proxies])
-        stack.callback(broker.release)
-        broker.start()
-        for proxy, port in zip(proxies, broker.proxied_ports, strict=True):
-            proxy.target = port
-        made = Stage(broker, proxies, folder, seed)
+        made = Stage(stack.enter_context(ground(brokers, folder, WORKERS)), folder, seed)
         stack.callback(made.end)
         made.tend(0)
         for traffic in made.traffic.values():

@@ -4,6 +4,8 @@ It takes commands from standard input, a line each, and answers on standard outp
 
 * ``arm kill POINT N`` (or ``freeze``): SIGKILL (SIGSTOP) itself when it comes to a fault point for the Nth
   time from now, or from the moment when what was armed before has happened; it says ``fired POINT`` first;
+* ``readers HOST:PORT``, before ``go``: the clients by which it reads what it concludes from meet this broker
+  first, as any of them may by chance;
 * ``disarm``: forget all of that; ``clock MILLISECONDS``: set its clock apart from the machine's;
 * ``go``: begin to work;
 * ``reached POINT`` is said the first time that it comes to each point.
@@ -22,16 +24,20 @@ import sys
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+from confluent_kafka import Consumer
 from numpy.typing import NDArray
 
 from operators.cli.run import configure_logging, run_worker
 from operators.clock import Clock
 from operators.faults import FAULT_POINTS
+from operators.kafka import reading
 from operators.topology import load
-from operators.topology.model import Topology
+from operators.topology.model import Kafka, Topology
 from operators.worker.app import Worker
 from tests.chaos.verifier import NOISE
 
@@ -39,13 +45,17 @@ _SIGNALS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}
 
 
 class RevealingNoise:
-    """Multiples of NOISE, never the same twice within a run of any length that matters."""
+    """Multiples of NOISE, never the same twice within a run of any length that matters.
+
+    Of five times NOISE, for in the tree of the value stream (fan-out 4, two levels) a reading has fifths of
+    what was drawn; and few enough that no sum of them reaches a limit of the program.
+    """
 
     def __init__(self) -> None:
         self._random = np.random.default_rng()
 
     def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        return self._random.integers(-(2**19), 2**19, size) * NOISE
+        return self._random.integers(-(2**15), 2**15, size) * (5 * NOISE)
 
 
 class Faults:
@@ -53,6 +63,7 @@ class Faults:
 
     def __init__(self) -> None:
         self.clock_step = 0
+        self.readers = ""
         self._go = threading.Event()
         self._reached: set[str] = set()
         self._armed: deque[tuple[str, str, int]] = deque()
@@ -89,6 +100,8 @@ class Faults:
                 self._armed.clear()
             elif command == "clock":
                 self.clock_step = int(arguments[0])
+            elif command == "readers":
+                self.readers = arguments[0]
             elif command == "go":
                 self._go.set()
         os._exit(2)
@@ -108,6 +121,16 @@ def fill_the_disk() -> None:
     os.mkdir = refuse
 
 
+def read_from(bootstrap: str) -> None:
+    """Let every client that reads a partition to its end find the cluster at ``bootstrap``."""
+    make = reading._consumer
+
+    def elsewhere(kafka: Kafka, *arguments: Any) -> Consumer:
+        return make(replace(kafka, bootstrap=bootstrap), *arguments)
+
+    reading._consumer = elsewhere
+
+
 def _say(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
@@ -120,6 +143,9 @@ def main(path: str, session_timeout: str, mutant: str = "") -> None:
         from tests.chaos.mutants import MUTANTS
 
         MUTANTS[mutant]()
+
+    if faults.readers:
+        read_from(faults.readers)
 
     def make(topology: Topology) -> Worker:
         return Worker(

@@ -11,10 +11,13 @@ from tests.chaos import mutations
 from tests.chaos.mutants import MUTANTS
 from tests.chaos.mutations import TRIALS, Outcome, Trial
 from tests.chaos.run import run
+from tests.chaos.schedule import CLUSTER_KINDS
 from tests.kafka.jars import missing_tools
 
 SEED = 1
 SECONDS = 60
+#: Of three brokers, so that it takes about 90 s in all.
+CLUSTER_SECONDS = 30
 
 
 @pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_tools()))
@@ -27,6 +30,18 @@ def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
     assert result.faults.total() >= 10
     assert result.events > 5_000
     assert result.timestamps > 1_000
+
+
+@pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_tools()))
+def test_a_moment_of_chaos_on_three_brokers_breaks_no_promise(tmp_path: Path) -> None:
+    result = run(tmp_path, SEED, CLUSTER_SECONDS, brokers=3)
+    print(result)
+    assert result.violations == []
+    assert set(result.faults) & set(CLUSTER_KINDS)
+    assert set(result.faults) - set(CLUSTER_KINDS)
+    assert result.events > 2_000
+    assert result.timestamps > 500
+    assert result.readings > 200
 
 
 @pytest.fixture(scope="module")

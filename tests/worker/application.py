@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -23,6 +24,7 @@ from operators.cli.main import main
 from operators.kafka.reading import offset_of
 from operators.provisioning import plan_topics
 from operators.topology import load
+from tests.chaos.sums import LocalRules
 from tests.chaos.verifier import (
     Event,
     Logs,
@@ -55,6 +57,7 @@ class Application:
         partitions: int = 3,
         mechanism: dict[str, Any] | None = None,
         streams: dict[str, Any] | None = None,
+        replication: int = 1,
     ) -> None:
         self.bootstrap, self.partitions = bootstrap, partitions
         self.interval, self.lateness, self.max_ahead = interval, lateness, max_ahead
@@ -66,7 +69,12 @@ class Application:
             "version": 1,
             "name": self.name,
             "kafka": {"bootstrap": bootstrap},
-            "topics": {"replication": 1, "min_insync": 1, "partitions": partitions, "partials": 2},
+            "topics": {
+                "replication": replication,
+                "min_insync": 1 if replication == 1 else replication - 1,
+                "partitions": partitions,
+                "partials": 2,
+            },
             "streams": streams
             or {
                 "places": self.stream(
@@ -170,16 +178,18 @@ class Application:
         return Rules(
             stream=stream,
             source=source["topic"],
-            partitions=self.partitions,
+            partitions=1 if "pan_private" in mechanism else self.partitions,
             columns=COLUMNS,
             origin=ORIGIN,
             interval=int(fields["timeline"]["interval"].removesuffix("ms")),
             lateness=self.lateness,
             max_ahead=self.max_ahead,
             max_bytes=source["max_bytes"],
-            window=mechanism["window"],
-            contributions=fields["counts"].get("contributions", 1),
+            window=mechanism.get("window", 1),
+            contributions=_contributions(fields),
             rekeyed=source.get("repartition", False),
+            pan_private="pan_private" in mechanism,
+            local=_local(mechanism, fields),
         )
 
     def verify(self, stream: str = "places") -> Report:
@@ -194,7 +204,8 @@ class Application:
             ledger_changelog=self._records(f"{self.name}-ledger-changelog"),
             counting_changelog=self._records(f"{self.name}-counting-changelog"),
         )
-        genesis = next(one for one in logs.ledger_changelog if one.key == f"genesis/{stream}".encode())
+        changelogs = (*logs.ledger_changelog, *logs.counting_changelog)
+        genesis = next(one for one in changelogs if one.key == f"genesis/{stream}".encode())
         first = json.loads(genesis.value or b"")["first"]
         return verify(replace(self.rules(stream), first=first), logs)
 
@@ -240,6 +251,17 @@ class Application:
     def raw(self) -> list[Record]:
         """Every committed record of the source."""
         return [record for record in self._records(self.source) if record.committed]
+
+
+def _contributions(fields: Mapping[str, Any]) -> int:
+    found = fields.get("counts", {}).get("contributions", 1)
+    return sys.maxsize if found == "trusted" else int(found)
+
+
+def _local(mechanism: Mapping[str, Any], fields: Mapping[str, Any]) -> LocalRules | None:
+    if mechanism["kind"] != "topl":
+        return None
+    return LocalRules(str(mechanism["epsilon"]), fields["values"]["maximum"])
 
 
 def valid_event(value: bytes | None) -> dict[str, Any] | None:
@@ -335,7 +357,7 @@ class Traffic:
         user = choice.choice(self._users)
         event: dict[str, Any] = {
             "user": user,
-            "place": choice.choice(COLUMNS),
+            "place": self._place(choice),
             "time": int(time.time() * 1000) - choice.choice([0, 0, 0, 0, 50, 200, 400, 2000, -300, -3000]),
         }
         key = user.encode()
@@ -344,6 +366,9 @@ class Traffic:
             # The key of somebody else, who may belong to another partition.
             self._last = choice.choice(self._users).encode(), self._last[1]
         return self._last
+
+    def _place(self, choice: random.Random) -> str:
+        return choice.choice(COLUMNS)
 
     def _spoilt(self, event: dict[str, Any]) -> bytes | None:
         """The event as bytes, one in ten of them not as it should be."""

@@ -36,6 +36,8 @@ def settle(
     horizon = time.time_ns() // 1_000_000 + application.max_ahead
     deadline = time.monotonic() + seconds
     for name, stream in application.document["streams"].items():
+        if "timeline" not in stream:
+            continue
         wanted = (horizon - ORIGIN) // application.rules(name).interval + 1
         while (last := last_release(application, stream["sink"]["topic"])) < wanted:
             if time.monotonic() > deadline:
