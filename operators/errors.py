@@ -28,9 +28,15 @@ class Unsettled(EventveilError):
     same for as long as a worker is patient (``operators.patience``); None if it is looked at without end.
     """
 
-    def __init__(self, place: str, what: str, refusal: StateRefused | None = None) -> None:
+    def __init__(self, place: str, what: str, refusal: EventveilError | None = None) -> None:
         super().__init__(f"{place}: {what}. This may pass, and is worth another look")
         self.place, self.what, self.refusal = place, what, refusal
+
+
+def doubt(place: str, what: str, remedy: str) -> Unsettled:
+    """What the brokers say of topics and offsets: another one may contradict it, so it is refused only if it
+    stays."""
+    return Unsettled(place, what, StateRefused(place, f"{what}. Every look found the same", remedy))
 
 
 class BudgetExceeded(EventveilError):

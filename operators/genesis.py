@@ -13,11 +13,14 @@ from typing import Any
 import orjson
 
 from operators.counting import CounterState, read_state, unreadable
-from operators.errors import StateRefused
+from operators.errors import StateRefused, doubt
 from operators.growth import Growth, read_growths
 from operators.perturbing import PerturberState
 from operators.sanitizing import ReleaseState
 from operators.topology.changes import remedy
+
+#: Fields whose value of now is in no file.
+_TOLD_BY_BROKERS = {"source.partitions", "sink.topic_id", "announcements.topic_id", "repartition.topic"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +93,19 @@ class Genesis:
         place: str,
         remedy: Callable[[str], str] = remedy,
     ) -> None:
-        """Raise StateRefused if the topology or the topic is not what the state was made for.
+        """Raise StateRefused if the topology is not what the state was made for, Unsettled if a topic is not.
 
         ``remedy`` says what to do about a field that changed.
         """
-        for name in sorted({*self.fields, *fields}):
-            if self.fields.get(name) != fields.get(name):
-                raise StateRefused(
-                    f"{place}, stream {self.stream}",
-                    f"{name} was {self.fields.get(name)!r} and is {fields.get(name)!r} now",
-                    remedy(name),
-                )
+        changed = [name for name in {*self.fields, *fields} if self.fields.get(name) != fields.get(name)]
+        # What the file says is certain; what the brokers say may be old.
+        for name in sorted(changed, key=lambda name: (name in _TOLD_BY_BROKERS, name)):
+            refuse = doubt if name in _TOLD_BY_BROKERS else StateRefused
+            raise refuse(
+                f"{place}, stream {self.stream}",
+                f"{name} was {self.fields.get(name)!r} and is {fields.get(name)!r} now",
+                remedy(name),
+            )
         if (self.topic, self.partition) != (topic, partition):
             raise StateRefused(
                 place,
@@ -108,7 +113,7 @@ class Genesis:
                 "Keep the order of the sources in the file and append new ones at its end",
             )
         if self.topic_id != topic_id:
-            raise StateRefused(
+            raise doubt(
                 place,
                 f"topic {topic} was deleted and created again since the stream began",
                 remedy("topic_id"),

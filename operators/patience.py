@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 
-from operators.errors import StateRefused, Unsettled
+from operators.errors import EventveilError, Unsettled
 
 #: Seconds for which the same doubt may stand.
 PATIENCE_SECONDS = 30.0
@@ -20,10 +21,13 @@ class Patience:
         self._seconds, self._clock = seconds, clock
         self._doubt, self._since, self._looks = "", 0.0, 0
 
-    def refusal(self, doubt: Unsettled) -> StateRefused | None:
-        """The refusal of a doubt that was met again and again for so long, at least three times."""
-        if str(doubt) != self._doubt:
-            self._doubt, self._since, self._looks = str(doubt), self._clock(), 0
+    def refusal(self, doubt: Unsettled) -> EventveilError | None:
+        """The refusal of a doubt that was met again and again for so long, at least three times.
+
+        It is the same if it differs in numbers only: what is missing may grow while it is looked at.
+        """
+        if (kind := re.sub(r"\d+", "", str(doubt))) != self._doubt:
+            self._doubt, self._since, self._looks = kind, self._clock(), 0
         self._looks += 1
         lasted = self._clock() - self._since
         return doubt.refusal if self._looks >= _LOOKS and lasted >= self._seconds else None

@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,10 +23,11 @@ from confluent_kafka import KafkaException
 from operators import heap
 from operators.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
 from operators.cli.options import memory_limit, witness_file
-from operators.errors import EventveilError
+from operators.errors import EventveilError, Unsettled
 from operators.kafka.cluster import Cluster
 from operators.kafka.provision import inspect_topics
 from operators.memory import MemoryLimitReached, format_size
+from operators.patience import PATIENCE_SECONDS, Patience
 from operators.topology.model import Topology
 from operators.witness import WitnessFile
 from operators.worker.app import Worker
@@ -35,6 +37,8 @@ log = logging.getLogger("operators")
 
 #: A worker that is asked to stop is gone after this long, whatever holds it up.
 _LAST_RESORT_SECONDS = 9.5
+#: Between two looks at topics that are not as they should be.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 
 
 #: Metrics for Prometheus, on this machine only.
@@ -125,11 +129,13 @@ def run_worker(
     topology: Topology,
     make: Callable[[Topology], Worker],
     listen: Callable[[], Endpoint] | None = None,
+    doubt_seconds: float = PATIENCE_SECONDS,
 ) -> None:
     """Check the topics, run a worker, end the process: 0 after a graceful stop, 1 after a failure, 75 if
     that was the memory limit.
 
     ``listen`` makes the endpoint of metrics and health and may raise EventveilError; None means no endpoint.
+    Mistakes of topics that stay the same for ``doubt_seconds`` are a failure; only tests pass another number.
     """
     _raise_file_limit()
     heap.settle()
@@ -138,7 +144,7 @@ def run_worker(
         endpoint = None if listen is None else listen()
         if endpoint is not None:
             log.info("metrics and health on %s", endpoint.description)
-        failure = check_surroundings(topology) or asyncio.run(_work(topology, make, endpoint))
+        failure = _mistakes_that_stay(topology, doubt_seconds) or asyncio.run(_work(topology, make, endpoint))
     except (KafkaException, EventveilError) as error:
         failure = error
     if failure is None:
@@ -162,13 +168,29 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def check_surroundings(topology: Topology) -> BaseException | None:
-    """What is wrong with the topics, if anything. Raises EventveilError or KafkaException."""
+def _mistakes_that_stay(topology: Topology, seconds: float) -> EventveilError | None:
+    """What is wrong with the topics, if it stays so: the broker that was asked may know no better."""
+    patience, pause = Patience(seconds), _FIRST_PAUSE
+    while (found := check_surroundings(topology)) is not None:
+        if (refusal := patience.refusal(found)) is not None:
+            return refusal
+        log.warning("not started yet: %s", found)
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return None
+
+
+def check_surroundings(topology: Topology) -> Unsettled | None:
+    """What is wrong with the topics, if anything, by what a broker says now.
+
+    Raises EventveilError or KafkaException.
+    """
     inspection = inspect_topics(topology, Cluster(topology.kafka))
     mistakes = [f"topic {plan.name} ({plan.role}) does not exist" for plan in inspection.missing]
     mistakes += inspection.mistakes
     if mistakes:
-        return EventveilError("; ".join(mistakes) + ". See `eventveil topics`")
+        what = "; ".join(mistakes)
+        return Unsettled("topics", what, EventveilError(f"{what}. See `eventveil topics`"))
     return None
 
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from operators.errors import EventveilError, StateRefused, Unsettled
+from operators.errors import EventveilError, doubt
 from operators.kafka.settings import librdkafka
 from operators.topology.model import Kafka
 
@@ -139,8 +139,7 @@ class Cluster:
         found = self.topics(names)
         for name in sorted(names):
             if name not in found:
-                place, what = f"topic {name}", "it does not exist, by what the brokers say"
-                raise Unsettled(place, what, StateRefused(place, what, "Run `eventveil topics`"))
+                raise doubt(f"topic {name}", "it does not exist", "Run `eventveil topics`")
         return found
 
     def topic(self, name: str) -> Topic:

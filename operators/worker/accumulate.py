@@ -21,7 +21,7 @@ from operators.accumulating import (
 from operators.aggregation import Batch
 from operators.announcing import Announcement
 from operators.clock import OwnerClock
-from operators.errors import StateRefused
+from operators.errors import StateRefused, doubt
 from operators.genesis import Genesis, check_neighbours
 from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import FencedTable
@@ -282,7 +282,7 @@ class AccumulateOwner(Owner):
         place, exposure = (self._topology.announcements, 0), self._counting.exposure
         first, end = self._cluster.first_offsets([place])[place], self._cluster.end_offsets([place])[place]
         if end < exposure.heard:
-            raise StateRefused(place[0], "announcements that were heard are gone from it", RENAME)
+            raise doubt(place[0], "announcements that were heard are gone from it", RENAME)
         if end > max(exposure.heard, self._searched):
             start = max(first, exposure.heard, self._searched)
             for message in read_partition(self._topology.kafka, *place, start=start):

@@ -138,13 +138,14 @@ class Worker:
             self.failed,
             patience=2 * session_timeout,
             doubt_seconds=doubt_seconds,
+            doubted=self._cluster.renew,
             observation=self.observation,
         )
         self._app = self._make_app()
 
     def _layout(self, sources: Collection[str]) -> dict[str, int]:
         """The first partition of a changelog that belongs to each of the topics that it is for."""
-        sizes = {name: topic.partitions for name, topic in self._cluster.topics(sources).items()}
+        sizes = {name: topic.partitions for name, topic in self._cluster.existing(sources).items()}
         self._sizes |= sizes
         return first_partitions(sources, sizes)
 

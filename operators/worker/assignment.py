@@ -54,7 +54,8 @@ class Assignment:
     ``make`` creates the owner of a partition, ``go_to`` moves the consumer (False: no longer assigned),
     ``taking_over`` runs a take-over in a thread, and ``failed`` is told of an error after which the worker
     must stop. ``patience`` is how long, in seconds, a fenced owner waits for the rebalance that explains it,
-    ``doubt_seconds`` how long the same doubt may stand. ``observation`` notes what becomes of owners.
+    ``doubt_seconds`` how long the same doubt may stand; ``doubted`` is told before it is looked at again.
+    ``observation`` notes what becomes of owners.
     """
 
     def __init__(
@@ -65,13 +66,14 @@ class Assignment:
         failed: Callable[[BaseException], None],
         patience: float,
         doubt_seconds: float,
+        doubted: Callable[[], None],
         observation: Observation,
     ) -> None:
         self._make = make
         self._go_to = go_to
         self._taking_over = taking_over
         self._failed = failed
-        self._patience, self._doubt_seconds = patience, doubt_seconds
+        self._patience, self._doubt_seconds, self._doubted = patience, doubt_seconds, doubted
         self._observation = observation
         self._supervisors: dict[TP, asyncio.Task[None]] = {}
         self._ready: dict[TP, Owner] = {}
@@ -224,6 +226,8 @@ class Assignment:
                     pause, fenced = _FIRST_PAUSE, 0
                 shut_out = isinstance(error, TransactionFailed) and error.fenced
                 self._observation.gave_up(tp, error, shut_out)
+                if isinstance(error, Unsettled):
+                    self._doubted()
                 if shut_out:
                     fenced += 1
                     await asyncio.sleep(self._patience)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from operators.errors import StateRefused, Unsettled
+from operators.errors import StateRefused, Unsettled, doubt
 from operators.kafka.cluster import Cluster
 from operators.kafka.lost import first_appended
 from operators.regrounding import lost_span
@@ -74,7 +74,7 @@ def shortened(place: Place, what: str, remedy: str = MIGRATE_LOST) -> Unsettled:
 
     A broker that is cut off shows less than there is; whoever takes over looks again.
     """
-    return Unsettled(_name(place), what, StateRefused(_name(place), what, remedy))
+    return doubt(_name(place), what, remedy)
 
 
 def _name(place: Place) -> str:

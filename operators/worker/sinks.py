@@ -1,10 +1,14 @@
-"""A sink must stay the topic that it was when an owner took over: its records are matched with charges."""
+"""A sink must stay the topic that it was when an owner took over: its records are matched with charges.
+
+This is by metadata, which may be old, and finds out early. The answers to what is written to a sink tell for
+certain that it is another topic (``operators.kafka.fenced``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from operators.errors import StateRefused
+from operators.errors import doubt
 from operators.kafka.cluster import Cluster, Topic
 
 
@@ -20,11 +24,11 @@ class Sinks:
         self._known = {name: live[name].id for name in names if name in live}
 
     def check(self) -> None:
-        """Raise StateRefused if a sink is another topic by now."""
+        """Raise Unsettled if a sink is another topic by now."""
         live = self._cluster.topics(self._known)
         for name, known in self._known.items():
             if name not in live:
-                raise StateRefused(f"topic {name} (sink)", "it was deleted", self._remedy)
+                raise doubt(f"topic {name} (sink)", "it was deleted", self._remedy)
             if live[name].id != known:
                 what = f"sink.topic_id was {known!r} and is {live[name].id!r} now: it was created again"
-                raise StateRefused(f"topic {name} (sink)", what, self._remedy)
+                raise doubt(f"topic {name} (sink)", what, self._remedy)

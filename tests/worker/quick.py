@@ -15,6 +15,7 @@ from operators.cli.run import configure_logging, run_worker
 from operators.topology import load
 from operators.topology.model import Topology
 from operators.worker.app import Worker
+from tests.worker.silent import DOUBT_SECONDS
 
 
 def main(session_timeout: str, *rest: str) -> None:
@@ -28,10 +29,11 @@ def main(session_timeout: str, *rest: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def make(topology: Topology) -> Worker:
-        return Worker(topology, fault=fault, session_timeout=float(session_timeout))
+        seconds = float(session_timeout)
+        return Worker(topology, fault=fault, session_timeout=seconds, doubt_seconds=DOUBT_SECONDS)
 
     configure_logging("info")
-    run_worker(load(path, os.environ), make)
+    run_worker(load(path, os.environ), make, doubt_seconds=DOUBT_SECONDS)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,9 @@ from operators.topology import load
 from operators.topology.model import Topology
 from operators.worker.app import Worker
 
+#: Nothing is cut off where this worker runs: a doubt will stay.
+DOUBT_SECONDS = 3.0
+
 
 class Silence:
     """A noise source that adds nothing."""
@@ -29,10 +32,16 @@ class Silence:
 def main(path: str, session_timeout: str, memory_limit: str | None = None) -> None:
     def make(topology: Topology) -> Worker:
         limit = None if memory_limit is None else int(memory_limit)
-        return Worker(topology, noise=Silence, session_timeout=float(session_timeout), memory_limit=limit)
+        return Worker(
+            topology,
+            noise=Silence,
+            session_timeout=float(session_timeout),
+            doubt_seconds=DOUBT_SECONDS,
+            memory_limit=limit,
+        )
 
     configure_logging("info")
-    run_worker(load(path, os.environ), make)
+    run_worker(load(path, os.environ), make, doubt_seconds=DOUBT_SECONDS)
 
 
 if __name__ == "__main__":

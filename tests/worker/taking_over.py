@@ -23,7 +23,7 @@ def refusals(path: Path, witness: WitnessFile | None = None) -> list[str]:
     topology = load(str(path), {})
     mistakes = check_surroundings(topology)
     if mistakes is not None:
-        return [str(mistakes)]
+        return [str(mistakes.refusal)]
     return asyncio.run(_take_over_everything(path, witness))
 
 
@@ -47,7 +47,8 @@ async def _take_over(worker: Worker, tp: TP) -> list[str]:
             # As in a worker: a transaction that somebody left open ends when its writer's partition is taken.
             await asyncio.sleep(0.25)
         except EventveilError as error:
-            return [str(error)]
+            # A doubt in a cluster where nothing is cut off will stay.
+            return [str(getattr(error, "refusal", None) or error)]
         else:
             return []
         finally:

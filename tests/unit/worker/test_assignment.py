@@ -108,6 +108,8 @@ class Surroundings:
         self.made: list[Scripted] = []
         self.went_to: list[int] = []
         self.failures: list[BaseException] = []
+        #: After how many owners a new client was asked for.
+        self.renewed: list[int] = []
         self.observation = Observation(topology())
         self._assigned = assigned or []
         self.assignment = Assignment(
@@ -117,6 +119,7 @@ class Surroundings:
             self.failures.append,
             patience=0.0,
             doubt_seconds=doubt_seconds,
+            doubted=lambda: self.renewed.append(len(self.made)),
             observation=self.observation,
         )
 
@@ -361,6 +364,7 @@ def test_a_doubt_is_logged_and_looked_at_again_and_the_worker_is_not_ready_meanw
         await one.owned()
         told = "raw: 1 partition being taken over again after a failure, which the log tells"
         assert reasons == [told] * 4
+        assert one.renewed == [1, 2, 3, 4]
         assert not one.failures
         assert pauses == [0.5, 1.0, 2.0, 4.0]
 
