@@ -1,15 +1,6 @@
 """``eventveil ledger``: audits the ledger and the sinks of a topology.
 
-A transaction reaches the ledger and a sink one after the other, so a worker that publishes meanwhile could
-look as if it had broken its promise. The ends up to which is read are therefore captured in this order:
-
-1. the committed end of each sink: what lies before it is decided, so its entries are in the ledger's log;
-2. the ledger's end, and a wait until every transaction before it is decided: now it holds the entries of
-   all records before the first end, and the records of all its entries are in the sinks' logs;
-3. each sink's end, and the same wait: now it holds the records of all entries.
-
-Every sink record before the first end must have its entry, every entry must have its record before the last
-end; a sink record between the two may be newer than the ledger that was read. Aborted records are read as
+A worker may run meanwhile: ``operators.kafka.ends`` says up to where is read. Aborted records are read as
 well, for read_uncommitted readers have seen them.
 """
 
@@ -27,13 +18,15 @@ from pathlib import Path
 import click
 from confluent_kafka import KafkaException
 
+from operators import timeline
 from operators.cli.loading import EXIT_FAILED, load_or_exit
 from operators.cli.options import witness_file
 from operators.cli.witness import WitnessKeeper
 from operators.errors import EventveilError
-from operators.kafka.barrier import is_nonce
+from operators.kafka.barrier import Place, is_nonce
 from operators.kafka.cluster import Cluster
-from operators.kafka.reading import committed_ends, offset_of, read_partition
+from operators.kafka.ends import Offsets, proven_ends, shown_ends
+from operators.kafka.reading import offset_of, read_partition
 from operators.mechanisms import of_stream
 from operators.privacy.audit import (
     Finding,
@@ -51,15 +44,13 @@ from operators.privacy.noise import SystemNoise
 from operators.readings import terms_of
 from operators.release import control_record
 from operators.streams import ReadingPlan, StreamPlan, plan_readings, plan_streams
-from operators.topology.model import Kafka, Topology
+from operators.topology.model import Kafka, Timeline, Topology
 from operators.values.kinds import build as build_values
 
-Place = tuple[str, int]
-Offsets = Mapping[Place, int]
 Audit = GenerationsAudit | ReadingsAudit
 
-#: The broker ends a transaction after 20 seconds (``operators.kafka.fenced``), and looks every 10 seconds.
-_UNDECIDED_SECONDS = 60.0
+#: A release is late if it is not there so long after it was due.
+_LATE_SECONDS = 60
 #: What holds epsilon, at each level.
 _PERIOD = {"w-event": "window", "event": "timestamp", "user": "horizon", "local": "timestamp"}
 
@@ -70,16 +61,25 @@ _PERIOD = {"w-event": "window", "event": "timestamp", "user": "horizon", "local"
     "--witness", type=witness_file, metavar="FILE",
     help="Keep the newest of the ledger in FILE, outside Kafka, after checking that nothing in it is gone.",
 )  # fmt: skip
-def ledger(topology: str, witness: Path | None) -> None:
+@click.option(
+    "--barrier",
+    is_flag=True,
+    help="Read up to the newest record for certain, whichever brokers answer; needs the worker's rights.",
+)
+def ledger(topology: str, witness: Path | None, barrier: bool) -> None:
     """Audit what TOPOLOGY has released: each release charged, in one version, every window within epsilon.
 
     For a value stream: spans of values that follow each other, each within epsilon, and every reading in one.
 
     For local reports: one threshold, in the ledger and in the control topic.
 
-    Reads the ledger, the sinks and the control topic; a worker may run meanwhile. A FILE that is not there is
-    begun; one of another topology or cluster is refused, and so is a ledger that lacks what was seen in it:
-    it was put back to an earlier point. Then FILE stays as it is. See `eventveil run --witness`.
+    Reads the ledger, the sinks and the control topic; a worker may run meanwhile. Tells for each stream up to
+    which timestamp: a broker that is cut off from the others shows a ledger that ends early, which --barrier
+    rules out, by records in transactions that it aborts.
+
+    A FILE that is not there is begun; one of another topology or cluster is refused, and so is a ledger that
+    lacks what was seen in it: it was put back to an earlier point. Then FILE stays as it is. See `eventveil
+    run --witness`.
 
     Exit status 1 if anything
     is violated, each violation on a line of standard error: the invariant (I1 one draw, I2 charge first, I7
@@ -87,25 +87,27 @@ def ledger(topology: str, witness: Path | None) -> None:
     """
     loaded = load_or_exit(topology)
     try:
-        clean = _audit(loaded, witness)
+        clean = _audit(loaded, witness, barrier=barrier)
     except (EventveilError, KafkaException) as error:
         click.echo(f"eventveil ledger: {error}", err=True)
         sys.exit(EXIT_FAILED)
     sys.exit(0 if clean else EXIT_FAILED)
 
 
-def _audit(topology: Topology, witness: Path | None) -> bool:
+def _audit(topology: Topology, witness: Path | None, *, barrier: bool) -> bool:
     cluster = Cluster(topology.kafka)
     keeper = None if witness is None else WitnessKeeper(topology, cluster, witness)
     sinks = {stream.name: stream.sink.topic for stream in topology.streams}
+    timelines = {stream.name: stream.timeline for stream in topology.streams}
     sinks |= {stream.name: stream.sink for stream in topology.readings}
     ledger_places = _places(cluster, topology.ledger)
     sink_places = {name: _places(cluster, sink) for name, sink in sinks.items()}
     control = _places(cluster, topology.control) if any(one.is_local for one in topology.streams) else []
     all_sinks = [*control, *(place for places in sink_places.values() for place in places)]
-    decided = _committed_ends(topology.kafka, all_sinks)
-    ledger_ends = _settled_ends(cluster, topology.kafka, ledger_places)
-    sink_ends = _settled_ends(cluster, topology.kafka, all_sinks)
+    if barrier:
+        decided, ledger_ends, sink_ends = proven_ends(topology, ledger_places, all_sinks)
+    else:
+        decided, ledger_ends, sink_ends = shown_ends(cluster, topology.kafka, ledger_places, all_sinks)
 
     changes = _changes(topology.kafka, ledger_ends)
     audits: dict[str, Audit] = {
@@ -121,6 +123,10 @@ def _audit(topology: Topology, witness: Path | None) -> bool:
         for report in _read_sink(cluster, topology.kafka, sinks[name], ends, decided, audit, keeper):
             _show(describe(report, sinks[name]), report.findings)
             clean = clean and not report.violations
+        if isinstance(report, Report) and report.last is not None:
+            click.echo(
+                f"  {seen(timelines[name], report.last, time.time_ns() // 1_000_000, barrier=barrier)}"
+            )
     if others:
         click.echo(f"not in this file, so not checked: {', '.join(sorted(others))}")
     _show((), strangers)
@@ -132,44 +138,11 @@ def _places(cluster: Cluster, topic: str) -> list[Place]:
     return [(topic, partition) for partition in range(cluster.topic(topic).partitions)]
 
 
-def _committed_ends(kafka: Kafka, places: Iterable[Place]) -> dict[Place, int]:
-    partitions: dict[str, list[int]] = {}
-    for topic, partition in places:
-        partitions.setdefault(topic, []).append(partition)
-    return {
-        (topic, partition): end
-        for topic, ones in partitions.items()
-        for partition, end in committed_ends(kafka, topic, ones).items()
-    }
-
-
-def _settled_ends(cluster: Cluster, kafka: Kafka, places: list[Place]) -> dict[Place, int]:
-    """The ends that the logs have now, once every transaction before them is decided.
-
-    Raises EventveilError if one stays open for longer than brokers let it.
-    """
-    ends = cluster.end_offsets(places)
-    give_up = time.monotonic() + _UNDECIDED_SECONDS
-    waiting = places
-    while True:
-        committed = _committed_ends(kafka, waiting)
-        waiting = [place for place in waiting if committed[place] < ends[place]]
-        if not waiting:
-            return ends
-        if time.monotonic() > give_up:
-            topic, partition = waiting[0]
-            raise EventveilError(
-                f"{topic}, partition {partition}: a transaction before offset {ends[waiting[0]]} stays open. "
-                "Find it with kafka-transactions.sh, end it, and run the audit again"
-            )
-        time.sleep(0.1)
-
-
 def _changes(kafka: Kafka, ends: Offsets) -> dict[str, list[Change]]:
     """The changes in the ledger, by stream: an audit has to know the terms before the first of them."""
     found: dict[str, list[Change]] = {}
     for place, end in ends.items():
-        with closing(read_partition(kafka, *place)) as messages:
+        with closing(read_partition(kafka, *place, least=end)) as messages:
             for message in messages:
                 if offset_of(message) >= end:
                     break
@@ -273,8 +246,10 @@ def _read(kafka: Kafka, place: Place, start: int, end: int) -> Iterator[Found]:
     if start >= end:
         return
     with (
-        closing(read_partition(kafka, *place, start=start)) as committed,
-        closing(read_partition(kafka, *place, start=start, isolation="read_uncommitted")) as everything,
+        closing(read_partition(kafka, *place, start=start, least=end)) as committed,
+        closing(
+            read_partition(kafka, *place, start=start, least=end, isolation="read_uncommitted")
+        ) as everything,
     ):
         next_committed = next(committed, None)
         for message in everything:
@@ -293,6 +268,20 @@ def _show(lines: Iterable[str], findings: Iterable[Finding]) -> None:
         click.echo(line)
     for finding in findings:
         click.echo(str(finding), err=True)
+
+
+def seen(rules: Timeline, last: int, now: int, *, barrier: bool) -> str:
+    """Up to which timestamp was read, ``last``, and whether a later one is missing at ``now`` (epoch ms)."""
+    due = timeline.due_of(rules, last)
+    told = f"up to timestamp {last}, due at {timeline.format_rfc3339(due)}"
+    if now < timeline.due_of(rules, last + 1) + 1000 * _LATE_SECONDS:
+        return told
+    if barrier:
+        return f"{told}: no worker has released what has become due since"
+    return (
+        f"{told}: no worker has released what has become due since, or a broker that is cut off has answered"
+        " (--barrier finds out)"
+    )
 
 
 def describe(report: Report | ReadingsReport, sink: str) -> Iterator[str]:

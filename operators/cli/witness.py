@@ -14,7 +14,7 @@ from operators.topology.model import Topology
 from operators.witness import read_witness, replace_witness
 
 _LOOK_AGAIN = (
-    "First run the audit once more: a broker that is cut off from the others may have shown an old log. The "
+    "First run the audit once more with --barrier: a broker that is cut off may have shown an old log. The "
     "witness stays as it is"
 )
 

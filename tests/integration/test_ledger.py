@@ -7,21 +7,23 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from operators.cli.main import main
+from operators.kafka import reading
 from operators.kafka.cluster import Cluster
 from operators.mechanisms import build
 from operators.privacy.noise import SystemNoise
 from operators.release import ledger_entry, release_record
 from operators.streams import StreamPlan, plan_streams
 from operators.topology import load
-from tests.kafka.topics import transactional_producer, unique
+from tests.kafka.topics import end_offset, read, transactional_producer, unique
 from tests.worker.application import COLUMNS, Application
 
 FIRST, WINDOW = 41, 4
@@ -89,8 +91,8 @@ def application(kafka: str, tmp_path: Path) -> Application:
     return made
 
 
-def audit(application: Application) -> Result:
-    result = CliRunner().invoke(main, ["ledger", str(application.path)])
+def audit(application: Application, *options: str) -> Result:
+    result = CliRunner().invoke(main, ["ledger", str(application.path), *options])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 
@@ -99,7 +101,9 @@ def assert_clean(result: Result, releases: int, *notes: str) -> None:
     windows = releases - WINDOW + 1
     line = f"places: {releases} releases, {windows} windows checked, largest 1 of epsilon 1"
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.splitlines() == [line, *(f"  {note}" for note in notes)]
+    *told, seen = result.stdout.splitlines()
+    assert told == [line, *(f"  {note}" for note in notes)]
+    assert seen.startswith(f"  up to timestamp {FIRST + releases - 1}, due at ")
 
 
 def another_draw(record: bytes) -> bytes:
@@ -113,6 +117,63 @@ def test_a_clean_run_is_told_in_one_line(application: Application) -> None:
     for count in (1, 6, 5):
         publisher.publish(publisher.take(count))
     assert_clean(audit(application), 12)
+
+
+class CutOff:
+    """Consumers that a broker answers which has seen nothing of a topic since ``end``, but for later ones."""
+
+    def __init__(self, topic: str, end: int, stale: int) -> None:
+        self._topic, self._end, self._stale = topic, end, stale
+
+    def __call__(self, *arguments: Any) -> Any:
+        consumer = consumer_of(*arguments)
+        self._stale -= 1
+        return Shortened(consumer, self._topic, self._end) if self._stale >= 0 else consumer
+
+
+consumer_of = reading._consumer
+
+
+class Shortened:
+    """A consumer of a topic that ends early."""
+
+    def __init__(self, consumer: Consumer, topic: str, end: int) -> None:
+        self._consumer, self._topic, self._end = consumer, topic, end
+
+    def get_watermark_offsets(self, place: TopicPartition, **settings: Any) -> tuple[int, int]:
+        low, end = self._consumer.get_watermark_offsets(place, **settings)
+        return low, min(end, self._end) if place.topic == self._topic else end
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+
+def test_behind_the_barrier_an_audit_believes_no_broker_that_shows_an_early_end(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = Publisher.of(application)
+    publisher.publish(publisher.take(6))
+    ledger, place = f"{application.name}-ledger", publisher.plan.partials_partition
+    early = end_offset(application.bootstrap, ledger, partition=place)
+    publisher.publish(publisher.take(5))
+    monkeypatch.setattr(reading, "_consumer", CutOff(ledger, early, stale=3))
+    assert_clean(audit(application, "--barrier"), 11)
+    assert_clean(audit(application, "--barrier"), 11)
+    monkeypatch.undo()
+    # Nobody who reads commits meets the nonces, and the next audit passes over them.
+    assert len(read(application.bootstrap, application.sink)) == 11
+    assert_clean(audit(application), 11)
+
+
+def test_without_the_barrier_an_audit_tells_up_to_where_it_has_read(application: Application) -> None:
+    publisher = Publisher.of(application)
+    publisher.publish(publisher.take(6))
+    shown, certain = audit(application), audit(application, "--barrier")
+    # The first timestamp of the publisher is long ago.
+    late = ": no worker has released what has become due since"
+    assert f"  up to timestamp {FIRST + 5}, due at " in shown.stdout
+    assert shown.stdout.endswith(f"{late}, or a broker that is cut off has answered (--barrier finds out)\n")
+    assert certain.stdout.endswith(f"{late}\n")
 
 
 def test_a_stream_that_has_released_nothing_is_told_so(application: Application) -> None:
@@ -141,7 +202,8 @@ def test_a_second_draw_that_only_read_uncommitted_readers_saw_is_found(applicati
     publisher.publish([record])
     result = audit(application)
     assert result.exit_code == 1
-    assert result.stdout == "places: 6 releases, 3 windows checked, largest 1 of epsilon 1; 3 violations\n"
+    told, *_ = result.stdout.splitlines()
+    assert told == "places: 6 releases, 3 windows checked, largest 1 of epsilon 1; 3 violations"
     entry, aborted, committed = sorted(result.stderr.splitlines())
     assert entry.startswith(f"I1 places, timestamp {FIRST + 5}, {application.name}-ledger, partition ")
     assert entry.endswith(" (aborted): it charged another release than the entry that was committed")
@@ -198,7 +260,7 @@ def test_a_transaction_that_is_open_is_waited_for(application: Application) -> N
 def test_a_transaction_that_stays_open_is_a_failure(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("operators.cli.ledger._UNDECIDED_SECONDS", 0.5)
+    monkeypatch.setattr("operators.kafka.ends._UNDECIDED_SECONDS", 0.5)
     publisher = Publisher.of(application)
     publisher.begin(publisher.take(2))
     result = audit(application)
@@ -318,12 +380,12 @@ def test_streams_that_left_the_file_are_named_and_not_checked(application: Appli
         publisher = Publisher.of(application, stream)
         publisher.publish(publisher.take(5))
     result = audit(application)
-    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 2)
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 4)
     del application.document["streams"]["other"]
     application.write()
     result = audit(application)
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[1:] == ["not in this file, so not checked: other"]
+    assert result.stdout.splitlines()[2:] == ["not in this file, so not checked: other"]
 
 
 def test_a_missing_topic_is_a_failure(application: Application) -> None:

@@ -67,8 +67,9 @@ class Blame:
 class Report:
     """What the audit of a stream found.
 
-    ``releases`` is the number of timestamps in the ledger, ``first`` the first of them, ``windows`` the
-    number of windows of full length that they span (one if they are fewer), or of horizons at user level,
+    ``releases`` is the number of timestamps in the ledger, ``first`` and ``last`` are the outer ones of them,
+    None if there are none. ``windows`` is the number of windows of full length that they span (one if they
+    are fewer), or of horizons at user level,
     ``largest`` the largest sum of one, ``units`` its limit. ``findings`` holds the first ones of each sort,
     ``violations`` is the number of all. ``matched_from`` is the first timestamp whose record had to be in the
     sink, None if there is none. ``repeated`` counts committed records, of ledger and sink, that repeat an
@@ -102,6 +103,7 @@ class Report:
     sink_since: int = 0
     level: Level = "w-event"
     threshold: int | None = None
+    last: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,7 @@ class StreamAudit:
             stream=self.stream,
             releases=len(timestamps),
             first=timestamps[0] if timestamps else None,
+            last=timestamps[-1] if timestamps else None,
             windows=self._windows,
             level=self._guarantee.level,
             largest=largest,
