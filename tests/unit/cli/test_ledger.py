@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from operators.cli.ledger import describe, largest_spent
+from operators.cli.ledger import describe, largest_spent, seen
 from operators.cli.main import main
 from operators.privacy.audit import Finding, Report
+from operators.topology.model import Timeline
 from tests.kafka.ports import reserve
 from tests.unit.topology.examples import changed
 
@@ -128,3 +129,18 @@ def test_a_broker_that_does_not_answer_is_a_failure(tmp_path: Path, monkeypatch:
     assert result.exit_code == 1
     assert result.stderr.startswith("eventveil ledger: ")
     assert result.stdout == ""
+
+
+RULES = Timeline(interval=1000, origin=0, lateness=100, max_ahead=0, clock_skew=50)
+
+
+@pytest.mark.parametrize("barrier", [False, True])
+def test_an_audit_tells_up_to_where_it_has_read_and_what_is_overdue_by_more_than_a_minute(
+    barrier: bool,
+) -> None:
+    # Timestamp 7 is due at 7,150 ms, and 8 at 8,150 ms.
+    told = "up to timestamp 7, due at 1970-01-01T00:00:07.150Z"
+    assert seen(RULES, 7, 68_149, barrier=barrier) == told
+    late = seen(RULES, 7, 68_150, barrier=barrier)
+    assert late.startswith(f"{told}: no worker has released what has become due since")
+    assert ("--barrier" in late) == (not barrier)
