@@ -81,9 +81,9 @@ def ledger(topology: str, witness: Path | None, barrier: bool) -> None:
     lacks what was seen in it: it was put back to an earlier point. Then FILE stays as it is. See `eventveil
     run --witness`.
 
-    Exit status 1 if anything
-    is violated, each violation on a line of standard error: the invariant (I1 one draw, I2 charge first, I7
-    auditable; docs/invariants.md has them), the stream, the timestamp, the record, and what is wrong.
+    Exit status 1 if anything is violated, each violation on a line of standard error: the invariant (I1 one
+    draw, I2 charge first, I7 auditable; docs/invariants.md has them), the stream, the timestamp, the record,
+    and what is wrong.
     """
     loaded = load_or_exit(topology)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from array import array
@@ -28,12 +29,20 @@ from operators.kafka.settings import librdkafka
 from operators.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk, Headers
 from operators.topology.model import Kafka
 
+log = logging.getLogger(__name__)
+
 Isolation = Literal["read_committed", "read_uncommitted"]
 _CHUNK_RECORDS = 5000
 #: Messages are large objects: more of them at a time would take longer, for they would leave the cache.
 _AT_ONCE = 500
 _SILENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.05
+#: After this, waiting for a broker that shows what was written is told.
+_QUIET_SECONDS = 3.0
+_NOT_SHOWN = (
+    "%s, partition %d: what was written to it is not shown yet; a broker that is cut off from the others"
+    " answers, or somebody has an open transaction there"
+)
 #: What the consumers of one topic hold between them, at least 1 MiB each; a larger record still arrives.
 _SHARED_QUEUE_KILOBYTES = 65_536
 _SHARED_FETCH_BYTES = 1_048_576
@@ -67,7 +76,7 @@ def _reader(
     kafka: Kafka, isolation: Isolation, topic: str, partition: int, least: int
 ) -> tuple[Consumer, int, int]:
     """A consumer, and first offset and end of a partition for it. Raises as ``read_partition`` does."""
-    give_up = time.monotonic() + BARRIER_SECONDS
+    began, told = time.monotonic(), False
     while True:
         # A new one each time: it may learn of another leader.
         consumer = _consumer(kafka, isolation)
@@ -79,8 +88,12 @@ def _reader(
         if end >= least:
             return consumer, low, end
         consumer.close()
-        if time.monotonic() > give_up:
+        waited = time.monotonic() - began
+        if waited > BARRIER_SECONDS:
             raise behind((topic, partition))
+        if waited > _QUIET_SECONDS and not told:
+            told = True
+            log.info(_NOT_SHOWN, topic, partition)
         time.sleep(_PAUSE_SECONDS)
 
 

@@ -48,7 +48,7 @@ def changelogs(application: Application) -> list[tuple[str, int]]:
         for role, partitions in (("counting", application.partitions), ("ledger", 2))
         for partition in range(partitions)
     ]
-    return [place for place in places if end_offset(application.bootstrap, place[0], partition=place[1])]
+    return [place for place in places if read(application.bootstrap, place[0], partition=place[1])]
 
 
 def stop_between_transactions(application: Application, tmp_path: Path) -> None:

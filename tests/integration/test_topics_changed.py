@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.chaos.verifier import java_partition
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, end_offset, read
 from tests.worker.application import ORIGIN, Application
+from tests.worker.checks import last_closed
 from tests.worker.process import WorkerProcess
 from tests.worker.waiting import last_release, wait_for_releases
 
@@ -179,7 +180,7 @@ def test_a_source_that_is_replaced_while_the_worker_is_frozen_stops_it(
         wait_for_releases(application, 4)
         worker.signal(signal.SIGSTOP)
         time.sleep(0.2)
-        before = released(application)
+        before, closed = released(application), last_closed(application)
         application.delete(application.source)
         create_topic(application.bootstrap, application.source, 3, LOG_APPEND_TIME)
         events.send(records)
@@ -187,12 +188,13 @@ def test_a_source_that_is_replaced_while_the_worker_is_frozen_stops_it(
         assert worker.wait(60) == 1
         log = worker.log.read_text()
     assert f"topic {application.source} was deleted and created again" in log
-    # A transaction that was under way may commit; nothing is closed in the new topic.
+    # What was closed may be released, and a transaction that was under way may commit; nothing is closed in
+    # the new topic, none of whose events counts.
     later = {
         timestamp: count for timestamp, count in released(application).items() if timestamp not in before
     }
-    assert sum(later.values()) == 0
-    assert len(later) <= 1
+    assert sum([*before.values(), *later.values()]) <= 30
+    assert max(later, default=0) <= closed + 1
 
 
 @pytest.mark.parametrize("role", ["ledger", "ledger-changelog", "counting-changelog", "partials"])

@@ -153,7 +153,7 @@ def test_a_source_that_was_deleted_and_created_again_stops_the_worker(
 ) -> None:
     run_for_a_while(application, tmp_path)
     application.recreate(application.source)
-    assert "was deleted and created again" in refusal(application, tmp_path)
+    assert "was deleted and created again" in refusal(application, tmp_path, of_source=True)
 
 
 def test_an_emptied_ledger_changelog_stops_the_worker_and_cannot_be_created_anew(
