@@ -86,6 +86,7 @@ ELSEWHERE = {
     "source.format", "fingerprint.version", "source.topic", "source.partitions", "topics.partials",
     "sink.topic", "sink.topic_id", "source.repartition", "plugin.class", "plugin.source",
     "plugin.distribution", "plugin.level", "mechanism.regroup", "mechanism.max_samples", "mechanism.drift",
+    "mechanism.periods",
 }  # fmt: skip
 
 
@@ -137,7 +138,7 @@ def test_another_number_of_partials_is_refused(edited: Application) -> None:
     edited.write()
     (message,) = refusals(edited.path)
     assert f"topic {edited.name}-partials (partials): it has 2 partitions, it should have 3" in message
-    assert "or topics.partials, back" in message
+    assert "put topics.partials back, or what else the number follows" in message
 
 
 def test_a_second_application_of_this_name_is_refused(edited: Application) -> None:
