@@ -24,7 +24,8 @@ that a season goes on: rounded, never negative, 0 for columns that do not rise a
 *Pace.* ``operators.mechanisms.forecasting.pace`` has the intervals, and the expected error by which one is
 chosen, every ``HOLD`` publications, if it promises a gain. A publication spends N over the number of those
 that fit in a window, rounded down to whole units, or what the window has left if that is at least
-``LEAST`` of it. If the first publication shows something, the next one comes at the interval that the
+``LEAST`` of it. The first one has a twelfth
+of it, or more where noise is large. If it shows something, the next one comes at the interval that the
 forecast wants; if not, another phase of the first period is tried, with all that is left.
 """
 
@@ -71,7 +72,7 @@ class Seasonal(WEventMechanism):
         self._periods = periods_of(options)
         self._forecast = Forecast(self._columns, self._window, self._periods)
         self._parts = pace.intervals(self._window, self._periods)
-        self._interval = pace.first(self._parts, self._window)
+        self._interval = pace.first(self._parts, self._window, float(self._scale(self.units)))
         self._due = 0  # timestamp of the next publication
         self._decided = 0  # publications when the interval was chosen
 
@@ -143,6 +144,19 @@ class Seasonal(WEventMechanism):
         if not fresh and self._forecast.published:
             self._last = _whole(self._forecast.mean(self._timestamp))
         return super()._release(fresh=fresh)
+
+    @property
+    def expected_error(self) -> Floats | None:
+        """How far each count of the last release is expected to err, as a standard deviation.
+
+        A function of what was published, as the release itself. None before the first publication.
+        """
+        if not self._forecast.published:
+            return None
+        mean, variance = self._forecast.expected(self._timestamp)
+        off = self._last - mean
+        error: Floats = np.sqrt(variance + off * off)
+        return error
 
     def _variance(self, units: int) -> float:
         """That of the noise of a spend."""

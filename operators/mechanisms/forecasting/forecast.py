@@ -7,6 +7,7 @@ than noise (``evidence``), or for which zero would have been the better guess so
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ class Forecast:
         self.scatter = Scatter(columns)
         self._worth = np.full(columns, _LEAST_WORTH)
         self._shown = np.zeros(columns, np.bool_)
+        self._estimate = np.zeros((2, columns))
         self.above = np.zeros(columns, np.bool_)
         self.published = 0
         self.last = 0
@@ -80,12 +82,26 @@ class Forecast:
         mean = np.concatenate([one.mean(profile, fades, _of(seasons, part)) for part, one in self._mixtures])
         return np.where(self._shown, mean, 0.0)
 
+    def expected(self, timestamp: int) -> tuple[Floats, Floats]:
+        """What is expected to be counted, shown or not, and the variance of counts around it.
+
+        At the timestamp of the last publication: the estimate, and the variance of the count around that.
+        """
+        if timestamp == self.last:
+            return self._estimate[0], self._estimate[1]
+        terms, gap = self._terms(timestamp), timestamp - self.last
+        mean, variance = [], []
+        for _, mixture, outlook in self._outlooks(terms, gap):
+            mean.append(mixture.mean(outlook.profile, outlook.fades, outlook.seasons))
+            variance.append(mixture.variance(outlook))
+        return np.concatenate(mean), np.concatenate(variance)
+
     def learn(self, noisy: Floats, noise: float, timestamp: int) -> Floats:
         """Take in noisy counts, whose noise has the variance ``noise``; the estimates of the counts."""
         first = not self.published
         gap = 1 if first else timestamp - self.last
-        terms, long = self._terms(timestamp), self.level
-        lesson = self._learn_columns(noisy, noise, terms, long, gap)
+        terms = self._terms(timestamp)
+        lesson = self._learn_columns(noisy, noise, terms, gap)
         scatter = float(lesson.scatter.max())
         self._long.learn(noisy, noise, scatter, gap)
         if self._own:
@@ -95,30 +111,33 @@ class Forecast:
         self._classes = Classes(self.level)
         self._choose(noisy, noise, lesson, first=first)
         if self.published > 3 and self.above.any():
-            self.scatter.learn(lesson.squares, lesson.variance + noise, self.level, self.above)
+            steady = self.above & ~lesson.jumped  # a level that changed is no scatter
+            self.scatter.learn(lesson.squares, lesson.variance + noise, self.level, steady)
+        self._estimate = np.array([lesson.estimate, lesson.error])
         return np.where(self._shown, lesson.estimate, 0.0)
 
-    def _learn_columns(self, noisy: Floats, noise: float, terms: Floats, long: Floats, gap: int) -> Lesson:
+    def _learn_columns(self, noisy: Floats, noise: float, terms: Floats, gap: int) -> Lesson:
         """All mixtures, and what they say as one."""
+        lessons = [
+            mixture.learn(noisy[part], noise, outlook, first=not self.published)
+            for part, mixture, outlook in self._outlooks(terms, gap)
+        ]
+        if len(lessons) == 1:
+            return lessons[0]
+        names = [field.name for field in fields(Lesson)]
+        return Lesson(*(np.concatenate([getattr(one, name) for one in lessons]) for name in names))
+
+    def _outlooks(self, terms: Floats, gap: int) -> Iterator[tuple[slice, Mixture, Outlook]]:
+        """What each mixture has to know of a timestamp ``gap`` after the last publication."""
         profile, uncertain = self._profile.at(terms) if self._profile else (1.0, 0.0)
         seasons = self._own.means(terms, self._classes) if self._own else _NONE
         variances = self._own.variances(terms, self._classes) if self._own else _NONE
-        lessons = []
+        fades, level = self._fades(gap), self.level
         for part, mixture in self._mixtures:
-            outlook = Outlook(
-                gap,
-                profile,
-                uncertain,
-                self._fades(gap),
-                _of(seasons, part),
-                _of(variances, part),
-                long[part],
-                self.scatter.phi[part],
-            )
-            lessons.append(mixture.learn(noisy[part], noise, outlook, first=not self.published))
-        if len(lessons) == 1:
-            return lessons[0]
-        return Lesson(*(np.concatenate([getattr(one, name) for one in lessons]) for name in Lesson.__slots__))
+            own, uncertainty = _of(seasons, part), _of(variances, part)
+            phi = self.scatter.phi[part]
+            outlook = Outlook(gap, profile, uncertain, fades, own, uncertainty, level[part], phi)
+            yield part, mixture, outlook
 
     def _learn_profile(self, noisy: Floats, noise: float, terms: Floats, gap: int) -> None:
         """From the columns that were shown so far."""
@@ -130,7 +149,9 @@ class Forecast:
     def _choose(self, noisy: Floats, noise: float, lesson: Lesson, *, first: bool) -> None:
         """Which columns are more than noise, and which of them are shown."""
         guess = np.floor(np.maximum(lesson.predicted, 0) + 1 / 3)
-        self._worth = WORTH_MEMORY * self._worth + (np.abs(noisy) - np.abs(noisy - guess))
+        gained = np.abs(noisy) - np.abs(noisy - guess)
+        variance = lesson.variance + lesson.scatter + noise
+        self._worth = WORTH_MEMORY * self._worth + gained / variance
         empty = np.concatenate([mixture.levels.empty for _, mixture in self._mixtures])
         self.above = evidence.above_cut(evidence.sizes(self._steady(), empty, noise))
         self.above |= evidence.above_cut(evidence.sizes(self._long.level, self._long.empty, noise))
@@ -162,7 +183,7 @@ class Forecast:
         own = harmonics is not None and _own(harmonics, columns)
         levels = len(PLAIN) + (len(WITH_PROFILE) if periods else 0)
         deviations = len(harmonics.sizes) * len(DEVIATIONS) if harmonics and own else 0
-        of_column = 3 * (levels + deviations) + 7 + (terms if own else 0)
+        of_column = 3 * (levels + deviations) + 9 + (terms if own else 0)
         return BYTES * (of_column * columns + 2 * terms * (terms + 1)) + 1024
 
     def snapshot(self) -> dict[str, Any]:
@@ -176,6 +197,7 @@ class Forecast:
             "scatter": packed(self.scatter.state),
             "worth": packed(self._worth),
             "shown": packed(self._shown.astype(np.float64)),
+            "estimate": packed(self._estimate),
         }
         if self._own:
             state["own"] = self._own.snapshot()
@@ -188,7 +210,7 @@ class Forecast:
 
         ``published`` and ``last`` are for the caller to set.
         """
-        names = {*self._mixtures[0][1].state, "long", "scatter", "worth", "shown"}
+        names = {*self._mixtures[0][1].state, "long", "scatter", "worth", "shown", "estimate"}
         names |= {"own"} if self._own else set()
         names |= {"profile"} if self._profile else set()
         if not isinstance(state, dict) or set(state) != names:
@@ -199,6 +221,9 @@ class Forecast:
         other.scatter.restore(unpacked(state["scatter"], (3, self._columns), "scatter"))
         other._worth = unpacked(state["worth"], (self._columns,), "worth")
         other._shown = unpacked(state["shown"], (self._columns,), "shown") > 0
+        other._estimate = unpacked(state["estimate"], (2, self._columns), "estimate")
+        if np.any(other._estimate[1] < 0):
+            raise ValueError("the variance of an estimate should not be negative")
         other._own = self._own.restored(state["own"]) if self._own else None
         other._profile = self._profile.restored(state["profile"]) if self._profile else None
         other._classes = Classes(other.level)

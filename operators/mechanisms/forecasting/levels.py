@@ -42,13 +42,13 @@ class Levels:
         means[len(PLAIN) :] *= profile
         return means
 
-    def age(self, gap: int) -> None:
-        """Let ``gap`` timestamps pass: levels may have moved."""
-        self.variance = self.variance + gap * self.drifts(np.maximum(self.level, 0.5))
+    def aged(self, gap: int) -> Floats:
+        """The variances after ``gap`` timestamps, in which levels may have moved."""
+        return self.variance + gap * self.drifts(np.maximum(self.level, 0.5))
 
-    def variances(self, profile: float, uncertain: float) -> Floats:
+    def variances(self, profile: float, uncertain: float, aged: Floats) -> Floats:
         """How uncertain ``means`` are; ``uncertain``: the variance of the profile."""
-        variances = self.variance.copy()
+        variances = aged.copy()
         shaped = np.maximum(self.level[len(PLAIN) :], 0.5)
         variances[len(PLAIN) :] *= profile * profile
         variances[len(PLAIN) :] += uncertain * shaped * shaped

@@ -46,7 +46,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What a noisy count has taught, by column: the ``estimate`` of the count.
+    """What a noisy count has taught, by column: the ``estimate`` of the count, its ``error`` as a variance.
 
     Of the prediction before it, all of the mixture: mean, variance, the ``scatter`` around it, the squared
     error. Whether the count ``jumped``; and what an own season should learn: the count without what is beyond
@@ -54,6 +54,7 @@ class Lesson:
     """
 
     estimate: Floats
+    error: Floats
     predicted: Floats
     variance: Floats
     scatter: Floats
@@ -78,6 +79,13 @@ class Mixture:
         """What is expected to be counted."""
         return total(self._weights * self._means(profile, fades, seasons))
 
+    def variance(self, outlook: Outlook) -> Floats:
+        """That of counts around ``mean``: models that differ or are uncertain, and scatter."""
+        means = self._means(outlook.profile, outlook.fades, outlook.seasons)
+        apart = means - total(self._weights * means)
+        variances = self._variances(outlook, self.levels.aged(outlook.gap), self._faded(outlook))
+        return total(self._weights * (variances + _scatter(means, outlook) + apart * apart))
+
     def _means(self, profile: float, fades: float, seasons: Floats) -> Floats:
         own = np.repeat(seasons, len(DEVIATIONS), axis=0) + fades * self._deviation
         return np.concatenate([self.levels.means(profile), own])
@@ -86,8 +94,9 @@ class Mixture:
         """Take in noisy counts, whose noise has the variance ``noise``."""
         means = self._means(outlook.profile, outlook.fades, outlook.seasons)
         before = total(self._weights * means)
-        variances = self._variances(outlook)
-        scatter = np.maximum(np.maximum(means, 0.5), outlook.phi * np.maximum(means, 0.25 * outlook.level))
+        self._age(outlook)
+        variances = self._variances(outlook, self.levels.variance, self._uncertain)
+        scatter = _scatter(means, outlook)
         around = scatter + noise
         expected = variances + around
         error = noisy - means
@@ -100,11 +109,15 @@ class Mixture:
         self._weights = self._softmax()
         far = squares > JUMP * JUMP * expected
         best = np.argmax(self._score, axis=0), np.arange(len(noisy))
-        estimate = means + self._gain(far, variances, scatter, noise, squares - expected) * error
+        gain = self._gain(far, variances, scatter, noise, squares - expected)
+        estimates = means + gain * error
+        estimate = total(self._weights * estimates)
+        apart = estimates - estimate
         seasonal = self._believable(noisy, means, expected)
         self._correct(error, expected, around, noise, outlook.profile, far, first=first)
         return Lesson(
-            total(self._weights * estimate),
+            estimate,
+            total(self._weights * (gain * noise + apart * apart)),
             before,
             total(self._weights * variances),
             total(self._weights * scatter),
@@ -113,19 +126,26 @@ class Mixture:
             noisy if first else seasonal,
         )
 
-    def _variances(self, outlook: Outlook) -> Floats:
-        """How uncertain means are; ages what is learned by the gap."""
+    def _age(self, outlook: Outlook) -> None:
+        """Let the gap pass: levels may have moved, deviations fade."""
+        self.levels.variance = self.levels.aged(outlook.gap)
+        self._uncertain = self._faded(outlook)
+        self._deviation *= outlook.fades
+
+    def _faded(self, outlook: Outlook) -> Floats:
+        """How uncertain deviations are after the gap."""
         kept = outlook.fades * outlook.fades
         level = np.maximum(outlook.level, 0.5)
-        for k in range(len(self._deviation)):
+        faded = self._uncertain * kept
+        for k, row in enumerate(faded):
             slope, curve = DEVIATIONS[k % len(DEVIATIONS)]
-            self._uncertain[k] *= kept
-            self._uncertain[k] += (1 - kept) * (slope * level + curve * level * level)
-        self._deviation *= outlook.fades
-        own = np.repeat(outlook.season_variances, len(DEVIATIONS), axis=0) + self._uncertain
-        self.levels.age(outlook.gap)
-        levels = self.levels.variances(outlook.profile, outlook.profile_variance)
-        return np.concatenate([levels, own])
+            row += (1 - kept) * (slope * level + curve * level * level)
+        return faded
+
+    def _variances(self, outlook: Outlook, aged: Floats, faded: Floats) -> Floats:
+        """How uncertain means are."""
+        own = np.repeat(outlook.season_variances, len(DEVIATIONS), axis=0) + faded
+        return np.concatenate([self.levels.variances(outlook.profile, outlook.profile_variance, aged), own])
 
     @staticmethod
     def _gain(
@@ -206,3 +226,11 @@ class Mixture:
         self._score, self._deviation = state["score"].copy(), state["deviation"].copy()
         self._uncertain = state["uncertain"].copy()
         self._weights = self._softmax()
+
+
+def _scatter(means: Floats, outlook: Outlook) -> Floats:
+    """How counts scatter around means, as variances."""
+    scatter: Floats = np.maximum(
+        np.maximum(means, 0.5), outlook.phi * np.maximum(means, 0.25 * outlook.level)
+    )
+    return scatter

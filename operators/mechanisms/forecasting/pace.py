@@ -26,7 +26,9 @@ from operators.mechanisms.forecasting.arithmetic import Floats, total
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 40, 60, 120, 240)
 COMMON = (7, 24, 60)
 PHASES = 12
-FIRST_PARTS = 12
+FIRST_PARTS, LEAST_FIRST, FIRST_SCALE = 12, 2, 40.0
+"""The first publication has a twelfth of the budget, or more, so that the scale of its noise is at most 40;
+but not more than half: there is another look if it shows nothing."""
 SEASON_COEFFICIENTS = 6
 """How many numbers an own season has to learn, beside the level."""
 
@@ -58,9 +60,10 @@ def intervals(window: int, periods: tuple[int, ...]) -> Mapping[int, int]:
     return dict(sorted(found.items(), reverse=True))
 
 
-def first(choices: Mapping[int, int], window: int) -> int:
-    """The interval to begin with."""
-    return min(choices, key=lambda interval: abs(choices[interval] - min(FIRST_PARTS, window)))
+def first(choices: Mapping[int, int], window: int, scale: float) -> int:
+    """The interval to begin with; ``scale``: that of noise for the whole budget."""
+    parts = min(FIRST_PARTS, max(LEAST_FIRST, FIRST_SCALE / scale), window)
+    return min(choices, key=lambda interval: abs(choices[interval] - parts))
 
 
 def expected_error(interval: int, noise: float, outlook: Outlook) -> float:

@@ -89,6 +89,30 @@ def test_a_first_publication_that_shows_nothing_is_followed_by_another_phase() -
     assert published[:2] == [1, 10]
 
 
+def test_the_expected_error_is_that_of_fresh_counts_of_predictions_and_of_zeros() -> None:
+    levels = np.array([0.1, 4.0, 30.0, 300.0])
+    season = 1 + 0.8 * np.sin(2 * np.pi * np.arange(1200)[:, np.newaxis] / 24)
+    mechanism = seasonal(24, 4, **HOURS)
+    assert mechanism.expected_error is None  # type: ignore[attr-defined]
+    within: list[list[float]] = [[], []]
+    for counts in poisson(levels * season, 1200, 4):
+        release = mechanism.step(counts)
+        error = mechanism.expected_error  # type: ignore[attr-defined]
+        within[release.fresh].append(np.abs(release.counts - counts) <= 1.96 * error)
+    for some in within:
+        assert 0.9 <= np.mean(some) <= 0.99
+        assert (np.mean(some, axis=0) >= 0.85).all()
+
+
+def test_the_expected_error_is_the_same_after_a_restart() -> None:
+    mechanism, other = (make("seasonal", ZeroNoise(), 24, 2, **HOURS) for _ in range(2))
+    for _ in range(30):
+        mechanism.step(np.array([40, 7]))
+        other.restore(mechanism.snapshot())
+        error, again = (one.expected_error for one in (mechanism, other))  # type: ignore[attr-defined]
+        assert error.tobytes() == again.tobytes()
+
+
 def replayed() -> str:
     """A digest of what a replay with a seed releases, and of its state: the last bit of anything counts."""
     mechanism = make("seasonal", SeededNoise(5), 24, 5, epsilon=Fraction(1, 2), **HOURS)
@@ -159,6 +183,7 @@ def test_the_audit_knows_what_a_timestamp_can_have_cost() -> None:
         ("forecast.scatter", packed(-np.ones((3, 2)))),
         ("forecast.worth", "none"),
         ("forecast.shown", None),
+        ("forecast.estimate", packed(-np.ones((2, 2)))),
         ("forecast.long", {"sum": packed(np.zeros(2)), "shared": packed(np.full(4, -1.0))}),
         ("forecast.long", None),
         ("forecast.own", None),

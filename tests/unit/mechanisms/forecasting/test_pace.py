@@ -35,9 +35,13 @@ def test_no_interval_crawls_through_a_night_for_days() -> None:
             assert interval <= 12 or 24 * 0.2 <= interval % 24 <= 24 * 0.8
 
 
-def test_the_first_interval_makes_a_dozen_of_parts_if_there_are_as_many() -> None:
-    assert intervals(120, ())[first(intervals(120, ()), 120)] in range(9, 16)
-    assert first(intervals(1, (24,)), 1) == 1
+@pytest.mark.parametrize(("scale", "parts"), [(0.1, 12), (1.0, 12), (10.0, 4), (100.0, 2), (1e6, 2)])
+def test_the_first_publication_has_a_twelfth_of_the_budget_or_more_if_noise_is_large(
+    scale: float, parts: int
+) -> None:
+    choices = intervals(720, ())
+    assert choices[first(choices, 720, scale)] == pytest.approx(parts, abs=1)
+    assert first(intervals(1, (24,)), 1, scale) == 1
 
 
 @pytest.mark.parametrize(("drift", "interval"), [(0.0, 29), (1e6, 1)])
