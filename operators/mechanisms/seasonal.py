@@ -19,7 +19,8 @@ phases of a period.
 
 **Algorithm.** ``operators.mechanisms.forecasting`` has the models, one idea a module. At a publication the
 release is the forecast's estimate of the counts, at the timestamps that follow what it expects of each, so
-that a season goes on: rounded, never negative, 0 for columns that do not rise above the noise.
+that a season goes on: never negative, 0 for columns that do not rise above the noise, and rounded such that
+sums stay right (``rounding``).
 
 *Pace.* ``operators.mechanisms.forecasting.pace`` has the intervals, and the expected error by which one is
 chosen, every ``HOLD`` publications, if it promises a gain. A publication spends N over the number of those
@@ -43,6 +44,7 @@ from operators.mechanisms.forecasting import pace
 from operators.mechanisms.forecasting.arithmetic import Floats, exp_of
 from operators.mechanisms.forecasting.forecast import Forecast
 from operators.mechanisms.forecasting.harmonics import LONGEST_PERIOD, MOST_PERIODS
+from operators.mechanisms.forecasting.rounding import Rounding
 from operators.mechanisms.publishing import TIMESTAMP_LIMIT, read_only
 from operators.mechanisms.reading import integer_between
 from operators.mechanisms.w_event import WEventMechanism
@@ -73,6 +75,7 @@ class Seasonal(WEventMechanism):
         self._forecast = Forecast(self._columns, self._window, self._periods)
         self._parts = pace.intervals(self._window, self._periods)
         self._interval = pace.first(self._parts, self._window, float(self._scale(self.units)))
+        self._rounding = Rounding()
         self._due = 0  # timestamp of the next publication
         self._decided = 0  # publications when the interval was chosen
 
@@ -106,15 +109,22 @@ class Seasonal(WEventMechanism):
         self._ledger.charge_publish(units)
         interval, noisy = self._interval, self._noisy(counts, units)
         estimate = self._forecast.learn(noisy.astype(np.float64), self._variance(units), self._timestamp)
-        self._last = _whole(estimate)
+        self._last = self._whole(estimate)
         self._pace()
         self._due = self._timestamp + self._wait(interval)
+
+    def _whole(self, mean: Floats) -> Counts:
+        return read_only(
+            self._rounding.whole(mean, np.maximum(self._forecast.scatter.phi, 1.0))
+            .clip(0, RELEASE_LIMIT)
+            .astype(np.int64)
+        )
 
     def _wait(self, before: int) -> int:
         """How long until the next publication; ``before``: the interval before this one."""
         if self._forecast.published > 1:
             return self._interval
-        if self._forecast.shown.any():
+        if self._forecast.above.any():
             return min(before, self._interval)
         period = self._periods[0] if self._periods else 1
         return max(before, min(int(OTHER_PHASE * period), self._window // 2))
@@ -142,7 +152,7 @@ class Seasonal(WEventMechanism):
 
     def _release(self, *, fresh: bool) -> Any:
         if not fresh and self._forecast.published:
-            self._last = _whole(self._forecast.mean(self._timestamp))
+            self._last = self._whole(self._forecast.mean(self._timestamp))
         return super()._release(fresh=fresh)
 
     @property
@@ -183,6 +193,7 @@ class Seasonal(WEventMechanism):
             "interval": self._interval,
             "due": self._due,
             "decided": self._decided,
+            "owed": self._rounding.owed,
         }
 
     def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: Ledger) -> None:
@@ -194,9 +205,13 @@ class Seasonal(WEventMechanism):
         decided = integer_between(values["decided"], 0, published, "decided")
         if interval not in self._parts or published > last:
             raise ValueError(f"interval and publications should be possible, not {interval} and {published}")
+        owed = values["owed"]
+        if type(owed) is not float or not abs(owed) <= self._columns:
+            raise ValueError(f"owed should be a number within the {self._columns} columns, not {owed!r}")
         forecast = self._forecast.restored(values["forecast"], self._window)
         forecast.published, forecast.last = published, last
         self._forecast, self._interval, self._due, self._decided = forecast, interval, due, decided
+        self._rounding.owed = owed
 
 
 def periods_of(options: Mapping[str, object]) -> tuple[int, ...]:
@@ -228,9 +243,3 @@ def _enough(units: int, part: int) -> bool:
 def _least(part: int) -> int:
     """The least that a publication spends whose share is ``part``: never nothing."""
     return max(1, -(-part * LEAST.numerator // LEAST.denominator))
-
-
-def _whole(level: Floats) -> Counts:
-    """The median of Poisson numbers with this level, nearly; 0 below 0."""
-    counts = np.floor(np.maximum(level, 0.0) + 1 / 3).clip(0, RELEASE_LIMIT).astype(np.int64)
-    return read_only(counts)

@@ -6,5 +6,6 @@ proof. Everything here is post-processing, and gives the same bits on every mach
 ``arithmetic`` the operations, ``packing`` the state as text; ``harmonics`` a season at a timestamp,
 ``regression`` seasons that are learned, ``profile`` the one that columns share, ``levels`` filters,
 ``longrun`` means; ``mixture`` what these say together, ``scatter`` how counts vary around it, ``evidence``
-which columns are more than noise; ``forecast`` the whole, ``pace`` when to look again.
+which columns are more than noise; ``forecast`` the whole, ``rounding`` whole numbers of it, ``pace`` when to
+look again.
 """

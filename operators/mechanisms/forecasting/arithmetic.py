@@ -3,7 +3,7 @@
 IEEE 754 fixes the results of +, -, *, /, square roots and roundings, and no more: exponentials, logarithms
 and cosines of a library differ in their last bit with the processor, sums and matrix products with the order
 that it prefers. These here are made of the former, in an order that is written down. They are accurate to
-about 1e-14, which is far more than what they are used for needs.
+about 1e-10, which is far more than what they are used for needs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+_LN2 = 0.69314718055994530942
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _PER_LN2 = 1.44269504088896338700
 _HALF_PI = 1.57079632679489661923
-_EXP = [1 / factorial(n) for n in range(11, -1, -1)]
-_LOG = [2 / n for n in range(15, 0, -2)]
-_ROOT_HALF = 0.70710678118654752440
+_EXP = [1 / factorial(n) for n in range(9, -1, -1)]
+_LOG = [2 / n for n in range(11, 0, -2)]
+_ROOT_HALF = int(np.array(0.70710678118654752440).view(np.int64))
 _LEAST = -700.0
 
 
@@ -35,13 +36,14 @@ def exp(exponents: Floats) -> Floats:
 
 
 def log(numbers: Floats) -> Floats:
-    """Natural logarithms of positive numbers."""
-    mantissa, twos = np.frexp(numbers)
-    low = mantissa < _ROOT_HALF
-    mantissa = np.where(low, 2 * mantissa, mantissa)
-    ratio = (mantissa - 1) / (mantissa + 1)
-    twos = (twos - low).astype(np.float64)
-    logarithms: Floats = _polynomial(_LOG, ratio * ratio) * ratio + twos * _LN2_LOW + twos * _LN2_HIGH
+    """Natural logarithms of positive numbers, not below 1e-300."""
+    bits = np.asarray(numbers, np.float64).view(np.int64)
+    twos = (bits - _ROOT_HALF) >> 52  # so that the rest lies between root 1/2 and root 2
+    rest = (bits - (twos << 52)).view(np.float64)
+    ratio = (rest - 1) / (rest + 1)
+    logarithms = _polynomial(_LOG, ratio * ratio)
+    logarithms *= ratio
+    logarithms += twos * _LN2
     return logarithms
 
 

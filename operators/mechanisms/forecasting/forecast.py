@@ -1,7 +1,7 @@
 """The forecast of all columns: mixtures of models, what they share, and which columns are more than noise.
 
 The state after a publication, and what is expected at the timestamps that follow. A column that is not more
-than noise (``evidence``), or for which zero would have been the better guess so far, is expected to be 0.
+than noise (``evidence``) is expected to be 0.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ TOGETHER = 4096
 """Columns whose models are computed together: what they need stays in the processor's cache."""
 PERIODS_KEPT, FIRST_PERIODS_KEPT, WINDOWS_KEPT, LEVEL_WINDOWS_KEPT = 6, 20, 8, 16
 """How long seasons are remembered, and in windows long-run levels."""
-WORTH_MEMORY = 0.97
-_LEAST_WORTH = 1e-9
 _NONE = np.zeros((0, 1))
 
 
@@ -54,18 +52,11 @@ class Forecast:
         ]
         self._long = LongRun(columns, 1 - 1 / max(self.memory, LEVEL_WINDOWS_KEPT * window))
         self.scatter = Scatter(columns)
-        self._worth = np.full(columns, _LEAST_WORTH)
-        self._shown = np.zeros(columns, np.bool_)
         self._estimate = np.zeros((2, columns))
-        self.above = np.zeros(columns, np.bool_)
+        self.above = np.zeros(columns, np.bool_)  # the columns that are more than noise
         self.published = 0
         self.last = 0
         self._classes = Classes(self.level)
-
-    @property
-    def shown(self) -> NDArray[np.bool_]:
-        """The columns that are not expected to be 0."""
-        return self._shown
 
     @property
     def level(self) -> Floats:
@@ -80,7 +71,7 @@ class Forecast:
         fades = self._fades(timestamp - self.last)
         seasons = self._own.means(terms, self._classes) if self._own else _NONE
         mean = np.concatenate([one.mean(profile, fades, _of(seasons, part)) for part, one in self._mixtures])
-        return np.where(self._shown, mean, 0.0)
+        return np.where(self.above, mean, 0.0)
 
     def expected(self, timestamp: int) -> tuple[Floats, Floats]:
         """What is expected to be counted, shown or not, and the variance of counts around it.
@@ -98,8 +89,7 @@ class Forecast:
 
     def learn(self, noisy: Floats, noise: float, timestamp: int) -> Floats:
         """Take in noisy counts, whose noise has the variance ``noise``; the estimates of the counts."""
-        first = not self.published
-        gap = 1 if first else timestamp - self.last
+        gap = timestamp - self.last if self.published else 1
         terms = self._terms(timestamp)
         lesson = self._learn_columns(noisy, noise, terms, gap)
         scatter = float(lesson.scatter.max())
@@ -109,12 +99,12 @@ class Forecast:
         self._learn_profile(noisy, noise, terms, gap)
         self.published, self.last = self.published + 1, timestamp
         self._classes = Classes(self.level)
-        self._choose(noisy, noise, lesson, first=first)
+        self._choose(noise)
         if self.published > 3 and self.above.any():
             steady = self.above & ~lesson.jumped  # a level that changed is no scatter
             self.scatter.learn(lesson.squares, lesson.variance + noise, self.level, steady)
         self._estimate = np.array([lesson.estimate, lesson.error])
-        return np.where(self._shown, lesson.estimate, 0.0)
+        return np.where(self.above, lesson.estimate, 0.0)
 
     def _learn_columns(self, noisy: Floats, noise: float, terms: Floats, gap: int) -> Lesson:
         """All mixtures, and what they say as one."""
@@ -144,19 +134,13 @@ class Forecast:
         if self._profile:
             long = self.level
             scatter = self.scatter.phi * np.maximum(long, 0.5)
-            self._profile.learn(terms, noisy, long * self._shown, scatter, noise, gap)
+            self._profile.learn(terms, noisy, long * self.above, scatter, noise, gap)
 
-    def _choose(self, noisy: Floats, noise: float, lesson: Lesson, *, first: bool) -> None:
-        """Which columns are more than noise, and which of them are shown."""
-        guess = np.floor(np.maximum(lesson.predicted, 0) + 1 / 3)
-        gained = np.abs(noisy) - np.abs(noisy - guess)
-        variance = lesson.variance + lesson.scatter + noise
-        self._worth = WORTH_MEMORY * self._worth + gained / variance
+    def _choose(self, noise: float) -> None:
+        """Which columns are more than noise."""
         empty = np.concatenate([mixture.levels.empty for _, mixture in self._mixtures])
-        self.above = evidence.above_cut(evidence.sizes(self._steady(), empty, noise))
-        self.above |= evidence.above_cut(evidence.sizes(self._long.level, self._long.empty, noise))
-        jumped = lesson.jumped if not first else np.zeros_like(lesson.jumped)
-        self._shown = self.above & ((self._worth > 0) | jumped)
+        above = evidence.above_cut(evidence.sizes(self._steady(), empty, noise))
+        self.above = above | evidence.above_cut(evidence.sizes(self._long.level, self._long.empty, noise))
 
     def movement(self, some: NDArray[np.bool_], levels: Floats) -> tuple[Floats, Floats]:
         """How fast the counts of some columns move, variance a timestamp, and the weight of own seasons."""
@@ -183,7 +167,7 @@ class Forecast:
         own = harmonics is not None and _own(harmonics, columns)
         levels = len(PLAIN) + (len(WITH_PROFILE) if periods else 0)
         deviations = len(harmonics.sizes) * len(DEVIATIONS) if harmonics and own else 0
-        of_column = 3 * (levels + deviations) + 9 + (terms if own else 0)
+        of_column = 3 * (levels + deviations) + 8 + (terms if own else 0)
         return BYTES * (of_column * columns + 2 * terms * (terms + 1)) + 1024
 
     def snapshot(self) -> dict[str, Any]:
@@ -195,8 +179,7 @@ class Forecast:
         state |= {
             "long": self._long.snapshot(),
             "scatter": packed(self.scatter.state),
-            "worth": packed(self._worth),
-            "shown": packed(self._shown.astype(np.float64)),
+            "above": packed(self.above.astype(np.float64)),
             "estimate": packed(self._estimate),
         }
         if self._own:
@@ -210,7 +193,7 @@ class Forecast:
 
         ``published`` and ``last`` are for the caller to set.
         """
-        names = {*self._mixtures[0][1].state, "long", "scatter", "worth", "shown", "estimate"}
+        names = {*self._mixtures[0][1].state, "long", "scatter", "above", "estimate"}
         names |= {"own"} if self._own else set()
         names |= {"profile"} if self._profile else set()
         if not isinstance(state, dict) or set(state) != names:
@@ -219,8 +202,7 @@ class Forecast:
         other._restore_columns(state)
         other._long = self._long.restored(state["long"])
         other.scatter.restore(unpacked(state["scatter"], (3, self._columns), "scatter"))
-        other._worth = unpacked(state["worth"], (self._columns,), "worth")
-        other._shown = unpacked(state["shown"], (self._columns,), "shown") > 0
+        other.above = unpacked(state["above"], (self._columns,), "above") > 0
         other._estimate = unpacked(state["estimate"], (2, self._columns), "estimate")
         if np.any(other._estimate[1] < 0):
             raise ValueError("the variance of an estimate should not be negative")

@@ -48,14 +48,13 @@ class Outlook:
 class Lesson:
     """What a noisy count has taught, by column: the ``estimate`` of the count, its ``error`` as a variance.
 
-    Of the prediction before it, all of the mixture: mean, variance, the ``scatter`` around it, the squared
+    Of the prediction before it, all of the mixture: variance, the ``scatter`` around it, the squared
     error. Whether the count ``jumped``; and what an own season should learn: the count without what is beyond
     belief.
     """
 
     estimate: Floats
     error: Floats
-    predicted: Floats
     variance: Floats
     scatter: Floats
     squares: Floats
@@ -93,7 +92,6 @@ class Mixture:
     def learn(self, noisy: Floats, noise: float, outlook: Outlook, *, first: bool) -> Lesson:
         """Take in noisy counts, whose noise has the variance ``noise``."""
         means = self._means(outlook.profile, outlook.fades, outlook.seasons)
-        before = total(self._weights * means)
         self._age(outlook)
         variances = self._variances(outlook, self.levels.variance, self._uncertain)
         scatter = _scatter(means, outlook)
@@ -118,7 +116,6 @@ class Mixture:
         return Lesson(
             estimate,
             total(self._weights * (gain * noise + apart * apart)),
-            before,
             total(self._weights * variances),
             total(self._weights * scatter),
             total(self._weights * squares),
