@@ -26,7 +26,7 @@ from operators.mechanisms.forecasting.scatter import Scatter
 
 OWN_SEASON_NUMBERS = 200_000
 """Columns have seasons of their own while harmonics times columns are at most this many."""
-TOGETHER = 4096
+TOGETHER = 2048
 """Columns whose models are computed together: what they need stays in the processor's cache."""
 PERIODS_KEPT, FIRST_PERIODS_KEPT, WINDOWS_KEPT, LEVEL_WINDOWS_KEPT = 6, 20, 8, 16
 """How long seasons are remembered, and in windows long-run levels."""
