@@ -9,25 +9,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from operators import timeline
-from operators.bulk import BulkReader, fields_of
+from operators.bulk import BulkReader, Columnar, fields_of
 from operators.counting import CounterState, Partial, StreamCounter
-from operators.decode import Rejection
+from operators.fields import Fields
 from operators.growth import Growth
+from operators.packed import lengths_of, picked, without_none
 from operators.placing import Rows
-from operators.records import NO_APPEND_TIME, Chunk, Origin, Outgoing
+from operators.records import NO_APPEND_TIME, Chunk
+from operators.rejections import DeadLetters, Letters
 from operators.rekeying import read_passed_on
 from operators.topology.model import Stream, Timeline
 from operators.users import Users
 
+#: What is judged at once: so many records at most, of so many bytes unless a single one has more.
+_PORTION, _PORTION_BYTES = 16_384, 2_000_000
+#: Portions are judged one after the other, until so many records of a turn could not be judged in arrays,
+#: each so many bytes of them counting as one more.
+_SLOW, _SLOW_BYTES = 1024, 1000
 #: A transaction carries at most about this many bytes of partial counts.
 _BATCH_BYTES = 4_000_000
-#: A key and value that are larger than this are not copied into their dead letter.
-_LARGEST_LETTER = 8_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class Batch:
     """
 
     partials: tuple[Partial, ...]
-    dead_letters: tuple[Outgoing, ...]
+    dead_letters: DeadLetters
     states: Mapping[str, CounterState]
     outcomes: Mapping[str, Counter[str]]
 
@@ -76,7 +82,7 @@ class PartitionAggregator:
         self._append_clock = 0
         self._captured_at = 0
         self._captured_end: int | None = None
-        self._dead_letters: dict[str, list[Outgoing]] = {name: [] for name in streams}
+        self._dead_letters: dict[str, list[Letters]] = {name: [] for name in streams}
 
     def _new_reader(self) -> BulkReader:
         streams = [counter.stream for counter in self.counters.values()]
@@ -91,22 +97,33 @@ class PartitionAggregator:
         return max(counter.judged for counter in self.counters.values())
 
     def observe(self, chunk: Chunk) -> None:
-        """Judge the records of a chunk. Records below the position were seen already and are passed over.
+        """Judge records of a chunk, from the position on; those below it were seen already.
+
+        All of them, or as many as one turn may take: the position tells how far. One at least, so whoever
+        calls again comes to the end. How a chunk is divided into turns changes no verdict.
 
         Raises ValueError if records between the position and the chunk are missing.
         """
-        unseen = chunk.since(self.position)
-        origins = None
+        slow = 0
+        while slow <= _SLOW:
+            slow += self._observe(_portion(chunk.since(self.position)))
+            if self.position >= chunk.next_offset:
+                return
+
+    def _observe(self, unseen: Chunk) -> int:
+        """Judge a portion; how many records of it took long."""
+        position, slow, origins = unseen.next_offset, 0, None
         if self._rekeyed:
             unseen, origins, marks = read_passed_on(unseen)
             for mark in marks:
                 for counter in self.counters.values():
                     counter.mark(mark)
         if len(unseen.offsets):
-            self._judge(unseen, origins)
-        self.position = max(self.position, chunk.next_offset)
+            slow = self._judge(unseen, origins)
+        self.position = max(self.position, position)
+        return slow
 
-    def _judge(self, chunk: Chunk, origins: NDArray[np.int64] | None) -> None:
+    def _judge(self, chunk: Chunk, origins: NDArray[np.int64] | None) -> int:
         offsets, append_times = np.array(chunk.offsets, np.int64), np.array(chunk.append_times, np.int64)
         self._append_clock = max(self._append_clock, int(append_times.max()))
         if self._timed and (append_times == NO_APPEND_TIME).any():
@@ -114,14 +131,17 @@ class PartitionAggregator:
             told = min(counter.judged for counter in self.counters.values())
             self.untimed |= bool((append_times[offsets >= told] == NO_APPEND_TIME).any())
         parts = self._reader.read(chunk.values)
-        rows = Rows(offsets, append_times, chunk.values, parts, origins)
+        slow, shared = 0, len(self.counters) > 1
+        rows = Rows(offsets, append_times, chunk.values, parts, origins, shared)
         for name, counter in self.counters.items():
-            for row, rejection in counter.observe(rows):
-                letter = _dead_letter(counter.stream, _origin(chunk, origins, row), chunk, row, rejection)
-                self._dead_letters[name].append(letter)
+            rejections = counter.observe(rows)
+            slow += len(rejections)
+            if len(rejections):
+                self._dead_letters[name].append(Letters(counter.stream, chunk, rejections, origins))
         for users in self._users.values():
             if users.crowded:
                 self._forget(users)
+        return slow + _unsure(chunk.values, parts)
 
     def _forget(self, users: Users) -> None:
         sharing = [counter for counter in self.counters.values() if counter.users is users]
@@ -214,7 +234,7 @@ class PartitionAggregator:
     @property
     def dead_letters(self) -> int:
         """The number of dead letters that wait for a transaction."""
-        return sum(len(letters) for letters in self._dead_letters.values())
+        return sum(map(len, chain.from_iterable(self._dead_letters.values())))
 
     def can_close(self, now: int) -> bool:
         """Whether ``close`` has something to close."""
@@ -249,7 +269,7 @@ class PartitionAggregator:
 
     def _batch(self, partials: list[Partial], changed: set[str]) -> Batch:
         names = changed | {name for name, letters in self._dead_letters.items() if letters}
-        letters = tuple(letter for name in sorted(names) for letter in self._dead_letters[name])
+        letters = DeadLetters(chain.from_iterable(self._dead_letters[name] for name in sorted(names)))
         for name in names:
             self._dead_letters[name] = []
         states = {name: self.counters[name].state_at(self.position) for name in sorted(names)}
@@ -263,30 +283,22 @@ class PartitionAggregator:
         self.resume = min(counter.resume for counter in self.counters.values())
 
 
-def _origin(chunk: Chunk, origins: NDArray[np.int64] | None, row: int) -> Origin:
-    if origins is not None:
-        return Origin(*origins[row].tolist())
-    return Origin(int(chunk.append_times[row]), chunk.partition, int(chunk.offsets[row]))
+def _unsure(values: Sequence[bytes | None], parts: Sequence[Fields]) -> int:
+    """How much is left to the rule, in records: many bytes count as several."""
+    left = np.ones(len(values), bool)
+    for part in parts:
+        left[part.rows] = False
+    rows = np.flatnonzero(left)
+    if not rows.size or isinstance(values, Columnar):
+        return len(rows)
+    return len(rows) + sum(len(value or b"") for value in picked(values, rows)) // _SLOW_BYTES
 
 
-def _dead_letter(stream: Stream, origin: Origin, chunk: Chunk, row: int, rejection: Rejection) -> Outgoing:
-    key, value = chunk.keys[row], chunk.values[row]
-    headers = {
-        "eventveil.reason": rejection.reason.value,
-        "eventveil.detail": rejection.detail,
-        "eventveil.stream": stream.name,
-        "eventveil.topic": stream.source.topic_of_events,
-        "eventveil.partition": str(origin.partition),
-        "eventveil.offset": str(origin.offset),
-        "eventveil.timestamp": str(origin.append_time),
-    }
-    if len(key or b"") + len(value or b"") > _LARGEST_LETTER:
-        # It could never be written, and the partition would be stuck for ever behind one event.
-        key, value = None, None
-        headers["eventveil.detail"] += "; left out here for its size"
-    return Outgoing(
-        topic=stream.dead_letter,
-        key=key,
-        value=value,
-        headers=tuple((name, text.encode()) for name, text in headers.items()),
-    )
+def _portion(chunk: Chunk) -> Chunk:
+    """What of a chunk is judged at once."""
+    # Values that were columns before are not measured: that would make JSON of them.
+    if isinstance(chunk.values, Columnar):
+        return chunk
+    values = without_none(chunk.values[:_PORTION])
+    records = int(np.searchsorted(np.cumsum(lengths_of(values)), _PORTION_BYTES, side="right"))
+    return chunk.first(max(1, records)) if records < len(chunk.offsets) else chunk

@@ -78,16 +78,25 @@ class Boundaries:
         following = (self.reached(offset) // step + 1) * step
         return timeline.due_of(self.rules, following) + self.rules.max_ahead
 
+    def latest_times(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The same of many."""
+        lasts, ends = self._columns
+        reached = lasts[np.searchsorted(ends[:-1], offsets, side="right")]
+        following = (reached // self._step + 1) * self._step
+        return timeline.due_of(self.rules, following) + self.rules.max_ahead
+
+    def ends_of(self, timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The boundaries of timestamps, one that nothing reaches where there is none yet."""
+        lasts, ends = self._columns
+        found: NDArray[np.int64] = ends[np.searchsorted(lasts[1:], timestamps)]
+        return found
+
     def admit(
         self, offsets: NDArray[np.int64], times: NDArray[np.int64], timestamps: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
         """Which events are not too far ahead and below the boundary of their timestamp, if it has one."""
-        lasts, ends = self._columns
-        reached = lasts[np.searchsorted(ends[:-1], offsets, side="right")]
-        following = (reached // self._step + 1) * self._step
-        latest = timeline.due_of(self.rules, following) + self.rules.max_ahead
-        own: NDArray[np.bool_] = offsets < ends[np.searchsorted(lasts[1:], timestamps)]
-        return own & (times <= latest)
+        own: NDArray[np.bool_] = offsets < self.ends_of(timestamps)
+        return own & (times <= self.latest_times(offsets))
 
     @cached_property
     def _columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -45,6 +45,8 @@ _PATIENCE = 20
 _DIGIT, _BEHIND_NUMBER = np.zeros(256, bool), np.zeros(256, bool)
 _DIGIT[[*b"0123456789"]] = True
 _BEHIND_NUMBER[[*b"0123456789,]} \t\r\n"]] = True
+#: After so many values that cannot be read, and few that can, the others of a chunk are left to the rule.
+_HOPELESS = 100
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 
 
@@ -214,6 +216,10 @@ def _decode_each(decoder: msgspec.json.Decoder[Any], values: Sequence[bytes]) ->
             # What came before it is in the list, and the iterator stands behind it.
             failed.append(len(documents))
             documents.append(None)
+            if len(failed) > _HOPELESS and 4 * len(failed) > 3 * len(documents):
+                # Each failure takes longer than a value that is good, and the rule will look at it anyway.
+                failed.extend(range(len(documents), len(values)))
+                documents.extend([None] * (len(values) - len(documents)))
     return documents, failed
 
 

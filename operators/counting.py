@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from operators.boundaries import Boundaries, Boundary
 from operators.bulk import IGNORED
 from operators.contributions import Contributions
-from operators.decode import Reason, Rejection
+from operators.decode import Reason
 from operators.earliest import EarliestContributions
 from operators.errors import StateRefused
 from operators.growth import Growth
 from operators.memory import Held
 from operators.placing import Placements, Placer, Rows
 from operators.records import Mark
+from operators.rejections import Rejections
 from operators.topology.model import Stream
 from operators.users import Users
 
@@ -252,7 +253,7 @@ class StreamCounter:
         """The offset below which every record has had its verdict."""
         return self._state.judged
 
-    def observe(self, rows: Rows) -> list[tuple[int, Rejection]]:
+    def observe(self, rows: Rows) -> Rejections:
         """Count records, and say which rows cannot count, and why. Re-keyed ones have ``origins``.
 
         They must come in offset order. A record that the bound or ``unknown: ignore`` leaves out is no
@@ -261,8 +262,8 @@ class StreamCounter:
         start, told = np.searchsorted(rows.offsets, (self._state.resume, self._state.judged)).tolist()
         placed, rejections = self._placer.place(rows, start, self.next, self.boundaries)
         self._take(rows, placed, told)
-        rejections = [(row, rejection) for row, rejection in rejections if row >= told]
-        self.outcomes.update(rejection.reason.value for _, rejection in rejections)
+        rejections = rejections.since(told)
+        self.outcomes.update(rejections.outcomes())
         return rejections
 
     def _take(self, rows: Rows, placed: Placements, told: int) -> None:

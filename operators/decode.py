@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -41,8 +41,7 @@ class Reason(StrEnum):
     AFTER_CLOSE = "after-close"
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(NamedTuple):
     """A verdict against a record: the reason and a detail for whoever mends the producer."""
 
     reason: Reason
@@ -70,7 +69,13 @@ def parse(value: bytes | None, max_bytes: int) -> Any | Rejection:
     try:
         return orjson.loads(value)
     except orjson.JSONDecodeError as error:
-        return Rejection(Reason.NOT_JSON, str(error)[:_LONGEST_DETAIL])
+        return Rejection(Reason.NOT_JSON, why_no_json(error))
+
+
+def why_no_json(error: orjson.JSONDecodeError) -> str:
+    """The detail of what cannot be parsed."""
+    detail: str = error.args[0]
+    return detail[:_LONGEST_DETAIL]
 
 
 def compile_pointer(pointer: str) -> Callable[[Any], Any]:
@@ -153,6 +158,8 @@ class Decoder:
         self._find_time = compile_pointer(source.time)
         self._index = {label: position for position, label in enumerate(counts.labels)}
         self._counts = counts
+        #: Whether columns are written as integers.
+        self.integers = counts.column_type == "integer"
 
     def decode(self, document: Any) -> Event | Rejection:
         """The event in a document, or the first thing that is wrong with it: user, then column, then time."""
@@ -173,19 +180,19 @@ class Decoder:
             value = self._find_column(document)
         except (LookupError, TypeError):
             return _missing("column", pointer)
-        if self._counts.column_type == "integer":
+        if self.integers:
             if type(value) is not int:
                 return _wrong_type("column", pointer, "an integer", value)
         elif type(value) is not str:
             return _wrong_type("column", pointer, "a string", value)
-        index = self._index.get(str(value))
-        if index is not None:
-            return index
-        if self._counts.unknown == "dead-letter":
-            return Rejection(
-                Reason.UNKNOWN_COLUMN, f"{str(value)[:_LONGEST_DETAIL]!r} is not a public column"
-            )
-        return self._counts.unknown_column
+        label = str(value)
+        if not self.knows(label):
+            return Rejection(Reason.UNKNOWN_COLUMN, unknown_column(label))
+        return self._index.get(label, self._counts.unknown_column)
+
+    def knows(self, label: str) -> bool:
+        """Whether the events with a label count somewhere, or are to be ignored."""
+        return label in self._index or self._counts.unknown != "dead-letter"
 
     def _time(self, document: Any) -> int | Rejection:
         pointer = self._source.time
@@ -193,6 +200,11 @@ class Decoder:
             value = self._find_time(document)
         except (LookupError, TypeError):
             return _missing("time", pointer)
+        return self.timed(value)
+
+    def timed(self, value: Any) -> int | Rejection:
+        """The time that a value of its field says, in epoch milliseconds."""
+        pointer = self._source.time
         if type(value) is int:
             if abs(value) >= TIME_LIMIT:
                 return Rejection(Reason.TIME_UNREADABLE, f"{value} is no time in epoch milliseconds")
@@ -203,6 +215,11 @@ class Decoder:
             return parse_rfc3339(value)
         except ValueError as error:
             return Rejection(Reason.TIME_UNREADABLE, f"{value[:_LONGEST_DETAIL]!r}: {error}")
+
+
+def unknown_column(label: str) -> str:
+    """The detail of an event whose column is none of the public ones."""
+    return f"{label[:_LONGEST_DETAIL]!r} is not a public column"
 
 
 def _missing(field: str, pointer: str) -> Rejection:

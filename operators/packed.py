@@ -65,6 +65,13 @@ def chosen(values: Values, rows: _Places | slice = slice(None)) -> list[bytes]:
     return [*values] if isinstance(rows, slice) else [values[row] for row in rows.tolist()]
 
 
+def picked(values: Sequence[bytes | None], rows: _Places) -> list[bytes | None]:
+    """Those in these rows."""
+    if isinstance(values, Packed):
+        return [*Packed(values.data, values.starts[rows], values.lengths[rows])]
+    return [values[row] for row in rows.tolist()]
+
+
 def lengths_of(values: Values) -> _Places:
     """The length of each, 0 of None."""
     if isinstance(values, Packed):

@@ -1,26 +1,30 @@
 """Where records of one source partition count: at which timestamp, for which user and column, or why not.
 
 ``Placer.verdict`` is the rule, for one record. ``Placer.place`` finds at once those of many for which the
-rule certainly says yes; it is asked for every other one.
+rule certainly says yes, or certainly no; it is asked for every other one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from orjson import JSONDecodeError, loads
 
 from operators import timeline
 from operators.boundaries import Boundaries
 from operators.bulk import IGNORED, UNSURE, ColumnFinder
-from operators.decode import Decoder, Event, Reason, Rejection, parse
+from operators.decode import Decoder, Event, Reason, Rejection, parse, why_no_json
 from operators.fields import UNSURE_TIME, Fields
 from operators.growth import Growth, PartitionCounts
+from operators.packed import picked
 from operators.partitioner import PARTITIONERS
 from operators.records import NO_APPEND_TIME
+from operators.refusing import Read, Refuser, wrong_partition
+from operators.rejections import Rejections
 from operators.topology.model import Stream
 from operators.users import Users
 
@@ -30,7 +34,7 @@ class Rows:
     """Records of a chunk as columns of equal length; ``origins`` only of re-keyed ones.
 
     Those are rows of append time, partition and offset, as in ``Origin``. ``parts`` are what bulk decoding is
-    sure of, each row in one of them at most.
+    sure of, each row in one of them at most. ``shared``: more than one stream asks for the documents.
     """
 
     offsets: NDArray[np.int64]
@@ -38,16 +42,48 @@ class Rows:
     values: Sequence[bytes | None]
     parts: Sequence[Fields]
     origins: NDArray[np.int64] | None = None
+    shared: bool = False
     _documents: dict[int, Any] = field(default_factory=dict)
 
-    def document(self, row: int, max_bytes: int) -> Any | Rejection:
-        """What ``parse`` makes of a value, once for all streams."""
-        value = self.values[row]
-        if value is not None and len(value) > max_bytes:
-            return parse(value, max_bytes)
-        if row not in self._documents:
-            self._documents[row] = parse(value, max_bytes)
-        return self._documents[row]
+    def documents(
+        self, rows: NDArray[np.int64], max_bytes: int, broken: Broken
+    ) -> Iterator[tuple[int, Any | Rejection]]:
+        """These rows with what ``parse`` makes of their values; those that are no JSON go to ``broken``.
+
+        Each is parsed once for all streams, if there are several. Otherwise none is kept: the garbage
+        collector would look through all of them.
+        """
+        for row, value in zip(rows.tolist(), picked(self.values, rows), strict=True):
+            if value is None or len(value) > max_bytes:
+                yield row, parse(value, max_bytes)
+            elif row in self._documents:
+                yield row, self._documents[row]
+            else:
+                try:
+                    document = loads(value)
+                except JSONDecodeError as error:
+                    broken.add(row, error)
+                    continue
+                if self.shared:
+                    self._documents[row] = document
+                yield row, document
+
+
+class Broken:
+    """Rows whose values are no JSON."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._details: list[str] = []
+
+    def add(self, row: int, error: JSONDecodeError) -> None:
+        """One more, and why."""
+        self._rows.append(row)
+        self._details.append(why_no_json(error))
+
+    def rejections(self) -> Rejections:
+        """What is wrong with each."""
+        return Rejections.alike(np.array(self._rows, np.int64), Reason.NOT_JSON, self._details)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +129,12 @@ class Placer:
         self._users = users
         self._decoder = Decoder(stream.source, stream.counts)
         self._find_columns = ColumnFinder(stream.source, stream.counts)
+        self._refuse = Refuser(stream, first, self._partitions.since, self._decoder, users)
         self._partition_of = PARTITIONERS[stream.source.partitioner]
 
     def place(
         self, rows: Rows, start: int, following: int, boundaries: Boundaries | None
-    ) -> tuple[Placements, list[tuple[int, Rejection]]]:
+    ) -> tuple[Placements, Rejections]:
         """The events among the rows from index ``start`` on that are on time, and why the others are not.
 
         ``following`` is the next timestamp to close. ``boundaries`` is None where append times decide.
@@ -107,27 +144,34 @@ class Placer:
         asked = np.ones(len(rows.offsets), bool)
         asked[:start] = False
         asked[placed.rows] = False
-        rejections: list[tuple[int, Rejection]] = []
+        refused = [
+            rejections
+            for part in rows.parts
+            for rejections in self._refused(rows, part, asked, following, boundaries)
+        ]
+        for rejections in refused:
+            asked[rejections.rows] = False
+        broken = Broken()
+        one_by_one: list[tuple[int, Rejection]] = []
         more: list[tuple[int, int, int, int]] = []
-        for row in np.flatnonzero(asked).tolist():
-            document = rows.document(row, self._stream.source.max_bytes)
-            verdict = self.verdict(
-                int(rows.offsets[row]), int(rows.append_times[row]), document, following, boundaries
-            )
+        max_bytes = self._stream.source.max_bytes
+        for row, document in rows.documents(np.flatnonzero(asked), max_bytes, broken):
+            offset, append_time = int(rows.offsets[row]), int(rows.append_times[row])
+            verdict = self.verdict(offset, append_time, document, following, boundaries)
             if isinstance(verdict, Rejection):
-                rejections.append((row, verdict))
+                one_by_one.append((row, verdict))
             else:
                 column = IGNORED if verdict.event.column is None else verdict.event.column
                 more.append((row, self._users.number(verdict.event.user), column, verdict.timestamp))
         if more:
             placed = _merged([placed, Placements(*np.array(more, np.int64).T)])
-        return placed, rejections
+        return placed, Rejections.merged([*refused, broken.rejections(), Rejections.of(one_by_one)])
 
     def _certain(
         self, rows: Rows, fields: Fields, start: int, following: int, boundaries: Boundaries | None
     ) -> Placements:
         rules = self._stream.timeline
-        users, columns = self._users.of(fields), self._find_columns(fields)
+        users, columns = self._users.of(fields), self._columns(fields)
         times = fields.times(self._stream.source.time)
         sure = self._users.belong(users) & (columns != UNSURE) & (times != UNSURE_TIME)
         sure &= fields.rows >= start
@@ -144,6 +188,27 @@ class Placer:
             on_time &= boundaries.admit(rows.offsets[read.rows], times, timestamps)
         return Placements(read.rows, read.users, read.columns, timestamps).where(on_time)
 
+    def _columns(self, fields: Fields) -> NDArray[np.int64]:
+        if self not in fields.known:
+            fields.known[self] = self._find_columns(fields)
+        return fields.known[self]
+
+    def _refused(
+        self,
+        rows: Rows,
+        fields: Fields,
+        asked: NDArray[np.bool_],
+        following: int,
+        boundaries: Boundaries | None,
+    ) -> Iterator[Rejections]:
+        """Of the rows of a part that are asked about, those that certainly cannot count."""
+        at = np.flatnonzero(asked[fields.rows])
+        if not at.size:
+            return
+        times = fields.times(self._stream.source.time)
+        read = Read(fields, at, self._columns(fields), times, rows.offsets, rows.append_times)
+        yield from self._refuse(read, following, boundaries)
+
     def verdict(
         self, offset: int, append_time: int, document: Any, following: int, boundaries: Boundaries | None
     ) -> Placed | Rejection:
@@ -158,11 +223,7 @@ class Placer:
         partitions = self._partitions.at(timeline.timestamp_of(self._stream.timeline, event.time))
         owner = self._partition_of(event.user, partitions)
         if owner != self._partition:
-            return Rejection(
-                Reason.WRONG_PARTITION,
-                f"{self._stream.source.partitioner} of the user field gives partition {owner}; "
-                "producers must key by the user, with the partitioner of the topology",
-            )
+            return Rejection(Reason.WRONG_PARTITION, wrong_partition(self._stream, owner))
         if boundaries is None:
             return self._place_by_append_time(event, append_time, following)
         return self._place_by_boundary(event, offset, following, boundaries)

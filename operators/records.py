@@ -82,9 +82,20 @@ class Chunk:
             headers=self.headers[first:],
         )
 
+    def first(self, records: int) -> Chunk:
+        """So many of the records, of more."""
+        return replace(
+            self,
+            offsets=self.offsets[:records],
+            append_times=self.append_times[:records],
+            keys=self.keys[:records],
+            values=self.values[:records],
+            headers=self.headers[:records],
+            next_offset=self.offsets[records - 1] + 1,
+        )
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+
+class Outgoing(NamedTuple):
     """A record to be written. ``partition`` None lets the key choose."""
 
     topic: str

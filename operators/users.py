@@ -72,6 +72,23 @@ class Users:
                 found[row] = self.number(b"%d" % user)
         return found
 
+    def are_some(self, fields: Fields) -> NDArray[np.bool_]:
+        """Which rows of the fields have a user; False also where that is not sure."""
+        if not self._integers:
+            return fields.texts(self._pointer).lengths > 0
+        return np.full(len(fields.rows), fields.integers(self._pointer) is not None)
+
+    def canonical(self, fields: Fields, at: NDArray[np.int64]) -> list[bytes] | None:
+        """The users at these places of the fields, in canonical bytes; None if not all are sure."""
+        if not self._integers:
+            return fields.texts(self._pointer).at(at)
+        values = fields.integers(self._pointer)
+        return None if values is None else [b"%d" % user for user in values[at].tolist()]
+
+    def partitions(self, users: list[bytes]) -> NDArray[np.int64]:
+        """Where they belong."""
+        return self._partitions_of(users, self._partitions)
+
     def number(self, user: bytes) -> int:
         """The number of one user, given in canonical bytes."""
         if self._integers:

@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks.throughput import live
 from benchmarks.throughput.events import Feed, Workload, produce
+from benchmarks.throughput.malformed import CHUNK, costs
 from benchmarks.throughput.measuring import BASELINE, ROOT, TWO_READERS, Result, Run, repeat, run_client
 from benchmarks.throughput.product import run_replay, run_workers
 
@@ -219,6 +220,18 @@ def worldcup(session: Session) -> Iterator[Result]:
         yield once.measure(f"worldcup: {count}, run", count, run, timestamps=feed.workload.timestamps)
 
 
+def malformed(session: Session) -> Iterator[Result]:
+    """Chunks of malformed events against one of good events, in one process; the ratio is to that."""
+    load, good = os.getloadavg()[0], None
+    for kind, seconds, right in costs(session.runs):
+        runs = [Run(one, one, right) for one in seconds]
+        result = Result.of(f"malformed: {kind}", CHUNK, runs, good, **circumstances(load))
+        good = good or result.cpu_us_per_event
+        ratio = result.ratio_to_a or 1.0
+        click.echo(f"{result.name}: {result.cpu_us_per_event:.2f} us, {ratio:.2f} of good")
+        yield replace(result, ratio_to_a=ratio)
+
+
 SERIES: dict[str, Callable[[Session], Iterator[Result]]] = {
     "contenders": contenders,
     "events": events,
@@ -228,5 +241,6 @@ SERIES: dict[str, Callable[[Session], Iterator[Result]]] = {
     "releases": releases,
     "latency": latency,
     "takeover": takeover,
+    "malformed": malformed,
     "worldcup": worldcup,
 }

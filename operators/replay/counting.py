@@ -121,10 +121,13 @@ class OwnCounting(Counting):
         if self.past(chunk.partition):
             return
         aggregator = self._aggregators[chunk.partition]
-        aggregator.observe(chunk)
+        while True:
+            aggregator.observe(chunk)
+            if letters := aggregator.bury():
+                aggregator.committed(letters)
+            if aggregator.position >= chunk.next_offset:
+                break
         self.events += len(chunk.offsets)
-        if letters := aggregator.bury():
-            aggregator.committed(letters)
         now = max(chunk.append_times, default=NO_APPEND_TIME)
         while batch := aggregator.close(now):
             aggregator.committed(batch)

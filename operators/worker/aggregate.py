@@ -129,14 +129,13 @@ class AggregateOwner(Owner):
         """See ``Owner.observe``."""
         self._aggregator.observe(chunk)
 
-    async def take_in(self, chunk: Chunk) -> None:
-        """See ``Owner.take_in``; nothing is judged before the boundaries are known that were due by now.
+    async def prepare(self) -> None:
+        """See ``Owner.prepare``: nothing is judged before the boundaries are known that were due by now.
 
         A chunk that was fetched before a timestamp was due lies below its boundary, whenever it is judged.
         """
         while not await self._hear_ends(_PATIENCE_SECONDS):
             self.check_open()
-        await super().take_in(chunk)
 
     async def settle(self) -> None:
         """Close what is due and complete; bury the dead letters."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -336,6 +337,9 @@ class Worker:
     async def run(self) -> BaseException | None:
         """Work until ``stop`` or a failure, which is returned."""
         self._loop = asyncio.get_running_loop()
+        # What is loaded stays. The garbage collector need not look through it, while all threads wait.
+        gc.collect()
+        gc.freeze()
         if any(stream.source.append_time == "boundary" for stream in self._topology.streams):
             self._end_watch.start()
         self._leader_watch.start()

@@ -58,7 +58,7 @@ class Owner(ABC):
 
     @abstractmethod
     def observe(self, chunk: Chunk) -> None:
-        """Take in a chunk that begins at the position or before. Blocks."""
+        """Take in a chunk that begins at the position or before, as much as one turn may take. Blocks."""
 
     @abstractmethod
     async def settle(self) -> None:
@@ -77,9 +77,20 @@ class Owner(ABC):
             self._outstanding -= 1
 
     async def take_in(self, chunk: Chunk) -> None:
-        """Observe a chunk that begins at the position or before, and settle."""
-        await self._observing(self.observe, chunk)
-        await self._settle()
+        """Observe a chunk that begins at the position or before, turn by turn, and settle in between.
+
+        So a chunk that takes long does not keep others waiting who count in the same thread.
+        """
+        while True:
+            before = self.position
+            await self.prepare()
+            await self._observing(self.observe, chunk)
+            await self._settle()
+            if not max(before + 1, chunk.start) <= self.position < chunk.next_offset:
+                return
+
+    async def prepare(self) -> None:  # noqa: B027  # most need nothing
+        """What has to be known before anything more is observed."""
 
     async def tick(self) -> None:
         """Let time pass: settle what has become due."""

@@ -165,6 +165,7 @@ def reopening_for_late_events() -> None:
         return rejections
 
     _patch(Placer, "_place_by_append_time", accepting)
+    _patch(Placer, "_refused", lambda *_: ())
     _patch(StreamCounter, "observe", reopening)
 
 

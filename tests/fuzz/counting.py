@@ -179,7 +179,7 @@ def _observe(aggregator: PartitionAggregator, singles: dict[str, OneByOne], chun
     before = {name: len(letters) for name, letters in aggregator._dead_letters.items()}
     aggregator.observe(chunk)
     for name, letters in aggregator._dead_letters.items():
-        found = [dict(letter.headers) for letter in letters[before[name] :]]
+        found = [dict(letter.headers) for part in letters[before[name] :] for letter in part]
         told = [{key: one[f"eventveil.{key}"] for key in ("reason", "detail", "offset")} for one in found]
         assert told == expected[name]
 

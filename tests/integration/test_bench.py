@@ -103,7 +103,17 @@ def test_aims_are_compared_with_what_was_measured_and_with_nothing_else() -> Non
     assert "that of A | at most 0.6 | 0.5 | met |" in page
     assert "file, over that of A | at least 1.5 | 1.2 | missed |" in page
     assert "at 50 % load, ms | at most 250 | 249 | met |" in page
-    assert page.count("not yet") == 4
+    assert page.count("not yet") == 5
+
+
+def test_chunks_of_malformed_events_are_set_against_one_of_good_ones() -> None:
+    entry = {
+        "name": "malformed: no JSON", "cpu_us_per_event": 3.0, "events_per_second": 1.0, "ratio_to_a": 2.5,
+        "correct": True, "runs": [{"cpu_us_per_event": 3.0}], "details": NOWHERE,
+    }  # fmt: skip
+    page = renewed("<!-- bench: malformed -->\n<!-- end -->\n<!-- bench: aims -->\n<!-- end -->\n", [entry])
+    assert "ratio to a good chunk |" in page
+    assert "the worst kind | at most 3 | 2.5 | met |" in page
 
 
 def test_the_world_cup_is_projected_from_the_largest_run() -> None:

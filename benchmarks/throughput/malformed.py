@@ -1,0 +1,169 @@
+"""``python -m benchmarks.throughput.malformed``: what a chunk of malformed events costs, and holds up.
+
+A full chunk has 65,536 events, or 8 MB of them. Whoever fills one with events that cannot count should not
+take much more of the worker than with good ones: ``costs`` compares the processor time of judging them, dead
+letters included, with that of a chunk of good events in the same process. And nobody should be able to move a
+boundary: ``delays`` has the thread that asks for boundaries, in real time, beside a thread that judges such
+chunks without a pause.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from benchmarks.throughput.ingest import make_chunk, make_stream
+from operators.aggregation import PartitionAggregator
+from operators.clock import SYSTEM_CLOCK, OwnerClock, wall_clock
+from operators.counting import CounterState
+from operators.topology.model import Stream, Timeline
+from operators.worker.ends import Ends, EndWatch
+
+CHUNK = 65_536
+#: The times of good events; the origin is 0, and the first timestamp has a minute.
+_TIME, _FAR = 30_000, 10**12
+#: How often a boundary is asked for, in milliseconds.
+_INTERVAL = 50
+_MEGABYTE = 1_000_000
+GOOD = "good"
+
+
+def kinds() -> dict[str, list[bytes]]:
+    """A chunk of good events, and chunks of each kind of malformed ones."""
+
+    def each(text: str) -> list[bytes]:
+        return [text.replace("#", str(number)).encode() for number in range(CHUNK)]
+
+    def large(item: str) -> list[bytes]:
+        inner = item * (_MEGABYTE // len(item)) + "0"
+        return [f'{{"user":"u","column":"zzz","time":{_TIME},"x":[{inner}]}}'.encode()] * 8
+
+    event = f'{{"user":"u#","column":"c1","time":{_TIME}'
+    return {
+        GOOD: [text.replace(b"u65", b"u5") for text in each(event + "}")],
+        "no JSON, 8 bytes": [b'{"user":'] * CHUNK,
+        "no JSON, each different": each('{"user":"u#"'),
+        "unknown column": each(f'{{"user":"u#","column":"zzz","time":{_TIME}}}'),
+        "unknown columns, each different": each(f'{{"user":"u#","column":"z#","time":{_TIME}}}'),
+        "unreadable time": each('{"user":"u#","column":"c1","time":"x"}'),
+        "too far ahead": each(f'{{"user":"u#","column":"c1","time":{_FAR}}}'),
+        "120 bytes, deep": each(
+            f'{{"user":"m","column":"zzz","time":{_TIME},"x":' + "[" * 38 + "]" * 38 + "}"
+        ),
+        "lists, 8 MB in all": each(f'{{"user":"m","column":"zzz","time":{_TIME},"x":[' + "0," * 30 + "0]}"),
+        "8 MB of one-megabyte lists": large("0,"),
+        "8 MB of one-megabyte {}": large("{},"),
+    }
+
+
+def _stream() -> Stream:
+    one = make_stream(2)
+    rules = Timeline(60_000, 0, lateness=5_000, max_ahead=3_600_000, clock_skew=1_000)
+    return replace(one, timeline=rules, source=replace(one.source, append_time="boundary"))
+
+
+def judge(stream: Stream, values: Sequence[bytes]) -> int:
+    """Judge a chunk as the worker does, in as many turns as it takes; the number of dead letters."""
+    aggregator = PartitionAggregator(1, {stream.name: (stream, CounterState("bench", 0, 1, 1, 0, 0))})
+    chunk, letters = make_chunk(0, values), 0
+    while aggregator.position < len(values):
+        aggregator.observe(chunk)
+        if batch := aggregator.bury():
+            letters += sum(1 for _ in batch.dead_letters)
+            aggregator.committed(batch)
+    return letters
+
+
+def costs(rounds: int) -> Iterator[tuple[str, list[float], bool]]:
+    """By kind: seconds of processor time for a chunk, one a round, and whether all of it was judged right.
+
+    Each round takes all kinds in turn, so that a busy machine is unfair to all alike.
+    """
+    stream, chunks = _stream(), kinds()
+    seconds: dict[str, list[float]] = {name: [] for name in chunks}
+    right = dict.fromkeys(chunks, True)
+    for _ in range(rounds):
+        for name, values in chunks.items():
+            began = time.process_time()
+            letters = judge(stream, values)
+            seconds[name].append(time.process_time() - began)
+            right[name] &= letters == (0 if name == GOOD else len(values))
+    for name in chunks:
+        yield name, seconds[name], right[name]
+
+
+class _Cluster:
+    """Answers at once, and notes when it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def ask_end(self, place: tuple[str, int], seconds: float) -> Future[Any]:
+        """See ``operators.worker.ends.Surroundings``."""
+        self.asked.append(wall_clock())
+        answer: Future[Any] = Future()
+        answer.set_result(SimpleNamespace(offset=0))
+        return answer
+
+    def renew(self) -> None:
+        """See ``operators.worker.ends.Surroundings``."""
+
+
+def delays(work: Callable[[], object] | None, seconds: float) -> list[int]:
+    """By how many milliseconds a boundary was asked for too late, while ``work`` goes on and on."""
+    cluster, working = _Cluster(), True
+
+    def keep_working() -> None:
+        while working and work is not None:
+            work()
+
+    def fail(error: BaseException) -> None:
+        raise error
+
+    origin = wall_clock()
+    rules = Timeline(_INTERVAL, origin, lateness=0, max_ahead=1000, clock_skew=0)
+    watch, thread = EndWatch(cluster, fail), threading.Thread(target=keep_working)
+    followed = Ends(("raw", 0), [(rules, 0)], OwnerClock(SYSTEM_CLOCK, 0), lambda: 0)
+    thread.start()
+    watch.start()
+    watch.follow(followed)
+    time.sleep(seconds)
+    watch.stop()
+    working = False
+    thread.join()
+    found, due = [], origin + _INTERVAL
+    for asked in cluster.asked:
+        found.append(asked - due)
+        due = origin + ((asked - origin) // _INTERVAL + 1) * _INTERVAL
+    return found
+
+
+def main() -> None:
+    """Print both tables."""
+    base = 0.0
+    for name, seconds, right in costs(5):
+        middle = statistics.median(seconds)
+        base = base or middle
+        told = "" if right else ", WRONG"
+        print(f"{name:32} {middle / CHUNK * 1e6:6.2f} us/event  {middle / base:5.2f} of a good chunk{told}")
+    print("\nHow late a boundary is asked for while such chunks are judged, in ms:")
+    stream, chunks = _stream(), kinds()
+    # As the worker does.
+    gc.collect()
+    gc.freeze()
+    idle = delays(None, 4)
+    print(f"{'nothing':32} median {statistics.median(idle):4.0f}  most {max(idle):4d}")
+    for name, values in chunks.items():
+        found = delays(lambda values=values: judge(stream, values), 4)  # type: ignore[misc]
+        print(f"{name:32} median {statistics.median(found):4.0f}  most {max(found):4d}")
+
+
+if __name__ == "__main__":
+    main()
