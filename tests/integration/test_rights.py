@@ -32,7 +32,7 @@ from tests.kafka.jars import missing_tools
 from tests.kafka.ports import HOST, reserve
 from tests.worker.application import Application
 from tests.worker.process import WorkerProcess
-from tests.worker.waiting import wait_for_releases
+from tests.worker.waiting import settle, wait_for_releases
 
 PRINCIPALS = ("worker", "creator", "auditor", "replayer", "device")
 TOPIC, GROUP, TRANSACTION = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
@@ -196,12 +196,14 @@ def test_the_rights_of_the_readme_are_enough_for_everyone(secured: Secured, tmp_
     producer = Producer(
         {"bootstrap.servers": application.bootstrap, "partitioner": "murmur2_random", "log_level": 0}
     )
+    # Connected by now, so that the event is not late on a busy machine.
+    producer.list_topics(application.source, timeout=30)
     with running(secured):
         # The second is a dead letter.
         for value in (json.dumps(event()).encode(), b"{"):
             producer.produce(application.source, key=b"somebody", value=value)
         producer.flush(30)
-        wait_for_releases(application, len(application.releases()) + 8)
+        settle(application)
     counts = [json.loads(records[0])["counts"] for records in application.releases().values()]
     assert sum(sum(one.values()) for one in counts) == 1
     witness = str(tmp_path / "witness")
