@@ -18,9 +18,8 @@ from operators.clock import OwnerClock
 from operators.counting import StreamCounter
 from operators.decode import Reason, Rejection
 from operators.kafka.barrier import is_nonce
-from operators.kafka.cluster import Cluster
 from operators.kafka.fenced import FencedTable, OwnerClosed, TransactionFailed
-from operators.kafka.reading import read_table
+from operators.kafka.reading import committed_ends, read_table
 from operators.placing import Placed, Placer
 from operators.records import Outgoing
 from operators.sanitizing import PartitionSanitizer, ReleaseState
@@ -180,10 +179,10 @@ def without_the_barrier() -> None:
 
 
 def take_over_without_barrier(table: Any, beside: Iterable[tuple[str, int]] = ()) -> dict[bytes, bytes]:
-    """``FencedTable.take_over`` as it was: the ends of partitions are what a broker says."""
+    """``FencedTable.take_over`` as it was: partitions end where the broker says that a reader meets."""
     table.fence()
-    cluster, beside = Cluster(table._kafka), list(beside)
-    table._floors.update({place: end - 1 for place, end in cluster.end_offsets(beside).items()})
+    for topic, partition in beside:
+        table._floors[topic, partition] = committed_ends(table._kafka, topic, [partition])[partition] - 1
     table._fault("restore:before-read")
     found = read_table(table._kafka, table.topic, table.partition)
     table._fault("restore:read")
@@ -207,5 +206,6 @@ MUTANTS: dict[str, Callable[[], None]] = {
         skipping_empty,
         reopening_for_late_events,
         trusting_its_clock,
+        without_the_barrier,
     )
 }

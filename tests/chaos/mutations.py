@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,13 +24,20 @@ from tests.chaos.mutants import MUTANTS
 from tests.chaos.process import ChaosWorker
 from tests.chaos.stage import forge_partials
 from tests.kafka.broker import local_broker
+from tests.kafka.cluster import Cluster, three_brokers
+from tests.kafka.links import Link
 from tests.worker.application import Application, Traffic
+from tests.worker.placed import place_topics
 from tests.worker.waiting import last_release, settle
 
 #: Scenarios wait more than they work.
 _AT_ONCE = 3
-_PATIENCE = 30.0
+_PATIENCE = 150.0
+#: Enough for a worker that believes what it is shown to draw again, on a busy machine.
+_MISLED_SECONDS = 40.0
 _ATTEMPTS = 3
+#: The clients by which a worker on the cluster reads.
+READERS = "readers"
 #: The commands of this process share standard output.
 _creating = threading.Lock()
 
@@ -38,14 +45,22 @@ _creating = threading.Lock()
 class Play:
     """One worker and perhaps a second one on an application of their own, with traffic."""
 
-    def __init__(self, kafka: str, folder: Path, mutant: str, stack: ExitStack) -> None:
-        self.application = Application(kafka, folder, partitions=2)
+    def __init__(self, kafka: str | Cluster, folder: Path, mutant: str, stack: ExitStack) -> None:
+        if isinstance(kafka, str):
+            self.application = Application(kafka, folder, partitions=2)
+        else:
+            self.cluster = kafka
+            # All of it is led by broker 1, and nobody begins there.
+            self.application = Application(kafka.bootstrap_of(2, 3), folder, partitions=2, replication=3)
+            place_topics(self.application, kafka, [1, 2, 3])
         with _creating:
             self.application.create()
         name = f"{self.application.name}-{mutant or 'intact'}"
+        # On a cluster the first one is as it should be: it makes the truth that the second one may miss.
+        first = mutant if isinstance(kafka, str) else ""
         self.one, self.two = (
-            ChaosWorker(self.application.path, folder / f"{name}-{number}.log", mutant=mutant)
-            for number in ("one", "two")
+            ChaosWorker(self.application.path, folder / f"{name}-{number}.log", mutant=kind)
+            for number, kind in (("one", first), ("two", mutant))
         )
         for worker in (self.one, self.two):
             stack.callback(worker.end)
@@ -145,6 +160,41 @@ def clock_ahead(play: Play) -> None:
     play.release(8)
 
 
+def leader_cut_off(play: Play) -> None:
+    """The broker that leads everything goes on answering, cut off, while others lead on; then a successor.
+
+    The clients by which the successor reads meet the one that is cut off.
+    """
+    play.run_one()
+    play.one.kill()
+    play.cluster.cut(1, from_="controller")
+    play.cluster.cut(1, from_="brokers")
+    _wait_until_led_elsewhere(play.application, play.cluster)
+    play.one.start()
+    play.release(8)
+    play.one.kill()
+    others = [Link(READERS, play.cluster.nodes[broker].name) for broker in (2, 3)]
+    play.cluster.links.cut(others)
+    play.two.start(f"readers {play.cluster.bootstrap_of(1, client=READERS)}")
+    with suppress(TimeoutError):  # The worker as it is waits until it is shown everything.
+        play.two.wait_until_reached("publish:committed", _MISLED_SECONDS)
+    play.cluster.heal(1)
+    play.cluster.links.heal(others)
+    play.release(4)
+
+
+def _wait_until_led_elsewhere(application: Application, cluster: Cluster) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while {
+        leader
+        for (topic, _), leader in cluster.asked(2).leaders.items()
+        if topic.startswith(application.name)
+    } & {1, -1}:
+        if time.monotonic() > deadline:
+            raise TimeoutError("no other broker leads")
+        time.sleep(0.1)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What the verifier said of one play, and how long that took."""
@@ -155,11 +205,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A mutant, what it goes through, and the words by which the verifier must accuse it."""
+    """A mutant, what it goes through, and the words by which the verifier must accuse it.
+
+    ``brokers``: on how many.
+    """
 
     mutant: str
     scenario: Callable[[Play], None]
     accusation: str
+    brokers: int = 1
 
     def accuses(self, outcome: Outcome) -> list[str]:
         """The violations in these words."""
@@ -176,10 +230,11 @@ TRIALS = (
     Trial("skipping-empty", silence, "are missing"),
     Trial("reopening-for-late-events", ordinary, "should be a dead letter, late"),
     Trial("trusting-its-clock", clock_ahead, "is a dead letter, after-close"),
+    Trial("without-the-barrier", leader_cut_off, "shows 2 draws", brokers=3),
 )
 
 
-def play(kafka: str, folder: Path, scenario: Callable[[Play], None], mutant: str = "") -> Outcome:
+def play(kafka: str | Cluster, folder: Path, scenario: Callable[[Play], None], mutant: str = "") -> Outcome:
     """Put a scenario on, with a mutant or with the worker as it is."""
     begin = time.monotonic()
     stuck = []
@@ -205,11 +260,26 @@ def run(kafka: str, folder: Path, trials: Sequence[Trial] = TRIALS) -> dict[Tria
                 pool.submit(play, kafka, folder, trial.scenario),
             )
             for trial in trials
+            if trial.brokers == 1
         }
-        return {trial: (mutated.result(), intact.result()) for trial, (mutated, intact) in plays.items()}
+        found = {trial: (mutated.result(), intact.result()) for trial, (mutated, intact) in plays.items()}
+    return found | _on_a_cluster(folder, [trial for trial in trials if trial.brokers == 3])
 
 
-def _mutated(kafka: str, folder: Path, trial: Trial) -> Outcome:
+def _on_a_cluster(folder: Path, trials: Sequence[Trial]) -> dict[Trial, tuple[Outcome, Outcome]]:
+    """One after the other, for each does something to the brokers."""
+    found = {}
+    if trials:
+        with three_brokers(clients=[READERS]) as cluster:
+            for trial in trials:
+                intact = play(cluster, folder, trial.scenario)
+                cluster.repair()
+                found[trial] = _mutated(cluster, folder, trial), intact
+                cluster.repair()
+    return found
+
+
+def _mutated(kafka: str | Cluster, folder: Path, trial: Trial) -> Outcome:
     """The play of a mutant; a second and a third one where a race kept its defect from mattering."""
     for _ in range(_ATTEMPTS):
         outcome = play(kafka, folder, trial.scenario, trial.mutant)
