@@ -59,12 +59,12 @@ _PERIOD = {"w-event": "window", "event": "timestamp", "user": "horizon", "local"
 @click.argument("topology")
 @click.option(
     "--witness", type=witness_file, metavar="FILE",
-    help="Keep the newest of the ledger in FILE, outside Kafka, after checking that nothing in it is gone.",
+    help="Note each stream's newest record in FILE, outside Kafka; first check that none noted is gone.",
 )  # fmt: skip
 @click.option(
     "--barrier",
     is_flag=True,
-    help="Read up to the newest record for certain, whichever brokers answer; needs the worker's rights.",
+    help="Make sure to read up to the newest record, whichever brokers answer; needs the right to write.",
 )
 def ledger(topology: str, witness: Path | None, barrier: bool) -> None:
     """Audit what TOPOLOGY has released: each release charged, in one version, every window within epsilon.
@@ -74,12 +74,12 @@ def ledger(topology: str, witness: Path | None, barrier: bool) -> None:
     For local reports: one threshold, in the ledger and in the control topic.
 
     Reads the ledger, the sinks and the control topic; a worker may run meanwhile. Tells for each stream up to
-    which timestamp: a broker that is cut off from the others shows a ledger that ends early, which --barrier
-    rules out, by records in transactions that it aborts.
+    which timestamp: a broker that is cut off from the others may show a ledger that ends early. --barrier
+    rules that out, by writing records in transactions that it aborts.
 
-    A FILE that is not there is begun; one of another topology or cluster is refused, and so is a ledger that
-    lacks what was seen in it: it was put back to an earlier point. Then FILE stays as it is. See `eventveil
-    run --witness`.
+    A FILE that does not exist is created; one of another topology or cluster is refused. So is a ledger that
+    lacks what FILE has noted, because it was restored to an earlier point. Then FILE stays as it is. See
+    `eventveil run --witness`.
 
     Exit status 1 if anything is violated, each violation on a line of standard error: the invariant (I1 one
     draw, I2 charge first, I7 auditable; docs/invariants.md has them), the stream, the timestamp, the record,

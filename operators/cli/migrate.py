@@ -25,15 +25,15 @@ from operators.topology.model import Topology
 @click.option(
     "--lost",
     is_flag=True,
-    help="Also go on where events are gone that were not released yet: without them.",
+    help="Go on even where events are gone that were not released yet: without them.",
 )
 @click.option(
     "--partitions-from",
     "since",
     type=int,
     metavar="TIMESTAMP",
-    help="The first timestamp that is counted in all partitions of a source that got more; default: the "
-    "first that is possible.",
+    help="Where a source got more partitions: the first timestamp that is counted in all of them; default: "
+    "the first that is possible.",
 )
 def migrate(topology: str, apply: bool, lost: bool, since: int | None) -> None:
     """Let the streams of TOPOLOGY go on under the settings that it has now.

@@ -75,8 +75,8 @@ class Address(click.ParamType):
     type=Address(),
     default=_METRICS,
     show_default=True,
-    help="Where to serve /metrics, /health/live and /health/ready; port 0 takes a free one. Only the default "
-    "gives way to the next free port when it is taken; the log says which one it is.",
+    help="Where to serve /metrics, /health/live and /health/ready; port 0 takes a free one. If the "
+    "default port is taken, the next free one is used, and the log says which; any other has to be free.",
 )
 @click.option(
     "--raw-metrics",
@@ -88,7 +88,7 @@ class Address(click.ParamType):
     "--witness",
     type=witness_file,
     metavar="FILE",
-    help="Release nothing if the ledger lacks what `eventveil ledger --witness FILE` has seen in it.",
+    help="Release nothing of a stream if its ledger lacks what `eventveil ledger --witness FILE` has noted.",
 )
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True

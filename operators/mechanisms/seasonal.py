@@ -66,7 +66,7 @@ class Seasonal(WEventMechanism):
     """Publishes as often as counts move or seasons need it, and releases what it expects in between."""
 
     kind: ClassVar[str] = "seasonal"
-    summary: ClassVar[str] = "forecasts levels and seasons from what it publishes, as often as that pays"
+    summary: ClassVar[str] = "forecasts levels and seasons from what it publishes, as often as is worthwhile"
     options: ClassVar[frozenset[str]] = frozenset({"periods"})
     predicts: ClassVar[bool] = True
 

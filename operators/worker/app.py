@@ -66,11 +66,11 @@ _UNDO: Mapping[Hold, str] = {
     "append-time": (
         "records come without the broker's append time, so nobody can tell which were late; nothing is "
         "closed or charged. kafka-configs.sh --alter --topic {topic} --add-config "
-        "message.timestamp.type=LogAppendTime; the records of the meantime become dead letters"
+        "message.timestamp.type=LogAppendTime; the records that came meanwhile become dead letters"
     ),
     "open-transaction": (
         "a producer has left a transaction open, and nothing behind it can be read. It ends when that "
-        "producer commits, begins anew, or its transaction.timeout.ms is over; kafka-transactions.sh "
+        "producer commits or restarts, or when its transaction.timeout.ms is over; kafka-transactions.sh "
         "find-hanging and abort end one that is left over"
     ),
 }
