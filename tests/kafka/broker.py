@@ -43,11 +43,12 @@ LOGGING = [
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
 ]
-# Java ends when standard input ends, so that no broker outlives a program that was killed without warning.
+# Java ends when standard input ends, so that no broker outlives a program that was killed without warning. A
+# broker of a cluster whose controller is gone waits for it for minutes when it is asked to stop: it is killed.
 WATCHED = """
 exec 3<&0
 "$@" </dev/null 3<&- & java=$!
-{ read -r _ <&3; kill "$java"; } 2>/dev/null & watch=$!
+{ read -r _ <&3; kill "$java"; sleep 20; kill -9 "$java"; } 2>/dev/null & watch=$!
 trap 'kill "$java" 2>/dev/null' TERM
 wait "$java"; code=$?
 while kill -0 "$java" 2>/dev/null; do wait "$java"; code=$?; done
