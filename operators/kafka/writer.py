@@ -7,6 +7,8 @@ It does less than the producers of the client libraries, on purpose:
   done, or is the same if done twice. What was sent and not answered ends the writer: a late duplicate of it
   could otherwise meet the next transaction (as KIP-890 describes), and the log tells the successor the truth.
 * Of a partition one batch is on its way at a time, so a batch that is sent again cannot overtake another.
+* A transaction ends at the coordinator that it began at, or not at all. A former coordinator that is cut off
+  from the others remembers the transaction before this one as committed, and would say so of this one.
 * Nothing is aborted because of an error. The next writer of the identity does that when it is initialised.
 
 A transaction begins at the coordinator with the first partition that is added to it, and ends there; records
@@ -170,6 +172,8 @@ class Writer:
             try:
                 return link.ask(address, request, min(seconds or deadline.left, deadline.left))
             except Unreached as error:
+                if self._added:
+                    raise
                 self._coordinator = None
                 self._unreached(deadline, error)
 
@@ -192,10 +196,11 @@ class Writer:
 
     def _again(self, deadline: _Deadline, code: int, also: Iterable[int] = ()) -> None:
         """Wait for another attempt. Raises Refused unless the answer promises that one may succeed."""
-        if code in _OTHER_COORDINATOR:
-            self._coordinator = None
-        elif code not in {*_NOT_YET, *also}:
+        final = code not in {*_OTHER_COORDINATOR, *_NOT_YET, *also}
+        if final or (self._added and code == KafkaError.NOT_COORDINATOR):
             raise Refused(self._identity, code)
+        if code in _OTHER_COORDINATOR and not self._added:
+            self._coordinator = None
         deadline.pause(KafkaError(code).name())
 
     def _end_transaction(self, link: Link, deadline: _Deadline, commit: bool) -> None:

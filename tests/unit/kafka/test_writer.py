@@ -166,22 +166,51 @@ def test_a_coordinator_that_cannot_be_reached_is_looked_for_again() -> None:
     assert [address for address, _ in brokers.asked[-2:]] == [OTHER, LEADER]
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-    ],
-)
+OTHER_COORDINATOR = [
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+]
+
+
+@pytest.mark.parametrize("number", OTHER_COORDINATOR)
 def test_a_coordinator_that_is_none_any_more_is_looked_for_again(number: int) -> None:
     moved = (FindCoordinatorRequest, FOUND_OTHER)
-    end = [(EndTxnRequest, code(number)), moved, (EndTxnRequest, code(0))]
-    brokers = Brokers(FIND, INIT, ADD, TOOK, *end)
+    brokers = Brokers(FIND, INIT, (AddPartitionsToTxnRequest, added(number)), moved, ADD, TOOK)
+    writer(brokers).write(RECORDS)
+    assert [address for address, _ in brokers.asked[-2:]] == [OTHER, LEADER]
+
+
+@pytest.mark.parametrize("number", OTHER_COORDINATOR)
+def test_a_transaction_is_not_ended_by_another_coordinator_than_it_began_at(number: int) -> None:
+    # One that was deposed may remember the transaction before, and call this one committed too.
+    answers = [(EndTxnRequest, code(number)), (EndTxnRequest, code(0))]
+    gone = number == KafkaError.NOT_COORDINATOR
+    brokers = Brokers(FIND, INIT, ADD, TOOK, *answers[: 1 if gone else 2])
     one = writer(brokers)
     one.write(RECORDS)
-    one.commit(1)
-    assert brokers.asked[-1][0] == OTHER
+    if gone:
+        assert error_of(lambda: one.commit(1)).code() == number
+    else:
+        one.commit(1)
+    assert brokers.done
+    assert {address for address, _ in brokers.asked[1:]} == {COORDINATOR, LEADER}
+
+
+def test_a_coordinator_that_is_away_when_the_transaction_ends_is_not_replaced() -> None:
+    brokers = Brokers(FIND, INIT, ADD, TOOK, (EndTxnRequest, AWAY))
+    one = writer(brokers)
+    one.write(RECORDS)
+    assert error_of(lambda: one.commit(1)).code() == KafkaError._TRANSPORT
+    assert brokers.done
+
+
+def test_partitions_that_are_added_later_go_to_the_same_coordinator() -> None:
+    brokers = Brokers(FIND, INIT, ADD, TOOK, (AddPartitionsToTxnRequest, AWAY))
+    one = writer(brokers)
+    one.write(RECORDS)
+    error_of(lambda: one.write([Outgoing(TOPIC, b"value", b"key", 1)]))
+    assert brokers.done
 
 
 def test_a_transaction_that_is_still_being_decided_is_waited_for() -> None:
