@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from operators.errors import StateRefused
+from operators.errors import StateRefused, Unsettled
 from operators.faults import FaultHook, no_fault
 from operators.genesis import Genesis
 from operators.kafka.cluster import Cluster
@@ -76,8 +76,9 @@ class Layout:
     def arrange(self) -> list[tuple[str, int]]:
         """Give every source partition a place, and move what is in another; what was moved.
 
-        The writers of all places are fenced before they are read. Raises TransactionFailed or KafkaException;
-        then, and if it is killed, everything is where it was, or where it should be.
+        The writers of all places are fenced before they are read. Raises Unsettled if the places do not hold
+        what they held when this object was made, TransactionFailed or KafkaException; then, and if it is
+        killed, everything is where it was, or where it should be.
         """
         self._cluster.grow(self._topology.counting_changelog, len(self._wanted))
         moves = self._moves
@@ -86,6 +87,10 @@ class Layout:
         places = {*moves, *moves.values()}
         writers = {place: self._writer(place) for place in sorted(places)}
         tables = {place: writer.take_over() for place, writer in writers.items()}
+        for place in places:
+            # The plan was made before the barrier, and another command may have moved state since.
+            if _source_of(tables[place], place) != self._found.get(place):
+                raise Unsettled(f"{place[0]}, partition {place[1]}", "its state has been moved meanwhile")
         writer = next(iter(writers.values()))
         writer.transact("arrange", relocated(tables, moves))
         for one in writers.values():

@@ -8,9 +8,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from operators.errors import Unsettled
+from operators.kafka.cluster import Cluster
+from operators.kafka.layout import Layout
+from operators.topology import load
 from tests.chaos.verifier import java_partition
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, end_offset, produce, read
 from tests.worker.application import ORIGIN, Application
@@ -92,9 +97,13 @@ def test_a_source_in_the_middle_gets_partitions_and_those_behind_it_make_room(
     dry = application.command("migrate", str(application.path))
     assert dry.count("source.partitions 4, was 2") == 2
     assert "others: unchanged" in dry
+    topology = load(str(application.path), {})
+    late = Layout(topology, Cluster(topology.kafka))
     done = application.command("migrate", str(application.path), "--apply")
     assert f"the state of {second}, partition 0, was moved to make room" in done
     assert f"the state of {second}, partition 1, was moved to make room" in done
+    with pytest.raises(Unsettled, match="its state has been moved meanwhile"):
+        late.arrange()
     assert refusals(application.path) == []
     again = application.command("migrate", str(application.path), "--apply")
     assert again == "places: unchanged\nothers: unchanged\nmore: unchanged\n"
