@@ -51,8 +51,9 @@ def shown_ends(cluster: Cluster, kafka: Kafka, ledger: Sequence[Place], sinks: S
 def proven_ends(topology: Topology, ledger: Sequence[Place], sinks: Sequence[Place]) -> Ends:
     """The ends that the true leaders acknowledge, by nonces that nobody reads (``operators.kafka.barrier``).
 
-    Whoever asks has to have the worker's rights. Transactions before them may still be open: a reading waits.
-    Raises TransactionFailed, one of a second audit with nonces included, and KafkaException.
+    The worker's rights are needed. What lies before an end is decided before the next is asked for: else the
+    record of an entry could lie behind the last one. Raises EventveilError if a transaction stays open,
+    TransactionFailed, one of a second audit with nonces included, and KafkaException.
     """
     table = FencedTable(topology.kafka, f"{topology.name}-audit", "", 0)
     table.fence()
@@ -60,6 +61,7 @@ def proven_ends(topology: Topology, ledger: Sequence[Place], sinks: Sequence[Pla
     for places in (sinks, ledger, sinks):
         table.mark(places)
         found.append({place: table.floors[place] for place in places})
+        _wait_until_decided(topology.kafka, found[-1])
     table.dispose()
     return Ends(*found)
 
@@ -78,13 +80,14 @@ def _committed_ends(kafka: Kafka, places: Iterable[Place]) -> dict[Place, int]:
 def _settled_ends(cluster: Cluster, kafka: Kafka, places: Sequence[Place]) -> dict[Place, int]:
     """The ends that the logs have now, once every transaction before them is decided."""
     ends = cluster.end_offsets(places)
+    _wait_until_decided(kafka, ends)
+    return ends
+
+
+def _wait_until_decided(kafka: Kafka, ends: Offsets) -> None:
     give_up = time.monotonic() + _UNDECIDED_SECONDS
-    waiting = list(places)
-    while True:
-        committed = _committed_ends(kafka, waiting)
-        waiting = [place for place in waiting if committed[place] < ends[place]]
-        if not waiting:
-            return ends
+    waiting = list(ends)
+    while waiting := _undecided(kafka, ends, waiting):
         if time.monotonic() > give_up:
             topic, partition = waiting[0]
             raise EventveilError(
@@ -92,3 +95,8 @@ def _settled_ends(cluster: Cluster, kafka: Kafka, places: Sequence[Place]) -> di
                 "Find it with kafka-transactions.sh, end it, and run the audit again"
             )
         time.sleep(0.1)
+
+
+def _undecided(kafka: Kafka, ends: Offsets, places: Iterable[Place]) -> list[Place]:
+    committed = _committed_ends(kafka, places)
+    return [place for place in places if committed[place] < ends[place]]
