@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -207,9 +208,7 @@ def _replay_values(
             why = f", every one is 0: {', '.join(outcomes)}" if outcomes else ""
             _note(f"warning: there is no value for {name}{why}")
         if show_drops:
-            counts = (
-                ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()) or "no event"
-            )
+            counts = ", ".join(f"{count} {outcome}" for outcome, count in _by_count(outcomes)) or "no event"
             _note(f"raw data, not to be published: {name} had {counts}; what was not read is 0 in its place")
 
 
@@ -309,11 +308,16 @@ def _progress(running: Replay, given: Input, limit: MemoryLimit) -> Iterator[Any
         yield lambda: progress.advance(releasing)
 
 
+def _by_count(outcomes: Counter[str]) -> list[tuple[str, int]]:
+    """The most frequent first, then by name: the order in which records were judged says nothing."""
+    return sorted(outcomes.items(), key=lambda one: (-one[1], one[0]))
+
+
 def _conclude(running: Replay, given: Input, *, data_decided: bool, show_drops: bool) -> None:
     for stream in running.streams:
         last, outcomes = running.last_counted[stream.name], running.outcomes[stream.name]
-        told = {_words(outcome, given): count for outcome, count in outcomes.most_common()}
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in told.items()) or "no event"
+        told = Counter({_words(outcome, given): count for outcome, count in outcomes.items()})
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in _by_count(told)) or "no event"
         if last == 0:
             _note(f"warning: no event was counted for {stream.name}; raw data, not to be published: {counts}")
             if outcomes[Reason.BEFORE_ORIGIN] or outcomes[Reason.BEFORE_START]:

@@ -256,8 +256,9 @@ class _TableFields(Fields):
         self._arrays = arrays
 
     def values(self, pointer: str) -> list[Any]:
-        """See ``Fields.values``."""
-        values: list[Any] = self._arrays[pointer].to_pylist()
+        """See ``Fields.values``; None in place of a timestamp, for Python has none so far away."""
+        array = self._arrays[pointer]
+        values: list[Any] = [None] * len(array) if types.is_timestamp(array.type) else array.to_pylist()
         return values
 
     def texts(self, pointer: str) -> Texts:

@@ -87,7 +87,7 @@ def test_last_lets_the_data_decide_and_says_so(folder: Path) -> None:
 def test_how_many_events_did_not_count_is_printed_on_request_only(folder: Path) -> None:
     assert "not-json" not in run().stderr
     shown = run("--force", "--show-drops", to="2013-01-01T02:00:00Z").stderr
-    assert "not to be published: destinations read 1 counted, 1 bounded, 1 after-range, 1 not-json" in shown
+    assert "not to be published: destinations read 1 after-range, 1 bounded, 1 counted, 1 not-json" in shown
 
 
 def test_its_speed_is_told_as_the_raw_data_that_it_is(folder: Path) -> None:
