@@ -56,11 +56,14 @@ def _rewind(cluster: Cluster, topic: str) -> None:
     cluster.kill(2)
     cluster.start(3)
     with unclean_allowed(cluster, [topic]):
-        for partition in range(PARTIALS):
-            cluster.elect_unclean(topic, partition)
         deadline = time.monotonic() + PATIENCE
-        while {cluster.asked(3, topic).leaders.get((topic, one)) for one in range(PARTIALS)} != {3}:
+        # The controller may take a moment to notice that the leaders are gone.
+        while waiting := [
+            one for one in range(PARTIALS) if cluster.asked(3, topic).leaders.get((topic, one)) != 3
+        ]:
             assert time.monotonic() < deadline, "no unclean election"
+            for partition in waiting:
+                cluster.elect_unclean(topic, partition)
             time.sleep(0.1)
     cluster.start(1, 2)
     cluster.wait_until_in_sync()

@@ -43,8 +43,8 @@ LOGGING = [
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
 ]
-# Java ends when standard input ends, so that no broker outlives a program that was killed without warning. A
-# broker of a cluster whose controller is gone waits for it for minutes when it is asked to stop: it is killed.
+# Java ends when standard input ends, so that no broker outlives a program that was killed without warning. In
+# the end it is killed: asked to stop, a broker whose controller is gone would wait for it for minutes.
 WATCHED = """
 exec 3<&0
 "$@" </dev/null 3<&- & java=$!

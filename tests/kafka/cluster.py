@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from confluent_kafka import ElectionType, KafkaException, TopicPartition
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.asking import Metadata, metadata
@@ -267,11 +267,14 @@ class Cluster:
         admin.elect_leaders(ElectionType.PREFERRED).result(60)
 
     def elect_unclean(self, topic: str, partition: int = 0) -> None:
-        """Some broker that is alive becomes the leader of a leaderless partition, in sync or not."""
+        """Some broker that is alive becomes the leader of a leaderless partition, in sync or not.
+
+        Nothing happens while the partition has a leader, or the controller believes so.
+        """
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         place = TopicPartition(topic, partition)
         elected = admin.elect_leaders(ElectionType.UNCLEAN, [place]).result(60)
-        if (error := elected[place]) is not None:
+        if (error := elected[place]) is not None and error.code() != KafkaError.ELECTION_NOT_NEEDED:
             raise KafkaException(error)
 
     def place_topic(
