@@ -52,21 +52,16 @@ def test_a_state_that_an_unclean_election_has_rewound_is_refused_and_nothing_is_
 
 def _rewind(cluster: Cluster, topic: str) -> None:
     """Let broker 3, which lacks the newest records, lead this topic, and the others follow it."""
-    cluster.kill(1)
-    cluster.kill(2)
-    cluster.start(3)
     with unclean_allowed(cluster, [topic]):
+        cluster.kill(1)
+        cluster.kill(2)
+        cluster.start(3)
         deadline = time.monotonic() + PATIENCE
-        # The controller may take a moment to notice that the leaders are gone.
-        while waiting := [
-            one for one in range(PARTIALS) if cluster.asked(3, topic).leaders.get((topic, one)) != 3
-        ]:
+        while {cluster.asked(3, topic).leaders.get((topic, one)) for one in range(PARTIALS)} != {3}:
             assert time.monotonic() < deadline, "no unclean election"
-            for partition in waiting:
-                cluster.elect_unclean(topic, partition)
             time.sleep(0.1)
-    cluster.start(1, 2)
-    cluster.wait_until_in_sync()
+        cluster.start(1, 2)
+        cluster.wait_until_in_sync()
 
 
 def _wait_until_it_stops(worker: ChaosWorker) -> None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from confluent_kafka import ElectionType, KafkaException, TopicPartition
+from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.asking import Metadata, metadata
@@ -265,17 +265,6 @@ class Cluster:
         """Every partition gets its first replica as leader; those that have it, keep it."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         admin.elect_leaders(ElectionType.PREFERRED).result(60)
-
-    def elect_unclean(self, topic: str, partition: int = 0) -> None:
-        """Ask once that a broker that is alive become the leader of a leaderless partition, in sync or not.
-
-        Nothing may come of it: the controller believes that there is a leader, or does not answer in time. So
-        look at the leader, and ask again.
-        """
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        place = TopicPartition(topic, partition)
-        with suppress(KafkaException, TimeoutError):
-            admin.elect_leaders(ElectionType.UNCLEAN, [place], request_timeout=10).result(15)
 
     def place_topic(
         self, name: str, replicas: Sequence[Sequence[int]], settings: Mapping[str, str] | None = None
