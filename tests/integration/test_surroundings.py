@@ -81,9 +81,12 @@ def state_of(application: Application) -> tuple[int, list[bytes]]:
 def test_a_budget_state_that_was_rewound_is_refused(application: Application, tmp_path: Path) -> None:
     with worker(application, tmp_path, "before"):
         wait_for_releases(application, 6)
+        # What was due at the start may have been released in one transaction: then there is one state only.
+        wait_for_releases(application, len(application.releases()) + 4)
     partition, states = state_of(application)
     changelog = f"{application.name}-ledger-changelog"
     old = next(state for state in states if not json.loads(state)["pending"])
+    assert old != states[-1]
     produce(application.bootstrap, changelog, [old], key=b"places", partition=partition)
     log = refusal(application, tmp_path)
     assert "according to the ledger" in log
