@@ -27,10 +27,10 @@ from operators.rekeying import read_passed_on
 from operators.topology.model import Stream, Timeline
 from operators.users import Users
 
-#: What is judged at once: so many records at most, of so many bytes unless a single one has more.
+#: What is judged at once: the most records, and the most bytes unless a single record has more.
 _PORTION, _PORTION_BYTES = 16_384, 2_000_000
-#: Portions are judged one after the other, until so many records of a turn could not be judged in arrays,
-#: each so many bytes of them counting as one more.
+#: A turn ends once more than this many of its records could not be judged in arrays. Of these records every
+#: 1,000 bytes count as one more.
 _SLOW, _SLOW_BYTES = 1024, 1000
 #: A transaction carries at most about this many bytes of partial counts.
 _BATCH_BYTES = 4_000_000
@@ -99,8 +99,8 @@ class PartitionAggregator:
     def observe(self, chunk: Chunk) -> None:
         """Judge records of a chunk, from the position on; those below it were seen already.
 
-        All of them, or as many as one turn may take: the position tells how far. One at least, so whoever
-        calls again comes to the end. How a chunk is divided into turns changes no verdict.
+        All of them, or as many as one turn may take: the position tells how far. At least one, so
+        repeated calls come to the end. How a chunk is divided into turns changes no verdict.
 
         Raises ValueError if records between the position and the chunk are missing.
         """

@@ -45,7 +45,7 @@ _PATIENCE = 20
 _DIGIT, _BEHIND_NUMBER = np.zeros(256, bool), np.zeros(256, bool)
 _DIGIT[[*b"0123456789"]] = True
 _BEHIND_NUMBER[[*b"0123456789,]} \t\r\n"]] = True
-#: After so many values that cannot be read, and few that can, the others of a chunk are left to the rule.
+#: After this many values that cannot be read, and few that can, the others of a chunk are left to the rule.
 _HOPELESS = 100
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 

@@ -1,10 +1,10 @@
 """``python -m benchmarks.throughput.malformed``: what a chunk of malformed events costs, and holds up.
 
-A full chunk has 65,536 events, or 8 MB of them. Whoever fills one with events that cannot count should not
-take much more of the worker than with good ones: ``costs`` compares the processor time of judging them, dead
-letters included, with that of a chunk of good events in the same process. And nobody should be able to move a
-boundary: ``delays`` has the thread that asks for boundaries, in real time, beside a thread that judges such
-chunks without a pause.
+A full chunk has 65,536 events, or 8 MB of them. A producer that fills one with events that cannot count
+should not take much more of the worker than with good ones: ``costs`` compares the processor time of judging
+them, dead letters included, with that of a chunk of good events in the same process. And nobody should be
+able to move a boundary: ``delays`` has the thread that asks for boundaries, in real time, beside a thread
+that judges such chunks without a pause.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _resident(pid: int) -> int:
 
 
 def measure(bootstrap: str, streams: int, seconds: float) -> Rest:
-    """Start a worker with so many streams, and watch it once it is ready."""
+    """Start a worker with a number of streams, and watch it once it is ready."""
 
     def feed(seed: int) -> Workload:
         return Workload(100, columns=100, users=100, partitions=1, interval=_HOUR, timestamps=1, seed=seed)

@@ -187,7 +187,7 @@ class Cluster:
         )
 
     def grow(self, name: str, partitions: int) -> None:
-        """Give a topic so many partitions, unless it has them already, and wait until they can be used."""
+        """Give a topic ``partitions``, unless it has them already, and wait until they can be used."""
         if self.topic(name).partitions >= partitions:
             return
         futures = self._admin.create_partitions(
@@ -210,7 +210,7 @@ class Cluster:
     def ask_end(self, place: tuple[str, int], seconds: float) -> Future[Any]:
         """Ask where a partition ends, and do not wait for the answer.
 
-        The result has ``offset``, which is -1 or less where nobody told it within so many ``seconds``.
+        The result has ``offset``, which is -1 or less where no broker told it within ``seconds``.
         """
         request = {TopicPartition(*place): OffsetSpec.latest()}
         answers = self._admin.list_offsets(
