@@ -31,6 +31,8 @@ PARTITIONS, PARTIALS = 3, 2
 _TRAFFIC_EVERY, _USERS = 10, 5
 #: Events are written so long, in seconds, before the fast clock reaches their timestamp.
 _LEAD_SECONDS = 3.0
+#: Milliseconds that the worker's clock may be ahead of the broker's, as long as both run as fast.
+_CLOCK_SKEW = 100
 _SAMPLE_SECONDS = 0.5
 #: Minutes instead of hours: small segments, cleaned as soon as they are closed.
 _COMPACTION = {
@@ -90,8 +92,11 @@ class LongRun(AbstractContextManager["LongRun"]):
         self._anchor = int(time.time() * 1000)
         start = datetime.fromtimestamp((self._anchor - behind * INTERVAL) / 1000, UTC)
         timeline = application.document["streams"]["places"]["timeline"]
-        # The broker appends by the wall's clock, of which the fast one is months ahead in the end.
-        timeline |= {"start": start.isoformat(timespec="milliseconds"), "max_ahead": "365d"}
+        # The broker appends by the wall's clock, of which the fast one is months ahead in the end. A request
+        # of a millisecond takes as many of the fast clock as that is faster.
+        skew = f"{round(_CLOCK_SKEW * self._speed)}ms"
+        begin = start.isoformat(timespec="milliseconds")
+        timeline |= {"start": begin, "max_ahead": "365d", "clock_skew": skew}
         application.write()
         application.create()
         for topic in self._changelogs:
