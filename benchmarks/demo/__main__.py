@@ -31,8 +31,8 @@ from benchmarks.demo.picture import draw
 from benchmarks.demo.releases import Outlet, Series
 from benchmarks.demo.screen import screen
 from benchmarks.demo.topology import DAILY, HOURLY, Timetable, write_topology
-from operators.topology import load
-from operators.topology.model import Topology
+from eventveil.topology import load
+from eventveil.topology.model import Topology
 from tests.kafka.jars import BrokerError
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from benchmarks.demo.flights import BEGIN, Flight
-from operators.timeline import format_rfc3339
+from eventveil.timeline import format_rfc3339
 
 ORIGINAL = Path(__file__).parents[2] / "topologies" / "flights.yaml"
 HOURLY, DAILY = "destinations", "destinations-daily"

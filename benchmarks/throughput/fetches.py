@@ -18,11 +18,11 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from benchmarks.throughput.events import Workload
 from benchmarks.throughput.ingest import Counted, make_stream
-from operators.aggregation import PartitionAggregator
-from operators.counting import CounterState
-from operators.records import Chunk
-from operators.worker import batches
-from operators.worker.batches import Fetch
+from eventveil.aggregation import PartitionAggregator
+from eventveil.counting import CounterState
+from eventveil.records import Chunk
+from eventveil.worker import batches
+from eventveil.worker.batches import Fetch
 
 _CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _KINDS = {"walked through": MemoryRecords, "in arrays": Fetch}

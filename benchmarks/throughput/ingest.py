@@ -19,11 +19,11 @@ from random import Random
 
 import orjson
 
-from operators.aggregation import PartitionAggregator
-from operators.bulk import BulkReader, fields_of
-from operators.counting import CounterState
-from operators.records import Chunk, Headers
-from operators.topology.model import Counts, MechanismSettings, Sink, Source, Stream, Timeline
+from eventveil.aggregation import PartitionAggregator
+from eventveil.bulk import BulkReader, fields_of
+from eventveil.counting import CounterState
+from eventveil.records import Chunk, Headers
+from eventveil.topology.model import Counts, MechanismSettings, Sink, Source, Stream, Timeline
 
 INTERVAL = 60_000
 _PARTITIONS = 12

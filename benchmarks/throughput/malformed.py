@@ -20,11 +20,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.throughput.ingest import make_chunk, make_stream
-from operators.aggregation import PartitionAggregator
-from operators.clock import SYSTEM_CLOCK, OwnerClock, wall_clock
-from operators.counting import CounterState
-from operators.topology.model import Stream, Timeline
-from operators.worker.ends import Ends, EndWatch
+from eventveil.aggregation import PartitionAggregator
+from eventveil.clock import SYSTEM_CLOCK, OwnerClock, wall_clock
+from eventveil.counting import CounterState
+from eventveil.topology.model import Stream, Timeline
+from eventveil.worker.ends import Ends, EndWatch
 
 CHUNK = 65_536
 #: The times of good events; the origin is 0, and the first timestamp has a minute.
@@ -106,14 +106,14 @@ class _Cluster:
         self.asked: list[int] = []
 
     def ask_end(self, place: tuple[str, int], seconds: float) -> Future[Any]:
-        """See ``operators.worker.ends.Surroundings``."""
+        """See ``eventveil.worker.ends.Surroundings``."""
         self.asked.append(wall_clock())
         answer: Future[Any] = Future()
         answer.set_result(SimpleNamespace(offset=0))
         return answer
 
     def renew(self) -> None:
-        """See ``operators.worker.ends.Surroundings``."""
+        """See ``eventveil.worker.ends.Surroundings``."""
 
 
 def delays(work: Callable[[], object] | None, seconds: float) -> list[int]:

@@ -12,8 +12,8 @@ import gc
 from pathlib import Path
 
 from benchmarks.throughput.ingest import INTERVAL, make_chunk, make_stream
-from operators.aggregation import PartitionAggregator
-from operators.counting import CounterState
+from eventveil.aggregation import PartitionAggregator
+from eventveil.counting import CounterState
 
 _CHUNK = 8192
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from operators.privacy.noise import SystemNoise
+from eventveil.privacy.noise import SystemNoise
 
 LARGE = 100_000
 SMALL = (1, 10, 100)

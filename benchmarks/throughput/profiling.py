@@ -65,7 +65,7 @@ def whole_time(looks: list[str]) -> Counter[str]:
     found: Counter[str] = Counter()
     for look in looks:
         stack, _, number = look.rpartition(" ")
-        for function in {_function(frame) for frame in stack.split(";") if "operators/" in frame}:
+        for function in {_function(frame) for frame in stack.split(";") if "eventveil/" in frame}:
             found[function] += int(number)
     return found
 

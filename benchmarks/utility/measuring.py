@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.privacy.noise import SeededNoise
+from eventveil.privacy.noise import SeededNoise
 
 DIGITS = 5  # significant digits of errors in the file
 MOST_AHEAD = 2**16
@@ -106,7 +106,7 @@ class AheadNoise:
         return drawn[used : used + size]
 
     def binomial(self, trials: NDArray[np.int64], rate: Fraction) -> NDArray[np.int64]:
-        """See ``operators.mechanisms.sampling.Thinner``."""
+        """See ``eventveil.mechanisms.sampling.Thinner``."""
         return self._source.binomial(trials, rate)
 
 

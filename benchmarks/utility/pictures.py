@@ -22,9 +22,9 @@ from benchmarks.utility.measuring import AheadNoise, window_sums
 from benchmarks.utility.streams import Counts, air_time, departures
 from benchmarks.utility.values import SeededRandomness, pak, tops
 from benchmarks.utility.w_event import Contender
-from operators.local import Hybrid
-from operators.mechanisms import build
-from operators.topology.model import MechanismSettings, Option
+from eventveil.local import Hybrid
+from eventveil.mechanisms import build
+from eventveil.topology.model import MechanismSettings, Option
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "docs" / "mechanisms" / "pictures"
 ATLANTA, BUSIEST = 4, 12  # Atlanta is the fifth of all destinations by name

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from benchmarks.utility.measuring import Case, Scope
 from benchmarks.utility.streams import ValueStream as Stream
 from benchmarks.utility.streams import air_time, cut, heavy_tail
-from operators.local import Hybrid, SquareWave
-from operators.local.server import distribution, pruned, threshold
-from operators.privacy.noise import SeededNoise
-from operators.values.pak import Pak, PakSettings
-from operators.values.stream import ValueStream
-from operators.values.tops import Tops, TopsSettings
+from eventveil.local import Hybrid, SquareWave
+from eventveil.local.server import distribution, pruned, threshold
+from eventveil.privacy.noise import SeededNoise
+from eventveil.values.pak import Pak, PakSettings
+from eventveil.values.stream import ValueStream
+from eventveil.values.tops import Tops, TopsSettings
 
 QUERIES = 200
 WHOLE, HIERARCHY, LOCAL = "values", "hierarchy", "local"

@@ -16,7 +16,7 @@ from fractions import Fraction
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from operators.local import Control
+from eventveil.local import Control
 
 
 class Asked:

@@ -2,7 +2,7 @@
 
 **Guarantee.** w-event epsilon-differential privacy. *Neighbours*: two streams that differ in one user's
 events within any ``window`` consecutive timestamps; at each of these, all of the user's events are present in
-one stream and none in the other. *Assumptions*: those of ``operators.mechanisms.publishing``.
+one stream and none in the other. *Assumptions*: those of ``eventveil.mechanisms.publishing``.
 
 **Source.** Between Uniform (n = 1) and Sample (n = window), the benchmarks of G. Kellaris, S. Papadopoulos,
 X. Xiao and D. Papadias, "Differentially Private Event Sequences over Infinite Streams" (PVLDB 2014),
@@ -10,7 +10,7 @@ Section 3.
 
 **Proof.** Timestamps 1, n + 1, 2 n + 1 and so on publish, and no others: a public rule. Any ``window``
 consecutive timestamps hold at most p = ceil(window / n) of them. Each is charged floor(N / p) of N units, and
-is (floor(N / p) / N) epsilon private for it (``operators.mechanisms.publishing``, Publication); repetitions
+is (floor(N / p) / N) epsilon private for it (``eventveil.mechanisms.publishing``, Publication); repetitions
 tell nothing. So the spends of any window sum to epsilon at most, which suffices by Theorem 3 of the source.
 """
 
@@ -20,11 +20,11 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from operators.errors import UnfitSetting
-from operators.mechanisms.base import Counts
-from operators.mechanisms.w_event import WEventMechanism
-from operators.privacy.ledger import Spend
-from operators.topology.model import Option
+from eventveil.errors import UnfitSetting
+from eventveil.mechanisms.base import Counts
+from eventveil.mechanisms.w_event import WEventMechanism
+from eventveil.privacy.ledger import Spend
+from eventveil.topology.model import Option
 
 
 class Stride(WEventMechanism):

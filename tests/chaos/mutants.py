@@ -13,21 +13,21 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from operators import timeline
-from operators.clock import OwnerClock
-from operators.counting import StreamCounter
-from operators.decode import Reason, Rejection
-from operators.kafka.barrier import is_nonce
-from operators.kafka.fenced import FencedTable, OwnerClosed, TransactionFailed
-from operators.kafka.reading import committed_ends, read_table
-from operators.placing import Placed, Placer
-from operators.records import Outgoing
-from operators.sanitizing import PartitionSanitizer, ReleaseState
-from operators.worker import app
-from operators.worker.aggregate import AggregateOwner
-from operators.worker.chunks import ChunkConsumerThread
-from operators.worker.published import Public
-from operators.worker.sanitize import SanitizeOwner
+from eventveil import timeline
+from eventveil.clock import OwnerClock
+from eventveil.counting import StreamCounter
+from eventveil.decode import Reason, Rejection
+from eventveil.kafka.barrier import is_nonce
+from eventveil.kafka.fenced import FencedTable, OwnerClosed, TransactionFailed
+from eventveil.kafka.reading import committed_ends, read_table
+from eventveil.placing import Placed, Placer
+from eventveil.records import Outgoing
+from eventveil.sanitizing import PartitionSanitizer, ReleaseState
+from eventveil.worker import app
+from eventveil.worker.aggregate import AggregateOwner
+from eventveil.worker.chunks import ChunkConsumerThread
+from eventveil.worker.published import Public
+from eventveil.worker.sanitize import SanitizeOwner
 from tests.chaos.verifier import NOISE
 
 

@@ -32,13 +32,13 @@ import numpy as np
 from confluent_kafka import Consumer
 from numpy.typing import NDArray
 
-from operators.cli.run import configure_logging, run_worker
-from operators.clock import Clock
-from operators.faults import FAULT_POINTS
-from operators.kafka import reading
-from operators.topology import load
-from operators.topology.model import Kafka, Topology
-from operators.worker.app import Worker
+from eventveil.cli.run import configure_logging, run_worker
+from eventveil.clock import Clock
+from eventveil.faults import FAULT_POINTS
+from eventveil.kafka import reading
+from eventveil.topology import load
+from eventveil.topology.model import Kafka, Topology
+from eventveil.worker.app import Worker
 from tests.chaos.verifier import NOISE
 
 _SIGNALS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}

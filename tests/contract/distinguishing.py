@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.privacy.noise import NoiseSource, SeededNoise
-from operators.replay import replay
-from operators.topology.model import (
+from eventveil.privacy.noise import NoiseSource, SeededNoise
+from eventveil.replay import replay
+from eventveil.topology.model import (
     Counts,
     Kafka,
     MechanismSettings,

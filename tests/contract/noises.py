@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.mechanisms import KINDS
-from operators.mechanisms.base import Counts, Mechanism
-from operators.mechanisms.contract.privacy import Target
-from operators.mechanisms.dissimilarity import DissimilarityMechanism
-from operators.privacy.noise import NoiseSource
-from operators.topology.model import MechanismSettings, Option
+from eventveil.mechanisms import KINDS
+from eventveil.mechanisms.base import Counts, Mechanism
+from eventveil.mechanisms.contract.privacy import Target
+from eventveil.mechanisms.dissimilarity import DissimilarityMechanism
+from eventveil.privacy.noise import NoiseSource
+from eventveil.topology.model import MechanismSettings, Option
 
 HUGE = 2**61
 COLUMNS = 2

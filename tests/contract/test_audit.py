@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from operators.mechanisms import KINDS
-from operators.mechanisms.base import Mechanism
-from operators.mechanisms.pan_private import PAN_PRIVATE, Counters, PanPrivate
-from operators.privacy.noise import NoiseSource, SeededNoise
-from operators.topology.model import MechanismSettings
+from eventveil.mechanisms import KINDS
+from eventveil.mechanisms.base import Mechanism
+from eventveil.mechanisms.pan_private import PAN_PRIVATE, Counters, PanPrivate
+from eventveil.privacy.noise import NoiseSource, SeededNoise
+from eventveil.topology.model import MechanismSettings
 from tests.contract.broken import pan_private, windows
 from tests.contract.distinguishing import (
     RISK,
@@ -113,7 +113,7 @@ def test_a_broken_kind_is_rejected_and_the_sound_one_is_not(
 ) -> None:
     assert audit(replace(game, replays=1)) <= game.epsilon
     monkeypatch.setitem(KINDS, broken.kind, broken)
-    monkeypatch.setattr("operators.mechanisms.publishing.BudgetLedger", windows.PermissiveLedger)
+    monkeypatch.setattr("eventveil.mechanisms.publishing.BudgetLedger", windows.PermissiveLedger)
     assert audit(game) > game.epsilon
 
 

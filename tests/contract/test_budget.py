@@ -9,12 +9,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from operators.errors import BudgetExceeded
-from operators.mechanisms import KINDS
-from operators.mechanisms.base import Mechanism
-from operators.privacy.ledger import Spend
-from operators.privacy.noise import SeededNoise
-from operators.topology.model import Option
+from eventveil.errors import BudgetExceeded
+from eventveil.mechanisms import KINDS
+from eventveil.mechanisms.base import Mechanism
+from eventveil.privacy.ledger import Spend
+from eventveil.privacy.noise import SeededNoise
+from eventveil.topology.model import Option
 from tests.contract.broken.windows import Greedy, Impatient, PermissiveLedger
 from tests.contract.noises import (
     COLUMNS,
@@ -122,7 +122,7 @@ def test_many_columns_are_sampled_together(window: int) -> None:
 def test_the_check_catches_a_mechanism_that_overspends(
     broken: type[Mechanism], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("operators.mechanisms.publishing.BudgetLedger", PermissiveLedger)
+    monkeypatch.setattr("eventveil.mechanisms.publishing.BudgetLedger", PermissiveLedger)
     assert largest_over_all_decisions(broken.kind, 3, 6, by=broken) > 2 * 3 * 2**20
 
 

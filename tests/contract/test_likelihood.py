@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from operators.mechanisms.base import Counts, Mechanism
-from operators.privacy.noise import NoiseSource
-from operators.topology.model import Option
+from eventveil.mechanisms.base import Counts, Mechanism
+from eventveil.privacy.noise import NoiseSource
+from eventveil.topology.model import Option
 from tests.contract.noises import CASES, COLUMNS, HUGE, W_EVENT_CASES, ProbingNoise, RescaledNoise, make
 
 EVERY_CASE = pytest.mark.parametrize("case", W_EVENT_CASES)

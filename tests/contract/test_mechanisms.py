@@ -9,10 +9,10 @@ import numpy as np
 import orjson
 import pytest
 
-from operators.errors import BudgetExceeded
-from operators.mechanisms import KINDS
-from operators.mechanisms.base import RELEASE_LIMIT, Counts
-from operators.privacy.noise import SATURATION, SeededNoise
+from eventveil.errors import BudgetExceeded
+from eventveil.mechanisms import KINDS
+from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
+from eventveil.privacy.noise import SATURATION, SeededNoise
 from tests.contract.noises import (
     CASES,
     ObservedNoise,
@@ -115,7 +115,7 @@ def test_a_refused_spend_draws_nothing_and_stops_the_mechanism(
     state = mechanism.snapshot()
     with monkeypatch.context() as exhausted:
         for ledger in ("BudgetLedger", "HorizonLedger"):
-            exhausted.setattr(f"operators.privacy.ledger.{ledger}.remaining", 0)
+            exhausted.setattr(f"eventveil.privacy.ledger.{ledger}.remaining", 0)
         with pytest.raises(BudgetExceeded):
             mechanism.step(np.full(columns_of(case), 500))
     with pytest.raises(RuntimeError, match="restore"):

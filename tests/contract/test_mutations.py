@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from operators.errors import BudgetExceeded
-from operators.mechanisms import KINDS
-from operators.mechanisms.base import Mechanism
-from operators.mechanisms.pan_private import PAN_PRIVATE, PanPrivate
+from eventveil.errors import BudgetExceeded
+from eventveil.mechanisms import KINDS
+from eventveil.mechanisms.base import Mechanism
+from eventveil.mechanisms.pan_private import PAN_PRIVATE, PanPrivate
 from tests.contract import test_budget, test_levels, test_likelihood, test_mechanisms, test_pan_private
 from tests.contract.broken import counting, levels, pan_private, reports, values, windows
 from tests.unit import test_accumulating, test_contributions, test_earliest, test_users
@@ -39,7 +39,7 @@ class Mutation:
     expected: type[Exception] | tuple[type[Exception], ...] = AssertionError
 
 
-LEDGER = "operators.mechanisms.publishing.BudgetLedger"
+LEDGER = "eventveil.mechanisms.publishing.BudgetLedger"
 PERMISSIVE = {LEDGER: windows.PermissiveLedger}
 MOVING = test_likelihood.test_a_transcript_tells_a_moving_user_s_presence_as_much_as_was_charged_and_no_more
 LONG_RUN = test_budget.test_no_window_of_a_long_random_run_spends_more_than_epsilon
@@ -130,12 +130,12 @@ MUTATIONS = {
         expected=BudgetExceeded,
     ),
     "counters of one timestamp: what was passed over is not read again": Mutation(
-        WHATEVER_FAILS, {"seed": 3}, places={"operators.accumulating.SingleCounter": pan_private.ReadAhead}
+        WHATEVER_FAILS, {"seed": 3}, places={"eventveil.accumulating.SingleCounter": pan_private.ReadAhead}
     ),
     "counters of one timestamp: closed before it is read again": Mutation(
         WHATEVER_FAILS,
         {"seed": 3},
-        places={"operators.accumulating.SingleAggregator": pan_private.KeepsClock},
+        places={"eventveil.accumulating.SingleAggregator": pan_private.KeepsClock},
     ),
     "SHP3 with true counts: the next sample": Mutation(
         FROM_NOISY, {"kind": "shp-adaptive", "options": SAMPLED}, levels.ComparesTrueCounts

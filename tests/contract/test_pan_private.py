@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from operators.mechanisms.base import Counts
-from operators.mechanisms.pan_private import PAN_PRIVATE, Counters, PanPrivate
-from operators.privacy.ledger import Spend
-from operators.privacy.noise import NoiseSource, SeededNoise
-from operators.topology.model import MechanismSettings, Option
+from eventveil.mechanisms.base import Counts
+from eventveil.mechanisms.pan_private import PAN_PRIVATE, Counters, PanPrivate
+from eventveil.privacy.ledger import Spend
+from eventveil.privacy.noise import NoiseSource, SeededNoise
+from eventveil.topology.model import MechanismSettings, Option
 from tests.contract.noises import COLUMNS, ForcedNoise, ProbingNoise, ZeroNoise, attach
 from tests.contract.test_likelihood import EPSILON, FLOAT_ERROR, BlackBox, _log_mass
 

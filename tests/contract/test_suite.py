@@ -9,12 +9,12 @@ from types import ModuleType
 import pytest
 
 from docs.examples.stride import Stride
-from operators.mechanisms import KINDS
-from operators.mechanisms.base import Mechanism
-from operators.mechanisms.contract import PROPERTIES, Property, examine, judge
-from operators.mechanisms.contract.distinguishing import ERROR, RUNS, above, below
-from operators.mechanisms.contract.subject import Subject
-from operators.mechanisms.uniform import Uniform
+from eventveil.mechanisms import KINDS
+from eventveil.mechanisms.base import Mechanism
+from eventveil.mechanisms.contract import PROPERTIES, Property, examine, judge
+from eventveil.mechanisms.contract.distinguishing import ERROR, RUNS, above, below
+from eventveil.mechanisms.contract.subject import Subject
+from eventveil.mechanisms.uniform import Uniform
 from tests.contract import unsound
 from tests.contract.noises import CASES
 

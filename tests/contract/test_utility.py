@@ -13,7 +13,7 @@ from benchmarks.utility import streams, tables
 from benchmarks.utility.__main__ import HOME, PARTS, main
 from benchmarks.utility.claims import CLAIMS, Claim
 from benchmarks.utility.measuring import AheadNoise, Case, Results, window_sums
-from operators.privacy.noise import SeededNoise
+from eventveil.privacy.noise import SeededNoise
 
 DOCUMENT = HOME / "docs" / "utility.md"
 RESULTS = HOME / "benchmarks" / "results" / "utility.json"

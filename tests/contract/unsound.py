@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from operators.errors import BudgetExceeded
-from operators.mechanisms.base import RELEASE_LIMIT, Counts, Guarantee, Release
-from operators.mechanisms.budget_absorption import BudgetAbsorption
-from operators.mechanisms.publishing import SHARE
-from operators.mechanisms.shp_point import ShpPoint
-from operators.mechanisms.time_unit import TimeUnit
-from operators.mechanisms.uniform import Uniform
-from operators.privacy.ledger import Bridge, BudgetLedger, HorizonLedger, Ledger, Spend
+from eventveil.errors import BudgetExceeded
+from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Guarantee, Release
+from eventveil.mechanisms.budget_absorption import BudgetAbsorption
+from eventveil.mechanisms.publishing import SHARE
+from eventveil.mechanisms.shp_point import ShpPoint
+from eventveil.mechanisms.time_unit import TimeUnit
+from eventveil.mechanisms.uniform import Uniform
+from eventveil.privacy.ledger import Bridge, BudgetLedger, HorizonLedger, Ledger, Spend
 
 _OWN = np.random.default_rng(1)
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import orjson
 
-from operators.aggregation import PartitionAggregator
-from operators.counting import CounterState, StreamCounter
-from operators.decode import Rejection, parse
-from operators.placing import Placer
-from operators.records import NO_APPEND_TIME, Chunk, Origin
-from operators.topology.model import Stream
-from operators.users import Users
+from eventveil.aggregation import PartitionAggregator
+from eventveil.counting import CounterState, StreamCounter
+from eventveil.decode import Rejection, parse
+from eventveil.placing import Placer
+from eventveil.records import NO_APPEND_TIME, Chunk, Origin
+from eventveil.topology.model import Stream
+from eventveil.users import Users
 from tests.fuzz.values import mutated
 from tests.unit.support import counter_state, sparse, stream
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from operators.bulk import IGNORED, UNSURE, BulkReader, ColumnFinder, fields_of
-from operators.decode import Decoder, Event, Rejection, parse
-from operators.fields import UNSURE_TIME, Fields
-from operators.packed import Packed
-from operators.shapes import Spans
+from eventveil.bulk import IGNORED, UNSURE, BulkReader, ColumnFinder, fields_of
+from eventveil.decode import Decoder, Event, Rejection, parse
+from eventveil.fields import UNSURE_TIME, Fields
+from eventveil.packed import Packed
+from eventveil.shapes import Spans
 from tests.unit.support import stream
 
 MAX_BYTES = 5000

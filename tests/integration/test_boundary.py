@@ -10,9 +10,9 @@ from pathlib import Path
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
-from operators.replay import TopicInput, replay
-from operators.timeline import start_of
-from operators.topology import load
+from eventveil.replay import TopicInput, replay
+from eventveil.timeline import start_of
+from eventveil.topology import load
 from tests.chaos.verifier import java_partition
 from tests.kafka.topics import read
 from tests.worker.application import ORIGIN, Application, Traffic, valid_event

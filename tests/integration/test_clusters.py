@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from operators.kafka.cluster import Cluster
-from operators.topology import load
-from operators.topology.model import Kafka
+from eventveil.kafka.cluster import Cluster
+from eventveil.topology import load
+from eventveil.topology.model import Kafka
 from tests.kafka.broker import LocalBroker, local_broker
 from tests.kafka.jars import missing_tools
 from tests.kafka.mirror import mirror

@@ -17,7 +17,7 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.demo.flights import first_flights, true_counts
-from operators.topology import load
+from eventveil.topology import load
 from tests.kafka.jars import missing_tools
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from operators.topology.changes import MIGRATE, REFUSED, RENAME, SOUND
+from eventveil.topology.changes import MIGRATE, REFUSED, RENAME, SOUND
 from tests.kafka.topics import create_topic, end_offset, produce, read
 from tests.worker.application import COLUMNS, Application, Traffic
 from tests.worker.process import WorkerProcess

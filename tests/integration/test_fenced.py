@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-from operators.clock import Clock, ClockAhead, OwnerClock, wall_clock
-from operators.errors import Unsettled
-from operators.faults import FaultHook, no_fault
-from operators.kafka import fenced, reading
-from operators.kafka.barrier import is_nonce
-from operators.kafka.fenced import FencedTable, OwnerClosed, TransactionFailed
-from operators.records import Outgoing
-from operators.topology.model import Kafka
+from eventveil.clock import Clock, ClockAhead, OwnerClock, wall_clock
+from eventveil.errors import Unsettled
+from eventveil.faults import FaultHook, no_fault
+from eventveil.kafka import fenced, reading
+from eventveil.kafka.barrier import is_nonce
+from eventveil.kafka.fenced import FencedTable, OwnerClosed, TransactionFailed
+from eventveil.records import Outgoing
+from eventveil.topology.model import Kafka
 from tests.chaos.mutants import take_over_without_barrier
 from tests.integration.conftest import NewTopic
 from tests.kafka.topics import (

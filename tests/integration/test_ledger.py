@@ -15,14 +15,14 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from operators.cli.main import main
-from operators.kafka import reading
-from operators.kafka.cluster import Cluster
-from operators.mechanisms import build
-from operators.privacy.noise import SystemNoise
-from operators.release import ledger_entry, release_record
-from operators.streams import StreamPlan, plan_streams
-from operators.topology import load
+from eventveil.cli.main import main
+from eventveil.kafka import reading
+from eventveil.kafka.cluster import Cluster
+from eventveil.mechanisms import build
+from eventveil.privacy.noise import SystemNoise
+from eventveil.release import ledger_entry, release_record
+from eventveil.streams import StreamPlan, plan_streams
+from eventveil.topology import load
 from tests.kafka.topics import end_offset, read, transactional_producer, unique
 from tests.worker.application import COLUMNS, Application
 
@@ -260,7 +260,7 @@ def test_a_transaction_that_is_open_is_waited_for(application: Application) -> N
 def test_a_transaction_that_stays_open_is_a_failure(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("operators.kafka.ends._UNDECIDED_SECONDS", 0.5)
+    monkeypatch.setattr("eventveil.kafka.ends._UNDECIDED_SECONDS", 0.5)
     publisher = Publisher.of(application)
     publisher.begin(publisher.take(2))
     result = audit(application)

@@ -17,11 +17,11 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from operators.local import Control, Hybrid
-from operators.local.control import purpose, reports
-from operators.replay import TopicInput, replay
-from operators.timeline import start_of
-from operators.topology import load
+from eventveil.local import Control, Hybrid
+from eventveil.local.control import purpose, reports
+from eventveil.replay import TopicInput, replay
+from eventveil.timeline import start_of
+from eventveil.topology import load
 from tests.kafka.topics import produce, read
 from tests.unit.local.streams import SeededRandomness
 from tests.worker.application import ORIGIN, Application

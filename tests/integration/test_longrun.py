@@ -15,9 +15,9 @@ import pytest
 from faust.types import TP
 
 from benchmarks.longrun.run import LongRun, halves, hasten_cleaner, median_memory
-from operators.kafka import reading
-from operators.topology import load
-from operators.worker.app import Worker
+from eventveil.kafka import reading
+from eventveil.topology import load
+from eventveil.worker.app import Worker
 from tests.kafka.broker import local_broker
 from tests.kafka.jars import missing_tools
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from operators.cli.main import main
+from eventveil.cli.main import main
 from tests.kafka.topics import create_topic
 from tests.worker.application import Application, Traffic
 from tests.worker.process import ROOT, WorkerProcess

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from operators.errors import Unsettled
-from operators.kafka.cluster import Cluster
-from operators.kafka.layout import Layout
-from operators.topology import load
+from eventveil.errors import Unsettled
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.layout import Layout
+from eventveil.topology import load
 from tests.chaos.verifier import java_partition
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, end_offset, produce, read
 from tests.worker.application import ORIGIN, Application

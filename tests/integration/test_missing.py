@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from operators.kafka.cluster import Cluster
-from operators.provisioning import plan_topics
-from operators.topology import load
-from operators.topology.model import Kafka
+from eventveil.kafka.cluster import Cluster
+from eventveil.provisioning import plan_topics
+from eventveil.topology import load
+from eventveil.topology.model import Kafka
 from tests.kafka.broker import LocalBroker, local_broker
 from tests.kafka.jars import missing_tools
 from tests.kafka.second import NODE, SecondBroker, second_broker

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from operators.replay import TopicInput, replay
-from operators.timeline import start_of
-from operators.topology import load
+from eventveil.replay import TopicInput, replay
+from eventveil.timeline import start_of
+from eventveil.topology import load
 from tests.kafka.topics import produce, read
 from tests.worker.application import Application, Traffic
 from tests.worker.process import ROOT, WorkerProcess

@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 
-from operators.partitioner import PARTITIONERS
+from eventveil.partitioner import PARTITIONERS
 from tests.integration.conftest import NewTopic
 from tests.kafka.topics import read
 

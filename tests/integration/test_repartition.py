@@ -8,10 +8,10 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from operators.replay import TopicInput, replay
-from operators.timeline import start_of
-from operators.topology import load
-from operators.topology.changes import RENAME
+from eventveil.replay import TopicInput, replay
+from eventveil.timeline import start_of
+from eventveil.topology import load
+from eventveil.topology.changes import RENAME
 from tests.kafka.topics import read
 from tests.worker.application import ORIGIN, Application, ScatteredTraffic, valid_event
 from tests.worker.process import WorkerProcess

@@ -16,12 +16,12 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from numpy.typing import NDArray
 
-from operators.cli.main import main
-from operators.kafka.reading import read_topic
-from operators.replay import Replay, TopicInput, replay
-from operators.timeline import format_rfc3339
-from operators.topology import load
-from operators.topology.model import Kafka, Stream
+from eventveil.cli.main import main
+from eventveil.kafka.reading import read_topic
+from eventveil.replay import Replay, TopicInput, replay
+from eventveil.timeline import format_rfc3339
+from eventveil.topology import load
+from eventveil.topology.model import Kafka, Stream
 from tests.integration.conftest import NewTopic
 from tests.kafka.topics import (
     LOG_APPEND_TIME,

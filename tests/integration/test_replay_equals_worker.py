@@ -6,9 +6,9 @@ import os
 import time
 from pathlib import Path
 
-from operators.replay import TopicInput, replay
-from operators.timeline import start_of
-from operators.topology import load
+from eventveil.replay import TopicInput, replay
+from eventveil.timeline import start_of
+from eventveil.topology import load
 from tests.contract.noises import W_EVENT_KINDS
 from tests.kafka.topics import read
 from tests.worker.application import Application, Traffic

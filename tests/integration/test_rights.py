@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from operators.local import Control
+from eventveil.local import Control
 from tests.kafka.broker import LocalBroker
 from tests.kafka.jars import missing_tools
 from tests.kafka.ports import HOST, reserve

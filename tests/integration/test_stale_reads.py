@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
-from operators.errors import Unsettled
-from operators.kafka import reading
-from operators.kafka.fenced import FencedTable, TransactionFailed
-from operators.records import Outgoing
-from operators.topology.model import Kafka
+from eventveil.errors import Unsettled
+from eventveil.kafka import reading
+from eventveil.kafka.fenced import FencedTable, TransactionFailed
+from eventveil.records import Outgoing
+from eventveil.topology.model import Kafka
 from tests.chaos.mutants import take_over_without_barrier
 from tests.kafka.cluster import Cluster
 from tests.kafka.jars import missing_tools

@@ -155,7 +155,7 @@ def test_two_who_create_at_once_make_one_genesis(kafka: str, tmp_path: Path) -> 
         application.source, f"{application.name}.more", {"kind": "sample", "epsilon": 1, "window": 5}
     )
     application.write()
-    command = [sys.executable, "-c", "from operators.cli.main import main; main()", "topics"]
+    command = [sys.executable, "-c", "from eventveil.cli.main import main; main()", "topics"]
     command += [str(application.path), "--create"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     at_once = [subprocess.Popen(command, cwd=ROOT, env=environment) for _ in range(3)]

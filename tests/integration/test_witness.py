@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from operators.privacy.witness import Line, Witness
-from operators.topology import load
-from operators.witness import WitnessFile
+from eventveil.privacy.witness import Line, Witness
+from eventveil.topology import load
+from eventveil.witness import WitnessFile
 from tests.integration.test_ledger import MECHANISM, Publisher
 from tests.integration.test_values import Values
 from tests.kafka.broker import LocalBroker, local_broker

@@ -17,9 +17,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from operators.kafka.writer import Appended, Writer
-from operators.records import Outgoing
-from operators.topology.model import Kafka, Security
+from eventveil.kafka.writer import Appended, Writer
+from eventveil.records import Outgoing
+from eventveil.topology.model import Kafka, Security
 from tests.integration.conftest import NewTopic
 from tests.integration.test_rights import SecuredBroker
 from tests.kafka.broker import local_broker

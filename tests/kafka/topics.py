@@ -10,7 +10,7 @@ from typing import Literal
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from operators.kafka.barrier import is_nonce
+from eventveil.kafka.barrier import is_nonce
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 Value = str | bytes | None
@@ -104,7 +104,7 @@ def read(
 ) -> list[Message]:
     """Every record of a partition that a reader under ``isolation`` sees, up to its end now.
 
-    The nonces of the barrier are passed over, as every reader does (``operators.kafka.barrier``).
+    The nonces of the barrier are passed over, as every reader does (``eventveil.kafka.barrier``).
     """
     records, _ = read_to_end(bootstrap, topic, isolation, partition)
     return [record for record in records if not is_nonce(record.key())]

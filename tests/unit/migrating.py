@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from operators.counting import CounterState
-from operators.genesis import Genesis
-from operators.mechanisms import build
-from operators.mechanisms.base import Mechanism
-from operators.migration import Following, Life, Place, migration, reset
-from operators.privacy.audit import Found, GenerationsAudit, Report
-from operators.privacy.changes import Change, Terms
-from operators.privacy.history import History
-from operators.privacy.noise import NoiseSource
-from operators.records import Outgoing
-from operators.release import ledger_entry, release_record
-from operators.sanitizing import ReleaseState
-from operators.streams import StreamPlan
-from operators.topology.model import Stream
+from eventveil.counting import CounterState
+from eventveil.genesis import Genesis
+from eventveil.mechanisms import build
+from eventveil.mechanisms.base import Mechanism
+from eventveil.migration import Following, Life, Place, migration, reset
+from eventveil.privacy.audit import Found, GenerationsAudit, Report
+from eventveil.privacy.changes import Change, Terms
+from eventveil.privacy.history import History
+from eventveil.privacy.noise import NoiseSource
+from eventveil.records import Outgoing
+from eventveil.release import ledger_entry, release_record
+from eventveil.sanitizing import ReleaseState
+from eventveil.streams import StreamPlan
+from eventveil.topology.model import Stream
 from tests.contract.noises import ForcedNoise, attach
 from tests.unit.support import stream
 

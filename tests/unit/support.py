@@ -14,10 +14,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from operators.aggregation import PartitionAggregator
-from operators.counting import CounterState, Partial
-from operators.records import Chunk
-from operators.topology.model import (
+from eventveil.aggregation import PartitionAggregator
+from eventveil.counting import CounterState, Partial
+from eventveil.records import Chunk
+from eventveil.topology.model import (
     Counts,
     Kafka,
     MechanismSettings,

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 import pytest
 
-from operators.accumulating import (
+from eventveil.accumulating import (
     Exposure,
     PanPrivateStream,
     Places,
@@ -23,15 +23,15 @@ from operators.accumulating import (
     publishing,
     release_key,
 )
-from operators.announcing import Announcement
-from operators.counting import CounterState
-from operators.errors import StateRefused
-from operators.mechanisms import of_stream
-from operators.mechanisms.pan_private import Counters, PanPrivate
-from operators.privacy.noise import NoiseSource, SeededNoise
-from operators.records import Chunk, Outgoing
-from operators.sanitizing import ReleaseState, StreamSanitizer
-from operators.topology.model import Stream
+from eventveil.announcing import Announcement
+from eventveil.counting import CounterState
+from eventveil.errors import StateRefused
+from eventveil.mechanisms import of_stream
+from eventveil.mechanisms.pan_private import Counters, PanPrivate
+from eventveil.privacy.noise import NoiseSource, SeededNoise
+from eventveil.records import Chunk, Outgoing
+from eventveil.sanitizing import ReleaseState, StreamSanitizer
+from eventveil.topology.model import Stream
 from tests.unit.support import INSTANCE, ZeroNoise, chunk, counter_state, event, stream
 from tests.unit.test_aggregation import FAR, LAST, Line, reasons, truth
 

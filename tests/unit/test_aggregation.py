@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.aggregation import Batch, PartitionAggregator
-from operators.counting import CounterState, Partial
-from operators.decode import Reason
-from operators.records import NO_APPEND_TIME, Chunk, Outgoing
-from operators.topology.model import Stream
+from eventveil.aggregation import Batch, PartitionAggregator
+from eventveil.counting import CounterState, Partial
+from eventveil.decode import Reason
+from eventveil.records import NO_APPEND_TIME, Chunk, Outgoing
+from eventveil.topology.model import Stream
 from tests.unit.support import (
     USER_OF_PARTITION,
     aggregator,

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.boundaries import Boundaries, Boundary
-from operators.topology.model import Timeline
+from eventveil.boundaries import Boundaries, Boundary
+from eventveil.topology.model import Timeline
 
 RULES = Timeline(interval=10, origin=1000, lateness=5, max_ahead=7, clock_skew=3)
 

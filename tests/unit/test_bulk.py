@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators import bulk, fields, shapes
-from operators.bulk import IGNORED, UNSURE, BulkReader, ColumnFinder, fields_of
-from operators.fields import UNSURE_TIME, Fields
-from operators.timeline import parse_rfc3339
+from eventveil import bulk, fields, shapes
+from eventveil.bulk import IGNORED, UNSURE, BulkReader, ColumnFinder, fields_of
+from eventveil.fields import UNSURE_TIME, Fields
+from eventveil.timeline import parse_rfc3339
 from tests.fuzz.decoding import MAX_BYTES, STREAMS, Comparison
 from tests.fuzz.values import crafted, mutated, similar
 from tests.unit.support import event, stream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from operators.clock import Clock, OwnerClock
+from eventveil.clock import Clock, OwnerClock
 
 
 class Times:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.contributions import Contributions
-from operators.scatter import scatter
+from eventveil.contributions import Contributions
+from eventveil.scatter import scatter
 
 
 def admit(contributions: Contributions, users: list[int]) -> list[bool]:

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.boundaries import Boundary
-from operators.bulk import BulkReader, fields_of
-from operators.counting import CounterState, Partial, StreamCounter
-from operators.decode import Reason, Rejection
-from operators.errors import StateRefused
-from operators.memory import Held
-from operators.placing import Rows
-from operators.records import NO_APPEND_TIME
-from operators.topology.model import Counts, Source
-from operators.users import Users
+from eventveil.boundaries import Boundary
+from eventveil.bulk import BulkReader, fields_of
+from eventveil.counting import CounterState, Partial, StreamCounter
+from eventveil.decode import Reason, Rejection
+from eventveil.errors import StateRefused
+from eventveil.memory import Held
+from eventveil.placing import Rows
+from eventveil.records import NO_APPEND_TIME
+from eventveil.topology.model import Counts, Source
+from eventveil.users import Users
 from tests.unit.support import INSTANCE, USER_OF_PARTITION, counter_state, event, partial, sparse, stream
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.decode import Decoder, Event, Reason, Rejection, compile_pointer, parse
+from eventveil.decode import Decoder, Event, Reason, Rejection, compile_pointer, parse
 from tests.unit.support import event, stream
 
 LIMIT = 1_000_000

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from operators.cli.main import main
-from operators.topology import load
-from operators.worker.endpoint import Endpoint
-from operators.worker.observation import Observation
+from eventveil.cli.main import main
+from eventveil.topology import load
+from eventveil.worker.endpoint import Endpoint
+from eventveil.worker.observation import Observation
 from tests.kafka.jars import newest_version
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def command(service: str) -> list[str]:
 
 def test_the_entry_point_of_the_image_is_the_command_that_the_package_installs() -> None:
     assert re.findall(r"^ENTRYPOINT (.*)$", DOCKERFILE, re.MULTILINE) == ['["eventveil"]']
-    assert PROJECT["project"]["scripts"] == {"eventveil": "operators.cli.main:main"}
+    assert PROJECT["project"]["scripts"] == {"eventveil": "eventveil.cli.main:main"}
 
 
 def test_the_image_does_not_run_as_root() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators import earliest
-from operators.earliest import EarliestContributions, Packing
+from eventveil import earliest
+from eventveil.earliest import EarliestContributions, Packing
 
 Where = tuple[int, int, int]
 Event = tuple[int, Where]

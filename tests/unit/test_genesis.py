@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 import pytest
 
-from operators.errors import StateRefused, Unsettled
-from operators.genesis import Genesis, check_cluster, check_known, check_neighbours
-from operators.sanitizing import ReleaseState
-from operators.streams import StreamPlan
-from operators.topology.changes import SOUND
-from operators.topology.model import Stream
+from eventveil.errors import StateRefused, Unsettled
+from eventveil.genesis import Genesis, check_cluster, check_known, check_neighbours
+from eventveil.sanitizing import ReleaseState
+from eventveil.streams import StreamPlan
+from eventveil.topology.changes import SOUND
+from eventveil.topology.model import Stream
 from tests.unit.support import INSTANCE, counter_state, stream
 
 PLACE = "app-counting-changelog, partition 2"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from operators.aggregation import PartitionAggregator
-from operators.decode import Reason
-from operators.errors import StateRefused
-from operators.genesis import Genesis
-from operators.growth import Growth, PartitionCounts, read_growths
-from operators.partitioner import murmur2_partition
+from eventveil.aggregation import PartitionAggregator
+from eventveil.decode import Reason
+from eventveil.errors import StateRefused
+from eventveil.genesis import Genesis
+from eventveil.growth import Growth, PartitionCounts, read_growths
+from eventveil.partitioner import murmur2_partition
 from tests.unit.support import chunk, counter_state, event, sparse, stream
 
 GROWN = (Growth(3, 2), Growth(5, 4))

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from operators import memory
-from operators.memory import (
+from eventveil import memory
+from eventveil.memory import (
     NOTHING,
     Held,
     MemoryLimit,

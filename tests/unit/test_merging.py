@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.counting import Partial
-from operators.errors import StateRefused
-from operators.merging import Merger
+from eventveil.counting import Partial
+from eventveil.errors import StateRefused
+from eventveil.merging import Merger
 from tests.unit.support import INSTANCE, partial
 
 SECRET = 987654

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from operators.boundaries import Boundary
-from operators.errors import StateRefused
-from operators.genesis import Genesis
-from operators.mechanisms import KINDS
-from operators.mechanisms.base import Mechanism
-from operators.mechanisms.time_unit import TimeUnit
-from operators.migration import _dearest, check_cap, check_reset, check_sound
-from operators.privacy.changes import Change, Difference, Terms
-from operators.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, SOUND
-from operators.topology.model import Budget
+from eventveil.boundaries import Boundary
+from eventveil.errors import StateRefused
+from eventveil.genesis import Genesis
+from eventveil.mechanisms import KINDS
+from eventveil.mechanisms.base import Mechanism
+from eventveil.mechanisms.time_unit import TimeUnit
+from eventveil.migration import _dearest, check_cap, check_reset, check_sound
+from eventveil.privacy.changes import Change, Difference, Terms
+from eventveil.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, SOUND
+from eventveil.topology.model import Budget
 from tests.contract.noises import W_EVENT_KINDS, ZeroNoise, make
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, PARTITIONS, Lifetime, states
 from tests.unit.support import topology
@@ -36,7 +36,7 @@ def terms(kind: str = "uniform", epsilon: Fraction = ONE, window: int = 3) -> di
 
 
 def check_promise(ledger: list[bytes]) -> None:
-    """(a) to (c) of ``operators.migration`` in exact rationals, from the public ledger alone."""
+    """(a) to (c) of ``eventveil.migration`` in exact rationals, from the public ledger alone."""
     spends: list[Fraction] = []
     #: Index of the first timestamp, epsilon and window; terms that no timestamp had are not there.
     regimes: list[tuple[int, Fraction, int]] = []

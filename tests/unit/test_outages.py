@@ -11,13 +11,13 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.aggregation import PartitionAggregator
-from operators.counting import CounterState
-from operators.mechanisms import build
-from operators.outages import LONGEST_GAP, Outage, Outages, left_out
-from operators.partitioner import murmur2_partition
-from operators.records import Outgoing
-from operators.sanitizing import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
+from eventveil.aggregation import PartitionAggregator
+from eventveil.counting import CounterState
+from eventveil.mechanisms import build
+from eventveil.outages import LONGEST_GAP, Outage, Outages, left_out
+from eventveil.partitioner import murmur2_partition
+from eventveil.records import Outgoing
+from eventveil.sanitizing import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
 from tests.unit.support import INSTANCE, ZeroNoise, chunk, counter_state, event, stream
 
 #: Timestamp t is due at 1008 + 10 t, and decided 30 ms later if a partition has no leader.
@@ -156,7 +156,7 @@ class World:
             self.partials += [one.encode() for one in batch.partials]
 
     def settle(self, dies: bool = False) -> None:
-        """As ``operators.worker.sanitize`` does it; it may die between deciding and publishing."""
+        """As ``eventveil.worker.sanitize`` does it; it may die between deciding and publishing."""
         unread = self.partials[self.sanitizer.position :]
         records = [(0, value) for value in unread]
         self.sanitizer.observe(chunk(records, start=self.sanitizer.position, topic="app-partials"))

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from operators.packed import Packed, chosen, in_one_text, lengths_of, without_none
+from eventveil.packed import Packed, chosen, in_one_text, lengths_of, without_none
 from tests.fuzz.decoding import packed
 
 VALUES = [b"a", None, b"", b"bcd" * 30, b"e"]

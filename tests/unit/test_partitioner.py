@@ -9,7 +9,7 @@ from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.partitioner import MANY, PARTITIONERS, crc32_partition, murmur2, murmur2_partition
+from eventveil.partitioner import MANY, PARTITIONERS, crc32_partition, murmur2, murmur2_partition
 from tests.unit.support import USER_OF_PARTITION
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2; Java's integers are signed.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from operators.errors import StateRefused, Unsettled, doubt
-from operators.patience import Patience
+from eventveil.errors import StateRefused, Unsettled, doubt
+from eventveil.patience import Patience
 
 REFUSED = StateRefused("topic raw", "it is gone", "Create it")
 

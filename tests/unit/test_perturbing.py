@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
-from operators.errors import StateRefused
-from operators.perturbing import PartitionPerturber, Pending, PerturberState, StreamPerturber, Topics
-from operators.privacy.noise import SeededNoise
-from operators.records import Chunk
-from operators.topology.model import ReadingStream
+from eventveil.errors import StateRefused
+from eventveil.perturbing import PartitionPerturber, Pending, PerturberState, StreamPerturber, Topics
+from eventveil.privacy.noise import SeededNoise
+from eventveil.records import Chunk
+from eventveil.topology.model import ReadingStream
 from tests.unit.values.streams import INSTANCE, event, perturber, readings
 
 KINDS = pytest.mark.parametrize("kind", ["tops", "pak"])

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from operators import placing, users
-from operators.boundaries import Boundaries
-from operators.contributions import Contributions
+from eventveil import placing, users
+from eventveil.boundaries import Boundaries
+from eventveil.contributions import Contributions
 from tests.fuzz.counting import compare
 
 

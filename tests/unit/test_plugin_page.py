@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from operators.mechanisms.contract import PROPERTIES
-from operators.mechanisms.plugins import GROUP
+from eventveil.mechanisms.contract import PROPERTIES
+from eventveil.mechanisms.plugins import GROUP
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "plugins.md").read_text(encoding="utf-8")

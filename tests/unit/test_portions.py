@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.throughput.malformed import GOOD, costs
-from operators import aggregation
-from operators.aggregation import PartitionAggregator
-from operators.records import Outgoing
+from eventveil import aggregation
+from eventveil.aggregation import PartitionAggregator
+from eventveil.records import Outgoing
 from tests.unit.support import aggregator, chunk, event, sparse, stream
 
 KINDS = (

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.mechanisms.base import RELEASE_LIMIT, Release
-from operators.provisioning import Setting, TopicPlan, largest_release, largest_state, plan_topics
-from operators.records import BATCH_BYTES, MAX_MESSAGE_BYTES
-from operators.release import release_record
-from operators.sanitizing import ReleaseState
-from operators.topology.model import Stream, Topology
+from eventveil.mechanisms.base import RELEASE_LIMIT, Release
+from eventveil.provisioning import Setting, TopicPlan, largest_release, largest_state, plan_topics
+from eventveil.records import BATCH_BYTES, MAX_MESSAGE_BYTES
+from eventveil.release import release_record
+from eventveil.sanitizing import ReleaseState
+from eventveil.topology.model import Stream, Topology
 from tests.unit.support import stream, topology
 from tests.unit.values.streams import readings
 

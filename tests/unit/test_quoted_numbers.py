@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from operators import memory
-from operators.cli import loading
-from operators.cli import run as run_command
-from operators.kafka import barrier, fenced, reading
-from operators.local import control, reports
-from operators.mechanisms.base import RELEASE_LIMIT
-from operators.mechanisms.publishing import SHARE
-from operators.privacy.guarantee import void_from
-from operators.replay import processes
-from operators.topology import checks, local, options, values
-from operators.values.pak import PakSettings
-from operators.values.stream import HELD_LIMIT
-from operators.values.tops import TopsSettings
-from operators.values.tree import LEAF_LIMIT
-from operators.worker import assignment, batches, observation
+from eventveil import memory
+from eventveil.cli import loading
+from eventveil.cli import run as run_command
+from eventveil.kafka import barrier, fenced, reading
+from eventveil.local import control, reports
+from eventveil.mechanisms.base import RELEASE_LIMIT
+from eventveil.mechanisms.publishing import SHARE
+from eventveil.privacy.guarantee import void_from
+from eventveil.replay import processes
+from eventveil.topology import checks, local, options, values
+from eventveil.values.pak import PakSettings
+from eventveil.values.stream import HELD_LIMIT
+from eventveil.values.tops import TopsSettings
+from eventveil.values.tree import LEAF_LIMIT
+from eventveil.worker import assignment, batches, observation
 from tests.kafka.broker import main as broker_command
 from tests.kafka.jars import newest_version
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from operators.cli.main import main
-from operators.decode import Reason
+from eventveil.cli.main import main
+from eventveil.decode import Reason
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,14 +8,14 @@ from typing import Any
 import orjson
 import pytest
 
-from operators.boundaries import Boundary
-from operators.counting import CounterState
-from operators.errors import StateRefused
-from operators.genesis import Genesis
-from operators.growth import Growth
-from operators.migration import check_sound
-from operators.privacy.changes import Change, Difference
-from operators.regrounding import Ground, Log, Regrounding, check_ground, reground
+from eventveil.boundaries import Boundary
+from eventveil.counting import CounterState
+from eventveil.errors import StateRefused
+from eventveil.genesis import Genesis
+from eventveil.growth import Growth
+from eventveil.migration import check_sound
+from eventveil.privacy.changes import Change, Difference
+from eventveil.regrounding import Ground, Log, Regrounding, check_ground, reground
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, Lifetime
 
 #: Of the streams in ``tests.unit.support``.

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.aggregation import PartitionAggregator
-from operators.counting import CounterState
-from operators.errors import StateRefused
-from operators.records import Chunk, Mark, Origin, Outgoing
-from operators.rekeying import Rekeyer, RekeyerState, read_passed_on
+from eventveil.aggregation import PartitionAggregator
+from eventveil.counting import CounterState
+from eventveil.errors import StateRefused
+from eventveil.records import Chunk, Mark, Origin, Outgoing
+from eventveil.rekeying import Rekeyer, RekeyerState, read_passed_on
 from tests.unit.support import INSTANCE, USER_OF_PARTITION, chunk, counter_state, event, sparse, stream
 
 HERE, THERE = USER_OF_PARTITION

@@ -9,9 +9,9 @@ import numpy as np
 import orjson
 import pytest
 
-from operators.mechanisms.base import RELEASE_LIMIT, Release
-from operators.release import digest, ledger_entry, release_record
-from operators.topology.model import Stream
+from eventveil.mechanisms.base import RELEASE_LIMIT, Release
+from eventveil.release import digest, ledger_entry, release_record
+from eventveil.topology.model import Stream
 from tests.unit.support import stream
 
 RELEASE = Release(np.array([3, -1], np.int64), True, 0, 2097152, 4194304)

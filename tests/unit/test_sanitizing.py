@@ -13,14 +13,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from operators.counting import Partial
-from operators.errors import StateRefused
-from operators.mechanisms import build
-from operators.outages import Outage
-from operators.privacy.noise import NoiseSource, SystemNoise
-from operators.records import Outgoing
-from operators.sanitizing import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
-from operators.topology.model import Stream
+from eventveil.counting import Partial
+from eventveil.errors import StateRefused
+from eventveil.mechanisms import build
+from eventveil.outages import Outage
+from eventveil.privacy.noise import NoiseSource, SystemNoise
+from eventveil.records import Outgoing
+from eventveil.sanitizing import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
+from eventveil.topology.model import Stream
 from tests.unit.support import INSTANCE, ZeroNoise, chunk, partial, stream
 
 TOPICS = Topics("app-ledger", "app-ledger-changelog", 3)

@@ -14,16 +14,16 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator
 
-from operators.decode import Reason
-from operators.mechanisms import KINDS, build
-from operators.mechanisms.base import RELEASE_LIMIT, Release
-from operators.privacy.changes import Change, Difference, Kind, Terms
-from operators.privacy.noise import SystemNoise
-from operators.privacy.witness import Sighting, Witness
-from operators.release import control_record, ledger_entry, release_record
-from operators.topology.layout import NAME
-from operators.topology.model import Stream
-from operators.values.kinds import VALUE_KINDS
+from eventveil.decode import Reason
+from eventveil.mechanisms import KINDS, build
+from eventveil.mechanisms.base import RELEASE_LIMIT, Release
+from eventveil.privacy.changes import Change, Difference, Kind, Terms
+from eventveil.privacy.noise import SystemNoise
+from eventveil.privacy.witness import Sighting, Witness
+from eventveil.release import control_record, ledger_entry, release_record
+from eventveil.topology.layout import NAME
+from eventveil.topology.model import Stream
+from eventveil.values.kinds import VALUE_KINDS
 from tests.unit.local.streams import counts_of, local_stream, send
 from tests.unit.support import USER_OF_PARTITION, aggregator, chunk, counter_state, event, stream
 from tests.unit.values.streams import perturber, readings

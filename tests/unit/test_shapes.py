@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators import shapes, words
-from operators.fields import Kind
-from operators.shapes import Shape, ShapeReader, Spans
-from operators.words import Texts
+from eventveil import shapes, words
+from eventveil.fields import Kind
+from eventveil.shapes import Shape, ShapeReader, Spans
+from eventveil.words import Texts
 
 WANTED: dict[str, Kind] = {"/user": "string", "/page/id": "integer", "/time": "time"}
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-import operators
-from operators.mechanisms import KINDS
-from operators.mechanisms.pan_private import PAN_PRIVATE
+import eventveil
+from eventveil.mechanisms import KINDS
+from eventveil.mechanisms.pan_private import PAN_PRIVATE
 
-ROOT = Path(operators.__file__).parent
+ROOT = Path(eventveil.__file__).parent
 MODULES = [f"values/{name}.py" for name in ("stream", "threshold", "tree", "tops", "pak", "smoothers")]
 MODULES += [f"local/{name}.py" for name in ("sampling", "reports", "server")]
 

@@ -7,8 +7,8 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.streams import StreamPlan, plan_streams
-from operators.topology import fingerprint_fields
+from eventveil.streams import StreamPlan, plan_streams
+from eventveil.topology import fingerprint_fields
 from tests.unit.support import stream, topology
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.timeline import (
+from eventveil.timeline import (
     deadline_of,
     due_of,
     first_whole_timestamp,
@@ -19,7 +19,7 @@ from operators.timeline import (
     start_of,
     timestamp_of,
 )
-from operators.topology.model import Timeline
+from eventveil.topology.model import Timeline
 
 RULES = Timeline(interval=10, origin=1000, lateness=5, max_ahead=7, clock_skew=3)
 TIMES = st.integers(-(10**15), 10**15)

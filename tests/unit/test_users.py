@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators import users as module
-from operators import words
-from operators.bulk import BulkReader, Documents, fields_of
-from operators.fields import Fields
-from operators.partitioner import PARTITIONERS
-from operators.users import Users
+from eventveil import users as module
+from eventveil import words
+from eventveil.bulk import BulkReader, Documents, fields_of
+from eventveil.fields import Fields
+from eventveil.partitioner import PARTITIONERS
+from eventveil.users import Users
 from tests.unit.support import stream
 
 

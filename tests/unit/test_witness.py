@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from operators.errors import StateRefused, Unsettled
-from operators.privacy.witness import Sighting, Witness
-from operators.witness import WitnessFile, read_witness, replace_witness
+from eventveil.errors import StateRefused, Unsettled
+from eventveil.privacy.witness import Sighting, Witness
+from eventveil.witness import WitnessFile, read_witness, replace_witness
 
 
 def witness(last: int = 7) -> Witness:
@@ -62,7 +62,7 @@ def test_a_failure_to_write_leaves_the_file_and_nothing_beside_it(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("operators.witness.os.fsync", full)
+    monkeypatch.setattr("eventveil.witness.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         replace_witness(path, witness(7).encode(), witness(8))
     assert read_witness(path) == (witness(7).encode(), witness(7))

@@ -9,11 +9,11 @@ import os
 import sys
 from functools import partial
 
-from operators.cli.run import configure_logging, run_worker
-from operators.clock import Clock, monotonic_clock, wall_clock
-from operators.topology import load
-from operators.topology.model import Topology
-from operators.worker.app import Worker
+from eventveil.cli.run import configure_logging, run_worker
+from eventveil.clock import Clock, monotonic_clock, wall_clock
+from eventveil.topology import load
+from eventveil.topology.model import Topology
+from eventveil.worker.app import Worker
 
 
 def accelerated(anchor: int, speed: float, now: int | None = None) -> int:

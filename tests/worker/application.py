@@ -20,10 +20,10 @@ from click.testing import CliRunner
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from operators.cli.main import main
-from operators.kafka.reading import offset_of
-from operators.provisioning import plan_topics
-from operators.topology import load
+from eventveil.cli.main import main
+from eventveil.kafka.reading import offset_of
+from eventveil.provisioning import plan_topics
+from eventveil.topology import load
 from tests.chaos.sums import LocalRules
 from tests.chaos.verifier import (
     Event,

@@ -6,10 +6,10 @@ import os
 import signal
 import sys
 
-from operators.kafka.cluster import Cluster
-from operators.kafka.lives import Keeper
-from operators.streams import plan_streams
-from operators.topology import load
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.lives import Keeper
+from eventveil.streams import plan_streams
+from eventveil.topology import load
 
 
 def main(path: str, point: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from operators.provisioning import plan_topics
-from operators.topology import load
+from eventveil.provisioning import plan_topics
+from eventveil.topology import load
 from tests.kafka.cluster import Cluster
 from tests.worker.application import Application
 

@@ -11,10 +11,10 @@ import signal
 import sys
 from collections import Counter
 
-from operators.cli.run import configure_logging, run_worker
-from operators.topology import load
-from operators.topology.model import Topology
-from operators.worker.app import Worker
+from eventveil.cli.run import configure_logging, run_worker
+from eventveil.topology import load
+from eventveil.topology.model import Topology
+from eventveil.worker.app import Worker
 from tests.worker.silent import DOUBT_SECONDS
 
 

@@ -1,6 +1,6 @@
 """A worker whose releases are the true counts: ``python -m tests.worker.silent TOPOLOGY``.
 
-Only tests can have it; nothing in ``operators`` takes a noise source from outside the process. A second
+Only tests can have it; nothing in ``eventveil`` takes a noise source from outside the process. A second
 argument is the session timeout in seconds, a third one the memory limit in bytes.
 """
 
@@ -13,10 +13,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.cli.run import configure_logging, run_worker
-from operators.topology import load
-from operators.topology.model import Topology
-from operators.worker.app import Worker
+from eventveil.cli.run import configure_logging, run_worker
+from eventveil.topology import load
+from eventveil.topology.model import Topology
+from eventveil.worker.app import Worker
 
 #: Nothing is cut off where this worker runs: a doubt will stay.
 DOUBT_SECONDS = 3.0

@@ -8,12 +8,12 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from faust.types import TP
 
-from operators.cli.run import check_surroundings
-from operators.errors import EventveilError
-from operators.kafka.cluster import Cluster
-from operators.topology import load
-from operators.witness import WitnessFile
-from operators.worker.app import Worker
+from eventveil.cli.run import check_surroundings
+from eventveil.errors import EventveilError
+from eventveil.kafka.cluster import Cluster
+from eventveil.topology import load
+from eventveil.witness import WitnessFile
+from eventveil.worker.app import Worker
 
 _ATTEMPTS = 80
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.contributions import Contributions
-from operators.earliest import EarliestContributions
-from operators.users import Users
-from operators.words import Words
+from eventveil.contributions import Contributions
+from eventveil.earliest import EarliestContributions
+from eventveil.users import Users
+from eventveil.words import Words
 
 
 class HashDecides(Users):

@@ -7,14 +7,14 @@ from typing import cast
 
 import numpy as np
 
-from operators.mechanisms import sampling
-from operators.mechanisms.base import Counts
-from operators.mechanisms.horizon import HorizonMechanism
-from operators.mechanisms.partition import partition
-from operators.mechanisms.retroactive_grouping import RetroactiveGrouping
-from operators.mechanisms.sampling import Thinner
-from operators.mechanisms.shp_adaptive import ShpAdaptive
-from operators.mechanisms.shp_window import ShpWindow
+from eventveil.mechanisms import sampling
+from eventveil.mechanisms.base import Counts
+from eventveil.mechanisms.horizon import HorizonMechanism
+from eventveil.mechanisms.partition import partition
+from eventveil.mechanisms.retroactive_grouping import RetroactiveGrouping
+from eventveil.mechanisms.sampling import Thinner
+from eventveil.mechanisms.shp_adaptive import ShpAdaptive
+from eventveil.mechanisms.shp_window import ShpWindow
 
 
 class KeepsGroup(RetroactiveGrouping):

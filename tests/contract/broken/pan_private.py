@@ -5,10 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from operators.accumulating import PanPrivateStream, SingleAggregator, SingleCounter
-from operators.mechanisms.base import RELEASE_LIMIT, Counts, Release
-from operators.mechanisms.pan_private import PanPrivateAbsorption, PanPrivateDistribution
-from operators.timeline import deadline_of
+from eventveil.accumulating import PanPrivateStream, SingleAggregator, SingleCounter
+from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Release
+from eventveil.mechanisms.pan_private import PanPrivateAbsorption, PanPrivateDistribution
+from eventveil.timeline import deadline_of
 
 
 class PrintedThird(PanPrivateDistribution):

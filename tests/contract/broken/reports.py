@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from operators.local import reports
-from operators.local.sampling import SlidingWindow, power_of_e
+from eventveil.local import reports
+from eventveil.local.sampling import SlidingWindow, power_of_e
 
 
 def half_noise(patch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from operators.values import stream, threshold, tree
-from operators.values.draws import laplace
+from eventveil.values import stream, threshold, tree
+from eventveil.values.draws import laplace
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -24,7 +24,7 @@ def inverted_count(patch: pytest.MonkeyPatch) -> None:
         penalties = honest(values[:0], thetas, cost)
         return penalties - threshold.RESOLUTION * np.array([int((values <= theta).sum()) for theta in thetas])
 
-    patch.setattr("operators.values.tops.scores", inverted)
+    patch.setattr("eventveil.values.tops.scores", inverted)
 
 
 def one_level_too_many_paid(patch: pytest.MonkeyPatch) -> None:

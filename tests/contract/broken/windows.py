@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.mechanisms.base import Counts
-from operators.mechanisms.budget_absorption import BudgetAbsorption
-from operators.mechanisms.budget_distribution import BudgetDistribution
-from operators.mechanisms.fast import Fast
-from operators.mechanisms.publishing import SHARE, read_only
-from operators.mechanisms.seasonal import Seasonal
-from operators.mechanisms.uniform import Uniform
-from operators.privacy.ledger import BudgetLedger
-from operators.privacy.noise import SeededNoise
-from operators.topology.model import Option
+from eventveil.mechanisms.base import Counts
+from eventveil.mechanisms.budget_absorption import BudgetAbsorption
+from eventveil.mechanisms.budget_distribution import BudgetDistribution
+from eventveil.mechanisms.fast import Fast
+from eventveil.mechanisms.publishing import SHARE, read_only
+from eventveil.mechanisms.seasonal import Seasonal
+from eventveil.mechanisms.uniform import Uniform
+from eventveil.privacy.ledger import BudgetLedger
+from eventveil.privacy.noise import SeededNoise
+from eventveil.topology.model import Option
 
 
 class Impatient(BudgetAbsorption):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from operators.local import Hybrid
+from eventveil.local import Hybrid
 from tests.chaos.sums import LocalRules, check_sums
 
 RULES = LocalRules("1/2", 8)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from operators.cli.check import check
-from operators.cli.schema import schema
-from operators.topology import json_schema
+from eventveil.cli.check import check
+from eventveil.cli.schema import schema
+from eventveil.topology import json_schema
 from tests.unit.topology.examples import BASE, TOPOLOGIES, changed, two_streams
 
 NO_BUDGET = ("budget: {epsilon: 5, span: 5d}\n", "")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from operators.cli.ledger import describe, largest_spent, seen
-from operators.cli.main import main
-from operators.privacy.audit import Finding, Report
-from operators.topology.model import Timeline
+from eventveil.cli.ledger import describe, largest_spent, seen
+from eventveil.cli.main import main
+from eventveil.privacy.audit import Finding, Report
+from eventveil.topology.model import Timeline
 from tests.kafka.ports import reserve
 from tests.unit.topology.examples import changed
 
@@ -118,7 +118,7 @@ def test_an_invalid_topology_exits_78(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_does_not_answer_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("operators.kafka.cluster._REACH_SECONDS", 1.0)
+    monkeypatch.setattr("eventveil.kafka.cluster._REACH_SECONDS", 1.0)
     nobody = reserve()
     try:
         path = tmp_path / "topology.yaml"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from operators.cli.main import main
-from operators.mechanisms import KINDS, LOCAL_KINDS, plugins
-from operators.topology.values import OPTIONS
-from operators.values.kinds import VALUE_KINDS
+from eventveil.cli.main import main
+from eventveil.mechanisms import KINDS, LOCAL_KINDS, plugins
+from eventveil.topology.values import OPTIONS
+from eventveil.values.kinds import VALUE_KINDS
 from tests.unit.topology.examples import BASE
 
-commands = sys.modules["operators.cli.mechanisms"]
+commands = sys.modules["eventveil.cli.mechanisms"]
 
 GUARANTEES = {
     "w-event": "  guarantee: w-event: epsilon for any `window` consecutive timestamps of a user;",

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from operators import memory
-from operators.cli.main import main
+from eventveil import memory
+from eventveil.cli.main import main
 from tests.unit.topology.examples import BASE, two_streams
 
 EVENTS = """\
@@ -249,7 +249,7 @@ def test_all_streams_read_a_file_and_those_made_for_other_topics_are_told(folder
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_is_shown_on_a_terminal_only(folder: Path, terminal: bool) -> None:
-    command = [sys.executable, "-c", "from operators.cli.main import main; main()", "replay", "t.yaml"]
+    command = [sys.executable, "-c", "from eventveil.cli.main import main; main()", "replay", "t.yaml"]
     command += ["--input", "events.jsonl", "--output", "out.jsonl", "--to", "last"]
     ours, theirs = pty.openpty() if terminal else os.pipe()
     environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(Path(__file__).parents[3])}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from operators.cli import run
-from operators.errors import EventveilError, Unsettled
-from operators.topology.model import Topology
+from eventveil.cli import run
+from eventveil.errors import EventveilError, Unsettled
+from eventveil.topology.model import Topology
 from tests.unit.support import topology
 
 MISSING = Unsettled("topics", "topic raw (source) does not exist", EventveilError("topic raw is missing"))

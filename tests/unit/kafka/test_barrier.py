@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from operators.errors import Unsettled
-from operators.kafka import reading
-from operators.kafka.barrier import is_nonce, least_end, nonce, nonce_key
-from operators.kafka.reading import read_table
-from operators.topology.model import Kafka
+from eventveil.errors import Unsettled
+from eventveil.kafka import reading
+from eventveil.kafka.barrier import is_nonce, least_end, nonce, nonce_key
+from eventveil.kafka.reading import read_table
+from eventveil.topology.model import Kafka
 
 PLACE = ("changelog", 0)
 

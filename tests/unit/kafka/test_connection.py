@@ -17,7 +17,7 @@ import pytest
 from aiokafka.protocol.admin import ApiVersionRequest_v0
 from aiokafka.protocol.transaction import EndTxnRequest
 
-from operators.kafka.connection import Address, Connection, Unanswered, Unreached
+from eventveil.kafka.connection import Address, Connection, Unanswered, Unreached
 
 PLAINTEXT: dict[str, Any] = {"security_protocol": "PLAINTEXT"}
 REQUEST = EndTxnRequest("owner", 7, 1, True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.kafka.layout import Place, relocated
+from eventveil.kafka.layout import Place, relocated
 
 C = "app-counting-changelog"
 KEYS = st.dictionaries(

@@ -15,8 +15,8 @@ from confluent_kafka import (
     Message,
 )
 
-from operators.kafka import reading
-from operators.records import NO_APPEND_TIME
+from eventveil.kafka import reading
+from eventveil.records import NO_APPEND_TIME
 
 
 class Forgetful:

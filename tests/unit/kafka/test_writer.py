@@ -14,10 +14,10 @@ from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnReque
 from aiokafka.record.default_records import DefaultRecordBatch
 from confluent_kafka import KafkaError, KafkaException
 
-from operators.kafka.connection import Address, Unanswered, Unreached
-from operators.kafka.writer import Appended, Writer
-from operators.records import MAX_MESSAGE_BYTES, Outgoing
-from operators.topology.model import Kafka
+from eventveil.kafka.connection import Address, Unanswered, Unreached
+from eventveil.kafka.writer import Appended, Writer
+from eventveil.records import MAX_MESSAGE_BYTES, Outgoing
+from eventveil.topology.model import Kafka
 
 TOPIC = "changelog"
 COORDINATOR, OTHER, LEADER = ("coordinator", 1), ("other", 2), ("leader", 3)

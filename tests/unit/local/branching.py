@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from operators.local import reports, sampling
+from eventveil.local import reports, sampling
 
 Masses = dict[int, Fraction]
 

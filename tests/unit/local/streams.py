@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.local import Control
-from operators.local.control import COLUMNS, reports
-from operators.topology.model import Stream
+from eventveil.local import Control
+from eventveil.local.control import COLUMNS, reports
+from eventveil.topology.model import Stream
 from tests.unit.support import stream
 
 EPSILON, MAXIMUM, AFTER = Fraction(2), 40, 300

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from operators.local import Control, Hybrid, SquareWave
-from operators.local.control import LARGEST, STEPS, purpose, reports, thresholds
-from operators.local.server import worst_variance
+from eventveil.local import Control, Hybrid, SquareWave
+from eventveil.local.control import LARGEST, STEPS, purpose, reports, thresholds
+from eventveil.local.server import worst_variance
 from tests.unit.local.streams import EPSILON, LABELS, MAXIMUM, SeededRandomness, asked, send
 
 

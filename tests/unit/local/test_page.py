@@ -15,13 +15,13 @@ import pytest
 from click.testing import CliRunner
 
 from docs.examples.stays import Asked
-from operators.cli.main import main
-from operators.local import Control
-from operators.mechanisms import of_stream
-from operators.privacy.noise import SystemNoise
-from operators.release import control_record, release_record
-from operators.topology.layout import layout
-from operators.topology.model import Stream
+from eventveil.cli.main import main
+from eventveil.local import Control
+from eventveil.mechanisms import of_stream
+from eventveil.privacy.noise import SystemNoise
+from eventveil.release import control_record, release_record
+from eventveil.topology.layout import layout
+from eventveil.topology.model import Stream
 from tests.unit.local.streams import SeededRandomness
 from tests.unit.topology.examples import ROOT, load_text
 

@@ -11,9 +11,9 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from operators.local import Hybrid, SquareWave, reports, sampling
-from operators.local.sampling import SlidingWindow, SystemRandomness, happens, power_of_e
-from operators.local.server import worst_variance
+from eventveil.local import Hybrid, SquareWave, reports, sampling
+from eventveil.local.sampling import SlidingWindow, SystemRandomness, happens, power_of_e
+from eventveil.local.server import worst_variance
 from tests.unit.local.branching import Masses, follow_probabilities, masses
 from tests.unit.privacy.goodness import p_value
 
@@ -159,7 +159,7 @@ def test_settings_and_values_that_make_no_sense_are_refused(kind: type[SquareWav
 
 def test_a_producer_needs_nothing_but_the_standard_library() -> None:
     program = (
-        "import sys; from operators.local import Hybrid, SquareWave; "
+        "import sys; from eventveil.local import Hybrid, SquareWave; "
         "print(sorted({name.split('.')[0] for name in sys.modules} "
         "& {'faust', 'aiokafka', 'confluent_kafka', 'numpy', 'yaml', 'orjson'}))"
     )

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.utility.values import SeededRandomness
-from operators.local import Hybrid, SquareWave
-from operators.local.server import distribution, pruned, threshold, total, worst_variance
+from eventveil.local import Hybrid, SquareWave
+from eventveil.local.server import distribution, pruned, threshold, total, worst_variance
 
 EPSILON = Fraction(2)
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.mechanisms import sampling
-from operators.mechanisms.base import RELEASE_LIMIT
-from operators.mechanisms.event_level import GRID
-from operators.privacy.noise import SeededNoise
+from eventveil.mechanisms import sampling
+from eventveil.mechanisms.base import RELEASE_LIMIT
+from eventveil.mechanisms.event_level import GRID
+from eventveil.privacy.noise import SeededNoise
 from tests.contract.noises import WatchedNoise, ZeroNoise, make
 
 

@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from operators.mechanisms.base import RELEASE_LIMIT
-from operators.mechanisms.shp_adaptive import regressed
+from eventveil.mechanisms.base import RELEASE_LIMIT
+from eventveil.mechanisms.shp_adaptive import regressed
 from tests.contract.noises import ObservedNoise, ZeroNoise, make
 
 KINDS = pytest.mark.parametrize("kind", ["shp-point", "shp-window", "shp-adaptive"])

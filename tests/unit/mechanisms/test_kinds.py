@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from operators.mechanisms import KINDS, build
+from eventveil.mechanisms import KINDS, build
 from tests.contract.noises import ZeroNoise, settings
 
 

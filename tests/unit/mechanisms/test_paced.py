@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from operators.mechanisms.base import Counts, Mechanism
-from operators.privacy.noise import SeededNoise
+from eventveil.mechanisms.base import Counts, Mechanism
+from eventveil.privacy.noise import SeededNoise
 from tests.contract.noises import ZeroNoise, make
 
 COLUMNS, EPSILON = 30, Fraction(1)

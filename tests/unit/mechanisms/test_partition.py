@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.mechanisms.partition import Groups, partition
+from eventveil.mechanisms.partition import Groups, partition
 
 COUNTS = st.lists(st.one_of(st.integers(-9, 9), st.integers(-(2**40), 2**40)), min_size=1, max_size=24)
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from operators.errors import UnfitSetting
-from operators.mechanisms.base import Counts, Mechanism
-from operators.mechanisms.forecasting.packing import packed
-from operators.mechanisms.seasonal import Seasonal, periods_of
-from operators.privacy.ledger import Spend
-from operators.privacy.noise import SeededNoise
+from eventveil.errors import UnfitSetting
+from eventveil.mechanisms.base import Counts, Mechanism
+from eventveil.mechanisms.forecasting.packing import packed
+from eventveil.mechanisms.seasonal import Seasonal, periods_of
+from eventveil.privacy.ledger import Spend
+from eventveil.privacy.noise import SeededNoise
 from tests.contract.noises import ZeroNoise, make
 
 HOURS = {"periods": "24,168"}

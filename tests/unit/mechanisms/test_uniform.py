@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from operators.mechanisms.base import Counts
-from operators.privacy.noise import SeededNoise
+from eventveil.mechanisms.base import Counts
+from eventveil.privacy.noise import SeededNoise
 from tests.contract.noises import ForcedNoise, WatchedNoise, ZeroNoise, make, spends
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.privacy import exponential
-from operators.privacy.exponential import SATURATION
+from eventveil.privacy import exponential
+from eventveil.privacy.exponential import SATURATION
 
 ROWS = range(exponential._ROWS)
 CELLS = 2**16

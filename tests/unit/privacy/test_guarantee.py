@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.mechanisms import of_stream
-from operators.mechanisms.base import Guarantee
-from operators.privacy.guarantee import (
+from eventveil.mechanisms import of_stream
+from eventveil.mechanisms.base import Guarantee
+from eventveil.privacy.guarantee import (
     describe,
     duration_words,
     group_delta,
@@ -20,7 +20,7 @@ from operators.privacy.guarantee import (
     number,
     void_from,
 )
-from operators.privacy.noise import SystemNoise
+from eventveil.privacy.noise import SystemNoise
 from tests.unit.topology.examples import BASE, changed, load_text
 
 CHANGES = "changes the probability of any output by a factor of at most"

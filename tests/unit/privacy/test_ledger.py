@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.errors import BudgetExceeded
-from operators.privacy.ledger import BudgetLedger, HorizonLedger, Spend
+from eventveil.errors import BudgetExceeded
+from eventveil.privacy.ledger import BudgetLedger, HorizonLedger, Spend
 
 MISSING = object()
 

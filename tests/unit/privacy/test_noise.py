@@ -10,8 +10,8 @@ import opendp.prelude as dp
 import pytest
 from numpy.typing import NDArray
 
-from operators.privacy import noise
-from operators.privacy.noise import SATURATION, SeededNoise, SystemNoise
+from eventveil.privacy import noise
+from eventveil.privacy.noise import SATURATION, SeededNoise, SystemNoise
 from tests.unit.privacy.goodness import against_each_other, against_exact, p_value
 
 DRAWS = 200_000

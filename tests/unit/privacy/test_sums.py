@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.privacy.sums import cost, cost_of, describe_total, timestamps_met, totals, unbounded
-from operators.topology.model import Topology
+from eventveil.privacy.sums import cost, cost_of, describe_total, timestamps_met, totals, unbounded
+from eventveil.topology.model import Topology
 from tests.unit.topology.examples import BASE, changed, load_text, two_streams
 
 HOUR, DAY = 3_600_000, 86_400_000

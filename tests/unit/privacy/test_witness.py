@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
-from operators.errors import StateRefused
-from operators.privacy.changes import Change, Difference, Terms
-from operators.privacy.witness import Line, Sighting, Sightings, Witness, refusal
+from eventveil.errors import StateRefused
+from eventveil.privacy.changes import Change, Difference, Terms
+from eventveil.privacy.witness import Line, Sighting, Sightings, Witness, refusal
 
 PLACE = "/var/lib/shop.witness"
 TERMS = Terms("uniform", Fraction(1), 4, 8)

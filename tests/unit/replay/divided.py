@@ -11,10 +11,10 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
 
-from operators.errors import EventveilError
-from operators.records import Chunk
-from operators.replay import replay
-from operators.replay.inputs import Share
+from eventveil.errors import EventveilError
+from eventveil.records import Chunk
+from eventveil.replay import replay
+from eventveil.replay.inputs import Share
 from tests.unit.replay.history import ORIGIN, Recorded, stream, topology
 
 Partitions = dict[int, Sequence[tuple[int, bytes | None]]]

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.mechanisms import KINDS
-from operators.records import Chunk
-from operators.replay import FileInput, Input, Released, Replay, replay
-from operators.topology.model import (
+from eventveil.mechanisms import KINDS
+from eventveil.records import Chunk
+from eventveil.replay import FileInput, Input, Released, Replay, replay
+from eventveil.topology.model import (
     Counts,
     Kafka,
     MechanismSettings,

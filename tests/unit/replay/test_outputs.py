@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from operators.replay import Released
-from operators.replay.outputs import Paths, open_outputs, truth_line
-from operators.topology.model import Sink
+from eventveil.replay import Released
+from eventveil.replay.outputs import Paths, open_outputs, truth_line
+from eventveil.topology.model import Sink
 from tests.unit.replay.history import HOUR, ORIGIN, event, replay_file, stream
 
 

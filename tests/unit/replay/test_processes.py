@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from operators.errors import EventveilError
-from operators.partitioner import murmur2_partition
-from operators.replay import FileInput, Replay, TopicInput, processes, replay
-from operators.topology.model import Kafka
+from eventveil.errors import EventveilError
+from eventveil.partitioner import murmur2_partition
+from eventveil.replay import FileInput, Replay, TopicInput, processes, replay
+from eventveil.topology.model import Kafka
 from tests.unit.replay.divided import Divided, Misbehaving, Partitions
 from tests.unit.replay.history import COLUMNS, HOUR, ORIGIN, event, stream, topology
 

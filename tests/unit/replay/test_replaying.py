@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.mechanisms import KINDS
-from operators.partitioner import murmur2_partition
-from operators.replay import replay, seeded_noise
-from operators.replay.replaying import select_streams
-from operators.topology.model import MechanismSettings, Sink, Stream
+from eventveil.mechanisms import KINDS
+from eventveil.partitioner import murmur2_partition
+from eventveil.replay import replay, seeded_noise
+from eventveil.replay.replaying import select_streams
+from eventveil.topology.model import MechanismSettings, Sink, Stream
 from tests.contract.noises import W_EVENT_KINDS
 from tests.unit.replay.history import (
     COLUMNS,

@@ -20,12 +20,12 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.aggregation import PartitionAggregator
-from operators.cli.main import main
-from operators.counting import CounterState
-from operators.errors import EventveilError
-from operators.replay import FileInput, open_file, replay, tables
-from operators.topology.model import Stream
+from eventveil.aggregation import PartitionAggregator
+from eventveil.cli.main import main
+from eventveil.counting import CounterState
+from eventveil.errors import EventveilError
+from eventveil.replay import FileInput, open_file, replay, tables
+from eventveil.topology.model import Stream
 from tests.unit.replay.history import (
     COLUMNS,
     HOUR,
@@ -332,7 +332,7 @@ def test_without_pyarrow_a_table_is_refused_with_the_remedy_and_lines_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "rows", pa.table(GOOD), "parquet")
-    monkeypatch.setitem(sys.modules, "operators.replay.tables", None)
+    monkeypatch.setitem(sys.modules, "eventveil.replay.tables", None)
     with pytest.raises(EventveilError, match=r"pip install '\.\[arrow\]'"):
         open_file(str(path), POINTERS)
     assert type(open_file(str(write_lines(tmp_path / "lines", [])), POINTERS)) is FileInput

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from operators.cli.main import main
+from eventveil.cli.main import main
 from tests.unit.topology.examples import BASE
 from tests.unit.topology.test_values import TEXT
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from operators.topology import Problem, TopologyInvalid, load
-from operators.topology.document import Broken, Items, Node, Table, compose
-from operators.topology.model import Topology
-from operators.topology.problems import Problems
+from eventveil.topology import Problem, TopologyInvalid, load
+from eventveil.topology.document import Broken, Items, Node, Table, compose
+from eventveil.topology.model import Topology
+from eventveil.topology.problems import Problems
 
 ROOT = Path(__file__).parents[3]
 TOPOLOGIES = sorted((ROOT / "topologies").glob("*.yaml"))

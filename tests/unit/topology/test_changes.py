@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from operators.topology.changes import REFUSED, SOUND, reason, remedy
+from eventveil.topology.changes import REFUSED, SOUND, reason, remedy
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "migrations.md").read_text(encoding="utf-8")
 

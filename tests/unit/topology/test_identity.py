@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from operators.topology import columns_digest, fingerprint, fingerprint_fields
+from eventveil.topology import columns_digest, fingerprint, fingerprint_fields
 from tests.unit.topology.examples import BASE, changed, load_text
 
 # the change, and the fields that must differ

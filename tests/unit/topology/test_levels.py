@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from operators.cli.check import report
-from operators.mechanisms import event_level, groups, of_stream
-from operators.privacy.guarantee import describe
-from operators.privacy.noise import SystemNoise
-from operators.privacy.sums import cost, cost_of
-from operators.topology import fingerprint_fields, json_schema
-from operators.topology.options import LONGEST_PERIOD, LONGEST_SPAN, MOST_GROUPS
+from eventveil.cli.check import report
+from eventveil.mechanisms import event_level, groups, of_stream
+from eventveil.privacy.guarantee import describe
+from eventveil.privacy.noise import SystemNoise
+from eventveil.privacy.sums import cost, cost_of
+from eventveil.topology import fingerprint_fields, json_schema
+from eventveil.topology.options import LONGEST_PERIOD, LONGEST_SPAN, MOST_GROUPS
 from tests.unit.topology.examples import as_data, changed, load_text, problems_of
 
 NO_BUDGET = ("budget: {epsilon: 5, span: 5d}\n", "")

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from operators.cli.check import report
-from operators.mechanisms import build
-from operators.privacy.noise import SystemNoise
-from operators.release import release_record
-from operators.timeline import first_whole_timestamp
+from eventveil.cli.check import report
+from eventveil.mechanisms import build
+from eventveil.privacy.noise import SystemNoise
+from eventveil.release import release_record
+from eventveil.timeline import first_whole_timestamp
 from tests.unit.topology.examples import changed, load_text, problems_of
 
 NO_BUDGET = ("budget: {epsilon: 5, span: 5d}\n", "")

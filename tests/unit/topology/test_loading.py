@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from operators.topology import Problem, TopologyInvalid, load, load_with_defaults
-from operators.topology.checks import INTERNAL_TOPICS
-from operators.topology.model import (
+from eventveil.topology import Problem, TopologyInvalid, load, load_with_defaults
+from eventveil.topology.checks import INTERNAL_TOPICS
+from eventveil.topology.model import (
     Budget,
     Counts,
     Kafka,
@@ -360,7 +360,7 @@ def test_the_flights_have_all_destinations_of_the_data(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["operators.topology", "operators.topology.model", "operators.mechanisms", "operators.privacy.sums"],
+    ["eventveil.topology", "eventveil.topology.model", "eventveil.mechanisms", "eventveil.privacy.sums"],
 )
 def test_each_package_can_be_imported_first(module: str) -> None:
     subprocess.run([sys.executable, "-c", f"import {module}"], check=True, timeout=60)

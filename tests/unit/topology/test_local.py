@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
-from operators.cli.check import check
-from operators.local.control import reports
-from operators.provisioning import MAX_MESSAGE_BYTES, largest_release, largest_state, plan_topics
-from operators.topology import fingerprint_fields, json_schema, load_with_defaults
-from operators.topology.model import Source, Stream
+from eventveil.cli.check import check
+from eventveil.local.control import reports
+from eventveil.provisioning import MAX_MESSAGE_BYTES, largest_release, largest_state, plan_topics
+from eventveil.topology import fingerprint_fields, json_schema, load_with_defaults
+from eventveil.topology.model import Source, Stream
 from tests.unit.topology.examples import BASE, as_data, load_text, problems_of
 
 TEXT = """\
@@ -77,7 +77,7 @@ def test_the_control_topic_is_compacted_and_there_only_for_local_reports(tmp_pat
 
 
 MISTAKES = [
-    ("report left out", "      report: /report\n", "", "6:7", "lacks report; add report: JSON pointer to what `operators.local` made"),
+    ("report left out", "      report: /report\n", "", "6:7", "lacks report; add report: JSON pointer to what `eventveil.local` made"),
     ("column of counts", "report: /report", "report: /report\n      column: /a", "9:7", "unknown key 'column'"),
     ("columns of counts", "    sink:\n", "    counts: {columns: [a]}\n    sink:\n", "18:5", "unknown key 'counts'"),
     ("window", "epsilon: 0.5", "epsilon: 0.5\n      window: 10", "18:7", "unknown key 'window'"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from operators.topology import TopologyInvalid, load
+from eventveil.topology import TopologyInvalid, load
 from tests.unit.topology.examples import BASE, changed, load_text, problems_of, two_streams
 from tests.unit.topology.mistakes import IN_BASE, IN_SECOND, WHOLE_FILES
 

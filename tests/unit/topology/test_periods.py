@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from operators.topology.identity import fingerprint_fields
-from operators.topology.loading import load_with_defaults
-from operators.topology.model import Topology
-from operators.topology.periods import DAY, derived
+from eventveil.topology.identity import fingerprint_fields
+from eventveil.topology.loading import load_with_defaults
+from eventveil.topology.model import Topology
+from eventveil.topology.periods import DAY, derived
 from tests.unit.topology.examples import changed, load_text
 
 HOUR = DAY // 24

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from operators import mechanisms
-from operators.mechanisms import plugins
-from operators.topology import fingerprint_fields, json_schema
-from operators.topology.changes import MIGRATE, remedy
-from operators.topology.loading import load_with_defaults
+from eventveil import mechanisms
+from eventveil.mechanisms import plugins
+from eventveil.topology import fingerprint_fields, json_schema
+from eventveil.topology.changes import MIGRATE, remedy
+from eventveil.topology.loading import load_with_defaults
 from tests.unit.topology.examples import BASE, as_data, changed, load_text, problems_of
 
 STRIDE = "docs.examples.stride:Stride"
@@ -52,7 +52,7 @@ def of(kind: str, more: str = "", window: str = "window: 120") -> str:
 
 
 OWN = """
-from operators.mechanisms.uniform import Uniform
+from eventveil.mechanisms.uniform import Uniform
 class Own(Uniform):
     kind = "own"
 """
@@ -124,13 +124,13 @@ def test_options_of_a_plug_in_are_read_exactly(
         ("json:nothing", "", "19:13", "json:nothing is no Mechanism"),
         ("json:dumps", "", "19:13", "json:dumps is no Mechanism"),
         (
-            "operators.mechanisms.w_event:WEventMechanism",
+            "eventveil.mechanisms.w_event:WEventMechanism",
             "",
             "19:13",
             "lacks _allot, _scales, can_spend",
         ),
         (
-            "operators.mechanisms.uniform:Uniform",
+            "eventveil.mechanisms.uniform:Uniform",
             "",
             "19:13",
             "has a kind of Eventveil for its own",
@@ -244,7 +244,7 @@ def test_a_change_of_the_source_or_of_its_base_changes_the_fingerprint(
 
 def test_a_level_that_no_migration_knows_is_remembered(install: Install, tmp_path: Path) -> None:
     name = install(
-        "from operators.mechanisms.time_unit import TimeUnit\nclass Own(TimeUnit):\n    kind = 'own'\n"
+        "from eventveil.mechanisms.time_unit import TimeUnit\nclass Own(TimeUnit):\n    kind = 'own'\n"
     )
     text = of(f"{name}:Own", window="").replace("budget: {epsilon: 5, span: 5d}\n", "")
     fields = fields_of(tmp_path, text)

@@ -15,14 +15,14 @@ import pytest
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
-from operators.cli.check import check
-from operators.replay import FileInput, replay_values
-from operators.topology import json_schema, load, load_with_defaults
-from operators.topology.identity import reading_fields
-from operators.topology.model import ValueSource
-from operators.topology.values import OPTIONS
-from operators.values.pak import PakSettings
-from operators.values.tops import TopsSettings
+from eventveil.cli.check import check
+from eventveil.replay import FileInput, replay_values
+from eventveil.topology import json_schema, load, load_with_defaults
+from eventveil.topology.identity import reading_fields
+from eventveil.topology.model import ValueSource
+from eventveil.topology.values import OPTIONS
+from eventveil.values.pak import PakSettings
+from eventveil.values.tops import TopsSettings
 from tests.unit.topology.examples import BASE, ROOT, as_data, load_text, problems_of
 
 TEXT = """\

@@ -17,12 +17,12 @@ from math import exp
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.privacy.noise import NoiseSource, SeededNoise
-from operators.values import threshold
-from operators.values.pak import Pak, PakSettings
-from operators.values.stream import Readings, ValueStream
-from operators.values.threshold import NoisyMaximum
-from operators.values.tops import Tops, TopsSettings
+from eventveil.privacy.noise import NoiseSource, SeededNoise
+from eventveil.values import threshold
+from eventveil.values.pak import Pak, PakSettings
+from eventveil.values.stream import Readings, ValueStream
+from eventveil.values.threshold import NoisyMaximum
+from eventveil.values.tops import Tops, TopsSettings
 from tests.unit.values.noises import Constant, Playback, Recording
 
 EPSILON = Fraction(3, 2)

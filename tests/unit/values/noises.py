@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.privacy.noise import SeededNoise
+from eventveil.privacy.noise import SeededNoise
 
 
 class Recording:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from operators.perturbing import PerturberState, StreamPerturber
-from operators.privacy.noise import NoiseSource, SeededNoise
-from operators.topology.model import ReadingStream, ValueMechanism, ValueSource
-from operators.values.kinds import build
+from eventveil.perturbing import PerturberState, StreamPerturber
+from eventveil.privacy.noise import NoiseSource, SeededNoise
+from eventveil.topology.model import ReadingStream, ValueMechanism, ValueSource
+from eventveil.values.kinds import build
 
 INSTANCE = "0" * 32
 TOPS = {"held": 10, "chunk": 16, "fanout": 4, "smoothed": 0}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from operators.privacy.noise import SATURATION, SeededNoise
-from operators.values.draws import geometric, laplace
+from eventveil.privacy.noise import SATURATION, SeededNoise
+from eventveil.values.draws import geometric, laplace
 from tests.unit.privacy.goodness import against_exact, p_value
 from tests.unit.values.noises import Constant, Playback
 

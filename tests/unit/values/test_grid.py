@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from operators.values.grid import on_grid
+from eventveil.values.grid import on_grid
 
 CENT = Fraction(1, 100)
 

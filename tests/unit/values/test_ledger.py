@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from operators.errors import BudgetExceeded
-from operators.values.ledger import Charge, PositionLedger
+from eventveil.errors import BudgetExceeded
+from eventveil.values.ledger import Charge, PositionLedger
 
 
 def test_spans_that_follow_each_other_are_charged() -> None:

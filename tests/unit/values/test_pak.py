@@ -9,8 +9,8 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from operators.privacy.noise import SeededNoise
-from operators.values.pak import Pak, PakSettings, smooth_sensitivity
+from eventveil.privacy.noise import SeededNoise
+from eventveil.values.pak import Pak, PakSettings, smooth_sensitivity
 from tests.unit.values.noises import Constant
 
 EPSILON = Fraction(2)

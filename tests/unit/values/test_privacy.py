@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from operators.errors import BudgetExceeded
-from operators.privacy.noise import NoiseSource, SeededNoise
-from operators.values import stream, threshold
+from eventveil.errors import BudgetExceeded
+from eventveil.privacy.noise import NoiseSource, SeededNoise
+from eventveil.values import stream, threshold
 from tests.unit.values import checks
 
 

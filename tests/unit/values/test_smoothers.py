@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from operators.values.smoothers import SmootherKind, smoother
+from eventveil.values.smoothers import SmootherKind, smoother
 
 SUMS = [10, 21, -4, 8, 100]
 

@@ -10,10 +10,10 @@ import orjson
 import pytest
 from numpy.typing import NDArray
 
-from operators.privacy.noise import SeededNoise
-from operators.values.pak import Pak, PakSettings
-from operators.values.stream import Charge, ValueStream
-from operators.values.tops import Tops, TopsSettings
+from eventveil.privacy.noise import SeededNoise
+from eventveil.values.pak import Pak, PakSettings
+from eventveil.values.stream import Charge, ValueStream
+from eventveil.values.tops import Tops, TopsSettings
 from tests.unit.values import checks
 from tests.unit.values.noises import Constant
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from operators.privacy.noise import SeededNoise
-from operators.values.tree import (
+from eventveil.privacy.noise import SeededNoise
+from eventveil.values.tree import (
     LEAF_LIMIT,
     ConsistentTree,
     PrefixTree,

@@ -11,14 +11,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from faust.types import TP
 
-from operators.errors import StateRefused, Unsettled
-from operators.kafka.fenced import OwnerClosed, TransactionFailed
-from operators.records import Chunk
-from operators.worker import assignment
-from operators.worker.assignment import Assignment
-from operators.worker.observation import Observation, StreamView
-from operators.worker.owner import Owner
-from operators.worker.threads import Threads
+from eventveil.errors import StateRefused, Unsettled
+from eventveil.kafka.fenced import OwnerClosed, TransactionFailed
+from eventveil.records import Chunk
+from eventveil.worker import assignment
+from eventveil.worker.assignment import Assignment
+from eventveil.worker.observation import Observation, StreamView
+from eventveil.worker.owner import Owner
+from eventveil.worker.threads import Threads
 from tests.unit.support import topology
 
 PLACE = TP("raw", 0)

@@ -19,8 +19,8 @@ from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import TopicPartition
 
-from operators.records import NO_APPEND_TIME
-from operators.worker import batches, recordbatches
+from eventveil.records import NO_APPEND_TIME
+from eventveil.worker import batches, recordbatches
 
 TP = TopicPartition("raw", 0)
 _COMMIT, _ABORT = b"\0\0\0\1", b"\0\0\0\0"

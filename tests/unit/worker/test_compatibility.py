@@ -7,8 +7,8 @@ from importlib.metadata import requires, version
 import pytest
 from faust.transport.consumer import Consumer
 
-from operators.errors import EventveilError
-from operators.worker.compatibility import check_private_members
+from eventveil.errors import EventveilError
+from eventveil.worker.compatibility import check_private_members
 
 
 def test_the_pinned_versions_are_installed_and_have_every_member() -> None:

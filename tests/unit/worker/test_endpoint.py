@@ -20,11 +20,11 @@ import pytest
 from click.testing import CliRunner
 from faust.types import TP
 
-from operators.cli.main import main
-from operators.cli.run import Address
-from operators.errors import EventveilError
-from operators.worker.endpoint import Endpoint
-from operators.worker.observation import DEAD_SECONDS, Observation, PartitionView, StreamView
+from eventveil.cli.main import main
+from eventveil.cli.run import Address
+from eventveil.errors import EventveilError
+from eventveil.worker.endpoint import Endpoint
+from eventveil.worker.observation import DEAD_SECONDS, Observation, PartitionView, StreamView
 from tests.unit.support import topology
 
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from operators.clock import Clock, OwnerClock, wall_clock
-from operators.records import NO_APPEND_TIME
-from operators.worker import ends
-from operators.worker.aggregate import AggregateOwner
-from operators.worker.ends import End, Ends, EndWatch
-from operators.worker.ground import Inquiry
-from operators.worker.observation import Observation
-from operators.worker.threads import Threads
+from eventveil.clock import Clock, OwnerClock, wall_clock
+from eventveil.records import NO_APPEND_TIME
+from eventveil.worker import ends
+from eventveil.worker.aggregate import AggregateOwner
+from eventveil.worker.ends import End, Ends, EndWatch
+from eventveil.worker.ground import Inquiry
+from eventveil.worker.observation import Observation
+from eventveil.worker.threads import Threads
 from tests.unit.support import aggregator, chunk, event, stream, topology
 
 PLACE = ("raw", 0)

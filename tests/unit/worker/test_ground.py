@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from operators.errors import Unsettled
-from operators.kafka.cluster import Topic
-from operators.worker.ground import Ground, Inquiry
+from eventveil.errors import Unsettled
+from eventveil.kafka.cluster import Topic
+from eventveil.worker.ground import Ground, Inquiry
 
 RAW, PARTIALS = Topic("raw", "id", 3), Topic("partials", "p", 2)
 

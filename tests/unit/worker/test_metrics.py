@@ -16,13 +16,13 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics import exposition, parser
 from prometheus_client.parser import text_string_to_metric_families
 
-from operators.cli.main import main
-from operators.counting import OUTCOMES
-from operators.decode import Reason
-from operators.memory import Held
-from operators.worker import metrics
-from operators.worker.metrics import METRICS, RAW, Metric, WorkerCollector
-from operators.worker.observation import Observation, PartitionView, StreamView
+from eventveil.cli.main import main
+from eventveil.counting import OUTCOMES
+from eventveil.decode import Reason
+from eventveil.memory import Held
+from eventveil.worker import metrics
+from eventveil.worker.metrics import METRICS, RAW, Metric, WorkerCollector
+from eventveil.worker.observation import Observation, PartitionView, StreamView
 from tests.unit.support import stream, topology
 from tests.unit.values.streams import readings
 

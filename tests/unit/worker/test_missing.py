@@ -9,9 +9,9 @@ import time
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from operators.clock import Clock, OwnerClock
-from operators.outages import Outage
-from operators.worker.missing import LeaderWatch
+from eventveil.clock import Clock, OwnerClock
+from eventveil.outages import Outage
+from eventveil.worker.missing import LeaderWatch
 
 
 class Surroundings:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from operators.worker.observation import DEAD_SECONDS, STALL_SECONDS, Observation, PartitionView, StreamView
+from eventveil.worker.observation import DEAD_SECONDS, STALL_SECONDS, Observation, PartitionView, StreamView
 from tests.unit.support import topology
 
 SOURCE, OTHER, PARTIALS = TP("raw", 0), TP("raw", 1), TP("app-partials", 0)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from operators.errors import StateRefused, Unsettled
-from operators.kafka.cluster import Topic
-from operators.topology.changes import MIGRATE_LOST
-from operators.worker.ground import Ground, Inquiry
-from operators.worker.offsets import LOST, check_resume, end_behind, grown
+from eventveil.errors import StateRefused, Unsettled
+from eventveil.kafka.cluster import Topic
+from eventveil.topology.changes import MIGRATE_LOST
+from eventveil.worker.ground import Ground, Inquiry
+from eventveil.worker.offsets import LOST, check_resume, end_behind, grown
 
 PLACE = ("raw", 0)
 

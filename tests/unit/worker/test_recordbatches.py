@@ -10,8 +10,8 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.util import encode_varint
 
-from operators.worker import recordbatches
-from operators.worker.recordbatches import Body
+from eventveil.worker import recordbatches
+from eventveil.worker.recordbatches import Body
 
 Record = tuple[int, bytes | None, bytes | None]
 _HEADER = 61

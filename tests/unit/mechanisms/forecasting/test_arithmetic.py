@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from operators.mechanisms import forecasting, seasonal
-from operators.mechanisms.forecasting.arithmetic import exp, inverse, log, power, total, turn
-from operators.mechanisms.forecasting.packing import BYTES, packed, unpacked
+from eventveil.mechanisms import forecasting, seasonal
+from eventveil.mechanisms.forecasting.arithmetic import exp, inverse, log, power, total, turn
+from eventveil.mechanisms.forecasting.packing import BYTES, packed, unpacked
 
 #: Their last bits, or the order of their sums, differ with processor and version.
 FUNCTIONS = {

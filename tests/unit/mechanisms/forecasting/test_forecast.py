@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from operators.mechanisms.forecasting import evidence
-from operators.mechanisms.forecasting.forecast import Forecast
-from operators.mechanisms.forecasting.harmonics import of_periods
-from operators.mechanisms.forecasting.longrun import LongRun
-from operators.mechanisms.forecasting.regression import AMPLITUDE, CONSTANT, Classes, Regression
-from operators.mechanisms.forecasting.scatter import Scatter
+from eventveil.mechanisms.forecasting import evidence
+from eventveil.mechanisms.forecasting.forecast import Forecast
+from eventveil.mechanisms.forecasting.harmonics import of_periods
+from eventveil.mechanisms.forecasting.longrun import LongRun
+from eventveil.mechanisms.forecasting.regression import AMPLITUDE, CONSTANT, Classes, Regression
+from eventveil.mechanisms.forecasting.scatter import Scatter
 
 DRAW = np.random.default_rng(8)
 

@@ -7,7 +7,7 @@ from math import gcd
 import numpy as np
 import pytest
 
-from operators.mechanisms.forecasting.pace import PHASES, Outlook, expected_error, first, intervals
+from eventveil.mechanisms.forecasting.pace import PHASES, Outlook, expected_error, first, intervals
 
 WINDOWS = (1, 2, 5, 7, 20, 24, 40, 120, 168, 720, 10_000)
 PERIODS = ((), (24, 168), (7,), (8, 56), (288, 2016), (2, 14))

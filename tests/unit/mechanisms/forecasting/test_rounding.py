@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from operators.mechanisms.forecasting.rounding import Rounding
+from eventveil.mechanisms.forecasting.rounding import Rounding
 
 
 @pytest.mark.parametrize("mean", [0.51, 0.6, 0.7, 1.1, 2.5, 1000.9])

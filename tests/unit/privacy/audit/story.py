@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import orjson
 
-from operators.mechanisms import KINDS, build
-from operators.mechanisms.pan_private import PanPrivate
-from operators.mechanisms.publishing import units_of
-from operators.privacy.audit import Found, Kept, Report, StreamAudit
-from operators.privacy.changes import Terms
-from operators.privacy.noise import SeededNoise
-from operators.release import ledger_entry, release_record
-from operators.topology.model import Counts, MechanismSettings, Option, Sink, Source, Stream, Timeline
+from eventveil.mechanisms import KINDS, build
+from eventveil.mechanisms.pan_private import PanPrivate
+from eventveil.mechanisms.publishing import units_of
+from eventveil.privacy.audit import Found, Kept, Report, StreamAudit
+from eventveil.privacy.changes import Terms
+from eventveil.privacy.noise import SeededNoise
+from eventveil.release import ledger_entry, release_record
+from eventveil.topology.model import Counts, MechanismSettings, Option, Sink, Source, Stream, Timeline
 from tests.contract.noises import W_EVENT_KINDS, ForcedNoise, attach, columns_of
 
 NAME, FIRST, RELEASES, WINDOW, PARTITION = "visits", 17, 12, 4, 1

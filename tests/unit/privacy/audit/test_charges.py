@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.privacy.audit.charges import HorizonSums, WindowSums
+from eventveil.privacy.audit.charges import HorizonSums, WindowSums
 
 
 @given(

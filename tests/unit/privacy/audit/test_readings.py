@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from operators.privacy.audit import Found, ReadingsAudit, ReadingsReport
-from operators.readings import terms_of
+from eventveil.privacy.audit import Found, ReadingsAudit, ReadingsReport
+from eventveil.readings import terms_of
 from tests.unit.values.streams import event, perturber, readings
 
 STREAM = readings()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from operators.privacy.audit import Found
+from eventveil.privacy.audit import Found
 
 
 def test_a_record_is_of_the_stream_that_its_value_names_else_its_key() -> None:

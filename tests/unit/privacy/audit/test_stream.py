@@ -9,10 +9,10 @@ from fractions import Fraction
 import orjson
 import pytest
 
-from operators.mechanisms import KINDS, find
-from operators.privacy.audit import Found, stranger
-from operators.privacy.ledger import Spend
-from operators.topology.model import MechanismSettings, Option, Sink
+from eventveil.mechanisms import KINDS, find
+from eventveil.privacy.audit import Found, stranger
+from eventveil.privacy.ledger import Spend
+from eventveil.topology.model import MechanismSettings, Option, Sink
 from tests.unit.privacy.audit.story import (
     FIRST,
     HORIZON,

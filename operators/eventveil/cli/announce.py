@@ -1,0 +1,95 @@
+"""``eventveil announce``: asks that a pan-private stream may be looked at, and waits for the answer."""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+
+import click
+from confluent_kafka import KafkaException
+
+from eventveil import timeline
+from eventveil.accumulating import Exposure
+from eventveil.announcing import Announcement
+from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.errors import EventveilError, StateRefused
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.fenced import write_once
+from eventveil.kafka.lives import pan_private_genesis
+from eventveil.kafka.reading import read_partition
+from eventveil.records import Outgoing
+from eventveil.streams import plan_streams
+from eventveil.topology.model import Stream, Topology
+
+_POLL_SECONDS = 0.5
+_PATIENCE_SECONDS = 60.0
+
+
+@click.command()
+@click.argument("topology")
+@click.option("--stream", "name", required=True, help="The stream to look at.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+    help="How long to wait for the worker. Default: a timestamp's length and lateness, and a minute.",
+)  # fmt: skip
+def announce(topology: str, name: str, timeout: float | None) -> None:
+    """Announce a look at the counters of a stream of TOPOLOGY with pan_private: announced.
+
+    Wait until the command says which timestamp the worker will publish because of it, look once, and be done
+    before that timestamp closes. Another look needs another announcement: there is one in a timestamp. Exit
+    status 1, and no look, if no worker answers in time; the announcement is void then.
+    """
+    loaded = load_or_exit(topology)
+    stream = next((stream for stream in loaded.streams if stream.name == name), None)
+    if stream is None:
+        names = ", ".join(stream.name for stream in loaded.streams if stream.is_announced) or "none"
+        raise click.UsageError(f"there is no stream {name!r} in {topology}; for announced looks: {names}")
+    if not stream.is_announced:
+        raise click.UsageError(f"{name} is not for announced looks: it lacks pan_private: announced")
+    rules = stream.timeline
+    patience = (rules.interval + rules.lateness) / 1000 + _PATIENCE_SECONDS
+    try:
+        until = _announce(loaded, stream, timeout or patience)
+    except (EventveilError, KafkaException) as error:
+        click.echo(f"eventveil announce: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+    except KeyboardInterrupt:
+        click.echo("do not look; a timestamp may be published for it all the same", err=True)
+        sys.exit(EXIT_FAILED)
+    if until <= time.time_ns() // 1_000_000:
+        click.echo("do not look: its time is over, the worker is behind; announce again later", err=True)
+        sys.exit(EXIT_FAILED)
+    click.echo(f"look once, and be done before {timeline.format_rfc3339(until)}")
+
+
+def _announce(topology: Topology, stream: Stream, timeout: float) -> int:
+    """When the timestamp that was announced may close, in epoch milliseconds."""
+    cluster = Cluster(topology.kafka)
+    plan = next(plan for plan in plan_streams(topology) if plan.stream is stream)
+    # What the command says of times must be what the worker goes by.
+    genesis, changelog = pan_private_genesis(topology, cluster, plan)
+    place = f"{changelog[0]}, partition {changelog[1]}"
+    where = (topology.announcements, 0)
+    since = cluster.end_offsets([changelog])[changelog]
+    number = uuid.uuid4().hex
+    until = time.time_ns() // 1_000_000 + int(1000 * timeout)
+    said = Announcement(stream.name, genesis.instance, until, number).encode()
+    record = Outgoing(topology.announcements, said, stream.name.encode(), 0)
+    written = write_once(topology.kafka, f"{topology.name}-announce-{number}", lambda _: [record])
+    give_up = time.monotonic() + timeout
+    click.echo(f"announced a look at {stream.name}; waiting for the worker that counts it")
+    while time.monotonic() < give_up:
+        for message in read_partition(topology.kafka, *changelog, start=since):
+            if message.key() == Exposure.key(stream.name):
+                exposure = Exposure.decode(message.value() or b"", place)
+                # Exactly this announcement: each is answered with a timestamp of its own.
+                if exposure.heard == written[where] + 1:
+                    click.echo(f"{stream.name}: timestamp {exposure.announced} will be published")
+                    return timeline.deadline_of(stream.timeline, exposure.announced)
+        time.sleep(_POLL_SECONDS)
+    raise StateRefused(
+        f"stream {stream.name}",
+        f"no worker answered within {timeout:g} s",
+        "Do not look. See whether a worker runs, or others look before you; announce again then",
+    )

@@ -1,0 +1,24 @@
+"""Loading the topology that a command was given, and the exit codes of commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from eventveil.topology import TopologyInvalid, load
+from eventveil.topology.model import Topology
+
+EXIT_FAILED = 1
+EXIT_MEMORY = 75
+EXIT_INVALID = 78
+
+
+def load_or_exit(path: str) -> Topology:
+    """The topology in a file; exits with 78 and every mistake on standard error if it is invalid."""
+    try:
+        return load(path, os.environ)
+    except TopologyInvalid as error:
+        click.echo(str(error), err=True)
+        sys.exit(EXIT_INVALID)

@@ -1,0 +1,45 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eventveil.memory import DEFAULT_SHARE, default_limit, format_size, parse_size, resident
+
+
+class Size(click.ParamType):
+    """A size in bytes, such as 4GiB, or "off", which is None."""
+
+    name = "size"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """How the help shows it."""
+        return "SIZE|off"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        """Fails, which is wrong usage, for anything else."""
+        if value == "off":
+            return None
+        if isinstance(value, int):
+            return value
+        try:
+            size = parse_size(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}, or off", param, ctx)
+        if size <= (taken := resident()):
+            self.fail(f"{value!r} should be more than the {format_size(taken)} taken by now", param, ctx)
+        return size
+
+
+witness_file = click.Path(dir_okay=False, path_type=Path)
+
+memory_limit = click.option(
+    "--memory-limit",
+    type=Size(),
+    default=default_limit,
+    show_default="{}/{} of the memory of the machine or the control group".format(*DEFAULT_SHARE),
+    help="Stop, with status 75, when the process holds so much memory, such as 4GiB.",
+)

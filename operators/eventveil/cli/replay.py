@@ -1,0 +1,349 @@
+"""``eventveil replay``: releases over history, from a file or a topic, into files."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from click.core import ParameterSource
+from confluent_kafka import KafkaException
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from eventveil import heap
+from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
+from eventveil.cli.options import memory_limit
+from eventveil.decode import Reason
+from eventveil.errors import EventveilError
+from eventveil.mechanisms import find
+from eventveil.memory import MemoryLimit, MemoryLimitReached
+from eventveil.perturbing import READ
+from eventveil.replay import Input, Replay, TopicInput, ValueReplay, open_file, replay_values
+from eventveil.replay import replay as start_replay
+from eventveil.replay.outputs import STANDARD_OUTPUT, Paths, open_outputs
+from eventveil.timeline import format_rfc3339, parse_rfc3339, start_of
+from eventveil.topology.model import Stream, Topology
+
+_TOPIC = "topic:"
+_LAST = "last"
+#: From so many empty timestamps before the first event on, a replay says how to begin later.
+_MANY_EMPTY = 100
+_MORE_MEMORY = (
+    "Raise the limit; or replay fewer streams at a time (--stream), or a topic: of a file, every timestamp "
+    "stays open to its end"
+)
+
+
+class _Time(click.ParamType):
+    """An RFC 3339 time as epoch milliseconds; the word ``last``, where it is allowed, as None."""
+
+    name = "time"
+
+    def __init__(self, last: bool = False) -> None:
+        self._last = last
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        if self._last and value == _LAST:
+            return None
+        try:
+            return parse_rfc3339(value)
+        except ValueError as error:
+            self.fail(f"{value!r} is {error}{', nor the word last' if self._last else ''}", param, ctx)
+
+
+@click.command()
+@click.argument("topology")
+@click.option(
+    "--input", "source", metavar="FILE|topic:NAME", required=True,
+    help="One JSON event per line, or one event per row of a Parquet or Arrow file; or a source topic, up to "
+    "the end that it has now.",
+)  # fmt: skip
+@click.option(
+    "--output", metavar="FILE", required=True,
+    help="The releases, as the sink would get them; - is standard output.",
+)  # fmt: skip
+@click.option(
+    "--from", "start", type=_Time(), metavar="TIME",
+    help="Where the first timestamp begins; default: the origin. It must be where a timestamp begins.",
+)  # fmt: skip
+@click.option(
+    "--to", "end", type=_Time(last=True), metavar="TIME|last",
+    help="The last timestamp is the last one that ends at or before TIME; with `last`, the last one that has "
+    "an event, so that the raw data decide the length. Value streams have no timestamps and end with their "
+    "input.",
+)  # fmt: skip
+@click.option("--stream", "only", multiple=True, help="Replay this stream only; may be given repeatedly.")
+@click.option("--seed", type=int, help="Reproducible noise, which whoever knows the seed can remove.")
+@click.option("--truth", metavar="FILE", help="Write the true counts too: raw data.")
+@click.option("--ledger", metavar="FILE", help="Write what each timestamp spent too.")
+@click.option(
+    "--show-drops", is_flag=True, help="Print how many events counted, and how many not and why: raw data."
+)
+@memory_limit
+@click.option(
+    "--processes", type=click.IntRange(min=1), metavar="N",
+    help="Count the partitions of a topic in N processes at most; default: one per core, if there are enough "
+    "events. The releases are the same.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+def replay(
+    topology: str,
+    source: str,
+    output: str,
+    start: int | None,
+    end: int | None,
+    only: tuple[str, ...],
+    seed: int | None,
+    truth: str | None,
+    ledger: str | None,
+    show_drops: bool,
+    memory_limit: int | None,
+    processes: int | None,
+    force: bool,
+) -> None:
+    """Release the streams of TOPOLOGY over history, with a fresh budget.
+
+    A topic is judged by the live rules, and the streams that read it are replayed. A file needs no broker:
+    all streams read it, its events may come in any order, and none is late or too far ahead. The releases
+    are sorted by (timestamp, stream); timestamps are numbered from the origin.
+
+    Value streams are replayed apart from counts. They give one reading for each value, in the order of the
+    lines, or of the offsets in each partition.
+
+    A replay is a new release: its epsilon adds to that of every other over the same people.
+    """
+    context = click.get_current_context()
+    given_to = context.get_parameter_source("end") is not ParameterSource.DEFAULT
+    paths, limit = Paths(output, ledger, truth), MemoryLimit(memory_limit, _MORE_MEMORY)
+    _check_paths(paths, source, force)
+    loaded = load_or_exit(topology)
+    heap.settle()
+    try:
+        given = _open_input(loaded, source)
+        if _is_of_values(loaded, given.topic, only):
+            if start is not None or end is not None:
+                raise click.UsageError("a value stream has no timestamps: leave out --from, and --to TIME")
+            if (processes or 1) > 1:
+                raise click.UsageError("value streams are read in one process: leave out --processes")
+            values = replay_values(loaded, given, only=only, seed=seed)
+            values.on_chunk = lambda: limit.check(dict)
+            _replay_values(values, given, paths, seed, show_drops)
+            return
+        if not given_to:
+            raise click.UsageError("Missing option '--to'.", context)
+        if given.topic is None and (processes or 1) > 1:
+            raise click.UsageError("a file cannot be divided among processes: leave out --processes")
+        try:
+            running = start_replay(
+                loaded, given, start=start, end=end, only=only, seed=seed, processes=processes
+            )
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        _announce(running, given, paths, start=start, seeded=seed is not None)
+        _write(running, given, paths, limit)
+    except MemoryLimitReached as error:
+        click.echo(f"eventveil replay: {error}", err=True)
+        sys.exit(EXIT_MEMORY)
+    except (EventveilError, KafkaException, OSError) as error:
+        click.echo(f"eventveil replay: {_told(error)}", err=True)
+        sys.exit(EXIT_FAILED)
+    _conclude(running, given, data_decided=end is None, show_drops=show_drops)
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename} cannot be opened ({error.strerror}); check the path and its rights"
+    return str(error)
+
+
+def _check_paths(paths: Paths, source: str, force: bool) -> None:
+    given = {"--output": paths.output, "--ledger": paths.ledger, "--truth": paths.truth}
+    written = {option: path for option, path in given.items() if path is not None}
+    used = {} if source.startswith(_TOPIC) else {os.path.realpath(source): "--input"}
+    for option, path in written.items():
+        place = os.path.realpath(path)
+        if place in used and (not os.path.exists(place) or os.path.isfile(place)):
+            raise click.UsageError(f"{option} and {used[place]} are the same file, {path}")
+        used[place] = option
+        if path != STANDARD_OUTPUT and os.path.isfile(path) and not force:
+            raise click.UsageError(f"{option}: {path} exists; --force replaces it")
+
+
+def _is_of_values(topology: Topology, topic: str | None, only: tuple[str, ...]) -> bool:
+    """Whether value streams are to be replayed, and not counts. Raises UsageError if it would be both."""
+    values = {stream.name: stream for stream in topology.readings}
+    if topic is not None and not only:
+        return topic in topology.value_sources
+    chosen = set(only) or {stream.name for stream in topology.streams} | set(values)
+    if chosen & set(values) and not chosen <= set(values):
+        raise click.UsageError(
+            "value streams are replayed apart from counts: name the ones or the others with --stream "
+            f"({', '.join(values)} are of values)"
+        )
+    for name in only:
+        if name in values and topic not in {None, values[name].source.topic}:
+            raise click.UsageError(f"stream {name} reads topic {values[name].source.topic}, not {topic}")
+    return chosen <= set(values)
+
+
+def _replay_values(
+    running: ValueReplay, given: Input, paths: Paths, seed: int | None, show_drops: bool
+) -> None:
+    for stream in running.streams:
+        _announce_epsilon(stream.name, stream.mechanism.epsilon_text, "one value")
+    _announce_input([one.source.topic for one in running.streams], given, paths, "values", seed is not None)
+    begun = time.monotonic()
+    with open_outputs(paths) as outputs:
+        for replayed in running:
+            outputs.write_values(replayed)
+    _tell_speed(running.events, begun)
+    for name, outcomes in running.outcomes.items():
+        if not outcomes[READ]:
+            why = f", every one is 0: {', '.join(outcomes)}" if outcomes else ""
+            _note(f"warning: there is no value for {name}{why}")
+        if show_drops:
+            counts = ", ".join(f"{count} {outcome}" for outcome, count in _by_count(outcomes)) or "no event"
+            _note(f"raw data, not to be published: {name} had {counts}; what was not read is 0 in its place")
+
+
+def _open_input(topology: Topology, source: str) -> Input:
+    if source.startswith(_TOPIC):
+        topic = source.removeprefix(_TOPIC)
+        if not topic:
+            sources = ", ".join((*topology.sources, *topology.value_sources))
+            raise click.UsageError(f"--input {source} lacks the name of the topic: {sources}")
+        rekeyed = topology.rekeyed.get(topic)
+        return TopicInput(topology.kafka, rekeyed or topic, rekeyed=rekeyed is not None)
+    pointers = {stream.source.value for stream in topology.readings}
+    for stream in topology.streams:
+        pointers |= {stream.source.user, stream.source.column, stream.source.time}
+    try:
+        return open_file(source, pointers)
+    except ValueError as error:
+        raise click.UsageError(f"--input: {error}") from None
+
+
+def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None, seeded: bool) -> None:
+    for stream in running.streams:
+        if stream.is_local:
+            _note(f"the reports of {stream.name} were private before they were sent: a replay adds nothing")
+            if start is not None:
+                _note(
+                    f"{stream.name} lacks the reports before --from: if they chose its threshold, there is "
+                    "another one or none here, and sums are unused"
+                )
+        else:
+            _announce_epsilon(stream.name, stream.mechanism.epsilon_text, f"any {_covered(stream)}")
+    if start is not None and not all(stream.is_local for stream in running.streams):
+        _note("--from starts with a fresh budget: what adjacent ranges cost adds up in windows across both")
+    _announce_input([one.source.topic for one in running.streams], given, paths, "counts", seeded)
+
+
+def _announce_epsilon(stream: str, epsilon: str, over: str) -> None:
+    _note(
+        f"a replay is a new release: for {stream} it adds epsilon {epsilon} "
+        f"over {over} to all that was released about the same people"
+    )
+
+
+def _announce_input(sources: Iterable[str], given: Input, paths: Paths, what: str, seeded: bool) -> None:
+    if seeded:
+        _note("the noise is seeded: whoever knows the seed can remove it. Do not publish this release")
+    topics = sorted(set(sources))
+    if len(topics) > 1:
+        _note(f"every stream reads the whole file, whether made for {', '.join(topics)}; see --stream")
+    if paths.truth is not None:
+        _note(f"{paths.truth} will hold true {what}: raw data, as private as the events")
+    for warning in given.warnings:
+        _note(f"warning: {warning}")
+
+
+def _covered(stream: Stream) -> str:
+    window = stream.mechanism.window
+    level = find(stream.mechanism.kind).level
+    if level == "event":
+        return "one timestamp"
+    return f"horizon of {window} timestamps" if level == "user" else f"{window} consecutive timestamps"
+
+
+def _write(running: Replay, given: Input, paths: Paths, limit: MemoryLimit) -> None:
+    begun = time.monotonic()
+    with open_outputs(paths) as outputs, _progress(running, given, limit) as advance:
+        for released in running:
+            outputs.write(released)
+            advance()
+    _tell_speed(running.events, begun)
+
+
+def _tell_speed(events: int, begun: float) -> None:
+    seconds = time.monotonic() - begun
+    told = f"{events:,} events in {seconds:.1f} s, {events / seconds:,.0f} a second"
+    _note(f"raw data, not to be published: {told}")
+
+
+@contextmanager
+def _progress(running: Replay, given: Input, limit: MemoryLimit) -> Iterator[Any]:
+    """Show progress on a terminal, and mind the limit; the function to call after each release."""
+    last = running.span.last
+    first = running.span.first
+    expected = None if last is None else sum(max(0, last[name] - first[name] + 1) for name in first)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+        unit = "bytes" if given.topic is None else "offsets"
+        reading = progress.add_task(f"reading ({unit})", total=given.total)
+        releasing = progress.add_task("releasing", total=expected)
+
+        def mind() -> None:
+            limit.check(running.held, running.elsewhere)
+            progress.update(reading, completed=given.done)
+
+        running.on_chunk = mind
+        yield lambda: progress.advance(releasing)
+
+
+def _by_count(outcomes: Counter[str]) -> list[tuple[str, int]]:
+    """The most frequent first, then by name: the order in which records were judged says nothing."""
+    return sorted(outcomes.items(), key=lambda one: (-one[1], one[0]))
+
+
+def _conclude(running: Replay, given: Input, *, data_decided: bool, show_drops: bool) -> None:
+    for stream in running.streams:
+        last, outcomes = running.last_counted[stream.name], running.outcomes[stream.name]
+        told = Counter({_words(outcome, given): count for outcome, count in outcomes.items()})
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in _by_count(told)) or "no event"
+        if last == 0:
+            _note(f"warning: no event was counted for {stream.name}; raw data, not to be published: {counts}")
+            if outcomes[Reason.BEFORE_ORIGIN] or outcomes[Reason.BEFORE_START]:
+                _note("times that are numbers are epoch milliseconds: in seconds they would lie in 1970")
+        elif data_decided:
+            ends = format_rfc3339(start_of(stream.timeline, last + 1))
+            _note(f"the raw data decided the length: {stream.name} ends with timestamp {last}, at {ends}")
+        first = running.first_counted[stream.name]
+        if (empty := first - running.span.first[stream.name]) >= _MANY_EMPTY:
+            begins = format_rfc3339(start_of(stream.timeline, first))
+            _note(
+                f"raw data, not to be published: {empty} timestamps of {stream.name} before its first event, "
+                f"at {begins}, were released too; --from TIME begins later"
+            )
+        if show_drops:
+            _note(f"raw data, not to be published: {stream.name} read {counts}")
+
+
+def _words(outcome: str, given: Input) -> str:
+    """An outcome in the words of a replay, for which a file's limits are those of the range."""
+    if outcome == Reason.BEFORE_START:
+        return "before-range"
+    if outcome == Reason.TOO_FAR_AHEAD and given.topic is None:
+        return "after-range"
+    return outcome
+
+
+def _note(text: str) -> None:
+    click.echo(f"eventveil replay: {text}", err=True)

@@ -1,0 +1,86 @@
+"""``eventveil reset``: runs a stream again, as a new generation that costs its epsilon again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from fractions import Fraction
+
+import click
+from confluent_kafka import KafkaException
+
+from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.cli.migrate import words
+from eventveil.errors import EventveilError
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.lives import Keeper
+from eventveil.migration import check_cap
+from eventveil.privacy.guarantee import number
+from eventveil.streams import StreamPlan, plan_streams
+from eventveil.topology.model import Topology
+
+
+@click.command()
+@click.argument("topology")
+@click.option("--stream", "name", required=True, help="The stream to run again.")
+@click.option("--from", "start", type=int, metavar="TIMESTAMP", help="Default: the stream's first one.")
+@click.option(
+    "--adds-epsilon", "adds", metavar="EPSILON",
+    help="Write it, and accept that it adds this epsilon, the stream's, to what was released before.",
+)  # fmt: skip
+def reset(topology: str, name: str, start: int | None, adds: str | None) -> None:
+    """Release a stream of TOPOLOGY again, from an earlier timestamp, into a new sink.
+
+    It begins a new generation in the ledger, with a fresh budget. What the old one released stays released:
+    over the same people and times the epsilons add up. Nothing is written unless --adds-epsilon names the
+    stream's epsilon. The workers must be stopped.
+    """
+    loaded = load_or_exit(topology)
+    plan = next((plan for plan in plan_streams(loaded) if plan.name == name), None)
+    if name in {stream.name for stream in loaded.readings}:
+        raise click.UsageError(f"{name} is a value stream; to run it again, give it a new name and sink")
+    if plan is None:
+        raise click.UsageError(f"there is no stream {name!r} in {topology}")
+    if plan.stream.is_pan_private:
+        raise click.UsageError(f"{name} is pan-private; to run it again, give it a new name and sink")
+    apply = _accepted(plan, adds)
+    try:
+        _reset(loaded, plan, start, apply=apply)
+    except (EventveilError, KafkaException) as error:
+        click.echo(f"eventveil reset: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+
+
+def _accepted(plan: StreamPlan, adds: str | None) -> bool:
+    if adds is None:
+        return False
+    try:
+        same = Fraction(adds) == plan.stream.mechanism.epsilon
+    except (ValueError, ZeroDivisionError):
+        same = False
+    if not same:
+        raise click.UsageError(f"this adds epsilon {plan.stream.mechanism.epsilon_text}, not {adds}")
+    return True
+
+
+def _reset(topology: Topology, plan: StreamPlan, start: int | None, *, apply: bool) -> None:
+    keeper = Keeper(topology, Cluster(topology.kafka), plan)
+    if apply:
+        keeper.take_over()
+    history = keeper.history()
+    check_cap(topology, plan.stream, history)
+    step = keeper.reset(start, time.time_ns() // 1_000_000, apply=apply)
+    generations = len(history.generations)
+    total = sum((max(one.epsilon for one in terms) for terms in history.generations), step.after.epsilon)
+    click.echo(
+        f"{plan.name}: generation {generations + 1} {'begins' if apply else 'would begin'} at timestamp "
+        f"{step.start}, into {plan.stream.sink.topic}"
+    )
+    click.echo(
+        f"  it adds {words(step.after)} to what was released before: over the same people and times "
+        f"{generations + 1} generations together cost epsilon {number(total)}"
+    )
+    click.echo("  the releases of earlier generations stay where they are; dead letters are written again")
+    if not apply:
+        epsilon = plan.stream.mechanism.epsilon_text
+        click.echo(f"nothing was written; stop the workers and add --adds-epsilon {epsilon}")

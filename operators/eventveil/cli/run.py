@@ -1,0 +1,214 @@
+"""``eventveil run``: the worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+from confluent_kafka import KafkaException
+
+from eventveil import heap
+from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
+from eventveil.cli.options import memory_limit, witness_file
+from eventveil.errors import EventveilError, Unsettled
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.provision import inspect_topics
+from eventveil.memory import MemoryLimitReached, format_size
+from eventveil.patience import PATIENCE_SECONDS, Patience
+from eventveil.topology.model import Topology
+from eventveil.witness import WitnessFile
+from eventveil.worker.app import Worker
+from eventveil.worker.endpoint import Endpoint
+
+log = logging.getLogger("eventveil")
+
+#: A worker that is asked to stop is gone after this long, whatever holds it up.
+_LAST_RESORT_SECONDS = 9.5
+#: Between two looks at topics that are not as they should be.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
+
+
+#: Metrics for Prometheus, on this machine only.
+_METRICS = "127.0.0.1:9464"
+#: As many workers on one machine find a port each behind that one without being told where.
+_FURTHER_PORTS = 99
+
+
+class Address(click.ParamType):
+    """HOST:PORT, or "off", which is None."""
+
+    name = "address"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """How the help shows it."""
+        return "HOST:PORT|off"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int] | None:
+        """Fails, which is wrong usage, for anything else; an IPv6 address stands in brackets."""
+        if value == "off":
+            return None
+        match = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\]\s]+):([0-9]{1,5})", str(value), re.ASCII)
+        if match is None or int(match[2]) > 65_535:
+            self.fail(f"{value!r} should be HOST:PORT, such as {_METRICS}, or off", param, ctx)
+        return match[1].strip("[]"), int(match[2])
+
+
+@click.command()
+@click.argument("topology")
+@click.option(
+    "--metrics",
+    type=Address(),
+    default=_METRICS,
+    show_default=True,
+    help="Where to serve /metrics, /health/live and /health/ready; port 0 takes a free one. If the "
+    "default port is taken, the next free one is used, and the log says which; any other has to be free.",
+)
+@click.option(
+    "--raw-metrics",
+    is_flag=True,
+    help="Add the metrics that reveal exact counts of events: whoever can read them sees raw data.",
+)
+@memory_limit
+@click.option(
+    "--witness",
+    type=witness_file,
+    metavar="FILE",
+    help="Release nothing of a stream if its ledger lacks what `eventveil ledger --witness FILE` has noted.",
+)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True
+)
+@click.pass_context
+def run(
+    context: click.Context,
+    topology: str,
+    metrics: tuple[str, int] | None,
+    raw_metrics: bool,
+    memory_limit: int | None,
+    witness: Path | None,
+    log_level: str,
+) -> None:
+    """Run the worker of TOPOLOGY until SIGTERM or SIGINT."""
+    if raw_metrics and metrics is None:
+        raise click.UsageError("--raw-metrics needs --metrics HOST:PORT")
+    configure_logging(log_level)
+    log.info("memory limit: %s", "off" if memory_limit is None else format_size(memory_limit))
+    # An address that somebody asked for is where somebody looks: it is had, or the worker ends.
+    chosen = context.get_parameter_source("metrics") is not ParameterSource.DEFAULT
+    further = 0 if chosen else _FURTHER_PORTS
+    listen = None if metrics is None else partial(Endpoint, *metrics, raw_metrics, further)
+    loaded = load_or_exit(topology)
+    file = None if witness is None else WitnessFile(witness, loaded.name)
+    run_worker(loaded, partial(Worker, memory_limit=memory_limit, witness=file), listen)
+
+
+def configure_logging(level: str) -> None:
+    """Log to standard error; Faust and its kind only when something is wrong."""
+    logging.basicConfig(
+        level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("eventveil").setLevel(level.upper())
+
+
+def run_worker(
+    topology: Topology,
+    make: Callable[[Topology], Worker],
+    listen: Callable[[], Endpoint] | None = None,
+    doubt_seconds: float = PATIENCE_SECONDS,
+) -> None:
+    """Check the topics, run a worker, end the process: 0 after a graceful stop, 1 after a failure, 75 if
+    that was the memory limit.
+
+    ``listen`` makes the endpoint of metrics and health and may raise EventveilError; None means no endpoint.
+    Mistakes of topics that stay the same for ``doubt_seconds`` are a failure; only tests pass another number.
+    """
+    _raise_file_limit()
+    heap.settle()
+    try:
+        # First of all: who asks for the health of a worker that waits for its brokers gets an answer.
+        endpoint = None if listen is None else listen()
+        if endpoint is not None:
+            log.info("metrics and health on %s", endpoint.description)
+        failure = _mistakes_that_stay(topology, doubt_seconds) or asyncio.run(_work(topology, make, endpoint))
+    except (KafkaException, EventveilError) as error:
+        failure = error
+    if failure is None:
+        log.info("stopped")
+    else:
+        log.error("stopped: %s", failure)
+    logging.shutdown()
+    # Threads inside librdkafka may still wait for a broker that is gone; what matters is committed.
+    os._exit(_status(failure))
+
+
+def _status(failure: BaseException | None) -> int:
+    if failure is None:
+        return 0
+    return EXIT_MEMORY if isinstance(failure, MemoryLimitReached) else EXIT_FAILED
+
+
+def _raise_file_limit() -> None:
+    """Allow all open files that the system grants: each owned partition has a producer with its sockets."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _mistakes_that_stay(topology: Topology, seconds: float) -> EventveilError | None:
+    """What is wrong with the topics, if it stays so: the broker that was asked may know no better."""
+    patience, pause = Patience(seconds), _FIRST_PAUSE
+    while (found := check_surroundings(topology)) is not None:
+        if (refusal := patience.refusal(found)) is not None:
+            return refusal
+        log.warning("not started yet: %s", found)
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return None
+
+
+def check_surroundings(topology: Topology) -> Unsettled | None:
+    """What is wrong with the topics, if anything, by what a broker says now.
+
+    Raises EventveilError or KafkaException.
+    """
+    inspection = inspect_topics(topology, Cluster(topology.kafka))
+    mistakes = [f"topic {plan.name} ({plan.role}) does not exist" for plan in inspection.missing]
+    mistakes += inspection.mistakes
+    if mistakes:
+        what = "; ".join(mistakes)
+        return Unsettled("topics", what, EventveilError(f"{what}. See `eventveil topics`"))
+    return None
+
+
+async def _work(
+    topology: Topology, make: Callable[[Topology], Worker], endpoint: Endpoint | None
+) -> BaseException | None:
+    worker = make(topology)
+    if endpoint is not None:
+        endpoint.watch(worker.observation)
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        log.info("stopping")
+        last_resort = threading.Timer(_LAST_RESORT_SECONDS, os._exit, [0])
+        last_resort.daemon = True
+        last_resort.start()
+        worker.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    return await worker.run()

@@ -1,0 +1,271 @@
+"""What the cluster says of its topics: ids, partitions, settings, offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from eventveil.errors import EventveilError, doubt
+from eventveil.kafka.settings import librdkafka
+from eventveil.topology.model import Kafka
+
+_TIMEOUT_SECONDS = 30.0
+_REACH_SECONDS = 10.0
+_REFRESH_MILLISECONDS = 10_000
+#: What a broker may say right after a topic was created, or while a leader moves.
+PASSING = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
+
+_DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._AUTHENTICATION,
+}
+
+
+def is_denied(error: KafkaError) -> bool:
+    """Whether a right is missing, so that waiting will not help."""
+    return error.code() in _DENIED
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic of the cluster; ``id`` changes when it is deleted and created again."""
+
+    name: str
+    id: str
+    partitions: int
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """Its partitions."""
+        return [(self.name, partition) for partition in range(self.partitions)]
+
+
+class Cluster:
+    """A thin, blocking view on one cluster. Broker errors are KafkaException.
+
+    Raises EventveilError at once if no broker answers.
+    """
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.kafka = kafka
+        self._settings = {
+            **librdkafka(kafka),
+            "socket.timeout.ms": int(_TIMEOUT_SECONDS * 1000),
+            "topic.metadata.refresh.interval.ms": _REFRESH_MILLISECONDS,
+        }
+        self._admin = AdminClient(self._settings)
+        try:
+            self._admin.list_topics(timeout=_REACH_SECONDS)
+        except KafkaException as error:
+            raise EventveilError(
+                f"no broker of kafka.bootstrap {kafka.bootstrap} answers ({error.args[0].str()}); "
+                "check the address, and kafka.security"
+            ) from None
+
+    @contextmanager
+    def _client(self) -> Iterator[AdminClient]:
+        """The client; the next one gets a new one if it does not get through.
+
+        A broker that has just come back may know of no controller; a client that was told so looks for one
+        until its metadata are refreshed, and times out meanwhile.
+        """
+        client = self._admin
+        try:
+            yield client
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._TIMED_OUT and self._admin is client:
+                self._admin = AdminClient(self._settings)
+            raise
+
+    def id(self) -> str:
+        """The id of the cluster that ``kafka.bootstrap`` names at this moment.
+
+        Asked for by a new client: one that is connected stays with a cluster that the name no longer means.
+        """
+        client = AdminClient(self._settings)
+        found = client.describe_cluster(request_timeout=_TIMEOUT_SECONDS).result().cluster_id
+        if not found:
+            raise EventveilError("the cluster does not tell its id: Apache Kafka does since version 0.10.1")
+        return str(found)
+
+    def brokers(self) -> int:
+        """How many brokers are up, by the metadata."""
+        with self._client() as admin:
+            return len(admin.list_topics(timeout=_REACH_SECONDS).brokers)
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Those of the named topics that exist."""
+        found: dict[str, Topic] = {}
+        if not names:
+            return found
+        collection = TopicCollection(sorted(names))
+        with self._client() as admin:
+            for name, future in admin.describe_topics(collection, request_timeout=_TIMEOUT_SECONDS).items():
+                try:
+                    description = future.result()
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise
+                else:
+                    found[name] = Topic(name, str(description.topic_id), len(description.partitions))
+        return found
+
+    def existing(self, names: Collection[str]) -> dict[str, Topic]:
+        """Topics that must exist. Raises Unsettled: a broker may not know of a topic yet, or no longer."""
+        found = self.topics(names)
+        for name in sorted(names):
+            if name not in found:
+                raise doubt(f"topic {name}", "it does not exist", "Run `eventveil topics`")
+        return found
+
+    def topic(self, name: str) -> Topic:
+        """A topic that must exist. Raises as ``existing`` does."""
+        return self.existing([name])[name]
+
+    def leaderless(self, name: str) -> frozenset[int]:
+        """The partitions of a topic whose leader is none of the brokers that are alive, by the metadata."""
+        with self._client() as admin:
+            metadata = admin.list_topics(name, timeout=_REACH_SECONDS)
+        topic = metadata.topics[name]
+        if topic.error is not None:
+            raise KafkaException(topic.error)
+        return frozenset(
+            number
+            for number, partition in topic.partitions.items()
+            if partition.leader not in metadata.brokers
+        )
+
+    def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The settings of existing topics, broker defaults included."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        with self._client() as admin:
+            answers = admin.describe_configs(resources, request_timeout=_TIMEOUT_SECONDS)
+            return {
+                resource.name: {name: entry.value for name, entry in future.result().items()}
+                for resource, future in answers.items()
+            }
+
+    def create(self, topics: Iterable[NewTopic]) -> None:
+        """Create topics and wait until they can be used; one that exists already is an error."""
+        futures = self._admin.create_topics(list(topics), operation_timeout=_TIMEOUT_SECONDS)
+        # All of them, before an error of one: what can be created is.
+        errors = [error for future in futures.values() if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        give_up = time.monotonic() + _TIMEOUT_SECONDS
+        while len(found := self.topics(futures)) < len(futures) and time.monotonic() < give_up:
+            time.sleep(0.1)
+        # Leaders are known a little later still.
+        self.end_offsets(
+            (topic.name, number) for topic in found.values() for number in range(topic.partitions)
+        )
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a topic ``partitions``, unless it has them already, and wait until they can be used."""
+        if self.topic(name).partitions >= partitions:
+            return
+        futures = self._admin.create_partitions(
+            [NewPartitions(name, partitions)], operation_timeout=_TIMEOUT_SECONDS
+        )
+        futures[name].result()
+        give_up = time.monotonic() + _TIMEOUT_SECONDS
+        while self.topic(name).partitions < partitions and time.monotonic() < give_up:
+            time.sleep(0.1)
+        self.end_offsets((name, number) for number in range(partitions))
+
+    def first_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The first offset that each partition still has."""
+        return self._offsets({place: OffsetSpec.earliest() for place in places})
+
+    def end_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The high watermark of each partition: records of open transactions lie below it too."""
+        return self._offsets({place: OffsetSpec.latest() for place in places})
+
+    def ask_end(self, place: tuple[str, int], seconds: float) -> Future[Any]:
+        """Ask where a partition ends, and do not wait for the answer.
+
+        The result has ``offset``, which is -1 or less where no broker told it within ``seconds``.
+        """
+        request = {TopicPartition(*place): OffsetSpec.latest()}
+        answers = self._admin.list_offsets(
+            request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=seconds
+        )
+        (answer,) = answers.values()
+        return answer
+
+    def renew(self) -> None:
+        """Let what is asked from now on go through a new client."""
+        self._admin = AdminClient(self._settings)
+
+    def offsets_at(self, places: Iterable[tuple[str, int]], time: int) -> dict[tuple[str, int], int]:
+        """The first offset whose record has a timestamp of at least ``time``; the end if there is none.
+
+        ``time`` may lie before 1970, where no record does and negative numbers mean something else to Kafka.
+        """
+        places = list(places)
+        ends = self.end_offsets(places)
+        found = self._offsets({place: OffsetSpec.for_timestamp(max(0, time)) for place in places})
+        return {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
+
+    def _offsets(self, wanted: dict[tuple[str, int], OffsetSpec]) -> dict[tuple[str, int], int]:
+        request = {TopicPartition(*place): spec for place, spec in wanted.items()}
+        give_up = time.monotonic() + _TIMEOUT_SECONDS
+        while request:
+            try:
+                return self._told_offsets(request)
+            except KafkaException as error:
+                if error.args[0].code() not in PASSING or time.monotonic() > give_up:
+                    raise
+                time.sleep(0.2)
+                # Describing the topics refreshes the leaders that the client remembers.
+                self.topics({at.topic for at in request})
+        return {}
+
+    def _told_offsets(self, request: dict[TopicPartition, OffsetSpec]) -> dict[tuple[str, int], int]:
+        with self._client() as admin:
+            answers = admin.list_offsets(
+                request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_TIMEOUT_SECONDS
+            )
+            found = {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
+            # A request that timed out raises nothing: its offset is invalid (-1001). Only -1 has a meaning,
+            # "no such record", for a search by time.
+            if min(found.values()) < -1:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the offsets were not told"))
+            return found
+
+    def group_members(self, group: str) -> int:
+        """How many members a consumer group has now; 0 if there is no such group."""
+        with self._client() as admin:
+            for future in admin.describe_consumer_groups([group]).values():
+                try:
+                    return len(future.result().members)
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                        raise
+        return 0

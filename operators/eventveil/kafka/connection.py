@@ -1,0 +1,210 @@
+"""A connection to a broker for one thread at a time, which waits for the answers itself.
+
+The protocol's messages, and SASL's, are those of aiokafka; only the socket is another, because aiokafka's
+needs an event loop, which costs more than everything else that a small transaction does.
+
+What was not sent (``Unreached``) is told apart from what was sent and not answered (``Unanswered``), of which
+nobody knows whether it was done. After an error a connection is not used again, so no late answer is ever
+taken for another.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import struct
+import time
+from collections import deque
+from io import BytesIO
+from math import ceil
+from typing import Any
+
+from aiokafka.conn import SaslPlainAuthenticator, ScramAuthenticator
+from aiokafka.errors import KafkaError as ClientError
+from aiokafka.protocol.admin import ApiVersionRequest, SaslAuthenticateRequest, SaslHandShakeRequest
+from confluent_kafka import KafkaError
+
+from eventveil.errors import EventveilError
+
+#: Host and port.
+Address = tuple[str, int]
+_CLIENT = "eventveil"
+_CONNECT_SECONDS = 10.0
+_BUFFER_BYTES = 65_536
+#: After which a connection is made anew: sooner than brokers and firewalls drop those that are idle.
+_LIFE_SECONDS = 240.0
+#: Of the time after which a broker wants to see the credentials again.
+_SHARE_OF_SESSION = 0.8
+#: What it looks like when a connection does not come about, and when one ends.
+_BROKEN = (OSError, EOFError, ClientError, ValueError, struct.error)
+
+
+class Unreached(EventveilError):
+    """A broker could not be asked; ``error`` is how librdkafka would have told it."""
+
+    def __init__(self, address: str, reason: object, code: int = KafkaError._TRANSPORT) -> None:
+        super().__init__(f"{address}: {reason}")
+        self.error = KafkaError(code, str(self))
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the broker does not let this client in, so that waiting will not help."""
+        return self.error.code() == KafkaError._AUTHENTICATION
+
+
+class Unanswered(EventveilError):
+    """A broker was asked and did not answer: perhaps it did what it was asked to, perhaps it still will."""
+
+    def __init__(self, address: Address, reason: object) -> None:
+        super().__init__(f"{address[0]}:{address[1]} did not answer: {reason}")
+
+
+class Connection:
+    """A connection that is made and admitted; ``settings`` are those of an aiokafka client.
+
+    Raises Unreached.
+    """
+
+    def __init__(self, address: Address, settings: dict[str, Any], seconds: float) -> None:
+        self._address, self._settings = address, settings
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._waiting: deque[tuple[int, Any]] = deque()
+        self._unread = bytearray()
+        self._correlation, self._seconds = 0, 0
+        self._ends = time.monotonic() + _LIFE_SECONDS
+        give_up = time.monotonic() + min(seconds, _CONNECT_SECONDS)
+        where = f"{address[0]}:{address[1]}"
+        try:
+            self._socket = socket.create_connection(address, _left(give_up))
+        except OSError as error:
+            raise Unreached(where, repr(error)) from error
+        try:
+            self._admit(give_up)
+        except _NotAdmitted as error:
+            self.close()
+            raise Unreached(where, error, KafkaError._AUTHENTICATION) from error
+        except _BROKEN as error:
+            self.close()
+            raise Unreached(where, repr(error)) from error
+
+    def _admit(self, give_up: float) -> None:
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._settings["security_protocol"].endswith("SSL"):
+            context: ssl.SSLContext = self._settings["ssl_context"]
+            self._socket = context.wrap_socket(self._socket, server_hostname=self._address[0])
+        answer = self._ask(ApiVersionRequest(), give_up)
+        self._versions = {key: (least, most) for key, least, most in answer.api_versions}
+        if self._settings["security_protocol"].startswith("SASL"):
+            self._authenticate(give_up)
+
+    def _authenticate(self, give_up: float) -> None:
+        mechanism = self._settings["sasl_mechanism"]
+        answer = self._ask(SaslHandShakeRequest(mechanism), give_up)
+        if answer.error_code:
+            raise _NotAdmitted(f"the broker offers {', '.join(answer.enabled_mechanisms)}, not {mechanism}")
+        authenticator, token = self._authenticator(mechanism), None
+        while (step := authenticator._step(token)) is not None:
+            answer = self._ask(SaslAuthenticateRequest(step[0]), give_up)
+            if answer.error_code:
+                raise _NotAdmitted(answer.error_message or KafkaError(answer.error_code).str())
+            token = answer.sasl_auth_bytes
+            lifetime = getattr(answer, "session_lifetime_ms", 0) / 1000
+            if lifetime > 0:
+                self._ends = min(self._ends, time.monotonic() + _SHARE_OF_SESSION * lifetime)
+
+    def _authenticator(self, mechanism: str) -> Any:
+        credentials = {name: self._settings[name] for name in ("sasl_plain_username", "sasl_plain_password")}
+        if mechanism == "PLAIN":
+            return SaslPlainAuthenticator(loop=None, **credentials)
+        return ScramAuthenticator(loop=None, sasl_mechanism=mechanism, **credentials)
+
+    def send(self, request: Any, seconds: float) -> None:
+        """Send a request. Raises Unanswered: part of it may have been sent."""
+        try:
+            self._send(request, time.monotonic() + seconds)
+        except _BROKEN as error:
+            self.close()
+            raise Unanswered(self._address, repr(error)) from error
+
+    def receive(self, seconds: float) -> Any:
+        """The answer to the oldest request that was not answered yet. Raises Unanswered."""
+        try:
+            return self._receive(time.monotonic() + seconds)
+        except _BROKEN as error:
+            self.close()
+            raise Unanswered(self._address, repr(error)) from error
+
+    def _ask(self, request: Any, give_up: float) -> Any:
+        self._send(request, give_up)
+        return self._receive(give_up)
+
+    def _send(self, request: Any, give_up: float) -> None:
+        self._correlation = (self._correlation + 1) % 2**31
+        prepared = request.prepare(self._versions)
+        header = prepared.build_request_header(correlation_id=self._correlation, client_id=_CLIENT)
+        message = header.encode() + prepared.encode()
+        self._waiting.append((self._correlation, prepared))
+        self._patience(give_up)
+        self._socket.sendall(struct.pack(">i", len(message)) + message)
+
+    def _receive(self, give_up: float) -> Any:
+        correlation, request = self._waiting.popleft()
+        (size,) = struct.unpack(">i", self._read(4, give_up))
+        content = BytesIO(self._read(size, give_up))
+        if request.parse_response_header(content).correlation_id != correlation:
+            raise EOFError("it answered something else")
+        return request.RESPONSE_TYPE.decode(content)
+
+    def _read(self, size: int, give_up: float) -> bytes:
+        while len(self._unread) < size:
+            self._patience(give_up)
+            if not (part := self._socket.recv(max(_BUFFER_BYTES, size - len(self._unread)))):
+                raise EOFError("it closed the connection")
+            self._unread += part
+        content = bytes(self._unread[:size])
+        del self._unread[:size]
+        return content
+
+    def _patience(self, give_up: float) -> None:
+        """Let the socket wait no longer, or less than a second longer: to say it each time costs a call."""
+        seconds = ceil(_left(give_up))
+        if seconds != self._seconds:
+            self._socket.settimeout(seconds)
+            self._seconds = seconds
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it may be used on; not while an answer is waited for."""
+        if self._waiting or self._unread or time.monotonic() > self._ends:
+            return False
+        try:
+            waiting = select.poll()
+            waiting.register(self._socket, select.POLLIN)
+            if not waiting.poll(0):
+                return True
+            # It has ended; or TLS has something to say that is no answer.
+            self._seconds = 0
+            self._socket.settimeout(0)
+            self._socket.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except (OSError, ValueError):
+            return False
+        return False
+
+    def close(self) -> None:
+        """End it, whatever is on its way."""
+        self._socket.close()
+
+
+class _NotAdmitted(Exception):
+    """The broker does not accept the credentials."""
+
+
+def _left(give_up: float) -> float:
+    """Seconds. Raises TimeoutError if there are none."""
+    left = give_up - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left

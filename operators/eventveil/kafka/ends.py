@@ -1,0 +1,102 @@
+"""Up to where an audit reads the ledger and the sinks, while workers may publish.
+
+A transaction reaches the ledger and a sink one after the other, so a worker that publishes meanwhile could
+look as if it had broken its promise. The ends up to which is read are therefore captured in this order:
+
+1. the committed end of each sink: what lies before it is decided, so its entries are in the ledger's log;
+2. the ledger's end, and a wait until every transaction before it is decided: now it holds the entries of
+   all records before the first end, and the records of all its entries are in the sinks' logs;
+3. each sink's end, and the same wait: now it holds the records of all entries.
+
+Every sink record before the first end must have its entry, every entry must have its record before the last
+end; a sink record between the two may be newer than the ledger that was read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from eventveil.errors import EventveilError
+from eventveil.kafka.barrier import Place
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.fenced import FencedTable
+from eventveil.kafka.reading import committed_ends
+from eventveil.topology.model import Kafka, Topology
+
+Offsets = Mapping[Place, int]
+
+#: The broker ends a transaction after 20 seconds (``eventveil.kafka.fenced``), and looks every 10 seconds.
+_UNDECIDED_SECONDS = 60.0
+
+
+class Ends(NamedTuple):
+    """``decided`` and ``sinks`` are the first and the last ends of the sinks, by partition."""
+
+    decided: Offsets
+    ledger: Offsets
+    sinks: Offsets
+
+
+def shown_ends(cluster: Cluster, kafka: Kafka, ledger: Sequence[Place], sinks: Sequence[Place]) -> Ends:
+    """The ends that brokers show, which may be those of a while ago if one of them is cut off.
+
+    Raises EventveilError if a transaction stays open for longer than brokers let it, and KafkaException.
+    """
+    decided = _committed_ends(kafka, sinks)
+    return Ends(decided, _settled_ends(cluster, kafka, ledger), _settled_ends(cluster, kafka, sinks))
+
+
+def proven_ends(topology: Topology, ledger: Sequence[Place], sinks: Sequence[Place]) -> Ends:
+    """The ends that the true leaders acknowledge, by nonces that nobody reads (``eventveil.kafka.barrier``).
+
+    The worker's rights are needed. What lies before an end is decided before the next is asked for: else the
+    record of an entry could lie behind the last one. Raises EventveilError if a transaction stays open,
+    TransactionFailed, one of a second audit with nonces included, and KafkaException.
+    """
+    table = FencedTable(topology.kafka, f"{topology.name}-audit", "", 0)
+    table.fence()
+    found = []
+    for places in (sinks, ledger, sinks):
+        table.mark(places)
+        found.append({place: table.floors[place] for place in places})
+        _wait_until_decided(topology.kafka, found[-1])
+    table.dispose()
+    return Ends(*found)
+
+
+def _committed_ends(kafka: Kafka, places: Iterable[Place]) -> dict[Place, int]:
+    partitions: dict[str, list[int]] = {}
+    for topic, partition in places:
+        partitions.setdefault(topic, []).append(partition)
+    return {
+        (topic, partition): end
+        for topic, ones in partitions.items()
+        for partition, end in committed_ends(kafka, topic, ones).items()
+    }
+
+
+def _settled_ends(cluster: Cluster, kafka: Kafka, places: Sequence[Place]) -> dict[Place, int]:
+    """The ends that the logs have now, once every transaction before them is decided."""
+    ends = cluster.end_offsets(places)
+    _wait_until_decided(kafka, ends)
+    return ends
+
+
+def _wait_until_decided(kafka: Kafka, ends: Offsets) -> None:
+    give_up = time.monotonic() + _UNDECIDED_SECONDS
+    waiting = list(ends)
+    while waiting := _undecided(kafka, ends, waiting):
+        if time.monotonic() > give_up:
+            topic, partition = waiting[0]
+            raise EventveilError(
+                f"{topic}, partition {partition}: a transaction before offset {ends[waiting[0]]} stays open. "
+                "Find it with kafka-transactions.sh, end it, and run the audit again"
+            )
+        time.sleep(0.1)
+
+
+def _undecided(kafka: Kafka, ends: Offsets, places: Iterable[Place]) -> list[Place]:
+    committed = _committed_ends(kafka, places)
+    return [place for place in places if committed[place] < ends[place]]

@@ -1,0 +1,348 @@
+"""A transactional producer without threads: Kafka's transaction protocol, one request after the other.
+
+It does less than the producers of the client libraries, on purpose:
+
+* It is initialised once. Nothing makes it ask for a new epoch later, so a writer that was fenced stays so.
+* A request is sent again only if it was not sent at all, or if the broker's answer says that it was not
+  done, or is the same if done twice. What was sent and not answered ends the writer: a late duplicate of it
+  could otherwise meet the next transaction (as KIP-890 describes), and the log tells the successor the truth.
+* Of a partition one batch is on its way at a time, so a batch that is sent again cannot overtake another.
+* A transaction ends at the coordinator that it began at, or not at all. A former coordinator that is cut off
+  from the others remembers the transaction before this one as committed, and would say so of this one.
+* Nothing is aborted because of an error. The next writer of the identity does that when it is initialised.
+
+A transaction begins at the coordinator with the first partition that is added to it, and ends there; records
+go to the leaders of their partitions, and count as written once all replicas in sync have them (acks=all).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+from confluent_kafka import KafkaError, KafkaException
+
+from eventveil.kafka.barrier import Place
+from eventveil.kafka.connection import Address, Unanswered, Unreached
+from eventveil.kafka.links import Link, Refused, links
+from eventveil.kafka.outgoing import Batch, Producer, batches, partitions, portions
+from eventveil.records import Outgoing
+from eventveil.topology.model import Kafka
+
+T = TypeVar("T")
+_ALL_REPLICAS, _TRANSACTION = -1, 1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.25
+#: So long the answer to a question that is asked again is waited for; another broker may have the right one.
+_INIT_SECONDS = 10.0
+#: So long a leader waits for the replicas before it says that it has not got them, and so long it is given to
+#: say anything. One that was deposed and does not know it says the first; its successor is then found.
+_REPLICAS_SECONDS, _LEADER_SECONDS = 5.0, 12.0
+#: The broker has done nothing, or what it has done is the same when asked again.
+_NOT_YET = {KafkaError.CONCURRENT_TRANSACTIONS, KafkaError.REQUEST_TIMED_OUT}
+_OTHER_COORDINATOR = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
+#: The broker takes a batch that it has already for a duplicate, by its sequence number.
+_OTHER_LEADER = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.KAFKA_STORAGE_ERROR,
+}
+_TOO_FEW_REPLICAS = {KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """A batch that is in the log of a partition: ``count`` records from ``offset`` on, not yet committed.
+
+    ``time`` is when the broker appended it, in epoch milliseconds by its clock; None if it does not tell.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    count: int
+    time: int | None
+
+
+class _Deadline:
+    """Pauses between attempts, until there is no time left for another."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends = time.monotonic() + seconds
+        self._pause = _FIRST_PAUSE
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return max(0.0, self._ends - time.monotonic())
+
+    def pause(self, obstacle: str) -> None:
+        """Wait a little longer than the last time. Raises KafkaException if the time is up."""
+        if self.left < self._pause:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"gave up after: {obstacle}"))
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+
+class Writer:
+    """The transactional producer of an identity. One thread at a time may call it.
+
+    Its methods block, and raise KafkaException; after that it must not be used any more. ``lasts`` is how
+    long, in seconds, a transaction may last before the broker aborts it.
+    """
+
+    def __init__(self, kafka: Kafka, identity: str, lasts: float) -> None:
+        self._identity, self._lasts = identity, lasts
+        self._links = links(kafka)
+        self._coordinator: Address | None = None
+        self._producer: Producer | None = None
+        self._sequences: defaultdict[Place, int] = defaultdict(int)
+        self._added: set[Place] = set()
+        self._deadline = _Deadline(0)
+        self._obstacle = ""
+
+    def initialise(self, seconds: float) -> None:
+        """Fence every earlier producer of the identity, and wait until its transaction is decided."""
+        self._run(lambda link: self._initialise(link, _Deadline(seconds)))
+
+    def begin(self, seconds: float) -> None:
+        """Begin a transaction, whose records have to be written within so many seconds."""
+        self._deadline = _Deadline(seconds)
+
+    def write(self, records: Iterable[Outgoing]) -> list[Appended]:
+        """Write records in their order, by partition; they are in the log when it returns."""
+        return self._run(lambda link: self._write(link, records))
+
+    def commit(self, seconds: float) -> None:
+        """Commit the transaction. Raised is also that nobody knows whether it is."""
+        self._end(seconds, commit=True)
+
+    def abort(self, seconds: float) -> None:
+        """Abort the transaction: no read_committed reader will meet its records."""
+        self._end(seconds, commit=False)
+
+    def _end(self, seconds: float, *, commit: bool) -> None:
+        if self._added:
+            self._run(lambda link: self._end_transaction(link, _Deadline(seconds), commit))
+            self._added.clear()
+
+    def _run(self, work: Callable[[Link], T]) -> T:
+        try:
+            with self._links.borrowed() as link:
+                return work(link)
+        except (Refused, Unreached) as error:
+            raise KafkaException(error.error) from error
+        except Unanswered as error:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error
+
+    def _initialise(self, link: Link, deadline: _Deadline) -> None:
+        request = InitProducerIdRequest(self._identity, int(self._lasts * 1000))
+        while True:
+            try:
+                answer = self._ask_coordinator(link, deadline, request, _INIT_SECONDS)
+            except Unanswered as error:
+                # If it was done after all, the epoch that is asked for now is the newer one.
+                self._coordinator = None
+                deadline.pause(str(error))
+                continue
+            if answer.error_code == KafkaError.NO_ERROR:
+                self._producer = Producer(answer.producer_id, answer.producer_epoch)
+                return
+            self._again(deadline, answer.error_code)
+
+    def _ask_coordinator(
+        self, link: Link, deadline: _Deadline, request: Any, seconds: float | None = None
+    ) -> Any:
+        """What the coordinator answers, whoever that is now."""
+        while True:
+            address = self._coordinator or self._find_coordinator(link, deadline)
+            self._coordinator = address
+            try:
+                return link.ask(address, request, min(seconds or deadline.left, deadline.left))
+            except Unreached as error:
+                if self._added:
+                    raise
+                self._coordinator = None
+                self._unreached(deadline, error)
+
+    def _find_coordinator(self, link: Link, deadline: _Deadline) -> Address:
+        request = FindCoordinatorRequest(self._identity, _TRANSACTION)
+        while True:
+            try:
+                answer = link.ask_any(self._links.brokers, request)
+            except Unreached as error:
+                self._unreached(deadline, error)
+                continue
+            if answer.error_code == KafkaError.NO_ERROR:
+                return answer.host, answer.port
+            self._again(deadline, answer.error_code)
+
+    def _unreached(self, deadline: _Deadline, error: Unreached) -> None:
+        if error.is_final:
+            raise error
+        deadline.pause(str(error))
+
+    def _again(self, deadline: _Deadline, code: int, also: Iterable[int] = ()) -> None:
+        """Wait for another attempt. Raises Refused unless the answer promises that one may succeed."""
+        final = code not in {*_OTHER_COORDINATOR, *_NOT_YET, *also}
+        if final or (self._added and code == KafkaError.NOT_COORDINATOR):
+            raise Refused(self._identity, code)
+        if code in _OTHER_COORDINATOR and not self._added:
+            self._coordinator = None
+        deadline.pause(KafkaError(code).name())
+
+    def _end_transaction(self, link: Link, deadline: _Deadline, commit: bool) -> None:
+        assert self._producer is not None
+        request = EndTxnRequest(self._identity, self._producer.id, self._producer.epoch, commit)
+        while True:
+            answer = self._ask_coordinator(link, deadline, request)
+            if answer.error_code == KafkaError.NO_ERROR:
+                return
+            self._again(deadline, answer.error_code)
+
+    def _write(self, link: Link, records: Iterable[Outgoing]) -> list[Appended]:
+        appended: list[Appended] = []
+        for portion in portions(records):
+            placed = self._placed(link, portion)
+            self._add(link, placed)
+            appended += self._send_all(link, {place: self._batches(place, placed[place]) for place in placed})
+        return appended
+
+    def _placed(self, link: Link, records: Sequence[Outgoing]) -> dict[Place, list[Outgoing]]:
+        """The records of each partition, in their order."""
+        by_topic: defaultdict[str, list[Outgoing]] = defaultdict(list)
+        for record in records:
+            by_topic[record.topic].append(record)
+        found: defaultdict[Place, list[Outgoing]] = defaultdict(list)
+        for topic, those in by_topic.items():
+            free = any(record.partition is None for record in those)
+            numbers = partitions(those, len(self._leaders(link, topic)) if free else 0)
+            for record, number in zip(those, numbers, strict=True):
+                found[topic, number].append(record)
+        return found
+
+    def _leaders(self, link: Link, topic: str) -> dict[int, int]:
+        """By partition of a topic; if it does not exist, it is waited for."""
+        while True:
+            try:
+                if found := self._links.leaders(link, topic):
+                    return found
+            except Unreached as error:
+                self._unreached(self._deadline, error)
+                continue
+            self._deadline.pause(f"topic {topic} does not exist")
+
+    def _add(self, link: Link, places: Iterable[Place]) -> None:
+        """Make partitions part of the transaction."""
+        assert self._producer is not None
+        new: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, number in places:
+            if (topic, number) not in self._added:
+                new[topic].append(number)
+        producer, topics = self._producer, [*new.items()]
+        request = AddPartitionsToTxnRequest(self._identity, producer.id, producer.epoch, topics)
+        while new:
+            answer = self._ask_coordinator(link, self._deadline, request)
+            codes = {code for _, those in answer.errors for _, code in those} - {KafkaError.NO_ERROR}
+            if not codes:
+                self._added.update((topic, number) for topic, those in new.items() for number in those)
+                return
+            # "Not attempted" is said of the partitions beside one that was refused.
+            told = codes - {KafkaError.OPERATION_NOT_ATTEMPTED} or codes
+            self._again(self._deadline, max(told, key=_is_final), {KafkaError.UNKNOWN_TOPIC_OR_PART})
+
+    def _batches(self, place: Place, records: Sequence[Outgoing]) -> deque[Batch]:
+        assert self._producer is not None
+        made, self._sequences[place] = batches(records, self._producer, self._sequences[place])
+        return made
+
+    def _send_all(self, link: Link, waiting: dict[Place, deque[Batch]]) -> list[Appended]:
+        """Send the batches of each partition one after the other, those of different leaders at once."""
+        appended: list[Appended] = []
+        while waiting:
+            done = self._send(link, {place: those[0] for place, those in waiting.items()})
+            for one in done:
+                waiting[one.topic, one.partition].popleft()
+                if not waiting[one.topic, one.partition]:
+                    del waiting[one.topic, one.partition]
+            appended += done
+            if not done:
+                self._deadline.pause(self._obstacle)
+        return appended
+
+    def _send(self, link: Link, sent: dict[Place, Batch]) -> list[Appended]:
+        """What was appended of one batch of each partition."""
+        milliseconds = int(min(_REPLICAS_SECONDS, self._deadline.left) * 1000)
+        requests = {
+            leader: ProduceRequest(self._identity, _ALL_REPLICAS, milliseconds, topics)
+            for leader, topics in self._by_leader(link, sent).items()
+        }
+        try:
+            answers = link.ask_all(requests, min(_LEADER_SECONDS, self._deadline.left))
+        except Unanswered:
+            self._forget({topic for topic, _ in sent})
+            raise
+        appended: list[Appended] = []
+        for answer in answers.values():
+            if isinstance(answer, Unreached):
+                self._leader_away(answer, {topic for topic, _ in sent})
+                continue
+            for topic, those in answer.topics:
+                for number, code, offset, at, *_ in those:
+                    if self._took(topic, code):
+                        count = sent[topic, number].count
+                        appended.append(Appended(topic, number, offset, count, at if at >= 0 else None))
+        return appended
+
+    def _by_leader(
+        self, link: Link, sent: dict[Place, Batch]
+    ) -> dict[Address, list[tuple[str, list[tuple[int, bytes]]]]]:
+        """Batches by the broker that takes them, as the protocol lists them; without those that have none."""
+        found: defaultdict[Address, defaultdict[str, list[tuple[int, bytes]]]]
+        found = defaultdict(lambda: defaultdict(list))
+        for (topic, number), batch in sent.items():
+            leader = self._links.address(self._leaders(link, topic).get(number, -1))
+            if leader is None:
+                self._obstacle = f"{topic}, partition {number}, has no leader"
+                self._links.forget(topic)
+            else:
+                found[leader][topic].append((number, batch.content))
+        return {leader: [*topics.items()] for leader, topics in found.items()}
+
+    def _leader_away(self, error: Unreached, topics: Iterable[str]) -> None:
+        if error.is_final:
+            raise error
+        self._obstacle = str(error)
+        self._forget(topics)
+
+    def _forget(self, topics: Iterable[str]) -> None:
+        """Ask for the leaders again: who does not take records may have been deposed, and not know it."""
+        for topic in topics:
+            self._links.forget(topic)
+
+    def _took(self, topic: str, code: int) -> bool:
+        """Whether a leader took a batch; False if it may be sent again. Raises Refused."""
+        if code == KafkaError.NO_ERROR:
+            return True
+        self._obstacle = f"{topic}: {KafkaError(code).name()}"
+        self._forget([topic])
+        if code not in {*_NOT_YET, *_OTHER_LEADER, *_TOO_FEW_REPLICAS}:
+            raise Refused(f"{self._identity}: {topic}", code)
+        return False
+
+
+def _is_final(code: int) -> bool:
+    """Whether asking the coordinator again, for these partitions, would not help."""
+    return code not in _NOT_YET | _OTHER_COORDINATOR | {KafkaError.UNKNOWN_TOPIC_OR_PART}

@@ -1,0 +1,173 @@
+"""FAST_w: samples when a controller expects change, filters what it sampled, and repeats in between.
+
+**Guarantee.** w-event epsilon-differential privacy; neighbours and assumptions as in
+``eventveil.mechanisms.w_event``.
+
+**Proof.** Time is cut into disjoint blocks of ``window`` timestamps. A block has at most M samples (option
+``max_samples``), each publishing all columns with u = floor(N / 2 / M) of N units, so a block spends at most
+N / 2. Any ``window`` consecutive timestamps meet at most two blocks, hence spend at most N (Theorem 3 of
+Kellaris et al., PVLDB 2014, which compares with this mechanism in Section 5 without a proof of it). When to
+sample, and what the filter makes of a sample, are functions of public constants and of earlier noisy samples
+alone: post-processing, also where it is computed in floating point.
+
+Changed: the source, L. Fan and L. Xiong, "Real-time aggregate monitoring with differential privacy" (CIKM
+2012), has one series. With several columns, each with a schedule of its own, a user who moves between columns
+meets up to d M samples in a block and is not protected. Here one schedule serves all columns, and its
+feedback error is the mean over columns. The filter's noise variance is that of the discrete Laplace noise;
+relative errors are taken over at least the noise scale, not over counts that are far below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from math import exp, floor, fsum, isfinite
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eventveil.errors import UnfitSetting
+from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
+from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, read_only
+from eventveil.mechanisms.reading import integer_between, whole_option
+from eventveil.mechanisms.w_event import WEventMechanism
+from eventveil.privacy.ledger import Ledger, Spend
+from eventveil.topology.model import MechanismSettings, Option
+
+PROPORTIONAL, INTEGRAL = 0.9, 0.1
+MEMORY = 5
+"""How many feedback errors the integral part averages."""
+
+SET_POINT = 0.1
+"""The mean relative error at which the interval stays as it is."""
+
+
+class Fast(WEventMechanism):
+    """Kalman filter over noisy samples of all columns, on one schedule from a feedback controller.
+
+    A count is modelled as constant up to a random step of standard deviation ``drift`` per timestamp.
+    """
+
+    kind: ClassVar[str] = "fast"
+    summary: ClassVar[str] = "samples more often while counts change, and filters the samples"
+    options: ClassVar[frozenset[str]] = frozenset({"max_samples", "drift"})
+
+    def _configure(self, options: Mapping[str, Option]) -> None:
+        self._max_samples = samples_of(self._window, options)
+        self._drift = Fraction(options.get("drift", 10))
+        if self._drift <= 0:
+            raise UnfitSetting("drift", f"found {self._drift}, expected a number above 0")
+        self._sample_units = self.units // 2 // self._max_samples
+        self._noise_scale = float(self._scale(self._sample_units))
+        self._estimate: NDArray[np.float64] = np.zeros(self._columns)
+        self._variance = 0.0
+        self._sampled = 0  # timestamp of the last sample
+        self._taken = 0  # samples of this block
+        self._interval = self._window / self._max_samples
+        self._errors: list[float] = []
+
+    @classmethod
+    def can_spend(
+        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
+    ) -> bool:
+        """See ``Mechanism.can_spend``: a sample, or nothing."""
+        return spend in (Spend(0, units // 2 // samples_of(window, options)), Spend(0, 0))
+
+    @classmethod
+    def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
+        """See ``Mechanism.numbers``: the estimate of each column."""
+        return columns, 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See ``Mechanism.notes``."""
+        return (
+            f"At most {self._max_samples} samples in each block of {self._window} timestamps; a release is"
+            " what a filter makes of the samples, so its error is not the noise of one count.",
+        )
+
+    def _allot(self, counts: Counts) -> int:
+        if (self._timestamp - 1) % self._window == 0:
+            self._taken = 0
+        due = self._due() and self._taken < self._max_samples
+        return self._sample_units if due and self._ledger.bridges_allow(self._sample_units) else 0
+
+    def _due(self) -> bool:
+        """Whether the controller wants a sample now; a function of earlier samples alone."""
+        return self._sampled == 0 or self._timestamp >= self._sampled + floor(self._interval)
+
+    def _publish(self, counts: Counts, units: int) -> None:
+        self._ledger.charge_publish(units)
+        self._taken += 1
+        self._learn(self._noisy(counts, units))
+        self._sampled = self._timestamp
+        released = np.rint(self._estimate).clip(-RELEASE_LIMIT, RELEASE_LIMIT)
+        self._last = read_only(released.astype(np.int64))
+
+    def _learn(self, sample: Counts) -> None:
+        """Correct the estimate, and the interval by how far it had to be corrected."""
+        noise = 2 * self._noise_scale**2
+        if self._sampled == 0:
+            self._estimate, self._variance = sample.astype(np.float64), noise
+            return
+        predicted = self._variance + float(self._drift) ** 2 * (self._timestamp - self._sampled)
+        gain = predicted / (predicted + noise)
+        correction = gain * (sample - self._estimate)
+        self._estimate = self._estimate + correction
+        self._variance = (1 - gain) * predicted
+        size = np.maximum(np.abs(self._estimate), max(1.0, self._noise_scale))
+        # fsum rounds once, whatever the order of its terms: the same on every machine.
+        self._control(fsum((np.abs(correction) / size).tolist()) / self._columns)
+
+    def _control(self, error: float) -> None:
+        """Lengthen the interval while the error is below the set point, shorten it above."""
+        self._errors = [*self._errors, error][-MEMORY:]
+        control = PROPORTIONAL * error + INTEGRAL * fsum(self._errors) / len(self._errors)
+        step = 1 - exp(min(control / SET_POINT - 1, 50.0))
+        longest = float(2 * self._window)
+        self._interval = min(max(self._interval + step * self._window / self._max_samples, 1.0), longest)
+
+    def _scales(self) -> tuple[Fraction, Fraction]:
+        scale = self._scale(self._sample_units)
+        return scale, scale
+
+    def _identity(self) -> dict[str, Any]:
+        return {**super()._identity(), "max_samples": self._max_samples, "drift": str(self._drift)}
+
+    def _extra_state(self) -> dict[str, Any]:
+        return {
+            "estimate": self._estimate,
+            "variance": self._variance,
+            "sampled": self._sampled,
+            "taken": self._taken,
+            "interval": self._interval,
+            "errors": self._errors,
+        }
+
+    def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: Ledger) -> None:
+        estimate = _numbers(values["estimate"], "estimate")
+        errors = _numbers(values["errors"], "errors")
+        variance, interval = _numbers([values["variance"], values["interval"]], "variance and interval")
+        sampled = integer_between(values["sampled"], 0, min(timestamp, TIMESTAMP_LIMIT), "sampled")
+        taken = integer_between(values["taken"], 0, self._max_samples, "taken")
+        if len(estimate) != self._columns or max(map(abs, estimate)) > 2 * RELEASE_LIMIT:
+            raise ValueError(f"estimate should hold {self._columns} numbers within +-{2 * RELEASE_LIMIT}")
+        if len(errors) > MEMORY or min([*errors, variance]) < 0 or not 1 <= interval <= 2 * self._window:
+            raise ValueError("errors, variance and interval should be those of this controller")
+        self._estimate, self._variance = np.array(estimate), variance
+        self._sampled, self._taken, self._interval, self._errors = sampled, taken, interval, errors
+
+
+def samples_of(window: int, options: Mapping[str, object]) -> int:
+    """The most samples in a block. Raises ValueError for options that no such mechanism can have."""
+    return whole_option(options, "max_samples", max(1, window // 4), 1, window)
+
+
+def _numbers(values: object, name: str) -> list[float]:
+    """``values`` if it is a list of finite floating-point numbers; ValueError otherwise."""
+    if not isinstance(values, list) or any(
+        type(value) is not float or not isfinite(value) for value in values
+    ):
+        raise ValueError(f"{name} should be finite floating-point numbers")
+    return values

@@ -1,0 +1,51 @@
+"""Which columns hold more than noise: how unlikely a level is if the column were empty.
+
+Noise alone decides: counts that scatter are no reason to doubt that something is there. A level is a weighted
+mean of noisy counts, as good as a mean of n = (noise variance of one) / (noise variance of the level) Laplace
+numbers. Their Chernoff bound gives the z at which a normal number would be as unlikely: one Laplace number
+of 4 standard deviations counts as 2.7.
+
+*Cut.* Noise is as often negative as positive, so columns far below zero tell how many are far above it by
+chance: the cut is the least z for which those below -z, and one more, are at most a tenth of those above z;
+but never more than it takes for one of ``ODDS`` empty columns, times their number, to reach it.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eventveil.mechanisms.forecasting.arithmetic import Floats, log, log_of
+
+CUTS = np.arange(0, 6.25, 0.25)
+FALSE_ALARMS = 0.1
+ODDS = 1000.0
+_SMALL = 1e-4
+"""Below this the bound is that of a normal number."""
+
+
+def sizes(levels: Floats, variances: Floats | float, noise: float) -> Floats:
+    """Each level as a normal number that noise alone exceeds as seldom.
+
+    ``variances`` are those of the levels of empty columns, ``noise`` that of one noisy count.
+    """
+    one = np.abs(levels) / sqrt(noise / 2)
+    # sqrt(1 + x^2) - 1, and log of twice that over x^2, without cancellation.
+    rise = one * one / (np.sqrt(1 + one * one) + 1)
+    shape = np.where(one > _SMALL, log(2 * rise / np.maximum(one * one, _SMALL**2)), 0.0)
+    bound = np.maximum(2 * noise / variances * (rise + shape), 0.0)
+    signed: Floats = np.sign(levels) * np.sqrt(bound)
+    return signed
+
+
+def above_cut(numbers: Floats) -> NDArray[np.bool_]:
+    """The columns that are more than noise."""
+    ranked = np.sort(numbers)
+    below = np.searchsorted(ranked, -CUTS, "right")
+    beyond = len(ranked) - np.searchsorted(ranked, CUTS, "left")
+    enough = CUTS[below + 1 <= FALSE_ALARMS * beyond].tolist()
+    highest = sqrt(2 * log_of(ODDS * len(numbers)))
+    above: NDArray[np.bool_] = numbers > min([*enough[:1], highest])
+    return above

@@ -1,0 +1,239 @@
+"""The forecast of all columns: mixtures of models, what they share, and which columns are more than noise.
+
+The state after a publication, and what is expected at the timestamps that follow. A column that is not more
+than noise (``evidence``) is expected to be 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eventveil.mechanisms.forecasting import evidence
+from eventveil.mechanisms.forecasting.arithmetic import Floats, exp_of
+from eventveil.mechanisms.forecasting.harmonics import Harmonics, of_periods
+from eventveil.mechanisms.forecasting.levels import PLAIN, STEADY, WITH_PROFILE
+from eventveil.mechanisms.forecasting.longrun import LongRun
+from eventveil.mechanisms.forecasting.mixture import DEVIATIONS, Lesson, Mixture, Outlook
+from eventveil.mechanisms.forecasting.packing import BYTES, packed, unpacked
+from eventveil.mechanisms.forecasting.profile import Profile
+from eventveil.mechanisms.forecasting.regression import Classes, Regression
+from eventveil.mechanisms.forecasting.scatter import Scatter
+
+OWN_SEASON_NUMBERS = 200_000
+"""Columns have seasons of their own while harmonics times columns are at most this many."""
+TOGETHER = 2048
+"""Columns whose models are computed together: what they need stays in the processor's cache."""
+PERIODS_KEPT, FIRST_PERIODS_KEPT, WINDOWS_KEPT, LEVEL_WINDOWS_KEPT = 6, 20, 8, 16
+"""How long seasons are remembered, and in windows long-run levels."""
+_NONE = np.zeros((0, 1))
+
+
+class Forecast:
+    """State of all models. Timestamps count from 1; ``periods`` are two, one or none, in timestamps."""
+
+    def __init__(self, columns: int, window: int, periods: tuple[int, ...]) -> None:
+        self._columns, self.periods = columns, periods
+        self.memory = memory(window, periods)
+        harmonics = of_periods(periods) if periods else None
+        kept = 1 - 1 / self.memory
+        self._harmonics = harmonics
+        self._own = Regression(harmonics, columns, kept) if harmonics and _own(harmonics, columns) else None
+        self._profile = Profile(harmonics, kept) if harmonics else None
+        nested = len(harmonics.sizes) if harmonics and self._own else 0
+        self._nested = nested
+        self._mixtures = [
+            (part, Mixture(part.stop - part.start, profile=bool(periods), nested=nested))
+            for part in _parts(columns)
+        ]
+        self._long = LongRun(columns, 1 - 1 / max(self.memory, LEVEL_WINDOWS_KEPT * window))
+        self.scatter = Scatter(columns)
+        self._estimate = np.zeros((2, columns))
+        self.above = np.zeros(columns, np.bool_)  # the columns that are more than noise
+        self.published = 0
+        self.last = 0
+        self._classes = Classes(self.level)
+
+    @property
+    def level(self) -> Floats:
+        """The long-run level of every column, at least 0; zeros before the first publication."""
+        level = self._long.level if self.periods else self._steady()
+        return np.maximum(level, 0.0)
+
+    def mean(self, timestamp: int) -> Floats:
+        """What is expected to be counted, 0 where a column is not shown; after the first publication."""
+        terms = self._terms(timestamp)
+        profile = self._profile.at(terms)[0] if self._profile else 1.0
+        fades = self._fades(timestamp - self.last)
+        seasons = self._own.means(terms, self._classes) if self._own else _NONE
+        mean = np.concatenate([one.mean(profile, fades, _of(seasons, part)) for part, one in self._mixtures])
+        return np.where(self.above, mean, 0.0)
+
+    def expected(self, timestamp: int) -> tuple[Floats, Floats]:
+        """What is expected to be counted, shown or not, and the variance of counts around it.
+
+        At the timestamp of the last publication: the estimate, and the variance of the count around that.
+        """
+        if timestamp == self.last:
+            return self._estimate[0], self._estimate[1]
+        terms, gap = self._terms(timestamp), timestamp - self.last
+        mean, variance = [], []
+        for _, mixture, outlook in self._outlooks(terms, gap):
+            mean.append(mixture.mean(outlook.profile, outlook.fades, outlook.seasons))
+            variance.append(mixture.variance(outlook))
+        return np.concatenate(mean), np.concatenate(variance)
+
+    def learn(self, noisy: Floats, noise: float, timestamp: int) -> Floats:
+        """Take in noisy counts, whose noise has the variance ``noise``; the estimates of the counts."""
+        gap = timestamp - self.last if self.published else 1
+        terms = self._terms(timestamp)
+        lesson = self._learn_columns(noisy, noise, terms, gap)
+        scatter = float(lesson.scatter.max())
+        self._long.learn(noisy, noise, scatter, gap)
+        if self._own:
+            self._own.learn(terms, lesson.seasonal, noise, scatter, gap)
+        self._learn_profile(noisy, noise, terms, gap)
+        self.published, self.last = self.published + 1, timestamp
+        self._classes = Classes(self.level)
+        self._choose(noise)
+        if self.published > 3 and self.above.any():
+            steady = self.above & ~lesson.jumped  # a level that changed is no scatter
+            self.scatter.learn(lesson.squares, lesson.variance + noise, self.level, steady)
+        self._estimate = np.array([lesson.estimate, lesson.error])
+        return np.where(self.above, lesson.estimate, 0.0)
+
+    def _learn_columns(self, noisy: Floats, noise: float, terms: Floats, gap: int) -> Lesson:
+        """All mixtures, and what they say as one."""
+        lessons = [
+            mixture.learn(noisy[part], noise, outlook, first=not self.published)
+            for part, mixture, outlook in self._outlooks(terms, gap)
+        ]
+        if len(lessons) == 1:
+            return lessons[0]
+        names = [field.name for field in fields(Lesson)]
+        return Lesson(*(np.concatenate([getattr(one, name) for one in lessons]) for name in names))
+
+    def _outlooks(self, terms: Floats, gap: int) -> Iterator[tuple[slice, Mixture, Outlook]]:
+        """What each mixture has to know of a timestamp ``gap`` after the last publication."""
+        profile, uncertain = self._profile.at(terms) if self._profile else (1.0, 0.0)
+        seasons = self._own.means(terms, self._classes) if self._own else _NONE
+        variances = self._own.variances(terms, self._classes) if self._own else _NONE
+        fades, level = self._fades(gap), self.level
+        for part, mixture in self._mixtures:
+            own, uncertainty = _of(seasons, part), _of(variances, part)
+            phi = self.scatter.phi[part]
+            outlook = Outlook(gap, profile, uncertain, fades, own, uncertainty, level[part], phi)
+            yield part, mixture, outlook
+
+    def _learn_profile(self, noisy: Floats, noise: float, terms: Floats, gap: int) -> None:
+        """From the columns that were shown so far."""
+        if self._profile:
+            long = self.level
+            scatter = self.scatter.phi * np.maximum(long, 0.5)
+            self._profile.learn(terms, noisy, long * self.above, scatter, noise, gap)
+
+    def _choose(self, noise: float) -> None:
+        """Which columns are more than noise."""
+        empty = np.concatenate([mixture.levels.empty for _, mixture in self._mixtures])
+        above = evidence.above_cut(evidence.sizes(self._steady(), empty, noise))
+        self.above = above | evidence.above_cut(evidence.sizes(self._long.level, self._long.empty, noise))
+
+    def movement(self, some: NDArray[np.bool_], levels: Floats) -> tuple[Floats, Floats]:
+        """How fast the counts of some columns move, variance a timestamp, and the weight of own seasons."""
+        period = self.periods[0] if self.periods else 1
+        drifts, weights = zip(
+            *(mixture.weighted_drift(levels[part], period) for part, mixture in self._mixtures), strict=True
+        )
+        return np.concatenate(drifts)[some], np.concatenate(weights)[some]
+
+    def _steady(self) -> Floats:
+        return np.concatenate([mixture.levels.level[STEADY] for _, mixture in self._mixtures])
+
+    def _terms(self, timestamp: int) -> Floats:
+        return self._harmonics.at(timestamp) if self._harmonics else np.zeros(0)
+
+    def _fades(self, gap: int) -> float:
+        return exp_of(-gap / self.periods[0]) if self.periods else 1.0
+
+    @staticmethod
+    def bytes_of(columns: int, periods: tuple[int, ...]) -> int:
+        """The most that ``snapshot()`` takes as JSON."""
+        harmonics = of_periods(periods) if periods else None
+        terms = harmonics.terms if harmonics else 0
+        own = harmonics is not None and _own(harmonics, columns)
+        levels = len(PLAIN) + (len(WITH_PROFILE) if periods else 0)
+        deviations = len(harmonics.sizes) * len(DEVIATIONS) if harmonics and own else 0
+        of_column = 3 * (levels + deviations) + 8 + (terms if own else 0)
+        return BYTES * (of_column * columns + 2 * terms * (terms + 1)) + 1024
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state as JSON-able data."""
+        arrays = [mixture.state for _, mixture in self._mixtures]
+        state: dict[str, Any] = {
+            name: packed(np.concatenate([one[name] for one in arrays], axis=1)) for name in arrays[0]
+        }
+        state |= {
+            "long": self._long.snapshot(),
+            "scatter": packed(self.scatter.state),
+            "above": packed(self.above.astype(np.float64)),
+            "estimate": packed(self._estimate),
+        }
+        if self._own:
+            state["own"] = self._own.snapshot()
+        if self._profile:
+            state["profile"] = self._profile.snapshot()
+        return state
+
+    def restored(self, state: object, window: int) -> Forecast:
+        """One like this that continues from ``snapshot()``; ValueError if it is no such state.
+
+        ``published`` and ``last`` are for the caller to set.
+        """
+        names = {*self._mixtures[0][1].state, "long", "scatter", "above", "estimate"}
+        names |= {"own"} if self._own else set()
+        names |= {"profile"} if self._profile else set()
+        if not isinstance(state, dict) or set(state) != names:
+            raise ValueError(f"a forecast should be an object with {', '.join(sorted(names))}")
+        other = Forecast(self._columns, window, self.periods)
+        other._restore_columns(state)
+        other._long = self._long.restored(state["long"])
+        other.scatter.restore(unpacked(state["scatter"], (3, self._columns), "scatter"))
+        other.above = unpacked(state["above"], (self._columns,), "above") > 0
+        other._estimate = unpacked(state["estimate"], (2, self._columns), "estimate")
+        if np.any(other._estimate[1] < 0):
+            raise ValueError("the variance of an estimate should not be negative")
+        other._own = self._own.restored(state["own"]) if self._own else None
+        other._profile = self._profile.restored(state["profile"]) if self._profile else None
+        other._classes = Classes(other.level)
+        return other
+
+    def _restore_columns(self, state: Mapping[str, Any]) -> None:
+        names = self._mixtures[0][1].state
+        arrays = {
+            name: unpacked(state[name], (len(rows), self._columns), name) for name, rows in names.items()
+        }
+        for part, mixture in self._mixtures:
+            mixture.restore({name: array[:, part] for name, array in arrays.items()})
+
+
+def memory(window: int, periods: tuple[int, ...]) -> int:
+    """How many timestamps seasons are remembered."""
+    seasons = [PERIODS_KEPT * period for period in periods[-1:]]
+    return max([WINDOWS_KEPT * window, *seasons, *(FIRST_PERIODS_KEPT * period for period in periods[:1])])
+
+
+def _own(harmonics: Harmonics, columns: int) -> bool:
+    return harmonics.terms * columns <= OWN_SEASON_NUMBERS
+
+
+def _parts(columns: int) -> Iterator[slice]:
+    return (slice(start, min(start + TOGETHER, columns)) for start in range(0, columns, TOGETHER))
+
+
+def _of(rows: Floats, part: slice) -> Floats:
+    """Some columns of an array that has no rows where there are no own seasons."""
+    return rows[:, part] if len(rows) else np.zeros((0, part.stop - part.start))

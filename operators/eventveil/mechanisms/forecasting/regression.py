@@ -1,0 +1,151 @@
+"""Discounted ridge regression on harmonics, for many columns at once.
+
+All columns share the moments A of the terms h, each has its own moments b with the noisy counts y:
+
+    A <- lam A + h h' / V,   b <- lam b + h y / V,   V the variance of what is seen around the season,
+
+and the coefficients are (A + P)^-1 b with a prior P = diag(1 / (variance * level^2)). The prior enters only
+where coefficients are read, so that a column whose level turns out to be another one changes its prior at any
+time. Levels count by class (``CLASSES``): one inverse serves all columns of a class. Models are nested: the
+first has the first terms alone, for which A and b are those of the larger, cut off.
+
+When the estimate of V moves, what was learned is weighted anew. Else observations from when it was still
+underestimated would count a thousand times too much.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eventveil.mechanisms.forecasting.arithmetic import Floats, inverse, log, power, total
+from eventveil.mechanisms.forecasting.harmonics import Harmonics
+from eventveil.mechanisms.forecasting.packing import packed, unpacked
+
+LOWEST, STEP, CLASSES = 0.25, 4.0, 12
+_LOG_STEP = 1.3862943611198906
+UNKNOWN = 1e12
+"""The variance of a season before anything was learned."""
+CONSTANT, AMPLITUDE = 9.0, 0.5
+"""The prior variances of the constant term and of a harmonic with weight 1, for a level of 1."""
+
+
+class Classes:
+    """The class of each column's level: the nearest power of ``STEP`` times ``LOWEST``, the ends included."""
+
+    def __init__(self, levels: Floats) -> None:
+        steps = np.rint(log(np.maximum(levels, LOWEST) / LOWEST) / _LOG_STEP)
+        self.of: NDArray[np.int64] = steps.clip(0, CLASSES - 1).astype(np.int64)
+        self.present: list[int] = np.unique(self.of).tolist()
+
+    def spread(self, table: Floats) -> Floats:
+        """One value for each class along the last axis becomes one for each column."""
+        return table[..., self.present[0], np.newaxis] if len(self.present) == 1 else table[..., self.of]
+
+
+class Weighting:
+    """What one observation counts, and how much of the earlier ones is kept: smoothed variances."""
+
+    def __init__(self) -> None:
+        self.noise, self.scatter = 0.0, 0.0
+
+    def learn(self, noise: float, scatter: float, kept: float) -> tuple[float, float]:
+        """What is left of what was learned, and the variance of the new observation."""
+        if not self.noise:
+            self.noise, self.scatter = noise, scatter
+        self.noise = 0.95 * self.noise + 0.05 * noise
+        before, self.scatter = self.scatter, max(0.9 * self.scatter + 0.1 * scatter, 1e-9)
+        left = kept * (self.noise + before) / (self.noise + self.scatter)
+        return left, noise + self.scatter
+
+    def snapshot(self) -> list[float]:
+        """Both numbers."""
+        return [self.noise, self.scatter]
+
+
+class Regression:
+    """Seasons of ``columns`` columns. ``kept``: how much of the past a timestamp leaves."""
+
+    def __init__(self, harmonics: Harmonics, columns: int, kept: float) -> None:
+        self._harmonics, self._kept = harmonics, kept
+        self._moments = np.zeros((harmonics.terms, harmonics.terms))
+        self._own = np.zeros((harmonics.terms, columns))
+        self._prior = np.array([CONSTANT, *(AMPLITUDE * weight for weight in harmonics.weights)])
+        self._inverses: dict[tuple[int, int], Floats] = {}
+        self.weighting = Weighting()
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was learned."""
+        return bool(self._moments[0, 0])
+
+    def means(self, terms: Floats, classes: Classes) -> Floats:
+        """The season of every column at ``terms``, for each nested model: shape (models, columns)."""
+        means = [self._mean(terms, size, classes) for size in self._harmonics.sizes]
+        return np.array(means)
+
+    def variances(self, terms: Floats, classes: Classes) -> Floats:
+        """How uncertain ``means`` are, the same shape."""
+        if not self.begun:
+            return np.full((len(self._harmonics.sizes), len(classes.of)), UNKNOWN)
+        return np.array([self._variance(terms, size, classes) for size in self._harmonics.sizes])
+
+    def learn(self, terms: Floats, values: Floats, noise: float, scatter: float, gap: int) -> None:
+        """Take in one noisy value a column, ``gap`` timestamps after the last ones."""
+        left, variance = self.weighting.learn(noise, scatter, power(self._kept, gap))
+        weighted = terms / variance
+        self._moments = left * self._moments + terms[:, np.newaxis] * weighted
+        self._own *= left
+        for own, term in zip(self._own, weighted.tolist(), strict=True):
+            own += term * values
+        self._inverses = {}
+
+    def _mean(self, terms: Floats, size: int, classes: Classes) -> Floats:
+        if not self.begun:
+            return np.zeros(len(classes.of))
+        coefficients = np.zeros((size, CLASSES))
+        for one in classes.present:
+            coefficients[:, one] = self._read(terms, size, one)
+        return total(self._own[:size] * classes.spread(coefficients))
+
+    def _variance(self, terms: Floats, size: int, classes: Classes) -> Floats:
+        table = np.zeros(CLASSES)
+        for one in classes.present:
+            table[one] = total(self._read(terms, size, one) * terms[:size])
+        return np.broadcast_to(classes.spread(table), classes.of.shape)
+
+    def _read(self, terms: Floats, size: int, one: int) -> Floats:
+        """(A + P)^-1 h for a class, whose inverse is symmetric."""
+        return total(self._inverse(size, one) * terms[:size, np.newaxis])
+
+    def _inverse(self, size: int, one: int) -> Floats:
+        """(A + P)^-1 for a class."""
+        if (size, one) not in self._inverses:
+            prior = 1 / (self._prior[:size] * (LOWEST * power(STEP, one)) ** 2)
+            self._inverses[size, one] = inverse(self._moments[:size, :size] + np.diag(prior))
+        return self._inverses[size, one]
+
+    @classmethod
+    def numbers(cls, harmonics: Harmonics, columns: int) -> int:
+        """How many numbers its state has."""
+        return harmonics.terms * (harmonics.terms + columns) + 2
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state as JSON-able data."""
+        weighting = packed(np.array(self.weighting.snapshot()))
+        return {"moments": packed(self._moments), "own": packed(self._own), "weighting": weighting}
+
+    def restored(self, state: object) -> Regression:
+        """One of the same shape that continues from ``snapshot()``; ValueError if it is no such state."""
+        if not isinstance(state, dict) or set(state) != {"moments", "own", "weighting"}:
+            raise ValueError("a regression should have moments, own and weighting")
+        other = Regression(self._harmonics, self._own.shape[1], self._kept)
+        other._moments = unpacked(state["moments"], self._moments.shape, "moments")
+        other._own = unpacked(state["own"], self._own.shape, "own")
+        noise, scatter = unpacked(state["weighting"], (2,), "weighting").tolist()
+        if min(noise, scatter, *np.diag(other._moments).tolist()) < 0:
+            raise ValueError("variances and moments should not be negative")
+        other.weighting.noise, other.weighting.scatter = noise, scatter
+        return other

@@ -1,0 +1,230 @@
+"""What all mechanisms share: a timestamp publishes counts with fresh noise or repeats; the ledger, the state.
+
+Which timestamps epsilon covers together is what a level says: ``w_event``, ``event_level``, ``horizon``.
+
+**Guarantee.** A publication that is charged u of the N units of epsilon is (u epsilon / N)-differentially
+private for its timestamp, given all earlier outputs; a repetition tells nothing. *Neighbours*: two streams
+that differ in one user's events; at each timestamp where they do, all of the user's events are present in one
+stream and none in the other. *Assumptions*: one user changes the counts of a timestamp by at most
+``sensitivity`` in L1; columns, timestamps and settings are public; the noise is discrete Laplace, independent
+of everything else, and nobody else knows it.
+
+**Proof.** Let k be the sensitivity and b = k N / (u epsilon) the scale of a spend of u units.
+
+* *Publication* of c + Z, Z_j discrete Laplace of scale b: a shift of Z_j by s changes its probability by at
+  most e^(|s|/b), and the shifts of all columns sum to k, so the ratio is at most e^(k/b) = e^(u epsilon/N).
+  A user may be in another column at each timestamp, so every publication is charged in full, for every
+  column together.
+* *Repetition* tells nothing, beyond the decision that led to it; whatever that drew from the counts was
+  charged as a test, and its privacy is for the kind to show.
+
+Releases are clamped to +-RELEASE_LIMIT, which is post-processing. Noise beyond +-2^62 arrives as +-2^62: with
+counts of at most 2^40 the clamped release is the same.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import orjson
+
+from eventveil.mechanisms.base import COLUMN_LIMIT, RELEASE_LIMIT, Counts, Guarantee, Mechanism, Release
+from eventveil.mechanisms.reading import integer_between
+from eventveil.privacy.ledger import Bridge, BudgetLedger, Ledger
+from eventveil.privacy.noise import SATURATION, NoiseSource
+from eventveil.topology.model import MechanismSettings, Option
+
+SHARE = 2**20
+"""Units of one timestamp's share of half the budget: epsilon is 2 * window * SHARE units."""
+
+WINDOW_LIMIT = 2**32
+TIMESTAMP_LIMIT = 2**62
+"""Keep every number of a snapshot within the integers of JSON parsers, 2**63."""
+
+
+class PublishingMechanism(Mechanism):
+    """A mechanism that at each timestamp publishes counts with fresh noise, or repeats its last release.
+
+    A kind says in ``_allot`` how many units a publication may spend now, and in ``_scales`` what noise that
+    means at best and at worst.
+    """
+
+    def __init__(
+        self, settings: MechanismSettings, columns: int, sensitivity: int, noise: NoiseSource
+    ) -> None:
+        _check_settings(settings, columns, sensitivity, self.options)
+        self._epsilon, self._window = settings.epsilon, settings.window
+        self._columns, self._sensitivity, self._noise = columns, sensitivity, noise
+        self.units = units_of(settings.window)
+        self._timestamp = 0
+        self._last = read_only(np.zeros(columns, np.int64))
+        self._usable = True
+        self._configure(settings.options)
+        self._ledger = self._new_ledger()
+        self.guarantee = self._promise()
+
+    def step(self, counts: Counts) -> Release:
+        """See ``Mechanism.step``."""
+        self._check_counts(counts)
+        if not self._usable:
+            raise RuntimeError("an earlier step failed: restore the mechanism from a snapshot first")
+        self._usable = False
+        self._ledger.open_timestamp()
+        self._timestamp += 1
+        units = self._allot(counts)
+        if units:
+            self._publish(counts, units)
+        release = self._release(fresh=units > 0)
+        self._usable = True
+        return release
+
+    @property
+    def window_spent(self) -> int:
+        """See ``Mechanism.window_spent``."""
+        return self._ledger.window_spent
+
+    def snapshot(self) -> bytes:
+        """See ``Mechanism.snapshot``."""
+        if not self._usable:
+            raise RuntimeError("an earlier step failed: there is no state to keep")
+        state = {
+            "settings": self._identity(),
+            "timestamp": self._timestamp,
+            "last": self._last,
+            "ledger": self._ledger.snapshot(),
+            **self._extra_state(),
+        }
+        return orjson.dumps(state, option=orjson.OPT_SERIALIZE_NUMPY)
+
+    def restore(self, state: bytes) -> None:
+        """See ``Mechanism.restore``; a refused state changes nothing."""
+        values = orjson.loads(state)
+        expected = {"settings", "timestamp", "last", "ledger", *self._extra_state()}
+        if not isinstance(values, dict) or set(values) != expected:
+            raise ValueError(f"the state should be an object with {', '.join(sorted(expected))}")
+        if values["settings"] != self._identity():
+            raise ValueError(f"the state belongs to {values['settings']!r}, not to {self._identity()!r}")
+        timestamp = integer_between(values["timestamp"], 0, TIMESTAMP_LIMIT, "timestamp")
+        last = self._restored_release(values["last"])
+        ledger = self._new_ledger()
+        ledger.restore(values["ledger"])
+        if not ledger.fits(timestamp):
+            raise ValueError(f"the ledger does not belong to timestamp {timestamp}")
+        self._restore_extra(values, timestamp, ledger)
+        self._timestamp, self._last, self._ledger, self._usable = timestamp, last, ledger, True
+
+    def inherit(self, predecessor: bytes, bridges: Iterable[Bridge]) -> None:
+        """See ``Mechanism.inherit``: refused, unless a level knows how."""
+        raise ValueError(f"{self.kind} cannot begin where another mechanism stopped")
+
+    @abstractmethod
+    def _allot(self, counts: Counts) -> int:
+        """Units to publish this timestamp with; 0 repeats the last release.
+
+        Whatever this draws from the true counts has been charged as a test.
+        """
+
+    @abstractmethod
+    def _scales(self) -> tuple[Fraction, Fraction]:
+        """Noise scale of the most and of the least accurate publication."""
+
+    def _configure(self, options: Mapping[str, Option]) -> None:
+        """Take over the options of a kind that has some."""
+
+    def _new_ledger(self) -> Ledger:
+        return BudgetLedger(self._window, self.units)
+
+    def _promise(self) -> Guarantee:
+        best, worst = self._scales()
+        return Guarantee(self.level, self._epsilon, self._window, self._sensitivity, best, worst)
+
+    def _release(self, *, fresh: bool) -> Release:
+        """What the open timestamp releases, once everything is drawn."""
+        spend = self._ledger.current
+        return Release(self._last, fresh, spend.test, spend.publish, self._ledger.window_spent)
+
+    def _identity(self) -> dict[str, Any]:
+        """Everything a state depends on: only a mechanism with the same may continue it."""
+        return {
+            "kind": self.kind,
+            "epsilon": str(self._epsilon),
+            "window": self._window,
+            "columns": self._columns,
+            "sensitivity": self._sensitivity,
+        }
+
+    def _extra_state(self) -> dict[str, Any]:
+        """State of a kind beyond the common one."""
+        return {}
+
+    def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: Ledger) -> None:
+        """Check and take over what ``_extra_state`` wrote; ValueError before anything has changed."""
+
+    def _scale(self, units: int) -> Fraction:
+        """Noise scale of a spend."""
+        return self._sensitivity * self.units / (units * self._epsilon)
+
+    def _draw(self, units: int, size: int) -> Counts:
+        """Noise for a spend that was charged already."""
+        return self._noise_of(self._scale(units), size)
+
+    def _noise_of(self, scale: Fraction, size: int) -> Counts:
+        noise = self._noise.discrete_laplace(scale, size)
+        if noise.dtype != np.int64 or noise.shape != (size,) or np.any(np.abs(noise) > SATURATION):
+            raise ValueError(f"a noise source should give {size} int64 within +-2**62")
+        return noise
+
+    def _publish(self, counts: Counts, units: int) -> None:
+        self._ledger.charge_publish(units)
+        self._last = read_only(self._noisy(counts, units))
+
+    def _noisy(self, counts: Counts, units: int) -> Counts:
+        """Counts, of some or all columns, with the noise of a spend that was charged already."""
+        noisy: Counts = counts + self._draw(units, len(counts))
+        return noisy.clip(-RELEASE_LIMIT, RELEASE_LIMIT)
+
+    def _check_counts(self, counts: Counts) -> None:
+        self._check_shape(counts)
+        if counts.min() < 0 or counts.max() > RELEASE_LIMIT:
+            raise ValueError(f"counts should lie in 0..{RELEASE_LIMIT}")
+
+    def _check_shape(self, counts: Counts) -> None:
+        if type(counts) is not np.ndarray or counts.dtype != np.int64:
+            raise ValueError(f"counts should be a numpy array of int64, not {type(counts).__name__}")
+        if counts.shape != (self._columns,):
+            raise ValueError(f"counts should have shape ({self._columns},), not {counts.shape}")
+
+    def _restored_release(self, values: object) -> Counts:
+        if not isinstance(values, list) or len(values) != self._columns:
+            raise ValueError(f"the last release should be an array of {self._columns} counts")
+        if set(map(type, values)) != {int} or max(map(abs, values)) > RELEASE_LIMIT:
+            raise ValueError(f"a released count should be an integer within +-{RELEASE_LIMIT}")
+        return read_only(np.array(values, np.int64))
+
+
+def units_of(window: int) -> int:
+    """How many ledger units make up epsilon."""
+    return 2 * window * SHARE
+
+
+def _check_settings(
+    settings: MechanismSettings, columns: int, sensitivity: int, options: frozenset[str]
+) -> None:
+    integer_between(columns, 1, COLUMN_LIMIT, "columns")
+    integer_between(settings.window, 1, WINDOW_LIMIT, "window")
+    integer_between(sensitivity, 1, RELEASE_LIMIT, "sensitivity")
+    if not isinstance(settings.epsilon, Fraction) or settings.epsilon <= 0:
+        raise ValueError(f"epsilon should be a Fraction above 0, not {settings.epsilon!r}")
+    unknown = set(settings.options) - options
+    if unknown:
+        raise ValueError(f"{settings.kind} has no option {', '.join(sorted(unknown))}")
+
+
+def read_only(counts: Counts) -> Counts:
+    """The same array, for which every change is an error from now on."""
+    counts.setflags(write=False)
+    return counts

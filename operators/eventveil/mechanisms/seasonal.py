@@ -1,0 +1,245 @@
+"""Seasonal: one schedule for all columns, set by a forecast that knows levels, a shared profile and seasons.
+
+**Guarantee.** w-event epsilon-differential privacy; neighbours and assumptions as in
+``eventveil.mechanisms.w_event``.
+
+**Proof.** The only thing that is drawn from true counts is c + Z, all columns at once, Z discrete Laplace of
+scale k N / (u epsilon) for u of N units, which the ledger is asked for first
+(``eventveil.mechanisms.publishing``): a window spends N at most, because the ledger allows no more. When to
+publish and with how many units are functions of earlier noisy counts, of the ledger and of public constants:
+the length of the window and of the declared periods, which are settings and never looked for in the data.
+What is released, and the state that it comes from, is a function of noisy counts: free post-processing.
+There is no test, so nothing is spent on one.
+
+**Source.** Our own, after ``eventveil.mechanisms.paced``, FAST (Fan and Xiong, CIKM 2012) and Sample
+(Kellaris et al., PVLDB 2014). Changed from Paced: counts may have seasons, of their own and
+shared, as harmonics with a prior; models are mixed by their likelihood, with forgetting, instead of choosing
+one; scatter is learned for every column; a column is judged empty against noise alone; publications meet all
+phases of a period.
+
+**Algorithm.** ``eventveil.mechanisms.forecasting`` has the models, one idea a module. At a publication the
+release is the forecast's estimate of the counts, at the timestamps that follow what it expects of each, so
+that a season goes on: never negative, 0 for columns that do not rise above the noise, and rounded such that
+sums stay right (``rounding``).
+
+*Pace.* ``eventveil.mechanisms.forecasting.pace`` has the intervals, and the expected error by which one is
+chosen, every ``HOLD`` publications, if it promises a gain. A publication spends N over the number of those
+that fit in a window, rounded down to whole units, or what the window has left if that is at least
+``LEAST`` of it. The first one has a twelfth
+of it, or more where noise is large. If it shows something, the next one comes at the interval that the
+forecast wants; if not, another phase of the first period is tried, with all that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+
+from eventveil.errors import UnfitSetting
+from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
+from eventveil.mechanisms.forecasting import pace
+from eventveil.mechanisms.forecasting.arithmetic import Floats, exp_of
+from eventveil.mechanisms.forecasting.forecast import Forecast
+from eventveil.mechanisms.forecasting.harmonics import LONGEST_PERIOD, MOST_PERIODS
+from eventveil.mechanisms.forecasting.rounding import Rounding
+from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, read_only
+from eventveil.mechanisms.reading import integer_between
+from eventveil.mechanisms.w_event import WEventMechanism
+from eventveil.privacy.ledger import Ledger, Spend
+from eventveil.topology.model import MechanismSettings, Option
+
+LEAST = Fraction(3, 5)
+"""The least part of its share that a publication is worth."""
+HOLD, SETTLED = 6, 8
+"""Publications between two choices of the interval, once there were ``SETTLED``."""
+GAIN = 0.97
+OTHER_PHASE = 0.4
+"""Part of the first period after which another phase is tried if the first one showed nothing."""
+_NUMBER_BYTES = 25  # what eventveil.provisioning reserves for a number
+_LEAST_NOISE = 1e-9
+
+
+class Seasonal(WEventMechanism):
+    """Publishes as often as counts move or seasons need it, and releases what it expects in between."""
+
+    kind: ClassVar[str] = "seasonal"
+    summary: ClassVar[str] = "forecasts levels and seasons from what it publishes, as often as is worthwhile"
+    options: ClassVar[frozenset[str]] = frozenset({"periods"})
+    predicts: ClassVar[bool] = True
+
+    def _configure(self, options: Mapping[str, Option]) -> None:
+        self._periods = periods_of(options)
+        self._forecast = Forecast(self._columns, self._window, self._periods)
+        self._parts = pace.intervals(self._window, self._periods)
+        self._interval = pace.first(self._parts, self._window, float(self._scale(self.units)))
+        self._rounding = Rounding()
+        self._due = 0  # timestamp of the next publication
+        self._decided = 0  # publications when the interval was chosen
+
+    @classmethod
+    def can_spend(
+        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
+    ) -> bool:
+        """See ``Mechanism.can_spend``: a part of the budget that some interval allows, or nothing."""
+        parts = pace.intervals(window, periods_of(options)).values()
+        some = any(_enough(spend.publish, units // part) for part in parts)
+        return spend.test == 0 and (some or spend.publish == 0)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See ``Mechanism.notes``."""
+        periods = " and ".join(map(str, self._periods))
+        seasons = f"Seasons of {periods} timestamps are expected" if periods else "No season is expected"
+        return (
+            f"{seasons} (option periods); a release is an estimate, at most timestamps a prediction, so its"
+            " error is not the noise of one count.",
+        )
+
+    def _allot(self, counts: Counts) -> int:
+        if self._timestamp < self._due:
+            return 0
+        part = self.units // self._parts[self._interval]
+        units = min(part, self.units - self._ledger.window_spent)
+        return units if _enough(units, part) and self._ledger.bridges_allow(units) else 0
+
+    def _publish(self, counts: Counts, units: int) -> None:
+        self._ledger.charge_publish(units)
+        interval, noisy = self._interval, self._noisy(counts, units)
+        estimate = self._forecast.learn(noisy.astype(np.float64), self._variance(units), self._timestamp)
+        self._last = self._whole(estimate)
+        self._pace()
+        self._due = self._timestamp + self._wait(interval)
+
+    def _whole(self, mean: Floats) -> Counts:
+        return read_only(
+            self._rounding.whole(mean, np.maximum(self._forecast.scatter.phi, 1.0))
+            .clip(0, RELEASE_LIMIT)
+            .astype(np.int64)
+        )
+
+    def _wait(self, before: int) -> int:
+        """How long until the next publication; ``before``: the interval before this one."""
+        if self._forecast.published > 1:
+            return self._interval
+        if self._forecast.above.any():
+            return min(before, self._interval)
+        period = self._periods[0] if self._periods else 1
+        return max(before, min(int(OTHER_PHASE * period), self._window // 2))
+
+    def _pace(self) -> None:
+        """Choose the interval, if it is time to."""
+        forecast, some = self._forecast, self._forecast.above
+        if not some.any():
+            self._interval = max(self._parts)
+            return
+        if forecast.published > SETTLED and forecast.published - self._decided < HOLD:
+            return
+        levels = np.maximum(forecast.level, 0.5)
+        drift, seasons = forecast.movement(some, levels)
+        memory = min(self._timestamp + self._window, forecast.memory)
+        outlook = pace.Outlook(drift, (forecast.scatter.phi * levels)[some], seasons, memory)
+        errors = {
+            interval: pace.expected_error(interval, self._variance(self.units // parts), outlook)
+            for interval, parts in self._parts.items()
+        }
+        best = min(errors, key=lambda interval: errors[interval])
+        if forecast.published < SETTLED or errors[best] < GAIN * errors[self._interval]:
+            self._interval = best
+        self._decided = forecast.published
+
+    def _release(self, *, fresh: bool) -> Any:
+        if not fresh and self._forecast.published:
+            self._last = self._whole(self._forecast.mean(self._timestamp))
+        return super()._release(fresh=fresh)
+
+    @property
+    def expected_error(self) -> Floats | None:
+        """How far each count of the last release is expected to err, as a standard deviation.
+
+        A function of what was published, as the release itself. None before the first publication.
+        """
+        if not self._forecast.published:
+            return None
+        mean, variance = self._forecast.expected(self._timestamp)
+        off = self._last - mean
+        error: Floats = np.sqrt(variance + off * off)
+        return error
+
+    def _variance(self, units: int) -> float:
+        """That of the noise of a spend."""
+        scale = float(self._scale(units))
+        ratio = exp_of(-1 / scale)
+        return max(2 * ratio / (1 - ratio) ** 2, _LEAST_NOISE) if scale < 1e4 else 2 * scale * scale
+
+    def _scales(self) -> tuple[Fraction, Fraction]:
+        least = min(_least(self.units // parts) for parts in self._parts.values())
+        return self._scale(self.units), self._scale(least)
+
+    @classmethod
+    def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
+        """See ``Mechanism.numbers``: what the forecast takes, in numbers of the usual length."""
+        return -(-Forecast.bytes_of(columns, periods_of(settings.options)) // _NUMBER_BYTES), 0
+
+    def _identity(self) -> dict[str, Any]:
+        return {**super()._identity(), "periods": list(self._periods)}
+
+    def _extra_state(self) -> dict[str, Any]:
+        return {
+            "forecast": self._forecast.snapshot(),
+            "published": [self._forecast.published, self._forecast.last],
+            "interval": self._interval,
+            "due": self._due,
+            "decided": self._decided,
+            "owed": self._rounding.owed,
+        }
+
+    def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: Ledger) -> None:
+        if not isinstance(values["published"], list) or len(values["published"]) != 2:
+            raise ValueError("published should be how many publications, and the timestamp of the last")
+        published, last = (integer_between(one, 0, timestamp, "published") for one in values["published"])
+        interval = integer_between(values["interval"], 1, TIMESTAMP_LIMIT, "interval")
+        due = integer_between(values["due"], 0, TIMESTAMP_LIMIT, "due")
+        decided = integer_between(values["decided"], 0, published, "decided")
+        if interval not in self._parts or published > last:
+            raise ValueError(f"interval and publications should be possible, not {interval} and {published}")
+        owed = values["owed"]
+        if type(owed) is not float or not abs(owed) <= self._columns:
+            raise ValueError(f"owed should be a number within the {self._columns} columns, not {owed!r}")
+        forecast = self._forecast.restored(values["forecast"], self._window)
+        forecast.published, forecast.last = published, last
+        self._forecast, self._interval, self._due, self._decided = forecast, interval, due, decided
+        self._rounding.owed = owed
+
+
+def periods_of(options: Mapping[str, object]) -> tuple[int, ...]:
+    """The periods of an option such as "24,168", in timestamps; none if it is left out.
+
+    UnfitSetting unless they are at most two whole numbers from 2 on, the shorter first.
+    """
+    text = options.get("periods", "")
+    words = text.split(",") if isinstance(text, str) and text else []
+    numbers = tuple(int(word) for word in words if word.isdecimal() and len(word) < 8)
+    fit = isinstance(text, str) and ",".join(map(str, numbers)) == text and len(numbers) <= MOST_PERIODS
+    if not fit or list(numbers) != sorted(set(numbers)) or not _in_range(numbers):
+        raise UnfitSetting(
+            "periods",
+            f"found {text}, expected at most {MOST_PERIODS} different whole numbers of timestamps from 2 to"
+            f" {LONGEST_PERIOD}, the shorter first",
+        )
+    return numbers
+
+
+def _in_range(periods: Iterable[int]) -> bool:
+    return all(2 <= period <= LONGEST_PERIOD for period in periods)
+
+
+def _enough(units: int, part: int) -> bool:
+    return _least(part) <= units <= part
+
+
+def _least(part: int) -> int:
+    """The least that a publication spends whose share is ``part``: never nothing."""
+    return max(1, -(-part * LEAST.numerator // LEAST.denominator))

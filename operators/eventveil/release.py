@@ -1,0 +1,143 @@
+"""The public record of a release and its entry in the ledger, byte by byte.
+
+Both are encoded once, when the release is decided; every later emission copies the bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from eventveil.local.control import Control
+from eventveil.mechanisms.base import Release
+from eventveil.timeline import format_rfc3339, start_of
+from eventveil.topology import columns_digest
+from eventveil.topology.model import Stream
+
+_LEDGER_FIELDS = (
+    "stream", "timestamp", "fresh", "mechanism", "epsilon", "window", "units", "spent", "window_spent",
+)  # fmt: skip
+_LEDGER_OPTIONAL = ("forfeited", "exhausted", "phase", "threshold")
+
+
+def release_record(
+    stream: Stream,
+    timestamp: int,
+    release: Release,
+    units: int,
+    *,
+    seeded: bool = False,
+    missing: Sequence[int] = (),
+    forfeited: bool = False,
+) -> bytes:
+    """The sink record (schemas/release.schema.json).
+
+    ``seeded`` marks a replay with predictable noise, ``missing`` the source partitions that do not count,
+    ``forfeited`` a timestamp that is charged as if it had been published.
+    """
+    record: dict[str, Any] = {
+        "stream": stream.name,
+        "timestamp": timestamp,
+        "start": format_rfc3339(start_of(stream.timeline, timestamp)),
+        "end": format_rfc3339(start_of(stream.timeline, timestamp + 1)),
+        **_counts(stream, release),
+        **_window(stream, release),
+        **_local(release),
+        "fresh": release.fresh,
+        **_charge(stream, release, units),
+    }
+    if missing:
+        record["missing"] = list(missing)
+    if forfeited:
+        record["forfeited"] = True
+    if release.exhausted:
+        record["exhausted"] = True
+    if seeded:
+        record["seeded"] = True
+    return orjson.dumps(record)
+
+
+def fields_of(record: bytes | None, stream: str) -> dict[str, Any] | None:
+    """The fields of a record of a ledger or sink that says it is of ``stream``; None for any other."""
+    try:
+        fields = orjson.loads(record or b"null")
+    except orjson.JSONDecodeError:
+        return None
+    return fields if isinstance(fields, dict) and fields.get("stream") == stream else None
+
+
+def release_timestamp(record: bytes, stream: str) -> int:
+    """The timestamp of a sink record of ``stream``; 0 if it is none."""
+    timestamp = (fields_of(record, stream) or {}).get("timestamp")
+    return timestamp if type(timestamp) is int else 0
+
+
+def ledger_entry(record: bytes, instance: str) -> bytes:
+    """The immutable ledger entry (schemas/ledger-entry.schema.json) of a release published as ``record``.
+
+    It holds what the release says of itself, its counts replaced by the digest of the whole record.
+    """
+    fields = orjson.loads(record)
+    entry = {name: fields[name] for name in _LEDGER_FIELDS}
+    entry |= {name: fields[name] for name in _LEDGER_OPTIONAL if name in fields}
+    return orjson.dumps({**entry, "digest": digest(record), "instance": instance})
+
+
+def control_record(stream: Stream, threshold: int | None) -> bytes:
+    """What a stream of local reports asks its producers for (schemas/control.schema.json)."""
+    mechanism = stream.mechanism
+    return Control(stream.name, mechanism.epsilon, int(mechanism.options["maximum"]), threshold).encode()
+
+
+def newly_asked(stream: Stream, record: bytes) -> bytes | None:
+    """The control record to publish with a release: of the one whose timestamp chose the threshold."""
+    if not stream.is_local:
+        return None
+    fields = orjson.loads(record)
+    chosen = fields["phase"] == "distribution" and "threshold" in fields
+    return control_record(stream, fields["threshold"]) if chosen else None
+
+
+def digest(record: bytes) -> str:
+    """The SHA-256 of a release record, in hexadecimal."""
+    return hashlib.sha256(record).hexdigest()
+
+
+def _counts(stream: Stream, release: Release) -> dict[str, Any]:
+    values = release.counts.tolist()
+    if stream.sink.counts == "array":
+        return {"counts": values, "columns_digest": columns_digest(stream.columns)}
+    return {"counts": dict(zip(stream.columns, values, strict=True))}
+
+
+def _window(stream: Stream, release: Release) -> dict[str, Any]:
+    """What a release over a sliding window says of it; nothing where the window is one timestamp."""
+    span = stream.mechanism.options.get("span", 1)
+    if span == 1:
+        return {}
+    if not release.history:
+        return {"span": span}
+    groups = [{"length": length, "total": total} for length, total in release.groups]
+    return {"span": span, "history": release.history, "groups": groups}
+
+
+def _local(release: Release) -> dict[str, Any]:
+    """What reports were for, and what the next ones are to be made for."""
+    if release.phase is None:
+        return {}
+    threshold = {} if release.threshold is None else {"threshold": release.threshold}
+    return {"phase": release.phase, **threshold}
+
+
+def _charge(stream: Stream, release: Release, units: int) -> dict[str, Any]:
+    return {
+        "mechanism": stream.mechanism.kind,
+        "epsilon": stream.mechanism.epsilon_text,
+        "window": stream.mechanism.window,
+        "units": units,
+        "spent": {"test": release.test, "publish": release.publish},
+        "window_spent": release.window_spent,
+    }

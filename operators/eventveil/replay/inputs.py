@@ -1,0 +1,289 @@
+"""Where the events of a replay come from: a file or a source topic, delivered as chunks."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from array import array
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import BinaryIO
+
+from eventveil.boundaries import Boundary
+from eventveil.counting import Partial
+from eventveil.errors import EventveilError
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.reading import committed_ends, read_partition, read_topic
+from eventveil.records import Chunk
+from eventveil.timeline import format_rfc3339, start_of, timestamp_of
+from eventveil.topology.checks import END_OF_TIME
+from eventveil.topology.model import Kafka, Stream
+
+_BLOCK_BYTES = 1 << 20
+#: How files of rows begin. No JSON begins so.
+PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARRO", b"\xff\xff\xff\xff"
+#: How files begin that have no lines of JSON, what they are, and what makes lines of them.
+_NO_LINES = {
+    b"\x1f\x8b": ("packed by gzip", "gzip -dc"),
+    b"\x28\xb5\x2f\xfd": ("packed by zstd", "zstd -dc"),
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), ("UTF-16 text", "iconv -f UTF-16 -t UTF-8")),
+    b"[": ("one JSON array", "jq -c '.[]'"),
+}
+#: Added to any time that a topology can hold, it is beyond every other.
+_ENDLESS = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Some partitions of an input, and an input of these alone."""
+
+    partitions: Sequence[int]
+    source: Input
+
+
+class Input(ABC):
+    """A source of chunks. ``begin`` comes first, then ``chunks``, once each.
+
+    ``topic`` is the source topic whose streams can be replayed, None if any stream can. ``done`` of
+    ``total`` (bytes or offsets; None: unknown) have been read. ``warnings`` are for people.
+    """
+
+    def __init__(self, topic: str | None) -> None:
+        self.topic = topic
+        self.done = 0
+        self.total: int | None = None
+        self.warnings: list[str] = []
+
+    @abstractmethod
+    def rules(self, stream: Stream, last: int | None) -> Stream:
+        """The stream with the rules that judge its events here, up to timestamp ``last`` if given."""
+
+    def boundaries(
+        self, stream: Stream, first: int, partials: tuple[str, int]
+    ) -> Mapping[int, tuple[Boundary, ...]]:
+        """By partition, for a stream that is judged by them from timestamp ``first`` on.
+
+        ``partials`` is the partition in which the worker left them. Raises EventveilError or KafkaException.
+        """
+        return {}
+
+    @abstractmethod
+    def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
+        """The first offset of each partition.
+
+        Records appended before ``earliest`` may be left out, values longer than ``longest`` bytes cut off
+        behind that. Raises EventveilError or KafkaException.
+        """
+
+    @abstractmethod
+    def chunks(self) -> Iterator[Chunk]:
+        """All records, in chunks, each partition in order. Raises OSError or KafkaException."""
+
+    @abstractmethod
+    def ended(self, partition: int) -> bool:
+        """Whether all records of a partition have been delivered."""
+
+    def split(self, count: int) -> list[Share]:
+        """At most so many shares, alike in size, for processes of their own, instead of ``chunks``.
+
+        Empty if it cannot be divided.
+        """
+        return []
+
+
+class FileInput(Input):
+    """One JSON event per line, in any order; blank lines are passed over.
+
+    A file has no append times: it knows neither late nor early events. It has no partitions to check either.
+    The first events of a user, in the order of the lines, are those that count. Since any line can belong to
+    any timestamp, nothing is complete before the end of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Raises OSError if the file cannot be opened."""
+        super().__init__(None)
+        self._file: BinaryIO = open(path, "rb")  # noqa: SIM115, closed when ``chunks`` ends
+        size = os.fstat(self._file.fileno()).st_size
+        self.total = size or None
+        self._longest = 0
+        self._ended = False
+
+    def rules(self, stream: Stream, last: int | None) -> Stream:
+        """Nothing is late. Too far ahead, of an append time that is always 0, is what ends after ``last``."""
+        if last is None:
+            last = timestamp_of(stream.timeline, END_OF_TIME) - 1
+        end = start_of(stream.timeline, last + 1)
+        timeline = replace(stream.timeline, lateness=_ENDLESS, max_ahead=end - 1)
+        source = replace(stream.source, append_time="broker", raw=None)
+        return replace(stream, timeline=timeline, source=source)
+
+    def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
+        """The one partition begins with the first line."""
+        self._longest = longest
+        return {0: 0}
+
+    def chunks(self) -> Iterator[Chunk]:
+        """One chunk per portion of the file."""
+        with self._file as file:
+            line = 0
+            for values in self._portions(file):
+                count = len(values)
+                yield Chunk(
+                    topic=file.name,
+                    partition=0,
+                    generation=0,
+                    start=line,
+                    offsets=array("q", range(line, line + count)),
+                    append_times=array("q", bytes(8 * count)),
+                    keys=[None] * count,
+                    values=values,
+                    next_offset=line + count,
+                )
+                line += count
+        self._ended = True
+
+    def _portions(self, file: BinaryIO) -> Iterator[Sequence[bytes | None]]:
+        for lines in self._lines(file):
+            yield [value for value in lines if value and not value.isspace()]
+
+    def _lines(self, file: BinaryIO) -> Iterator[list[bytes]]:
+        rest = file.read(3).removeprefix(b"\xef\xbb\xbf")  # a byte order mark would spoil the first line
+        while block := file.read(_BLOCK_BYTES):
+            *lines, rest = (rest + block).split(b"\n")
+            # Enough of it is kept to be judged too large.
+            rest = rest[: self._longest + 1]
+            self.done = file.tell() if file.seekable() else 0
+            yield lines
+        yield rest.split(b"\n")
+
+    def ended(self, partition: int) -> bool:
+        """See ``Input.ended``."""
+        return self._ended
+
+
+def open_file(path: str, pointers: Collection[str]) -> FileInput:
+    """A file of lines, or of rows of which the columns that JSON ``pointers`` name are read.
+
+    Its first bytes tell which; what is no regular file has lines. Raises OSError if it cannot be opened,
+    ValueError if it has neither lines nor rows, EventveilError if it has rows that cannot be read.
+    """
+    beginning = b""
+    if os.path.isfile(path):
+        with open(path, "rb") as file:
+            beginning = file.read(100)
+    if beginning[:4] not in {PARQUET, ARROW_FILE, ARROW_STREAM}:
+        _check_lines(path, beginning, pointers)
+        return FileInput(path)
+    try:
+        from eventveil.replay.tables import TableInput
+    except ImportError:
+        raise EventveilError(
+            f"{path} is a Parquet or Arrow file, and what reads these is missing; "
+            "install Eventveil with its extra arrow (pip install '.[arrow]'), or pip install pyarrow"
+        ) from None
+    return TableInput(path, pointers)
+
+
+def _check_lines(path: str, beginning: bytes, pointers: Collection[str]) -> None:
+    """Raises ValueError, with the remedy, for a file that has no lines of events."""
+    text = beginning.removeprefix(b"\xef\xbb\xbf").lstrip()
+    for start, (what, command) in _NO_LINES.items():
+        # An event may be an array, if pointers lead into it: /0.
+        if text.startswith(start) and not (start == b"[" and any(one[1:2].isdigit() for one in pointers)):
+            raise ValueError(
+                f"{path} is {what}, not an event per line: {command} {path} | eventveil replay ... "
+                "--input /dev/stdin"
+            )
+
+
+class TopicInput(Input):
+    """A source topic, read committed, to the ends that its partitions have when the replay begins.
+
+    The rules are the live ones. Records below the log's first offset are gone, and so are boundaries that the
+    retention of the partials has removed.
+    """
+
+    def __init__(self, kafka: Kafka, topic: str, *, rekeyed: bool = False) -> None:
+        """``rekeyed``: the headers of its records are read, for they tell where the events come from."""
+        super().__init__(topic)
+        self._kafka, self._name, self._rekeyed = kafka, topic, rekeyed
+        self._starts: Mapping[int, int] = {}
+        self._ends: Mapping[int, int] = {}
+        self._reached: dict[int, int] = {}
+
+    def rules(self, stream: Stream, last: int | None) -> Stream:
+        """As they are."""
+        return stream
+
+    def boundaries(
+        self, stream: Stream, first: int, partials: tuple[str, int]
+    ) -> Mapping[int, tuple[Boundary, ...]]:
+        """See ``Input.boundaries``: those of the worker's partial counts that are still there."""
+        found: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        for message in read_partition(self._kafka, *partials):
+            if message.key() == stream.name.encode():
+                one = Partial.decode(message.value() or b"", f"{partials[0]}, offset {message.offset()}")
+                if one.boundary is not None:
+                    found[one.partition][one.timestamp] = one.boundary
+        earliest = max((min(of) for of in found.values()), default=None)
+        if earliest is None or earliest > first:
+            known = "no boundary: no event is late here, and max_ahead counts from the beginning of the range"
+            if earliest is not None:
+                begins = format_rfc3339(start_of(stream.timeline, earliest))
+                known = (
+                    f"the boundaries of timestamp {earliest} and later, the first of which holds for "
+                    f"earlier ones too; --from {begins} begins with it"
+                )
+            self.warnings.append(f"{stream.name}: the worker's partial counts have {known}")
+        return {
+            partition: tuple(Boundary(timestamp, offset) for timestamp, offset in sorted(of.items()))
+            for partition, of in found.items()
+        }
+
+    def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
+        """See ``Input.begin``; captures the ends. Raises StateRefused if the topic does not exist."""
+        cluster = Cluster(self._kafka)
+        partitions = range(cluster.topic(self._name).partitions)
+        places = [(self._name, partition) for partition in partitions]
+        ends = committed_ends(self._kafka, self._name, partitions)
+        log_starts = cluster.first_offsets(places)
+        # With producers' times in the log, a search by time finds nothing that can be relied on.
+        found = log_starts if earliest <= 0 else cluster.offsets_at(places, earliest)
+        starts = {partition: min(found[self._name, partition], ends[partition]) for partition in partitions}
+        for partition, start in starts.items():
+            if 0 < start == log_starts[self._name, partition]:
+                self.warnings.append(
+                    f"{self._name}, partition {partition}: the log begins at offset {start}; what was before "
+                    "it is gone, so the first timestamps may lack events"
+                )
+        self._starts, self._ends, self._reached = starts, ends, dict(starts)
+        self.total = sum(ends.values()) - sum(starts.values())
+        return starts
+
+    def chunks(self) -> Iterator[Chunk]:
+        """See ``Input.chunks``."""
+        chunks = read_topic(self._kafka, self._name, self._starts, self._ends, with_headers=self._rekeyed)
+        for chunk in chunks:
+            self._reached[chunk.partition] = chunk.next_offset
+            self.done += chunk.next_offset - chunk.start
+            yield chunk
+
+    def ended(self, partition: int) -> bool:
+        """See ``Input.ended``."""
+        return self._reached[partition] >= self._ends[partition]
+
+    def split(self, count: int) -> list[Share]:
+        """See ``Input.split``."""
+        sizes = {partition: self._ends[partition] - start for partition, start in self._starts.items()}
+        shares: list[list[int]] = [[] for _ in range(min(count, len(sizes)))]
+        for partition in sorted(sizes, key=lambda one: (-sizes[one], one)):
+            min(shares, key=lambda share: sum(sizes[one] for one in share)).append(partition)
+        return [Share(sorted(share), self._part(share)) for share in shares]
+
+    def _part(self, partitions: Sequence[int]) -> TopicInput:
+        part = TopicInput(self._kafka, self._name, rekeyed=self._rekeyed)
+        part._starts = {partition: self._starts[partition] for partition in partitions}
+        part._ends = {partition: self._ends[partition] for partition in partitions}
+        part._reached = dict(part._starts)
+        return part

@@ -1,0 +1,228 @@
+"""The public columns of a stream: a list, a file with one column a line, or a range of whole numbers."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from eventveil.topology.document import Broken, Items, Node, Scalar, Table
+from eventveil.topology.problems import Position
+from eventveil.topology.scalars import (
+    LONGEST_LABEL,
+    Choice,
+    Label,
+    Schema,
+    Text,
+    UnfitError,
+    Whole,
+    found,
+    label,
+)
+from eventveil.topology.shapes import INVALID, Field, Invalid, One, Reading, Record, Section, Shape, describe
+
+COLUMN_LIMIT = 1_000_000
+FILE_LIMIT = 64 * 1024 * 1024
+_CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_COMMENT = re.compile(r"#(\s|$)")
+_EXTREME = 2**53 - 1
+_EXPECTED = "a list such as [ATL, BOS], {file: columns.txt} or {range: [0, 99]}"
+_FILE = Record(
+    (
+        Field(
+            "file",
+            One(Text("the path of a file with one column a line")),
+            "file with one column a line; lines that begin with # and a space are comments",
+            True,
+        ),
+        Field(
+            "type", One(Choice(("string", "integer"))), "JSON type of the field in events.", default="string"
+        ),
+    )
+)
+
+
+@dataclass(frozen=True)
+class ColumnNames:
+    """Labels in order, and the JSON type of the field that holds them."""
+
+    labels: tuple[str, ...]
+    type: Literal["string", "integer"] = "string"
+
+
+class Columns(Shape):
+    """Between 1 and 1,000,000 different columns."""
+
+    def read(self, node: Node, name: str, reading: Reading) -> ColumnNames | Invalid:
+        """The columns; a file's path is relative to the topology."""
+        if isinstance(node, Broken):
+            return INVALID
+        if isinstance(node, Items):
+            return _from_list(node, name, reading)
+        if isinstance(node, Table) and "range" in node.entries:
+            return _from_range(node, name, reading)
+        if isinstance(node, Table) and node.entries:
+            return _from_file(node, name, reading)
+        reading.problems.add(node.position, f"{name}: found {describe(node)}, expected {_EXPECTED}")
+        return INVALID
+
+    def schema(self) -> Schema:
+        """Three forms."""
+        bound = Whole(-_EXTREME, _EXTREME).schema()
+        numbers = {
+            "type": "object",
+            "properties": {"range": {"type": "array", "items": bound, "minItems": 2, "maxItems": 2}},
+            "required": ["range"],
+            "additionalProperties": False,
+        }
+        listed = {
+            "type": "array",
+            "items": Label().schema(),
+            "minItems": 1,
+            "maxItems": COLUMN_LIMIT,
+            "uniqueItems": True,
+        }
+        return {"anyOf": [listed, _FILE.schema(), numbers]}
+
+
+def _from_list(node: Items, name: str, reading: Reading) -> ColumnNames | Invalid:
+    if not node.items:
+        reading.problems.add(node.position, f"{name}: found an empty list, expected at least one column")
+        return INVALID
+    first: dict[str, Position] = {}
+    integers: list[Scalar] = []
+    valid = True
+    for item in node.items:
+        text = _read_label(item, name, reading)
+        if text is None:
+            valid = False
+            continue
+        if (
+            isinstance(item, Scalar)
+            and not item.expanded
+            and item.type == "integer"
+            and _CANONICAL.fullmatch(text)
+        ):
+            integers.append(item)
+        if text in first:
+            reading.problems.add(
+                item.position,
+                f"{name}: column {describe(item)} is listed a second time,"
+                f" first on line {first[text].line}; remove one",
+            )
+            valid = False
+        first.setdefault(text, item.position)
+    if not valid:
+        return INVALID
+    if integers and len(integers) < len(node.items):
+        reading.problems.add(
+            integers[0].position,
+            f"{name}: found {found(integers[0])} in a list of texts, expected one type;"
+            " put it in quotes if events hold it as text",
+        )
+        return INVALID
+    return ColumnNames(tuple(first), "integer" if integers else "string")
+
+
+def _read_label(item: Node, name: str, reading: Reading) -> str | None:
+    if isinstance(item, Broken):
+        return None
+    try:
+        if not isinstance(item, Scalar):
+            raise UnfitError("the name of a column")
+        return label(item)
+    except UnfitError as unfit:
+        reading.problems.add(
+            item.position, f"{name}: found {unfit.found or describe(item)}, expected {unfit.expected}"
+        )
+        return None
+
+
+def _from_range(node: Table, name: str, reading: Reading) -> ColumnNames | Invalid:
+    for key in node.entries.keys() - {"range"}:
+        reading.problems.add(node.keys[key], f"unknown key {key!r} in {name}; a range stands alone")
+    pair = node.entries["range"]
+    bound = One(Whole(-_EXTREME, _EXTREME))
+    if not isinstance(pair, Items) or len(pair.items) != 2:
+        reading.problems.add(
+            pair.position,
+            f"{name}.range: found {describe(pair)}, expected the first and the last number, as [0, 99]",
+        )
+        return INVALID
+    low, high = (bound.read(item, f"{name}.range", reading) for item in pair.items)
+    if low is INVALID or high is INVALID or len(node.entries) > 1:
+        return INVALID
+    if not low <= high < low + COLUMN_LIMIT:
+        reading.problems.add(
+            pair.position,
+            f"{name}.range: found {low} to {high}, expected the lower number first"
+            f" and at most {COLUMN_LIMIT} columns",
+        )
+        return INVALID
+    return ColumnNames(tuple(str(number) for number in range(low, high + 1)), "integer")
+
+
+def _from_file(node: Table, name: str, reading: Reading) -> ColumnNames | Invalid:
+    section = _FILE.read(node, name, reading)
+    if not isinstance(section, Section) or section.get("file") is None or section.get("type") is None:
+        return INVALID
+    path = os.path.join(reading.directory, section.get("file"))
+    try:
+        with open(path, "rb") as file:
+            data = file.read(FILE_LIMIT + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        reading.problems.add(
+            section.at("file"), f"{name}.file: {path} cannot be read ({why}); mend the path or its rights"
+        )
+        return INVALID
+    if len(data) > FILE_LIMIT:
+        reading.problems.add(
+            section.at("file"), f"{name}.file: {path} is larger than 64 MiB; list fewer columns"
+        )
+        return INVALID
+    labels = _labels_of_file(data, path, section.get("type"), reading)
+    if labels is None:
+        return INVALID
+    if not 1 <= len(labels) <= COLUMN_LIMIT:
+        reading.problems.add(
+            section.at("file"),
+            f"{name}.file: {path} lists {len(labels)} columns, expected 1 to {COLUMN_LIMIT}",
+        )
+        return INVALID
+    return ColumnNames(tuple(labels), section.get("type"))
+
+
+def _labels_of_file(data: bytes, path: str, kind: str, reading: Reading) -> dict[str, int] | None:
+    """Labels with their line numbers; blank lines and comments, # and a space, are passed over."""
+    labels: dict[str, int] = {}
+    valid = True
+    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        mistake: str | None
+        try:
+            text = line.decode().strip()
+        except UnicodeDecodeError:
+            text, mistake = "?", "is not UTF-8; save the file as UTF-8"
+        else:
+            mistake = _mistake(text, kind, labels)
+        if _COMMENT.match(text):
+            continue
+        if mistake:
+            reading.problems.add(Position(number, 1), f"column {text[:60]!r} {mistake}", path)
+            valid = False
+        elif text:
+            labels[text] = number
+    return labels if valid else None
+
+
+def _mistake(text: str, kind: str, labels: dict[str, int]) -> str | None:
+    if text in labels:
+        return f"is listed a second time, first on line {labels[text]}; remove one"
+    if text.startswith("#"):
+        return "may be a comment or a name; put a space after # for a comment, or list the columns in quotes"
+    if len(text) > LONGEST_LABEL:
+        return f"has {len(text)} characters; at most {LONGEST_LABEL} are accepted"
+    if kind == "integer" and text and not _CANONICAL.fullmatch(text):
+        return "is not a whole number such as 0, 7 or -12; write one a line, or use type: string"
+    return None

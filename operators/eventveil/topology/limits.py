@@ -1,0 +1,85 @@
+"""What only a whole stream can show: whether its mechanism can be made, and whether its state fits Kafka.
+
+So these rules are for a file in which nothing else is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eventveil import mechanisms, provisioning
+from eventveil.errors import PluginRefused, UnfitSetting
+from eventveil.privacy.noise import SystemNoise
+from eventveil.records import MAX_MESSAGE_BYTES
+from eventveil.topology.building import all_streams_of, streams_of
+from eventveil.topology.model import MechanismSettings, ReadingStream, Stream, Topology
+from eventveil.topology.problems import Problems
+from eventveil.topology.shapes import Section
+from eventveil.values.kinds import build as build_values
+
+
+def check_limits(topology: Topology, file: Section, problems: Problems) -> None:
+    """Note every stream that could be written down, but not run."""
+    for stream in topology.streams:
+        section = streams_of(file)[stream.name]
+        mechanism = section.get("mechanism")
+        try:
+            _check_mechanism(stream, section, problems)
+            _check_state(stream, section, problems)
+        except Exception as error:
+            if mechanisms.plugin_of(stream.mechanism.kind) is None:
+                raise
+            what = error if isinstance(error, PluginRefused) else f"it failed: {error!r}; mend the class"
+            problems.add(mechanism.at("kind"), f"{mechanism.name('kind')}: {what}")
+    for readings in topology.readings:
+        _check_values(readings, all_streams_of(file)[readings.name].get("mechanism"), problems)
+
+
+def _check_values(stream: ReadingStream, mechanism: Section, problems: Problems) -> None:
+    try:
+        build_values(stream, SystemNoise())
+    except ValueError as error:
+        problems.add(
+            mechanism.position, f"{mechanism.path}: {error}; change it, or the options it depends on"
+        )
+
+
+def _check_mechanism(stream: Stream, section: Section, problems: Problems) -> None:
+    mechanism = section.get("mechanism")
+    try:
+        mechanisms.of_stream(stream, SystemNoise())
+    except UnfitSetting as unfit:
+        part = section.get("counts") if unfit.setting == "columns" else mechanism
+        problems.add(part.at(unfit.setting), f"{part.name(unfit.setting)}: {unfit}")
+    except PluginRefused:
+        raise
+    except ValueError as error:
+        problems.add(
+            mechanism.at("epsilon"),
+            f"{mechanism.name('epsilon')}: {error}; raise it, or lower contributions, window, factor or the"
+            " number of columns",
+        )
+
+
+def _check_state(stream: Stream, section: Section, problems: Problems) -> None:
+    largest = provisioning.largest_state(stream)
+    if largest <= MAX_MESSAGE_BYTES:
+        return
+    settings, columns = stream.mechanism, len(stream.counts.labels)
+    span = "span" in settings.options
+    extent, length = ("span", settings.options["span"]) if span else ("window", settings.window)
+    least = provisioning.largest_state(replace(stream, mechanism=_shortest(settings)))
+    wide = largest - least < largest // 2
+    part, key = (section.get("counts"), "columns") if wide else (section.get("mechanism"), extent)
+    remedy = "fewer columns, shorter names, or counts: array in the sink" if wide else f"a smaller {extent}"
+    problems.add(
+        part.at(key),
+        f"{part.name(key)}: the state of {columns} columns and a {extent} of {length} timestamps can grow to"
+        f" {largest} bytes, and must stay a Kafka message of {MAX_MESSAGE_BYTES}; expected {remedy}",
+    )
+
+
+def _shortest(settings: MechanismSettings) -> MechanismSettings:
+    """The same with the shortest window or span."""
+    options = {**settings.options, "span": 1} if "span" in settings.options else settings.options
+    return replace(settings, window=1, options=options)

@@ -1,0 +1,156 @@
+"""The options of mechanisms for counts, and the key that says how long epsilon lasts.
+
+Which kind takes which option says the kind (``Mechanism.options``); those of value streams are in
+``eventveil.topology.values``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eventveil import mechanisms
+from eventveil.topology.document import Scalar
+from eventveil.topology.model import Level, Option
+from eventveil.topology.periods import Periods, as_text
+from eventveil.topology.problems import START
+from eventveil.topology.scalars import Choice, Exact, Or, Plain, Rational, Whole
+from eventveil.topology.shapes import One
+
+# Budget state holds one spend per timestamp of the window and must stay a Kafka message.
+LONGEST_WINDOW = 1_000_000
+# Sums over a span must stay exact, and a release with its history a Kafka message.
+LONGEST_SPAN = 4096
+# The limits of eventveil.mechanisms.groups.
+MOST_GROUPS = 1000
+LONGEST_PERIOD = 2**20
+#: The contribution bound that producers guarantee, and nobody checks: one.
+TRUSTED = "trusted"
+# The key that says how many timestamps epsilon covers; at event level it is always one.
+EXTENT: Mapping[Level, str] = {"w-event": "window", "user": "horizon"}
+EXTENT_HELP = {
+    "window": "timestamps that are protected together (w)",
+    "horizon": "timestamps for which a user is protected, and in which the budget is spent",
+}
+
+
+@dataclass(frozen=True)
+class MechanismOption:
+    """An option of some kinds; eventveil.mechanisms says which, and what ``derived`` values come to.
+
+    A setting equal to ``off`` means what leaving it out means, also to the fingerprint.
+    """
+
+    shape: One
+    help: str
+    default: str | None = None
+    derived: str = ""
+    off: Option | None = None
+
+    @property
+    def text(self) -> str:
+        """What it is when left out."""
+        return self.default or self.derived
+
+    def value(self, given: Any) -> Option | None:
+        """The value for a mechanism, of what was read (None: left out); None where it derives its own."""
+        if given is None and self.default is not None:
+            given = self.shape.kind.parse(Scalar(START, self.default))
+        if isinstance(given, tuple):
+            given = as_text(given)
+        value: Option | None = given.value if isinstance(given, Exact) else given
+        return None if value == self.off else value
+
+
+OPTIONS: dict[str, MechanismOption] = {
+    "factor": MechanismOption(
+        One(Rational(1_000_000)),
+        "Counts are published anew when they changed by more than this many times the noise.",
+        "1",
+    ),
+    "span": MechanismOption(
+        One(Whole(1, LONGEST_SPAN)), "Timestamps in the sliding window of each release.", "1"
+    ),
+    "share": MechanismOption(
+        One(Rational(1)), "Part of epsilon for watching whether counts have changed.", "0.1"
+    ),
+    "sampling": MechanismOption(
+        One(Or("best", Rational(1))),
+        "Rate at which events are sampled for watching, in whole percents; the best is always 1.",
+        "best",
+    ),
+    "on_horizon": MechanismOption(
+        One(Choice(("repeat", "renew"))),
+        "After the horizon: repeat the last release, or renew and spend epsilon again.",
+        "repeat",
+    ),
+    "samples": MechanismOption(
+        One(Rational(1)), "Part of the timestamps of a horizon that may be published.", "0.4"
+    ),
+    "parts": MechanismOption(
+        One(Whole(1, LONGEST_SPAN)),
+        "Groups in which each window is offered, at most.",
+        derived="a tenth of the span, at least 1",
+    ),
+    "delta": MechanismOption(
+        One(Rational(1_000_000)),
+        "How much costlier a group may be than the best one; more is faster.",
+        derived="1 / (2 parts)",
+    ),
+    "shift": MechanismOption(
+        One(Choice(("true", "false"))),
+        "Spend less on the test and more on publications when there are many columns.",
+        derived="false",
+        off="false",
+    ),
+    "groups": MechanismOption(
+        One(Whole(1, MOST_GROUPS)),
+        "Groups of columns that are published apart, by how much their releases move.",
+        derived="1",
+        off=1,
+    ),
+    "regroup": MechanismOption(
+        One(Whole(1, LONGEST_PERIOD)),
+        "Timestamps after which the groups are formed anew.",
+        derived="the window",
+    ),
+    "pan_private": MechanismOption(
+        One(Choice(("single", "announced"))),
+        "Counters start with noise, so that who looks at them learns little: one unnoticed look, or announced"
+        " ones.",
+        derived="none",
+    ),
+    "max_samples": MechanismOption(
+        One(Whole(1, LONGEST_WINDOW)),
+        "The most samples in a block of as many timestamps as the window.",
+        derived="a quarter of the window, at least 1",
+    ),
+    "drift": MechanismOption(
+        One(Rational(1_000_000)),
+        "How much a count is expected to change in a timestamp (standard deviation).",
+        "10",
+    ),
+    "periods": MechanismOption(
+        Periods(),
+        "Timestamps after which counts may look alike again: a day and a week, say. [] expects no season.",
+        derived="a day and a week, where these are whole numbers of timestamps",
+        off="",
+    ),
+}
+_PLUGIN_OPTION = MechanismOption(One(Plain()), "an option of a plug-in", derived="what the plug-in decides")
+
+
+def option_of(name: str) -> MechanismOption:
+    """An option by its name; those that OPTIONS does not know belong to plug-ins."""
+    return OPTIONS.get(name, _PLUGIN_OPTION)
+
+
+def options_of(kind: str) -> frozenset[str]:
+    """The options that a kind of mechanism takes."""
+    return mechanisms.options_of(kind)
+
+
+def extent_of(kind: str) -> str | None:
+    """The key that says how many timestamps epsilon covers; None at event level."""
+    return EXTENT.get(mechanisms.find(kind).level)

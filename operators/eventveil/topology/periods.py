@@ -1,0 +1,90 @@
+"""The periods that counts may be expected to have: a list in a file, or what follows from the timeline.
+
+A mechanism takes them as one text, such as "24,168": so they stand in the fingerprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eventveil.mechanisms.forecasting.harmonics import LONGEST_PERIOD, MOST_PERIODS
+from eventveil.topology.document import Broken, Items, Node, Scalar
+from eventveil.topology.scalars import Kind, Schema, UnfitError, Whole
+from eventveil.topology.shapes import INVALID, Invalid, One, Reading, describe
+
+DAY = 86_400_000
+WEEK = 7 * DAY
+_PERIOD = Whole(2, LONGEST_PERIOD)
+_EXPECTED = f"a list of at most {MOST_PERIODS} different periods in timestamps, such as [24, 168] or []"
+
+
+def derived(interval: int) -> tuple[int, ...]:
+    """A day and a week in timestamps of ``interval`` ms, where they are whole numbers from 2 on."""
+    return tuple(
+        span // interval
+        for span in (DAY, WEEK)
+        if span % interval == 0 and 2 <= span // interval <= LONGEST_PERIOD
+    )
+
+
+def as_text(periods: Sequence[int]) -> str:
+    """As a mechanism takes them."""
+    return ",".join(map(str, periods))
+
+
+def in_words(periods: Sequence[int]) -> str:
+    """As a file has them."""
+    return f"[{', '.join(map(str, periods))}]"
+
+
+@dataclass(frozen=True)
+class _Periods(Kind[tuple[int, ...]]):
+    """Periods in one text, for the command line: ``24,168``, or nothing."""
+
+    def parse(self, scalar: Scalar) -> tuple[int, ...]:
+        """The periods, the shorter first."""
+        words = scalar.text.split(",") if scalar.text else []
+        return _sorted([_PERIOD.parse(Scalar(scalar.position, word.strip())) for word in words])
+
+    def strict_schema(self) -> Schema:
+        """What a file may have, and what ``parse`` makes of its own text."""
+        return {
+            "type": "array",
+            "items": _PERIOD.schema(),
+            "maxItems": MOST_PERIODS,
+            "uniqueItems": True,
+        }
+
+
+@dataclass(frozen=True)
+class Periods(One):
+    """A list of whole numbers: a tuple, the shorter first."""
+
+    kind: Kind[tuple[int, ...]] = _Periods()
+
+    def read(self, node: Node, name: str, reading: Reading) -> tuple[int, ...] | Invalid:
+        """The periods; every item that is none is a mistake of its own."""
+        if isinstance(node, Broken):
+            return INVALID
+        if not isinstance(node, Items):
+            reading.problems.add(node.position, f"{name}: found {describe(node)}, expected {_EXPECTED}")
+            return INVALID
+        periods = [One(_PERIOD).read(item, name, reading) for item in node.items]
+        if any(period is INVALID for period in periods):
+            return INVALID
+        try:
+            return _sorted(periods)
+        except UnfitError as unfit:
+            reading.problems.add(node.position, f"{name}: found {unfit.found}, expected {unfit.expected}")
+        return INVALID
+
+    def schema(self) -> Schema:
+        """An array of whole numbers."""
+        return self.kind.strict_schema()
+
+
+def _sorted(periods: list[int]) -> tuple[int, ...]:
+    if len(set(periods)) < len(periods) or len(periods) > MOST_PERIODS:
+        raise UnfitError(_EXPECTED, in_words(periods))
+    return tuple(sorted(periods))

@@ -1,0 +1,405 @@
+"""The kinds of single values in a topology: each reads a scalar and gives its own JSON Schema.
+
+A kind raises ``UnfitError`` with what is expected; the reader adds what was found and where.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Any, Generic, TypeVar
+
+from eventveil.topology.document import Scalar, shorten
+from eventveil.topology.problems import nearest
+
+Value = TypeVar("Value")
+Schema = dict[str, Any]
+# 100 years: longer durations are slips of the pen, and sums of a few stay far inside 64 bits of milliseconds.
+LONGEST = 36_525 * 86_400_000
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d|w)")
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?"
+    r"([Zz]|[+-][0-9]{2}:[0-9]{2})?"
+)
+_WHOLE = re.compile(r"[-+]?[0-9]{1,18}")
+_RATIONAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?|[0-9]+/[0-9]*[1-9][0-9]*")
+# Other readers of YAML take 010 for eight.
+_LEADING_ZERO = re.compile(r"(?:[-+]?|[0-9]+/)0[0-9]")
+_NO_LEADING_ZERO = "without leading zeros, which YAML 1.1 takes for octal"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+INTERPOLATED: Schema = {"type": "string", "pattern": r"\$\{"}
+
+
+class UnfitError(ValueError):
+    """A value does not fit its place. ``expected`` completes "expected ..."; ``found`` replaces the value."""
+
+    def __init__(self, expected: str, found: str | None = None) -> None:
+        super().__init__(expected)
+        self.expected, self.found = expected, found
+
+
+class UnavailableError(UnfitError):
+    """A value that fits and cannot be had, now or here; the whole text says why, and what to do instead."""
+
+
+class Kind(ABC, Generic[Value]):
+    """A kind of single value."""
+
+    @abstractmethod
+    def parse(self, scalar: Scalar) -> Value:
+        """The value. Raises UnfitError."""
+
+    @abstractmethod
+    def strict_schema(self) -> Schema:
+        """The JSON Schema of a value that is written out."""
+
+    def schema(self) -> Schema:
+        """The JSON Schema of a value that is written out or comes from ``${...}``."""
+        return {"anyOf": [self.strict_schema(), INTERPOLATED]}
+
+
+def is_text(scalar: Scalar) -> bool:
+    """Whether a scalar may stand where text is wanted."""
+    return scalar.expanded or scalar.type == "text"
+
+
+def is_number(scalar: Scalar) -> bool:
+    """Whether a scalar may stand where a number is wanted."""
+    return scalar.expanded or not scalar.quoted
+
+
+@dataclass(frozen=True)
+class Text(Kind[str]):
+    """Text that fully matches a pattern; ``expected`` says in words what the pattern wants."""
+
+    expected: str
+    pattern: str = r"[^\r\n]+"
+    longest: int = 1000
+
+    def parse(self, scalar: Scalar) -> str:
+        """The text."""
+        if not is_text(scalar) or not re.fullmatch(self.pattern, scalar.text):
+            unquoted = not is_text(scalar) and scalar.type != "nothing"
+            raise UnfitError(f"{self.expected}, in quotes" if unquoted else self.expected)
+        if len(scalar.text) > self.longest:
+            raise UnfitError(
+                f"{self.expected}, at most {self.longest} characters", f"{len(scalar.text)} characters"
+            )
+        return scalar.text
+
+    def strict_schema(self) -> Schema:
+        """A string with the pattern."""
+        return {"type": "string", "pattern": f"^(?:{self.pattern})$", "maxLength": self.longest}
+
+
+@dataclass(frozen=True)
+class Topic(Kind[str]):
+    """The name of a Kafka topic."""
+
+    def parse(self, scalar: Scalar) -> str:
+        """The name."""
+        if not is_text(scalar) or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", scalar.text):
+            raise UnfitError("a topic name of 1 to 249 letters, digits, dots, dashes and underscores")
+        if scalar.text in {".", ".."}:
+            raise UnfitError("a topic name other than . and ..")
+        return scalar.text
+
+    def strict_schema(self) -> Schema:
+        """A string with Kafka's rule."""
+        return {"type": "string", "pattern": r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$"}
+
+
+@dataclass(frozen=True)
+class Whole(Kind[int]):
+    """A whole number between two bounds, both included."""
+
+    lowest: int
+    highest: int
+
+    def parse(self, scalar: Scalar) -> int:
+        """The number."""
+        if not is_number(scalar) or not _WHOLE.fullmatch(scalar.text):
+            raise UnfitError(f"a whole number from {self.lowest} to {self.highest}")
+        if _LEADING_ZERO.match(scalar.text):
+            raise UnfitError(f"a whole number {_NO_LEADING_ZERO}")
+        value = int(scalar.text)
+        if not self.lowest <= value <= self.highest:
+            raise UnfitError(f"a whole number from {self.lowest} to {self.highest}")
+        return value
+
+    def strict_schema(self) -> Schema:
+        """An integer with the bounds."""
+        return {"type": "integer", "minimum": self.lowest, "maximum": self.highest}
+
+
+def exact_number(text: object) -> Fraction | None:
+    """The exact value of ``1``, ``0.05``, ``1e-3`` or ``1/3``; None for everything else.
+
+    Also for ledgers, which may hold anything: no text takes long to read.
+    """
+    known = isinstance(text, str) and len(text) <= 40 and _RATIONAL.fullmatch(text)
+    return Fraction(text) if known and isinstance(text, str) else None
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A positive rational with the text it was written as."""
+
+    value: Fraction
+    text: str
+
+
+@dataclass(frozen=True)
+class Rational(Kind[Exact]):
+    """An exact positive number, read from its text: ``1``, ``0.05``, ``1e-3`` or ``1/3``; never a float.
+
+    The digits are bounded so that noise scales stay numbers that can be sampled at speed.
+    """
+
+    highest: int
+    smallest: Fraction = Fraction(1, 10**6)
+    digits: int = 12
+
+    def parse(self, scalar: Scalar) -> Exact:
+        """The number and its text."""
+        expected = f"an exact number above 0 and at most {self.highest}, such as 1, 0.5 or 1/3"
+        value = exact_number(scalar.text)
+        if value is None or not 0 < value <= self.highest:
+            raise UnfitError(expected)
+        if _LEADING_ZERO.match(scalar.text):
+            raise UnfitError(f"an exact number {_NO_LEADING_ZERO}")
+        if value < self.smallest:
+            raise UnfitError(f"at least {self.smallest}")
+        if max(value.numerator, value.denominator) >= 10**self.digits:
+            raise UnfitError(
+                f"a number with fewer digits: as a reduced fraction at most {self.digits} above and below"
+            )
+        return Exact(value, scalar.text)
+
+    def strict_schema(self) -> Schema:
+        """A number, or a number or fraction as text."""
+        return {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": self.highest},
+                {"type": "string", "pattern": f"^(?!([0-9]+/)?0[0-9])({_RATIONAL.pattern})$"},
+            ]
+        }
+
+
+@dataclass(frozen=True)
+class Or(Kind[Any]):
+    """A word, or what another kind reads."""
+
+    word: str
+    other: Kind[Any]
+
+    def parse(self, scalar: Scalar) -> Any:
+        """The word, or what the other kind makes of it."""
+        if is_text(scalar) and scalar.text == self.word:
+            return self.word
+        try:
+            return self.other.parse(scalar)
+        except UnfitError as unfit:
+            raise UnfitError(f"{self.word}, or {unfit.expected}") from None
+
+    def strict_schema(self) -> Schema:
+        """The word, or the other."""
+        return {"anyOf": [{"const": self.word}, self.other.strict_schema()]}
+
+
+@dataclass(frozen=True)
+class Plain(Kind["Exact | int | str"]):
+    """A value of which only a plug-in knows what it should be: a whole number, an exact one, or text."""
+
+    def parse(self, scalar: Scalar) -> Exact | int | str:
+        """A number as it is written; everything else, and what is in quotes, is text."""
+        if scalar.type == "integer":
+            return Whole(1 - 2**53, 2**53 - 1).parse(scalar)
+        if not scalar.quoted and (scalar.type == "number" or exact_number(scalar.text)):
+            return Rational(10**12).parse(scalar)
+        if scalar.type == "nothing" or not re.fullmatch(r"[^\r\n]{1,1000}", scalar.text):
+            raise UnfitError("a whole number, an exact number above 0, or text on one line")
+        return scalar.text
+
+    def strict_schema(self) -> Schema:
+        """Any single value."""
+        return {"type": ["string", "number", "boolean"]}
+
+
+@dataclass(frozen=True)
+class Duration(Kind[int]):
+    """A length of time with its unit, in milliseconds."""
+
+    lowest: int = 0
+
+    def parse(self, scalar: Scalar) -> int:
+        """Milliseconds."""
+        match = _DURATION.fullmatch(scalar.text) if is_text(scalar) else None
+        if match is None:
+            bare = " (a unit is missing)" if scalar.type in {"integer", "number"} else ""
+            raise UnfitError(f"a duration such as 250ms, 10s, 5m, 1h, 2d or 1w{bare}")
+        value = int(match[1]) * _UNITS[match[2]]
+        if not self.lowest <= value <= LONGEST:
+            raise UnfitError(
+                "a duration above 0 and at most 100 years"
+                if self.lowest
+                else "a duration of at most 100 years"
+            )
+        return value
+
+    def strict_schema(self) -> Schema:
+        """A string with a unit."""
+        number = "0*[1-9][0-9]*" if self.lowest else "[0-9]+"
+        return {"type": "string", "pattern": f"^{number}(ms|s|m|h|d|w)$"}
+
+
+@dataclass(frozen=True)
+class Time(Kind["int | None"]):
+    """A moment as RFC 3339 with a zone, in milliseconds since the epoch; ``now`` (None) where allowed."""
+
+    now: bool = False
+
+    def parse(self, scalar: Scalar) -> int | None:
+        """Milliseconds since the Unix epoch, or None for ``now``."""
+        if self.now and scalar.text == "now":
+            return None
+        expected = "a time such as 2013-01-01T00:00:00Z or 2013-01-01T00:00:00+01:00" + (
+            ", or now" if self.now else ""
+        )
+        match = _TIME.fullmatch(scalar.text) if is_text(scalar) else None
+        if match is None:
+            raise UnfitError(expected)
+        day, clock, fraction, zone = match.groups()
+        if zone is None:
+            raise UnfitError(f"a time with its zone, such as {day}T{clock}Z for UTC")
+        if fraction and fraction[3:].strip("0"):
+            raise UnfitError("a time in whole milliseconds")
+        try:
+            moment = datetime.fromisoformat(f"{day}T{clock}{zone.upper().replace('Z', '+00:00')}")
+            whole = (moment - _EPOCH) // timedelta(milliseconds=1)
+            moment.astimezone(UTC)
+        except (ValueError, OverflowError):
+            raise UnfitError(f"a day and a time of day that exist; {expected}") from None
+        return whole + int(f"{fraction or ''}000"[:3])
+
+    def strict_schema(self) -> Schema:
+        """A string in the form of RFC 3339."""
+        day, clock = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}:[0-9]{2}"
+        time = day + "[Tt ]" + clock + r"(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+        return {"type": "string", "pattern": f"^(now|{time})$" if self.now else f"^{time}$"}
+
+
+@dataclass(frozen=True)
+class Pointer(Kind[str]):
+    """A JSON pointer (RFC 6901) to a field inside the event."""
+
+    def parse(self, scalar: Scalar) -> str:
+        """The pointer as written."""
+        if not is_text(scalar) or not scalar.text.startswith("/"):
+            raise UnfitError("a JSON pointer that starts with /, such as /user or /place/region")
+        if re.search("~(?![01])", scalar.text):
+            raise UnfitError("a JSON pointer in which ~ is written ~0 and a slash inside a name ~1")
+        return scalar.text
+
+    def strict_schema(self) -> Schema:
+        """A string that is a pointer."""
+        return {"type": "string", "pattern": "^(/([^~]|~[01])*)+$"}
+
+
+@dataclass(frozen=True)
+class Choice(Kind[str]):
+    """One of several words. ``later`` maps words this version does not have to what to do instead.
+
+    ``true`` and ``false`` among the words are booleans in the file.
+    """
+
+    words: tuple[str, ...]
+    later: Mapping[str, str] = field(default_factory=dict)
+
+    def parse(self, scalar: Scalar) -> str:
+        """The word."""
+        if scalar.text in self.words and (is_text(scalar) or scalar.type == "boolean"):
+            return scalar.text
+        if scalar.text in self.later:
+            raise UnavailableError(self.later[scalar.text])
+        near = nearest(scalar.text, self.words) if is_text(scalar) and not scalar.secret else ""
+        raise UnfitError(f"{one_of(self.words)}; {near}" if near else one_of(self.words))
+
+    def strict_schema(self) -> Schema:
+        """An enumeration."""
+        booleans: dict[str, object] = {"true": True, "false": False}
+        return {"enum": [booleans.get(word, word) for word in self.words]}
+
+
+@dataclass(frozen=True)
+class Servers(Kind[str]):
+    """A comma separated list of ``host:port``."""
+
+    def parse(self, scalar: Scalar) -> str:
+        """The list, without spaces."""
+        servers = [server.strip() for server in scalar.text.split(",")]
+        for server in servers:
+            match = re.fullmatch(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", server)
+            if not is_text(scalar) or match is None or not 1 <= int(match[2]) <= 65535:
+                raise UnfitError(
+                    "host:port, or several separated by commas, such as kafka-1:9092,kafka-2:9092"
+                )
+        return ",".join(servers)
+
+    def strict_schema(self) -> Schema:
+        """A string with at least one ``host:port``."""
+        return {"type": "string", "pattern": "^[^,]+:[0-9]{1,5}( *, *[^,]+:[0-9]{1,5})*$"}
+
+
+@dataclass(frozen=True)
+class Label(Kind[str]):
+    """The name of a column: any text that is not empty, or a whole number."""
+
+    def parse(self, scalar: Scalar) -> str:
+        """The label's text."""
+        return label(scalar)
+
+    def strict_schema(self) -> Schema:
+        """A string or an integer."""
+        return {
+            "anyOf": [{"type": "string", "minLength": 1, "maxLength": LONGEST_LABEL}, {"type": "integer"}]
+        }
+
+
+LONGEST_LABEL = 1000
+
+
+def label(scalar: Scalar) -> str:
+    """The text of a column label. Raises UnfitError."""
+    if not (is_text(scalar) or scalar.type == "integer") or not scalar.text:
+        raise UnfitError("the name of a column, in quotes if YAML would take it for something else than text")
+    if len(scalar.text) > LONGEST_LABEL:
+        raise UnfitError(f"a name of at most {LONGEST_LABEL} characters", f"{len(scalar.text)} characters")
+    return scalar.text
+
+
+def one_of(words: tuple[str, ...]) -> str:
+    """Words as a choice in a sentence."""
+    return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
+
+
+def found(scalar: Scalar) -> str:
+    """What a scalar is, in words, for a message; a secret stays hidden."""
+    if scalar.secret:
+        return "a hidden value"
+    if scalar.type == "nothing" or not scalar.text:
+        return "nothing"
+    if scalar.type == "text":
+        return shorten(scalar.text)
+    return f"the {'boolean' if scalar.type == 'boolean' else 'number'} {scalar.text[:40]}"
+
+
+def duration_text(milliseconds: int) -> str:
+    """A duration in its largest whole unit, as it would be written in a topology."""
+    fitting = [unit for unit, size in _UNITS.items() if milliseconds % size == 0 and unit != "w"]
+    return f"{milliseconds // _UNITS[fitting[-1]]}{fitting[-1]}" if milliseconds else "0s"

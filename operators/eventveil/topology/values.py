@@ -1,0 +1,213 @@
+"""The part of a topology file that is a value stream, one table per kind: keys, defaults and help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from eventveil.topology.document import Node, Scalar, Table
+from eventveil.topology.scalars import (
+    Choice,
+    Exact,
+    Or,
+    Pointer,
+    Rational,
+    Schema,
+    Text,
+    Topic,
+    Whole,
+)
+from eventveil.topology.shapes import INVALID, Field, Invalid, One, Reading, Record, Section, Shape
+from eventveil.values.kinds import VALUE_KINDS
+from eventveil.values.stream import HELD_LIMIT
+
+#: No value of one unit of the grid needs more (``eventveil.values.stream.VALUE_LIMIT``).
+LARGEST_VALUE = 10**12
+_OFF = "off"
+
+
+@dataclass(frozen=True)
+class ByKind(Shape):
+    """A stream: of values, or of local reports, if the kind of its mechanism says so, else of counts."""
+
+    kind: Shape
+    counts: Record
+    others: Mapping[str, Record]
+
+    def read(self, node: Node, name: str, reading: Reading) -> Section | Invalid:
+        """See ``Record.read``. Where nothing tells the shape, a kind that is none is the only mistake."""
+        kind = _kind(node)
+        record = self.others.get(kind.text if kind else "", self.counts)
+        guessed = record is self.counts and isinstance(node, Table) and "counts" not in node.entries
+        if guessed and kind and self.kind.read(kind, f"{name}.mechanism.kind", reading) is INVALID:
+            return Section(name, node.position)
+        return record.read(node, name, reading)
+
+    def schema(self) -> Schema:
+        """The schema that the kind asks for."""
+        schema = self.counts.schema()
+        for kind, record in self.others.items():
+            mechanism = {"type": "object", "properties": {"kind": {"const": kind}}, "required": ["kind"]}
+            when = {"properties": {"mechanism": mechanism}, "required": ["mechanism"]}
+            schema = {"if": when, "then": record.schema(), "else": schema}
+        return schema
+
+
+def _kind(node: Node) -> Scalar | None:
+    mechanism = node.entries.get("mechanism") if isinstance(node, Table) else None
+    kind = mechanism.entries.get("kind") if isinstance(mechanism, Table) else None
+    return kind if isinstance(kind, Scalar) else None
+
+
+def is_value_stream(stream: Section) -> bool:
+    """Whether a stream that was read is one of values."""
+    mechanism = stream.get("mechanism")
+    return mechanism is not None and mechanism.get("kind") in VALUE_KINDS
+
+
+def value_stream(kind: str) -> Record:
+    """The shape of a value stream of that kind."""
+    values = Record(
+        (
+            Field(
+                "maximum",
+                One(Rational(LARGEST_VALUE)),
+                "the largest value (B), a multiple of the step; larger ones are cut off, negative ones are 0",
+                True,
+            ),
+            Field(
+                "step",
+                One(Rational(LARGEST_VALUE)),
+                "The public grid: values are rounded to multiples of this.",
+                default="1",
+            ),
+        )
+    )
+    sink = Record((Field("topic", One(Topic()), "topic of sanitized readings, of this stream alone", True),))
+    return Record(
+        (
+            Field("source", _source(), "raw events: topic, value", True),
+            Field("values", values, "the range of values and their grid: maximum, step", True),
+            Field("mechanism", _mechanism(kind), "how values are protected: kind, epsilon", True),
+            Field("sink", sink, "where sanitized readings go: topic", True),
+        )
+    )
+
+
+def _source() -> Record:
+    return Record(
+        (
+            Field("topic", One(Topic()), "topic of raw events, each of which is one value", True),
+            Field("format", One(Choice(("json",))), "Encoding of events.", default="json"),
+            Field("value", One(Pointer()), "JSON pointer to the value, a number, such as /minutes", True),
+            Field(
+                "max_bytes",
+                One(Whole(1, 2**30)),
+                "Events that are longer have the value 0.",
+                default="1048576",
+            ),
+            Field(
+                "users",
+                One(Text("a name of at most 100 characters on one line", longest=100)),
+                "Name of the population whose events these are; no budget can cap it.",
+                derived="that of the budget, else users",
+            ),
+        )
+    )
+
+
+def _mechanism(kind: str) -> Record:
+    return Record(
+        (
+            Field("kind", One(Choice((kind,))), f"mechanism, {kind}", True),
+            Field("epsilon", One(Rational(1000)), "privacy budget of a single value, read exactly", True),
+            *OPTIONS[kind],
+        )
+    )
+
+
+def _held(default: str) -> Field:
+    return Field(
+        "held",
+        One(Whole(1, HELD_LIMIT)),
+        "Values that a threshold is estimated from (m); they get no reading.",
+        default=default,
+    )
+
+
+def _fanout(default: str) -> Field:
+    return Field("fanout", One(Whole(2, 2**10)), "Children of a node (b).", default=default)
+
+
+_CHUNK = Field(
+    "chunk",
+    One(Whole(2, 2**32)),
+    "Values of one hierarchy (r): the longest range that is measured well.",
+    default="1048576",
+)
+OPTIONS: Mapping[str, tuple[Field, ...]] = {
+    "tops": (
+        _held("4096"),
+        _CHUNK,
+        _fanout("16"),
+        Field(
+            "smoothed",
+            One(Whole(0, 32)),
+            "Lowest levels without noise of their own (s).",
+            derived="what has the smallest error",
+        ),
+        Field(
+            "smoother",
+            One(Choice(("recent", "mean", "median", "moving-average", "exponential"))),
+            "What is guessed inside a node.",
+            default="recent",
+        ),
+        Field("length", One(Whole(1, 1024)), "Nodes of a moving average.", default="8"),
+        Field("alpha", One(Rational(1)), "Weight of the newest node, exponential.", default="0.5"),
+        Field(
+            "maximum_by",
+            One(Choice(("laplace", "exponential"))),
+            "Noise by which the threshold is chosen.",
+            default="laplace",
+        ),
+        Field(
+            "excess",
+            One(Rational(LARGEST_VALUE)),
+            "By how much a value above the threshold typically exceeds it, in steps of the grid (c).",
+            default="60",
+        ),
+        Field(
+            "drift",
+            One(Or(_OFF, Rational(1_000_000))),
+            "Choose a new threshold when the mean of a chunk has moved by this factor, above 1.",
+            default=_OFF,
+        ),
+    ),
+    "pak": (
+        Field(
+            "delta",
+            One(Rational(1, Fraction(1, 10**15), 16)),
+            "what is added to e^epsilon times the probability of any set of outputs, below 1",
+            True,
+        ),
+        _held("65536"),
+        _CHUNK,
+        Field("quantile", One(Rational(1)), "Of the values held back, as threshold.", default="0.99575"),
+        Field("failure", One(Rational(1)), "How often it may be too low.", default="0.006"),
+        Field("clamp", One(Choice(("true", "false"))), "Cut the threshold at the maximum.", default="true"),
+        _fanout("2"),
+    ),
+}  # fmt: skip
+
+
+def options_of(mechanism: Section) -> dict[str, Any]:
+    """The options for ``eventveil.values``, those left out without those that it derives."""
+    names = (field.name for field in OPTIONS[mechanism.get("kind")])
+    return {name: _plain(mechanism.get(name)) for name in names if mechanism.get(name) is not None}
+
+
+def _plain(value: Any) -> Any:
+    words = {_OFF: None, "true": True, "false": False}
+    return value.value if isinstance(value, Exact) else words.get(value, value)

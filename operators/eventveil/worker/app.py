@@ -1,0 +1,436 @@
+"""The worker: one Faust app with an agent per role: aggregate and sanitize, rekey, accumulate, perturb.
+
+Faust brings the consumer group, the assignment of partitions and the agents; all state and every offset are
+kept by the owners of the partitions (``eventveil.worker.owner``), in topics that only they can write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import faust
+from faust.types import TP
+
+from eventveil.clock import SYSTEM_CLOCK, Clock, OwnerClock
+from eventveil.faults import FaultHook, no_fault
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.fenced import FencedTable
+from eventveil.kafka.settings import faust_credentials
+from eventveil.memory import NOTHING, Held, MemoryLimit, MemoryLimitReached
+from eventveil.patience import PATIENCE_SECONDS
+from eventveil.privacy.noise import NoiseSource, SystemNoise
+from eventveil.records import Chunk
+from eventveil.streams import first_partitions, merged_streams, plan_readings, plan_streams, writer_of
+from eventveil.topology.model import Stream, Topology
+from eventveil.witness import WitnessFile
+from eventveil.worker.accumulate import AccumulateOwner
+from eventveil.worker.aggregate import AggregateOwner
+from eventveil.worker.assignment import Assignment
+from eventveil.worker.chunks import ChunkConsumer, ChunkSchema, ChunkTransport
+from eventveil.worker.compatibility import check_private_members
+from eventveil.worker.ends import EndWatch
+from eventveil.worker.ground import Inquiry
+from eventveil.worker.missing import LeaderWatch
+from eventveil.worker.observation import Hold, Observation, PartitionView
+from eventveil.worker.offsets import grown
+from eventveil.worker.owner import Owner
+from eventveil.worker.perturb import PerturbOwner
+from eventveil.worker.rekey import RekeyOwner
+from eventveil.worker.sanitize import SanitizeOwner
+from eventveil.worker.threads import Threads
+from eventveil.worker.witnessed import Witnessed
+
+log = logging.getLogger(__name__)
+
+_TICK_SECONDS = 0.1
+_PROGRESS_SECONDS = 5.0
+_WATCH_SECONDS = 1.0
+_LOOK_SECONDS = 0.5
+#: Streams that are named when the worker is ready.
+_TOLD = 20
+_STOP_SECONDS = 8.0
+_MORE_MEMORY = (
+    "Raise the limit; or run more workers, each of which holds its share of the partitions; or let fewer "
+    "timestamps be open at a time, with a shorter lateness or a smaller max_ahead, and names of users be "
+    "shorter, with a smaller max_bytes (`eventveil migrate`)"
+)
+
+
+_UNDO: Mapping[Hold, str] = {
+    "append-time": (
+        "records come without the broker's append time, so nobody can tell which were late; nothing is "
+        "closed or charged. kafka-configs.sh --alter --topic {topic} --add-config "
+        "message.timestamp.type=LogAppendTime; the records that came meanwhile become dead letters"
+    ),
+    "open-transaction": (
+        "a producer has left a transaction open, and nothing behind it can be read. It ends when that "
+        "producer commits or restarts, or when its transaction.timeout.ms is over; kafka-transactions.sh "
+        "find-hanging and abort end one that is left over"
+    ),
+}
+
+
+class _App(faust.App):
+    def _create_directories(self) -> None:
+        """Faust's tables would need some; a worker keeps nothing on disk, and runs where it is full."""
+
+
+class Worker:
+    """Runs a topology until it is asked to stop or must not go on.
+
+    ``memory_limit`` is in bytes of resident memory, None for none. ``witness`` is the file that the ledger is
+    held against before anything is released (``eventveil.privacy.witness``).
+
+    ``noise`` makes the noise source of an owner; ``fault`` is called at every step of the protocol
+    (``eventveil.faults``); ``doubt_seconds`` is how long the same doubt may stand (``eventveil.patience``).
+    Only tests pass others than the defaults of these, of the clock and of the session timeout.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        noise: Callable[[], NoiseSource] = SystemNoise,
+        clock: Clock = SYSTEM_CLOCK,
+        fault: FaultHook = no_fault,
+        session_timeout: float = 10.0,
+        doubt_seconds: float = PATIENCE_SECONDS,
+        memory_limit: int | None = None,
+        witness: WitnessFile | None = None,
+    ) -> None:
+        check_private_members()
+        self._memory = MemoryLimit(memory_limit, _MORE_MEMORY)
+        self.observation = Observation(topology)
+        self.observation.memory_limit = memory_limit
+        self.kafka = topology.kafka
+        self.group = topology.name
+        self.session_timeout = session_timeout
+        self._topology = topology
+        self._plans, self._merged = plan_streams(topology), merged_streams(topology)
+        self._noise, self._clock, self._fault = noise, clock, fault
+        self._cluster = Cluster(topology.kafka)
+        #: How many partitions the topics of events had when the worker started, which changelogs go by.
+        self._sizes: dict[str, int] = {}
+        self._witnessed = Witnessed(witness, topology.kafka, self._cluster)
+        self._witnessed.begin()
+        self._first_partition = self._layout(topology.sources)
+        self._first_rekeyed = self._layout(topology.rekeyed)
+        self._first_of_values = self._layout(topology.value_sources)
+        self._threads = Threads()
+        self._end_watch = EndWatch(self._cluster, self._failed_in_thread)
+        self._inquiry = Inquiry(self._cluster, self._threads.waiting)
+        releasing = [one.source.topic for one in topology.streams if one.timeline.grace is not None]
+        self._leader_watch = LeaderWatch(
+            self._cluster, dict.fromkeys(releasing), clock, self._failed_in_thread
+        )
+        self._stop = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._assignment = Assignment(
+            self._make_owner,
+            self._go_to,
+            self._threads.taking_over,
+            self.failed,
+            patience=2 * session_timeout,
+            doubt_seconds=doubt_seconds,
+            doubted=self._cluster.renew,
+            observation=self.observation,
+        )
+        self._app = self._make_app()
+
+    def _layout(self, sources: Collection[str]) -> dict[str, int]:
+        """The first partition of a changelog that belongs to each of the topics that it is for."""
+        sizes = {name: topic.partitions for name, topic in self._cluster.existing(sources).items()}
+        self._sizes |= sizes
+        return first_partitions(sources, sizes)
+
+    def _make_app(self) -> faust.App:
+        topology = self._topology
+        app = _App(
+            topology.name,
+            broker=[f"kafka://{address}" for address in topology.kafka.bootstrap.split(",")],
+            broker_credentials=faust_credentials(topology.kafka),
+            broker_session_timeout=self.session_timeout,
+            store="memory://",
+            web_enabled=False,
+            topic_disable_leader=True,
+            topic_allow_declare=False,
+            stream_wait_empty=False,
+        )
+        app.transport = ChunkTransport(app.conf.broker_consumer, app, delivery=self)
+        schema = ChunkSchema()
+        roles = {
+            "aggregate": tuple(name for name in topology.sources if name not in topology.accumulated),
+            "accumulate": tuple(topology.accumulated),
+            "sanitize": (topology.partials,) if topology.streams else (),
+            "rekey": tuple(topology.rekeyed),
+            "perturb": topology.value_sources,
+        }
+
+        async def handle(chunks: Any) -> None:
+            async for chunk in chunks:
+                self._handle(chunk)
+
+        for role, topics in roles.items():
+            if topics:
+                app.agent(app.topic(*topics, schema=schema, acks=False), name=role)(handle)
+        return app
+
+    def _make_owner(self, tp: TP) -> Owner:
+        if tp.partition >= self._sizes.get(tp.topic, tp.partition + 1):
+            raise grown(tp.topic, self._sizes[tp.topic], self.observation.role(tp))
+        topology = self._topology
+        if tp.topic == topology.partials:
+            plans = [plan for plan in self._merged if plan.partials_partition == tp.partition]
+            table = self._table(topology.ledger_changelog, tp.partition)
+            return SanitizeOwner(
+                table, self._threads, plans, topology.partials, topology.ledger, topology.control,
+                topology.kafka, self._cluster, self._inquiry, self._noise, self.observation,
+                self._clock_for(plan.stream for plan in plans), self._leader_watch, self._witnessed,
+            )  # fmt: skip
+        if tp.topic in topology.rekeyed:
+            number = self._first_rekeyed[tp.topic] + tp.partition
+            streams = [plan.stream for plan in self._plans if plan.stream.source.raw == tp.topic]
+            table = self._table(topology.rekeying_changelog, number)
+            clock = self._clock_for(streams)
+            return RekeyOwner(
+                table, self._threads, streams, (tp.topic, tp.partition), self._cluster, self._inquiry, clock
+            )
+        if tp.topic in topology.value_sources:
+            table = self._table(topology.state_changelog, self._first_of_values[tp.topic] + tp.partition)
+            readings = [plan for plan in plan_readings(topology) if plan.stream.source.topic == tp.topic]
+            return PerturbOwner(
+                table, self._threads, readings, (tp.topic, tp.partition), topology.ledger,
+                topology.kafka, self._cluster, self._inquiry, self._noise, self.observation,
+                self._witnessed,
+            )  # fmt: skip
+        changelog_partition = self._first_partition[tp.topic] + tp.partition
+        plans = [plan for plan in self._plans if plan.stream.source.topic == tp.topic]
+        table = self._table(topology.counting_changelog, changelog_partition)
+        clock = self._clock_for(plan.stream for plan in plans)
+        if plans[0].stream.is_pan_private:
+            return AccumulateOwner(
+                table, self._threads, plans[0], topology, self._cluster, self._inquiry, self._noise, clock,
+                self.observation, self._witnessed,
+            )  # fmt: skip
+        return AggregateOwner(
+            table,
+            self._threads,
+            plans,
+            (tp.topic, tp.partition),
+            topology.partials,
+            self._cluster,
+            self._end_watch,
+            self._inquiry,
+            clock,
+            self.observation,
+        )
+
+    def _table(self, topic: str, partition: int) -> FencedTable:
+        owner = writer_of(self._topology, topic, partition)
+        return FencedTable(self._topology.kafka, owner, topic, partition, self._fault)
+
+    def _clock_for(self, streams: Iterable[Stream]) -> OwnerClock:
+        """The clock of an owner: as good as the stream that asks most of it."""
+        skews = [stream.timeline.clock_skew for stream in streams]
+        return OwnerClock(self._clock, min(skews, default=0))
+
+    def _handle(self, chunk: Chunk) -> None:
+        # An exception in an agent would make Faust acknowledge the chunk and go on.
+        try:
+            self._check_memory()
+            if chunk.topic != self._topology.partials:
+                self.observation.fetched[chunk.topic] += len(chunk.offsets)
+            self._assignment.handle(chunk)
+        except Exception as error:
+            self.failed(error)
+
+    def _check_memory(self) -> None:
+        """Between chunks, and before anything is closed. Raises MemoryLimitReached."""
+        self.observation.resident = self._memory.check(self._held)
+
+    def _held(self) -> Mapping[str, Held]:
+        """By stream, over all partitions."""
+        found: dict[str, Held] = {}
+        for owner in self._assignment.owners.values():
+            for name, view in owner.streams().items():
+                found[name] = found.get(name, NOTHING) + view.held
+        return found
+
+    @property
+    def _consumer(self) -> ChunkConsumer:
+        return cast(ChunkConsumer, self._app.consumer)
+
+    async def _go_to(self, partition: TP, offset: int) -> bool:
+        self._fault("seek:before")
+        moved = await self._consumer.thread.go_to(partition, offset)
+        self._fault("seek:done")
+        return moved
+
+    def assigned(self, partitions: set[TP]) -> None:
+        """See ``eventveil.worker.chunks.Delivery``."""
+        mine = {tp for tp in partitions if self._has_streams(tp)}
+        log.info("assigned %d partitions", len(mine))
+        self.observation.assigned = frozenset(mine)
+        self._fault("rebalance:before-assign")
+        self._assignment.assign(mine)
+        self._fault("rebalance:assigned")
+
+    def _has_streams(self, tp: TP) -> bool:
+        return tp.topic != self._topology.partials or any(
+            plan.partials_partition == tp.partition for plan in self._merged
+        )
+
+    def revoked(self) -> None:
+        """See ``eventveil.worker.chunks.Delivery``."""
+        self.observation.assigned = None
+        self._assignment.revoke()
+        self._fault("rebalance:revoked")
+
+    def wanted(self) -> Mapping[TP, int]:
+        """See ``eventveil.worker.chunks.Delivery``."""
+        return self._assignment.wanted()
+
+    def satisfied(self) -> bool:
+        """See ``eventveil.worker.chunks.Delivery``."""
+        return len(self._assignment.wanted()) < len(self._assignment.owners)
+
+    def resting(self) -> Collection[TP]:
+        """See ``eventveil.worker.chunks.Delivery``."""
+        return self._assignment.resting(self._clock.wall())
+
+    def delivered(self, partition: TP, records: int) -> None:
+        """See ``eventveil.worker.chunks.Delivery``."""
+        owner = self._assignment.owners.get(partition)
+        if owner is not None:
+            owner.sent(records)
+
+    def out_of_range(self, partitions: Collection[TP]) -> None:
+        """See ``eventveil.worker.chunks.Delivery``."""
+        for tp in partitions:
+            self._assignment.doubt(tp, "it does not hold the offset that is to be read next")
+
+    def failed(self, error: BaseException) -> None:
+        """Stop the worker because of an error; the first one counts."""
+        if self._failure is None:
+            self._failure = error
+            if isinstance(error, MemoryLimitReached):
+                # At once: the chunks that are being counted still grow, and the kernel may not wait for them.
+                log.error("stopping: %s", error)
+            self._assignment.revoke()
+            self._stop.set()
+
+    def _failed_in_thread(self, error: BaseException) -> None:
+        assert self._loop is not None, "threads are started in the event loop"
+        self._loop.call_soon_threadsafe(self.failed, error)
+
+    def stop(self) -> None:
+        """Ask the worker to stop gracefully."""
+        self._stop.set()
+
+    async def run(self) -> BaseException | None:
+        """Work until ``stop`` or a failure, which is returned."""
+        self._loop = asyncio.get_running_loop()
+        # What is loaded stays. The garbage collector need not look through it, while all threads wait.
+        gc.collect()
+        gc.freeze()
+        if any(stream.source.append_time == "boundary" for stream in self._topology.streams):
+            self._end_watch.start()
+        self._leader_watch.start()
+        duties = [
+            asyncio.create_task(duty)
+            for duty in (
+                self._run_app(),
+                self._keep_time(),
+                self._watch_consumer(),
+                self._keep_observing(),
+            )
+        ]
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait([stopped, *duties], return_when=asyncio.FIRST_COMPLETED)
+        for duty in duties:
+            if duty.done():
+                self.failed(duty.exception() or RuntimeError("the worker has neglected a duty"))
+            duty.cancel()
+        self._end_watch.stop()
+        self._leader_watch.stop()
+        self.revoked()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._app.stop(), timeout=_STOP_SECONDS)
+        return self._failure
+
+    async def _run_app(self) -> None:
+        # Joining the group may take for ever, so it is one duty of several.
+        await self._app.start()
+        while not self._app.crashed:
+            await asyncio.sleep(_WATCH_SECONDS)
+        raise self._app.crash_reason or RuntimeError("the Faust app crashed")
+
+    async def _keep_observing(self) -> None:
+        was_ready = False
+        holds: dict[TP, Hold] = {}
+        while True:
+            partitions = {
+                tp: PartitionView(
+                    owner.position,
+                    self._consumer.thread.end_of(tp),
+                    owner.busy,
+                    owner.streams(),
+                    hides=self._consumer.thread.hides(tp),
+                    untimed=owner.untimed,
+                )
+                for tp, owner in self._assignment.owners.items()
+            }
+            self.observation.look(partitions, time.monotonic(), self._clock.wall())
+            holds = self._tell_holds(holds)
+            ready = not self.observation.obstacles(time.monotonic())
+            if ready and not was_ready:
+                _tell_ready(self.observation.upcoming())
+            was_ready = ready
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _tell_holds(self, before: dict[TP, Hold]) -> dict[TP, Hold]:
+        """Log what has begun to hold up a partition, and what does no more."""
+        now = self.observation.holds(time.monotonic())
+        for tp in sorted(now.keys() - before.keys()):
+            log.warning("%s, partition %d, is held up: %s", *tp, _UNDO[now[tp]].format(topic=tp.topic))
+        for tp in sorted(before.keys() - now.keys()):
+            log.info("%s, partition %d, is held up no more", *tp)
+        return now
+
+    async def _keep_time(self) -> None:
+        tick_due, progress_due = time.monotonic(), 0.0
+        now = self._clock.wall()
+        while True:
+            # Whoever becomes due is not kept waiting for the next tick, which is for all others.
+            until_due = self._assignment.until_due(self._clock.wall()) / 1000
+            await asyncio.sleep(min(until_due, max(0.0, tick_due - time.monotonic())))
+            before, now = now, self._clock.wall()
+            if time.monotonic() < tick_due:
+                self._assignment.tick_due(before, now)
+                continue
+            tick_due = time.monotonic() + _TICK_SECONDS
+            self._check_memory()
+            self._assignment.tick(self._clock.wall())
+            if time.monotonic() >= progress_due and self._assignment.owners:
+                progress_due = time.monotonic() + _PROGRESS_SECONDS
+                positions = {tp: owner.position for tp, owner in self._assignment.owners.items()}
+                await self._consumer.thread.commit_progress(positions)
+
+    async def _watch_consumer(self) -> None:
+        """Raise what has stopped the consumer, also before it was ever assigned anything."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            await self._consumer.thread.check()
+
+
+def _tell_ready(upcoming: Sequence[str]) -> None:
+    """Log that every assigned partition is served, and what is released next; of many streams some."""
+    more = [f"{len(upcoming) - _TOLD} streams more"] if len(upcoming) > _TOLD else []
+    log.info("ready%s%s", "; next: " * bool(upcoming), "; ".join([*upcoming[:_TOLD], *more]))

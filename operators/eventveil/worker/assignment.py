@@ -1,0 +1,298 @@
+"""Which partitions this worker owns: each taken over by a task of its own, and again after an error.
+
+A partition that cannot be taken over delays itself only. An error of the surroundings (broker away, too few
+replicas, transaction timed out), or a doubt that a later look may settle (Unsettled), closes the owner; after
+a pause a new one takes over and reads what really happened. A doubt that stays becomes a refusal. Being
+fenced means that somebody else took over: the rebalance that says so is awaited, and only if none comes is
+the partition taken back once, then the worker stops. A refusal to guarantee (StateRefused), a missing right,
+or an error nobody foresaw stops the worker at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from math import inf
+
+from confluent_kafka import KafkaError, KafkaException
+from faust.types import TP
+
+from eventveil.clock import ClockAhead
+from eventveil.errors import EventveilError, StateRefused, Unsettled
+from eventveil.kafka.cluster import is_denied
+from eventveil.kafka.fenced import OwnerClosed, TransactionFailed
+from eventveil.patience import Patience
+from eventveil.records import Chunk
+from eventveil.worker.observation import Observation
+from eventveil.worker.owner import Blocking, Owner
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_FENCED_LIMIT = 2
+#: For so long after it was due a release goes before counting.
+_REST_MS = 250
+#: Of so many ticks an owner that is at rest needs one.
+_TICKS_OF_REST = 20
+#: Whoever lived longer than this starts with a clean record.
+_HEALTHY_SECONDS = 120.0
+
+
+class _NotAssigned(EventveilError):
+    """The consumer does not know the partition (yet, or any more)."""
+
+    def __init__(self, tp: TP) -> None:
+        super().__init__(f"{_name(tp)} is not assigned to the consumer")
+
+
+class Assignment:
+    """The owners of the assigned partitions.
+
+    ``make`` creates the owner of a partition, ``go_to`` moves the consumer (False: no longer assigned),
+    ``taking_over`` runs a take-over in a thread, and ``failed`` is told of an error after which the worker
+    must stop. ``patience`` is how long, in seconds, a fenced owner waits for the rebalance that explains it,
+    ``doubt_seconds`` how long the same doubt may stand; ``doubted`` is told before it is looked at again.
+    ``observation`` notes what becomes of owners.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[TP], Owner],
+        go_to: Callable[[TP, int], Awaitable[bool]],
+        taking_over: Blocking,
+        failed: Callable[[BaseException], None],
+        patience: float,
+        doubt_seconds: float,
+        doubted: Callable[[], None],
+        observation: Observation,
+    ) -> None:
+        self._make = make
+        self._go_to = go_to
+        self._taking_over = taking_over
+        self._failed = failed
+        self._patience, self._doubt_seconds, self._doubted = patience, doubt_seconds, doubted
+        self._observation = observation
+        self._supervisors: dict[TP, asyncio.Task[None]] = {}
+        self._ready: dict[TP, Owner] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ticks = 0
+        #: Whose owner may have something to do before it is due, and when the first of the others is due.
+        self._lively: set[TP] = set()
+        self._resting_until = inf
+        # One take-over of a partition at a time: a cancelled one that is still running in its thread would
+        # otherwise fence its successor.
+        self._turn: defaultdict[TP, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def assign(self, partitions: set[TP]) -> None:
+        """Own these partitions, and no others; returns at once."""
+        self.revoke()
+        self._supervisors = {tp: asyncio.create_task(self._supervise(tp)) for tp in partitions}
+
+    def revoke(self) -> None:
+        """Own nothing; returns at once."""
+        for task in self._supervisors.values():
+            task.cancel()
+        for owner in self._ready.values():
+            owner.end()
+        self._supervisors.clear()
+        self._ready.clear()
+        self._lively.clear()
+
+    def doubt(self, tp: TP, what: str) -> None:
+        """End the owner of a partition, if there is one: whoever takes over finds out what is the matter."""
+        owner = self._ready.pop(tp, None)
+        if owner is not None:
+            owner.end(Unsettled(_name(tp), what))
+
+    @property
+    def owners(self) -> Mapping[TP, Owner]:
+        """The owners that have taken over."""
+        return self._ready
+
+    def wanted(self) -> dict[TP, int]:
+        """The partitions to fetch from now, and their owners' tokens."""
+        return {tp: owner.token for tp, owner in self._ready.items() if owner.has_credit}
+
+    def handle(self, chunk: Chunk) -> None:
+        """Give a chunk to the owner it was fetched for, if that still owns the partition; returns at once.
+
+        One partition never waits for another. The chunks of a partition are handled in order: its owner
+        serves them first come, first served.
+        """
+        tp = TP(chunk.topic, chunk.partition)
+        owner = self._ready.get(tp)
+        if owner is not None and owner.token == chunk.generation:
+            self._lively.add(tp)
+            self._spawn(tp, owner, self._observe(tp, owner, chunk))
+
+    async def _observe(self, tp: TP, owner: Owner, chunk: Chunk) -> None:
+        # A chunk before this one may have been dropped on its way, during a rebalance.
+        if not await owner.handle(chunk) or owner.misplaced:
+            await self._go_to(tp, owner.position)
+
+    def tick(self, now: int) -> None:
+        """Let time pass, at ``now`` in epoch milliseconds, for owners that have nothing else to do.
+
+        For those that are at rest only now and then: of hundreds of partitions that would be most of what a
+        worker does. Returns at once.
+        """
+        self._ticks += 1
+        if self._ticks % _TICKS_OF_REST == 0:
+            self._lively = {*self._ready}
+        for tp, owner in self._those(self._lively):
+            self._tick(tp, owner)
+        if self._ticks % _TICKS_OF_REST == 0:
+            self._lively = {tp for tp, owner in self._ready.items() if not _rests(owner, now)}
+            resting = (owner.due for tp, owner in self._ready.items() if tp not in self._lively)
+            self._resting_until = min((due for due in resting if due is not None), default=inf)
+
+    def tick_due(self, after: int, until: int) -> None:
+        """The same for those that became due between two times, in epoch milliseconds."""
+        if self._resting_until <= until:
+            self._lively, self._resting_until = {*self._ready}, inf
+        for tp, owner in self._those(self._lively):
+            if owner.due is not None and after < owner.due <= until:
+                self._tick(tp, owner)
+
+    def _those(self, partitions: Iterable[TP]) -> list[tuple[TP, Owner]]:
+        """Which of them are owned, and by whom."""
+        return [(tp, self._ready[tp]) for tp in partitions if tp in self._ready]
+
+    def _tick(self, tp: TP, owner: Owner) -> None:
+        if not owner.busy:
+            self._spawn(tp, owner, self._pass_time(tp, owner))
+
+    async def _pass_time(self, tp: TP, owner: Owner) -> None:
+        await owner.tick()
+        if owner.misplaced:
+            await self._go_to(tp, owner.position)
+
+    def until_due(self, now: int) -> float:
+        """Milliseconds until the next owner becomes due, infinity if none does."""
+        dues = (owner.due for _, owner in self._those(self._lively))
+        waits = [self._resting_until - now, *(due - now for due in dues if due is not None)]
+        return min((wait for wait in waits if wait > 0), default=inf)
+
+    def resting(self, now: int) -> set[TP]:
+        """The partitions that have closed what is being released, at ``now`` in epoch milliseconds.
+
+        To count what comes after it would only take the processor from the release. Not for long, for that
+        may wait for partitions of other workers; and not once something else is due.
+        """
+        since = now - _REST_MS
+        closed = {
+            tp
+            for tp, owner in self._those(self._lively)
+            if owner.closed is not None and owner.closed > since and owner.due is not None and owner.due > now
+        }
+        awaits = (owner.awaited for owner in self._ready.values()) if closed else ()
+        return closed if any(one is not None and since < one <= now for one in awaits) else set()
+
+    def _spawn(self, tp: TP, owner: Owner, work: Awaitable[None]) -> None:
+        task = asyncio.create_task(self._guarded(tp, owner, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, tp: TP, owner: Owner, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except OwnerClosed:
+            pass
+        except Exception as error:
+            if self._ready.get(tp) is owner:
+                del self._ready[tp]
+            owner.end(error)
+
+    async def _supervise(self, tp: TP) -> None:
+        pause, fenced = _FIRST_PAUSE, 0
+        doubts = Patience(self._doubt_seconds)
+        while True:
+            began = time.monotonic()
+            try:
+                await self._live(tp, doubts)
+                return
+            except (OwnerClosed, asyncio.CancelledError):
+                return
+            except (TransactionFailed, ClockAhead, KafkaException, Unsettled, _NotAssigned) as error:
+                refusal = doubts.refusal(error) if isinstance(error, Unsettled) else None
+                if refusal is not None or _is_denied(error):
+                    self._failed(refusal or error)
+                    return
+                log.warning("gives up %s: %s", _name(tp), error)
+                if time.monotonic() - began > _HEALTHY_SECONDS:
+                    pause, fenced = _FIRST_PAUSE, 0
+                shut_out = isinstance(error, TransactionFailed) and error.fenced
+                self._observation.gave_up(tp, error, shut_out)
+                if isinstance(error, Unsettled):
+                    self._doubted()
+                if shut_out:
+                    fenced += 1
+                    await asyncio.sleep(self._patience)
+                if fenced == _FENCED_LIMIT:
+                    self._failed(_fenced_for_good(tp, error))
+                    return
+            except Exception as error:
+                self._failed(error)
+                return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _live(self, tp: TP, doubts: Patience) -> None:
+        """Make an owner; from its take-over to its end. Raises what ended it."""
+        owner = self._make(tp)
+        try:
+            resume = await self._take_over(tp, owner)
+            if not await self._go_to(tp, resume):
+                # The rebalance that explains it cancels this task; if none comes, nobody else will own it.
+                raise _NotAssigned(tp)
+            self._ready[tp] = owner
+            self._lively.add(tp)
+            self._observation.taken_over(tp)
+            doubts.settle()
+            # No offset of a raw topic in the log: differences between two are exact counts.
+            log.info("%s owns %s", owner.table.owner, _name(tp))
+            await owner.ended
+        finally:
+            owner.end()
+            asyncio.get_running_loop().run_in_executor(None, owner.table.dispose)
+
+    async def _take_over(self, tp: TP, owner: Owner) -> int:
+        async def in_turn() -> int:
+            async with self._turn[tp]:
+                owner.check_open()
+                resume: int = await self._taking_over(owner.take_over)
+                return resume
+
+        taking = asyncio.ensure_future(in_turn())
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            # The thread cannot be stopped; closing the table makes it end at its next step.
+            owner.end()
+            taking.add_done_callback(lambda task: task.cancelled() or task.exception())
+            raise
+
+
+def _fenced_for_good(tp: TP, error: Exception) -> StateRefused:
+    return StateRefused(
+        _name(tp),
+        f"somebody else writes its state, and no rebalance says who ({error})",
+        "Find the second application with this name, or the pause of more than 20 s, and end it",
+    )
+
+
+def _rests(owner: Owner, now: int) -> bool:
+    """Whether an owner has nothing to do before it is due, nor is anybody's release waited for with it."""
+    return owner.rests(now) and (owner.closed is None or owner.closed <= now - _REST_MS)
+
+
+def _is_denied(error: Exception) -> bool:
+    cause = error.error if isinstance(error, TransactionFailed) else error.args[0]
+    return isinstance(cause, KafkaError) and is_denied(cause)
+
+
+def _name(tp: TP) -> str:
+    return f"{tp.topic}, partition {tp.partition}"

@@ -1,0 +1,92 @@
+"""Does a log still hold what a state relies on? One that lost records stops the worker.
+
+No offset is named in a refusal: differences between two are exact counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from eventveil.errors import StateRefused, Unsettled, doubt
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.lost import first_appended
+from eventveil.regrounding import lost_span
+from eventveil.topology import changes
+from eventveil.topology.changes import MIGRATE_LOST, RENAME
+from eventveil.topology.model import Timeline
+from eventveil.worker.ground import Ground
+from eventveil.worker.owner import Blocking
+
+Place = tuple[str, int]
+#: What to do where no stream can go on without what is lost.
+LOST = f"Records are lost. Lengthen the retention. {RENAME}"
+#: By name of a stream: its timeline and its next timestamp.
+Open = Mapping[str, tuple[Timeline, int]]
+NONE: Open = MappingProxyType({})
+
+
+def check_resume(
+    cluster: Cluster,
+    place: Place,
+    resume: int,
+    known: int | None = None,
+    remedy: str = LOST,
+    open_: Open = NONE,
+) -> None:
+    """Raise StateRefused if a partition no longer holds the offset to resume from, Unsettled if not yet.
+
+    ``known`` is the offset behind the last record that the state knows of, if that is another; ``open_`` are
+    the streams that count its events, and ``remedy`` is what to do about lost ones.
+    """
+    first, end = cluster.first_offsets([place])[place], cluster.end_offsets([place])[place]
+    if resume < first:
+        what = "it begins after the first record that the state needs"
+        raise StateRefused(_name(place), f"{what}{_lacking(cluster, place, open_)}", remedy)
+    if max(resume, known or 0) > end:
+        raise shortened(place, "it ends before the last record that the state has read", remedy)
+
+
+def _lacking(cluster: Cluster, place: Place, open_: Open) -> str:
+    """Which timestamps of which streams may lack events."""
+    if not open_:
+        return ""
+    gone = first_appended(cluster.kafka, place, time.time_ns() // 1_000_000)
+    spans = {name: lost_span(rules, following, gone) for name, (rules, following) in sorted(open_.items())}
+    told = ", ".join(f"timestamps {first} to {last} of {name}" for name, (first, last) in spans.items())
+    return f"; {told} may lack events"
+
+
+async def end_behind(
+    blocking: Blocking, cluster: Cluster, place: Place, position: int, ground: Ground
+) -> int:
+    """Where a partition ends now. Raises Unsettled if that is before ``position``."""
+    end: int = (await blocking(cluster.end_offsets, [place]))[place]
+    if end < position:
+        await ground.check()
+        raise shortened(place, "it ends before the last record that was read")
+    return end
+
+
+def shortened(place: Place, what: str, remedy: str = MIGRATE_LOST) -> Unsettled:
+    """The doubt about a log that seems to have lost its newest records.
+
+    A broker that is cut off shows less than there is; whoever takes over looks again.
+    """
+    return doubt(_name(place), what, remedy)
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}, partition {place[1]}"
+
+
+def grown(topic: str, partitions: int, role: str) -> StateRefused:
+    """The refusal of a topic of events that has more than the ``partitions`` that its state is of."""
+    remedy_of = changes.remedy_for_values if role == "perturb" else changes.remedy
+    return StateRefused(
+        f"topic {topic}",
+        f"it has more partitions than the {partitions} that its streams are counted in, so nothing more is "
+        "closed",
+        remedy_of("source.partitions"),
+    )

@@ -1,0 +1,115 @@
+"""The re-keying role: owner of one partition of a topic of events that is not keyed by user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from eventveil.clock import OwnerClock
+from eventveil.errors import StateRefused
+from eventveil.genesis import Genesis
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.fenced import FencedTable
+from eventveil.records import Chunk, Outgoing
+from eventveil.rekeying import Rekeyer, RekeyerState, fingerprint
+from eventveil.topology.changes import RENAME
+from eventveil.topology.model import Stream
+from eventveil.worker.ground import AppendTimes, Ground, Inquiry
+from eventveil.worker.home import check_home
+from eventveil.worker.observation import StreamView
+from eventveil.worker.offsets import check_resume, end_behind
+from eventveil.worker.owner import Owner
+from eventveil.worker.threads import Threads
+
+
+class RekeyOwner(Owner):
+    """Passes the events of one partition on to the partitions of their users, each once."""
+
+    def __init__(
+        self,
+        table: FencedTable,
+        threads: Threads,
+        streams: Iterable[Stream],
+        source: tuple[str, int],
+        cluster: Cluster,
+        inquiry: Inquiry,
+        clock: OwnerClock,
+    ) -> None:
+        super().__init__(table, threads)
+        self._streams = list(streams)
+        self._source = source
+        self._cluster, self._inquiry = cluster, inquiry
+        self._clock = clock
+        self._ground = Ground(inquiry, {})
+        self._append_times = AppendTimes(cluster, self._blocking, source[0])
+        self._rekeyer: Rekeyer
+
+    def take_over(self) -> int:
+        """See ``Owner.take_over``."""
+        topic, partition = self._source
+        source = self._streams[0].source
+        found = self._cluster.existing({topic, source.topic, self.table.topic})
+        live, target = found[topic], found[source.topic]
+        self._ground = Ground(self._inquiry, found)
+        states = self.table.take_over()
+        place = f"{self.table.topic}, partition {self.table.partition}"
+        check_home(self._cluster, states, place)
+        genesis = Genesis.find(states, source.topic, place)
+        fields = fingerprint(source, live.partitions, target.id)
+        genesis.check(fields, topic, live.id, partition, place, lambda _: RENAME)
+        value = states.get(source.topic.encode())
+        state = RekeyerState(genesis.instance, partition, genesis.resume)
+        if value is not None:
+            state = RekeyerState.decode(value, place)
+            if (state.instance, state.partition) != (genesis.instance, partition):
+                raise StateRefused(
+                    place,
+                    f"the state of {source.topic} does not belong to its genesis",
+                    "Restore the topic from a backup, or give the application a new name",
+                )
+        timelines = [stream.timeline for stream in self._streams]
+        self._rekeyer = Rekeyer(source, timelines, live.partitions, state)
+        check_resume(self._cluster, self._source, state.position)
+        return state.position
+
+    @property
+    def position(self) -> int:
+        """See ``Owner.position``."""
+        return self._rekeyer.position
+
+    @property
+    def resume(self) -> int:
+        """The first offset that a successor needs."""
+        return self._rekeyer.resume
+
+    @property
+    def untimed(self) -> bool:
+        """See ``Owner.untimed``."""
+        return self._rekeyer.untimed
+
+    def streams(self) -> Mapping[str, StreamView]:
+        """See ``Owner.streams``: it closes none."""
+        return {}
+
+    def observe(self, chunk: Chunk) -> None:
+        """See ``Owner.observe``."""
+        self._rekeyer.observe(chunk)
+
+    async def settle(self) -> None:
+        """Pass on what was read, and the marks that have become true."""
+        if self.untimed:
+            self._rekeyer.untimed = not await self._append_times.restored()
+        if self.untimed:
+            return
+        now, position = self._clock.now(), self._rekeyer.position
+        if self._rekeyer.wants_end(now):
+            end = await end_behind(self._blocking, self._cluster, self._source, position, self._ground)
+            self._rekeyer.capture_end(now, end)
+        if (batch := self._rekeyer.pass_on()) is not None:
+            # A mark speaks for every event of this topic, and none may come from another one.
+            await self._ground.check()
+            records, state = batch
+            self.check_open()
+            key = self._streams[0].source.topic.encode()
+            record = Outgoing(self.table.topic, state.encode(), key, self.table.partition)
+            await self._blocking(self.table.transact, "pass-on", [*records, record], self._clock)
+            self._rekeyer.committed(state)

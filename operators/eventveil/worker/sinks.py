@@ -1,0 +1,34 @@
+"""A sink must stay the topic that it was when an owner took over: its records are matched with charges.
+
+This is by metadata, which may be old, and finds out early. The answers to what is written to a sink tell for
+certain that it is another topic (``eventveil.kafka.fenced``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from eventveil.errors import doubt
+from eventveil.kafka.cluster import Cluster, Topic
+
+
+class Sinks:
+    """The sinks of an owner; ``remedy`` is what to do when one is gone. Its methods block."""
+
+    def __init__(self, cluster: Cluster, remedy: str) -> None:
+        self._cluster, self._remedy = cluster, remedy
+        self._known: dict[str, str] = {}
+
+    def remember(self, live: Mapping[str, Topic], names: Collection[str]) -> None:
+        """Note which topics the sinks are now."""
+        self._known = {name: live[name].id for name in names if name in live}
+
+    def check(self) -> None:
+        """Raise Unsettled if a sink is another topic by now."""
+        live = self._cluster.topics(self._known)
+        for name, known in self._known.items():
+            if name not in live:
+                raise doubt(f"topic {name} (sink)", "it was deleted", self._remedy)
+            if live[name].id != known:
+                what = f"sink.topic_id was {known!r} and is {live[name].id!r} now: it was created again"
+                raise doubt(f"topic {name} (sink)", what, self._remedy)

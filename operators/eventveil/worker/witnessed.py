@@ -1,0 +1,75 @@
+"""Do the ledger, and sinks of values, still hold what a witness outside Kafka has seen in them?
+
+State, ledger and sinks that were put back together agree with each other, so that
+``eventveil.worker.published`` finds nothing, and what was released since would be drawn again. So an owner
+asks before it publishes anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from contextlib import closing
+
+from confluent_kafka import Message
+
+from eventveil.kafka.barrier import Floors, Place, least_end
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.reading import offset_of, read_partition
+from eventveil.privacy.witness import Line, Sighting, Sightings, refusal
+from eventveil.topology.model import Kafka
+from eventveil.witness import WitnessFile
+
+log = logging.getLogger(__name__)
+
+
+class Witnessed:
+    """Holds the ledger and sinks of values against a witness, if there is one. Its methods block."""
+
+    def __init__(self, file: WitnessFile | None, kafka: Kafka, cluster: Cluster) -> None:
+        self._file, self._kafka, self._cluster = file, kafka, cluster
+
+    def begin(self) -> None:
+        """Raise StateRefused or Unsettled if there is no witness of this topology on this cluster."""
+        if self._file is not None:
+            witness = self._file.read(self._cluster.id())
+            log.info("witness %s: written %s, and knows nothing newer", self._file.path, witness.when)
+
+    def check(self, place: Place, lines: Collection[Line], floors: Floors) -> None:
+        """Raise StateRefused if a partition lacks what was seen of these lines in it.
+
+        They are those of the caller, who has fenced every other writer of them; ``floors`` say how far the
+        partition reaches (``FencedTable.take_over``). Unsettled, KafkaException: worth another try.
+        """
+        if self._file is None:
+            return
+        witness = self._file.read(self._cluster.id())
+        seen = [witness.seen[line] for line in lines if line in witness.seen]
+        if not seen or self._stand(place, seen, floors):
+            return
+        # Not where it was seen, but perhaps elsewhere: the topic may have been written back from a copy.
+        sightings = Sightings(witness)
+        for message in read_partition(self._kafka, *place, least=least_end(floors, place)):
+            sightings.see(_sighting(message, place))
+        for lost, newest in sightings.lost(one.line for one in seen):
+            raise refusal(str(self._file.path), witness, lost, newest)
+
+    def _stand(self, place: Place, seen: Collection[Sighting], floors: Floors) -> bool:
+        """Whether all of these stand where they were seen, or did: a log that begins later has gone on."""
+        first = self._cluster.first_offsets([place])[place]
+        return all(
+            one.place == place
+            and (one.offset < first or (one.offset < floors[place] and self._stands(one, floors)))
+            for one in seen
+        )
+
+    def _stands(self, seen: Sighting, floors: Floors) -> bool:
+        least = least_end(floors, seen.place)
+        reading = read_partition(self._kafka, *seen.place, start=seen.offset, least=least)
+        with closing(reading) as messages:
+            found = next(messages, None)
+        return found is not None and _sighting(found, seen.place) == seen
+
+
+def _sighting(message: Message, place: Place) -> Sighting | None:
+    return Sighting.read(place, offset_of(message), message.value())
