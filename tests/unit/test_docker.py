@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def test_the_image_does_not_run_as_root() -> None:
 
 def test_what_the_wheel_is_made_of_is_copied_into_the_build_and_not_ignored() -> None:
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {"pyproject.toml", PROJECT["project"]["readme"], *wheel["packages"], *wheel["force-include"]}
+    folders = {path.split("/")[0] for path in (*wheel["packages"], *wheel["force-include"])}
+    needed = {"pyproject.toml", PROJECT["project"]["readme"], *folders}
     build = DOCKERFILE.split("FROM ")[1]
     copied = {word for line in re.findall(r"^COPY (.*) \S+$", build, re.MULTILINE) for word in line.split()}
     kept = set(re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.MULTILINE))
@@ -119,3 +121,35 @@ def test_the_worker_is_restarted_and_given_time_to_stop() -> None:
     assert worker["restart"] == "unless-stopped"
     assert worker["stop_grace_period"] == "15s"
     assert worker["depends_on"] == {"topics": {"condition": "service_completed_successfully"}}
+
+
+def test_the_wheel_holds_eventveil_alone(tmp_path: Path) -> None:
+    made = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--no-deps",
+            "--quiet",
+            "--wheel-dir",
+            str(tmp_path),
+            str(ROOT),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        assert {name.split("/")[0].split("-")[0] for name in wheel.namelist()} == {"eventveil"}
+
+
+def test_a_foreign_package_named_operators_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "operators").mkdir()
+    (tmp_path / "operators" / "__init__.py").write_text("raise ImportError('not ours')")
+    command = [str(Path(sys.executable).with_name("eventveil")), "--version"]
+    shown = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "eventveil" in shown.stdout
