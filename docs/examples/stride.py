@@ -20,11 +20,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from eventveil.errors import UnfitSetting
-from eventveil.mechanisms.base import Counts
-from eventveil.mechanisms.w_event import WEventMechanism
-from eventveil.privacy.ledger import Spend
-from eventveil.topology.model import Option
+from eventveil import Counts, Option, Spend, UnfitSetting, WEventMechanism
 
 
 class Stride(WEventMechanism):

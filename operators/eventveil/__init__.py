@@ -1,3 +1,65 @@
-"""Eventveil: differentially private counts of user events, released from Kafka once per timestamp."""
+"""Eventveil: differentially private counts of user events, released from Kafka once per timestamp.
+
+What plug-ins import is here; ``eventveil.local`` is for producers of local reports. A name is loaded when it
+is asked for, so that ``import eventveil`` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from eventveil.errors import EventveilError, UnfitSetting
+    from eventveil.mechanisms.base import Counts, Guarantee, Mechanism, Release
+    from eventveil.mechanisms.contract import examine
+    from eventveil.mechanisms.contract.subject import Subject
+    from eventveil.mechanisms.event_level import EventLevelMechanism
+    from eventveil.mechanisms.horizon import HorizonMechanism
+    from eventveil.mechanisms.w_event import WEventMechanism
+    from eventveil.privacy.ledger import Spend
+    from eventveil.privacy.noise import NoiseSource
+    from eventveil.topology.model import MechanismSettings, Option
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "eventveil.errors": ("EventveilError", "UnfitSetting"),
+    "eventveil.mechanisms.base": ("Counts", "Guarantee", "Mechanism", "Release"),
+    "eventveil.mechanisms.contract": ("examine",),
+    "eventveil.mechanisms.contract.subject": ("Subject",),
+    "eventveil.mechanisms.event_level": ("EventLevelMechanism",),
+    "eventveil.mechanisms.horizon": ("HorizonMechanism",),
+    "eventveil.mechanisms.w_event": ("WEventMechanism",),
+    "eventveil.privacy.ledger": ("Spend",),
+    "eventveil.privacy.noise": ("NoiseSource",),
+    "eventveil.topology.model": ("MechanismSettings", "Option"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Counts",
+    "EventLevelMechanism",
+    "EventveilError",
+    "Guarantee",
+    "HorizonMechanism",
+    "Mechanism",
+    "MechanismSettings",
+    "NoiseSource",
+    "Option",
+    "Release",
+    "Spend",
+    "Subject",
+    "UnfitSetting",
+    "WEventMechanism",
+    "__version__",
+    "examine",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
