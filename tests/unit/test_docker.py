@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from eventveil.cli.main import main
 from eventveil.topology import load
 from eventveil.worker.endpoint import Endpoint
 from eventveil.worker.observation import Observation
 from tests.kafka.jars import newest_version
+from tests.unit.cli.commands import made
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))
@@ -74,7 +74,7 @@ def test_compose_gives_the_worker_a_broker_that_listens_under_that_name() -> Non
 @pytest.mark.parametrize("service", OURS)
 def test_the_commands_of_compose_are_commands_with_these_options(service: str) -> None:
     name, *arguments = command(service)
-    main.commands[name].make_context(name, arguments)
+    made(name).make_context(name, arguments)
 
 
 @pytest.mark.parametrize("service", OURS)

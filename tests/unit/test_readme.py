@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from eventveil.cli.main import main
 from eventveil.decode import Reason
+from tests.unit.cli.commands import made
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -77,7 +78,7 @@ def test_every_eventveil_command_of_a_page_exists_with_its_options(page: str) ->
     )
     assert len(commands) >= 5
     for name, arguments in commands:
-        main.commands[name].make_context(name, arguments.split())
+        made(name).make_context(name, arguments.split())
 
 
 def test_files_that_the_readme_links_exist() -> None:

@@ -1,31 +1,51 @@
-"""``eventveil``: the command line."""
+"""``eventveil``: the command line. A command is imported when it is run, so that help comes at once."""
 
 from __future__ import annotations
+
+from importlib import import_module
 
 import click
 
 from eventveil import __version__
-from eventveil.cli.announce import announce
-from eventveil.cli.check import check
-from eventveil.cli.ledger import ledger
-from eventveil.cli.mechanisms import mechanisms
-from eventveil.cli.metrics import metrics
-from eventveil.cli.migrate import migrate
-from eventveil.cli.replay import replay
-from eventveil.cli.reset import reset
-from eventveil.cli.run import run
-from eventveil.cli.schema import schema
-from eventveil.cli.topics import topics
+
+COMMANDS = {
+    "announce": "Announce a look at the counters of a pan-private stream.",
+    "check": "Validate topology files and print what they promise.",
+    "ledger": "Audit what was released and what it was charged.",
+    "mechanisms": "List the kinds of mechanism, their guarantees and options.",
+    "metrics": "List the metrics and health checks of a worker.",
+    "migrate": "Change the settings of streams and keep what they have spent.",
+    "replay": "Release streams over historical events, from files or topics.",
+    "reset": "Release a stream again from an earlier timestamp.",
+    "run": "Run a worker until SIGTERM or SIGINT.",
+    "schema": "Print the JSON Schema of topology files.",
+    "topics": "Show, check and create the topics of a topology.",
+}
+"""What the help says of each command, which is the function of that name in ``eventveil.cli.<name>``."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"eventveil.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="eventveil")
 def main() -> None:
     """Differentially private counts of user events, released from Kafka once per timestamp.
 
     Exit codes: 0 good, 1 failed, 2 wrong usage, 75 the memory limit is reached, 78 the topology is invalid.
     """
-
-
-for command in (announce, check, ledger, mechanisms, metrics, migrate, replay, reset, run, schema, topics):
-    main.add_command(command)
