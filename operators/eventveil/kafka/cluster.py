@@ -23,6 +23,8 @@ from eventveil.errors import EventveilError, doubt
 from eventveil.kafka.settings import librdkafka
 from eventveil.topology.model import Kafka
 
+#: One question for offsets; its broker may be down, and no longer the leader at the next look.
+_ATTEMPT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 30.0
 _REACH_SECONDS = 10.0
 _REFRESH_MILLISECONDS = 10_000
@@ -240,7 +242,8 @@ class Cluster:
             try:
                 return self._told_offsets(request)
             except KafkaException as error:
-                if error.args[0].code() not in PASSING or time.monotonic() > give_up:
+                passes = error.args[0].code() in PASSING | {KafkaError._TIMED_OUT}
+                if not passes or time.monotonic() > give_up:
                     raise
                 time.sleep(0.2)
                 # Describing the topics refreshes the leaders that the client remembers.
@@ -250,13 +253,15 @@ class Cluster:
     def _told_offsets(self, request: dict[TopicPartition, OffsetSpec]) -> dict[tuple[str, int], int]:
         with self._client() as admin:
             answers = admin.list_offsets(
-                request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_TIMEOUT_SECONDS
+                request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ATTEMPT_SECONDS
             )
             found = {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
             # A request that timed out raises nothing: its offset is invalid (-1001). Only -1 has a meaning,
             # "no such record", for a search by time.
-            if min(found.values()) < -1:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the offsets were not told"))
+            untold = [f"{topic}, partition {partition}" for (topic, partition), at in found.items() if at < -1]
+            if untold:
+                text = f"no broker answers for the offsets of {'; '.join(untold)}. Is the leader down?"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
             return found
 
     def group_members(self, group: str) -> int:
