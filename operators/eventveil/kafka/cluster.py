@@ -258,7 +258,7 @@ class Cluster:
             found = {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
             # A request that timed out raises nothing: its offset is invalid (-1001). Only -1 has a meaning,
             # "no such record", for a search by time.
-            untold = [f"{topic}, partition {partition}" for (topic, partition), at in found.items() if at < -1]
+            untold = [f"{topic}, partition {number}" for (topic, number), at in found.items() if at < -1]
             if untold:
                 text = f"no broker answers for the offsets of {'; '.join(untold)}. Is the leader down?"
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
