@@ -96,6 +96,13 @@ class PartitionAggregator:
         """The offset below which every record has had its verdict in some stream."""
         return max(counter.judged for counter in self.counters.values())
 
+    @property
+    def known(self) -> int:
+        """The offset that the log reaches at least: behind the last record that was judged, and no less than
+        the last boundary."""
+        ends = (one.boundaries.end for one in self.counters.values() if one.boundaries is not None)
+        return max(self.judged, *ends, 0)
+
     def observe(self, chunk: Chunk) -> None:
         """Judge records of a chunk, from the position on; those below it were seen already.
 

@@ -46,6 +46,11 @@ class Boundaries:
         """The last timestamp that has a boundary."""
         return self.captured[-1].last if self.captured else self.first - 1
 
+    @property
+    def end(self) -> int:
+        """The last boundary, 0 if there is none: where the log ended when it was captured."""
+        return self.captured[-1].offset if self.captured else 0
+
     def wanted(self, now: int) -> bool:
         """Whether a timestamp is due at the wall clock time ``now`` and has no boundary yet."""
         return timeline.last_due(self.rules, now) > self.last

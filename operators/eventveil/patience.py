@@ -35,3 +35,33 @@ class Patience:
     def settle(self) -> None:
         """Forget the doubt: a look has settled it."""
         self._doubt = ""
+
+
+class Doubts:
+    """The doubts that end the owners of a partition, one owner after the other.
+
+    A take-over that succeeds has looked at what an earlier take-over doubted. It says nothing about a doubt
+    that is met later in the life of an owner: only a life that came past that point settles it. Otherwise
+    the partition would be taken over again without end.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._of_take_overs, self._of_lives = Patience(seconds, clock), Patience(seconds, clock)
+        self._now = self._of_take_overs
+
+    def begin(self) -> None:
+        """A take-over begins."""
+        self._now = self._of_take_overs
+
+    def taken_over(self) -> None:
+        """It has succeeded."""
+        self._of_take_overs.settle()
+        self._now = self._of_lives
+
+    def healthy(self) -> None:
+        """The owner got something done after its take-over, or lived for long."""
+        self._of_lives.settle()
+
+    def refusal(self, doubt: Unsettled) -> EventveilError | None:
+        """See ``Patience.refusal``, for the doubt that has ended the owner."""
+        return self._now.refusal(doubt)

@@ -221,7 +221,7 @@ def _moved(
         following, needed = life.state.next, min(log.again, state.resume)
     if replaced:
         needed, judged, gone, boundaries = log.begin, log.begin, True, boundaries[:0]
-    elif max(state.resume, state.judged) > log.end:
+    elif max(state.resume, state.judged, *(one.offset for one in boundaries)) > log.end:
         # Its end is gone: what was read may come again at other offsets, and is judged again.
         needed, judged, gone = log.again, log.again, True
         log = replace(log, gone=ground.now)

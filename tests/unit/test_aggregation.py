@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventveil.aggregation import Batch, PartitionAggregator
+from eventveil.boundaries import Boundary
 from eventveil.counting import CounterState, Partial
 from eventveil.decode import Reason
 from eventveil.records import NO_APPEND_TIME, Chunk, Outgoing
@@ -795,6 +796,15 @@ def test_a_boundary_below_an_earlier_one_is_refused() -> None:
     one.capture_end(1018, 2)
     with pytest.raises(ValueError, match="the log ends at 1, below the boundary 2"):
         one.capture_end(1028, 1)
+
+
+def test_a_state_knows_that_the_log_reached_its_last_boundary() -> None:
+    captured = (Boundary(1, 2), Boundary(2, 12))
+    states = {"visits": counter_state(resume=7, judged=9), "other": counter_state(resume=3, judged=10)}
+    one = aggregator(BY_BOUNDARY[0], stream("other"), states=states)
+    assert one.known == 10
+    states["visits"] = replace(states["visits"], boundaries=captured)
+    assert aggregator(BY_BOUNDARY[0], stream("other"), states=states).known == 12
 
 
 # Re-keyed events: what closes a timestamp are marks (see also test_rekeying.py)

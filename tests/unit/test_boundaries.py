@@ -36,6 +36,11 @@ def test_a_clock_that_goes_back_captures_nothing() -> None:
     assert one.capture(1040, 12) is one
 
 
+def test_the_log_reached_the_last_boundary_when_that_was_captured() -> None:
+    assert boundaries().end == 0
+    assert boundaries((1, 5), (3, 12)).end == 12
+
+
 def test_a_timestamp_is_reached_at_its_boundary() -> None:
     one = boundaries((2, 5), (3, 5), (4, 9))
     assert [one.reached(offset) for offset in (4, 5, 8, 9, 100)] == [0, 3, 3, 4, 4]

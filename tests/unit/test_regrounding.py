@@ -221,6 +221,11 @@ def test_boundaries_stay_with_their_topic() -> None:
     assert states(some(moved(life, ground(logs=cut))))[0].boundaries == kept
     short = {**logs(2), 0: replace(logs(2)[0], end=8, again=8)}
     assert states(some(moved(life, ground(logs=short))))[0].boundaries == kept[:1]
+    # All that was read is there, but not all that was there when the boundary was captured.
+    shorter = {**logs(2), 0: replace(logs(2)[0], end=11, again=8)}
+    found = some(moved(life, ground(logs=shorter)))
+    assert states(found)[0].boundaries == kept[:1]
+    assert found.lost == (FIRST + 4, 101)
     assert states(some(moved(life, ground(source_id="new"))))[0].boundaries == ()
     with pytest.raises(StateRefused, match="nothing else tells what was late"):
         moved(life, ground(partials_id="new"))

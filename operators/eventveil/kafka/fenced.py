@@ -76,6 +76,8 @@ class FencedTable:
         self._writer: Writer | None = None
         self._closed = False
         self._floors: dict[Place, int] = {}
+        #: How many transactions it has committed, that of the barrier included.
+        self.commits = 0
 
     @property
     def floors(self) -> Floors:
@@ -135,6 +137,7 @@ class FencedTable:
         a failure the object only raises OwnerClosed.
         """
         self._run(name, records, clock, commit=True)
+        self.commits += 1
         self._fault(f"{name}:committed")
 
     def _run(self, name: str, records: Iterable[Outgoing], clock: OwnerClock | None, *, commit: bool) -> None:

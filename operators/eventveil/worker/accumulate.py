@@ -112,6 +112,8 @@ class AccumulateOwner(Owner):
         self._witnessed.check(self._places.ledger, [Line(stream.name)], self.table.floors)
         public.check_sinks({stream.name: state}, {stream.name: live[sink]})
         check_resume(self._cluster, self._source, counter.resume, counter.judged)
+        if stream.is_announced:
+            self._announced_until()
         self._publish()
         restored.open()
         return counter.position
@@ -274,15 +276,21 @@ class AccumulateOwner(Owner):
         self.check_open()
         await self._blocking(self._expose, counting.exposed(heard=heard))
 
+    def _announced_until(self) -> int:
+        """Where the announcements end. Raises Unsettled if that is before the last one that was heard."""
+        place = (self._topology.announcements, 0)
+        end = self._cluster.end_offsets([place])[place]
+        if end < self._counting.exposure.heard:
+            raise doubt(place[0], "announcements that were heard are gone from it", RENAME)
+        return end
+
     def _next_announcement(self) -> int | None:
         """The offset behind the first announcement that was not heard yet. Blocks.
 
         Whatever else is there is passed over, and what nobody waits for any more.
         """
         place, exposure = (self._topology.announcements, 0), self._counting.exposure
-        first, end = self._cluster.first_offsets([place])[place], self._cluster.end_offsets([place])[place]
-        if end < exposure.heard:
-            raise doubt(place[0], "announcements that were heard are gone from it", RENAME)
+        first, end = self._cluster.first_offsets([place])[place], self._announced_until()
         if end > max(exposure.heard, self._searched):
             start = max(first, exposure.heard, self._searched)
             for message in read_partition(self._topology.kafka, *place, start=start):

@@ -74,8 +74,8 @@ class AggregateOwner(Owner):
         self._aggregator = PartitionAggregator(live.partitions, streams, grown=grown)
         counters = self._aggregator.counters.items()
         open_ = {name: (one.stream.timeline, one.next) for name, one in counters}
-        resume, judged = self._aggregator.resume, self._aggregator.judged
-        check_resume(self._cluster, self._source, resume, judged, MIGRATE_LOST, open_)
+        resume, known = self._aggregator.resume, self._aggregator.known
+        check_resume(self._cluster, self._source, resume, known, MIGRATE_LOST, open_)
         if boundaries := self._aggregator.boundaries():
             self._ends = Ends(self._source, boundaries, self._clock, lambda: self.position)
             self._end_watch.follow(self._ends)

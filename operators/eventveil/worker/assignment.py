@@ -24,7 +24,7 @@ from eventveil.clock import ClockAhead
 from eventveil.errors import EventveilError, StateRefused, Unsettled
 from eventveil.kafka.cluster import is_denied
 from eventveil.kafka.fenced import OwnerClosed, TransactionFailed
-from eventveil.patience import Patience
+from eventveil.patience import Doubts
 from eventveil.records import Chunk
 from eventveil.worker.observation import Observation
 from eventveil.worker.owner import Blocking, Owner
@@ -208,7 +208,7 @@ class Assignment:
 
     async def _supervise(self, tp: TP) -> None:
         pause, fenced = _FIRST_PAUSE, 0
-        doubts = Patience(self._doubt_seconds)
+        doubts = Doubts(self._doubt_seconds)
         while True:
             began = time.monotonic()
             try:
@@ -240,8 +240,9 @@ class Assignment:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _live(self, tp: TP, doubts: Patience) -> None:
+    async def _live(self, tp: TP, doubts: Doubts) -> None:
         """Make an owner; from its take-over to its end. Raises what ended it."""
+        doubts.begin()
         owner = self._make(tp)
         try:
             resume = await self._take_over(tp, owner)
@@ -251,10 +252,15 @@ class Assignment:
             self._ready[tp] = owner
             self._lively.add(tp)
             self._observation.taken_over(tp)
-            doubts.settle()
             # No offset of a raw topic in the log: differences between two are exact counts.
             log.info("%s owns %s", owner.table.owner, _name(tp))
-            await owner.ended
+            doubts.taken_over()
+            began, commits = time.monotonic(), owner.table.commits
+            try:
+                await owner.ended
+            finally:
+                if owner.table.commits > commits or time.monotonic() - began > _HEALTHY_SECONDS:
+                    doubts.healthy()
         finally:
             owner.end()
             asyncio.get_running_loop().run_in_executor(None, owner.table.dispose)

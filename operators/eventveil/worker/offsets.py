@@ -45,7 +45,7 @@ def check_resume(
         what = "it begins after the first record that the state needs"
         raise StateRefused(_name(place), f"{what}{_lacking(cluster, place, open_)}", remedy)
     if max(resume, known or 0) > end:
-        raise shortened(place, "it ends before the last record that the state has read", remedy)
+        raise shortened(place, "it ends before the last record that the state knows of", remedy)
 
 
 def _lacking(cluster: Cluster, place: Place, open_: Open) -> str:

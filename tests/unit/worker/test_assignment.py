@@ -34,6 +34,9 @@ class Table:
 
     owner = "app-aggregate-0"
 
+    def __init__(self) -> None:
+        self.commits = 0
+
     def close(self) -> None: ...
 
     def dispose(self) -> None: ...
@@ -401,6 +404,56 @@ def test_a_take_over_settles_the_doubt_before_it() -> None:
         (await one.owned()).end(BROKER_AWAY)
         await one.until(lambda: len(one.made) == 6)
         await one.owned()
+        assert not one.failures
+
+    run(scenario)
+
+
+async def dies(one: Surroundings, error: Exception, commits: int = 0) -> None:
+    """The owner meets an error at its work, after so many commits."""
+    owner, made = await one.owned(), len(one.made)
+    owner.table.commits += commits
+    owner.observe = lambda _: (_ for _ in ()).throw(error)  # type: ignore[method-assign]
+    one.assignment.handle(chunk(owner.token, 100))
+    await one.until(lambda: bool(one.failures) or len(one.made) > made)
+    await one.until(lambda: one.assignment.owners.get(PLACE) is not owner)
+
+
+def test_a_doubt_that_every_life_meets_after_its_take_over_is_refused_too() -> None:
+    """Such as a log that ends below a boundary: nothing but asking for its end shows that."""
+
+    async def scenario() -> None:
+        one = Surroundings([7] * 4, doubt_seconds=0.0)
+        one.assignment.assign({PLACE})
+        for _ in range(3):
+            await dies(one, DOUBT)
+        await one.until(lambda: bool(one.failures))
+        assert one.failures == [REFUSED]
+        assert len(one.made) == 3
+
+    run(scenario)
+
+
+def test_an_owner_that_committed_something_settles_the_doubts_of_the_lives_before_it() -> None:
+    async def scenario() -> None:
+        one = Surroundings([7] * 5, doubt_seconds=0.0)
+        one.assignment.assign({PLACE})
+        for commits in (0, 0, 1, 0):
+            await dies(one, DOUBT, commits)
+        await one.until(lambda: len(one.made) == 5)
+        assert not one.failures
+
+    run(scenario)
+
+
+def test_so_does_one_that_lived_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        one = Surroundings([7] * 5, doubt_seconds=0.0)
+        one.assignment.assign({PLACE})
+        for seconds in (120.0, 120.0, -1.0, 120.0):
+            monkeypatch.setattr(assignment, "_HEALTHY_SECONDS", seconds)
+            await dies(one, DOUBT)
+        await one.until(lambda: len(one.made) == 5)
         assert not one.failures
 
     run(scenario)

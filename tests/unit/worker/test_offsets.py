@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from eventveil.boundaries import Boundary
+from eventveil.clock import SYSTEM_CLOCK, OwnerClock
 from eventveil.errors import StateRefused, Unsettled
 from eventveil.kafka.cluster import Topic
 from eventveil.topology.changes import MIGRATE_LOST
+from eventveil.worker.aggregate import AggregateOwner
+from eventveil.worker.ends import EndWatch
 from eventveil.worker.ground import Ground, Inquiry
+from eventveil.worker.observation import Observation
 from eventveil.worker.offsets import LOST, check_resume, end_behind, grown
+from eventveil.worker.threads import Threads
+from tests.unit.migrating import COUNTING, FIRST, Lifetime
+from tests.unit.support import topology
 
 PLACE = ("raw", 0)
 
@@ -56,10 +65,50 @@ def test_one_that_ends_too_early_is_looked_at_again_before_it_is_refused(
     resume: int, known: int | None
 ) -> None:
     """A broker that is cut off shows less than there is."""
-    with pytest.raises(Unsettled, match="it ends before the last record that the state has read") as doubt:
+    with pytest.raises(Unsettled, match="it ends before the last record that the state knows of") as doubt:
         check(Log(5, 9), resume, known, MIGRATE_LOST)
     assert doubt.value.refusal is not None
     assert doubt.value.refusal.remedy == MIGRATE_LOST
+
+
+def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
+    """All that was read is there. Only the life that follows would find that more was, each anew."""
+    lived = Lifetime(append_time="boundary")
+    lived.count((COUNTING, 0), FIRST + 1)
+    states = lived.tables[COUNTING, 0]
+    state = lived.life.counting[COUNTING, 0][1]
+    states[b"visits"] = replace(state, boundaries=(Boundary(FIRST, 12),)).encode()
+
+    class Table:
+        topic, partition, owner = COUNTING, 0, "app-aggregate-0"
+
+        def take_over(self) -> dict[bytes, bytes]:
+            return states
+
+        def close(self) -> None: ...
+
+    class Found(Log):
+        def id(self) -> str:
+            return "cluster"
+
+        def existing(self, names: Collection[str]) -> dict[str, Topic]:
+            return {name: Topic(name, "id", 2) for name in names}
+
+    async def take_over(end: int) -> int:
+        # All that a take-over asks of a table and of a cluster.
+        cluster: Any = Found(0, end)
+        table: Any = Table()
+        owner = AggregateOwner(
+            table, Threads(), [lived.plan], ("t", 0), "partials", cluster,
+            EndWatch(cluster, lambda _: None), Inquiry(cluster, Threads().waiting),
+            OwnerClock(SYSTEM_CLOCK, 0), Observation(topology()),
+        )  # fmt: skip
+        return owner.take_over()
+
+    assert asyncio.run(take_over(12)) == 7
+    with pytest.raises(Unsettled, match="it ends before the last record that the state knows of") as doubt:
+        asyncio.run(take_over(11))
+    assert "`eventveil migrate --lost`" in str(doubt.value.refusal)
 
 
 def ask(log: Log, position: int) -> int:
