@@ -50,6 +50,31 @@ def test_a_writer_that_is_shut_out_while_it_writes_is_told_so_and_nothing_else(
     assert read(kafka, topic, "read_uncommitted") == []
 
 
+def test_a_writer_whose_transaction_outlived_its_timeout_is_told_that_and_not_of_another(
+    kafka: str, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fenced, "_TRANSACTION_SECONDS", 1.0)
+    topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
+
+    def slow(point: str) -> None:
+        # The broker looks for such transactions once a second (tests/kafka/settings.py), or every 10 s.
+        if point == "close:before-commit":
+            deadline = time.monotonic() + 15
+            while read_to_end(kafka, topic, "read_committed")[1] == 0 and time.monotonic() < deadline:
+                time.sleep(0.2)
+
+    table = FencedTable(Kafka(kafka), owner, topic, 0, slow)
+    table.fence()
+    with pytest.raises(TransactionFailed, match=r"the transaction took \d+ s, and the broker aborts") as caught:
+        table.transact("close", [Outgoing(topic, b"state", b"key", 0)])
+    assert caught.value.overdue
+    assert not caught.value.fenced
+    # The partition is nobody else's.
+    again = FencedTable(Kafka(kafka), owner, topic, 0)
+    assert again.take_over() == {}
+    again.transact("close", [Outgoing(topic, b"state", b"key", 0)])
+
+
 def close(kafka: str, topic: str, clock: OwnerClock, fault: FaultHook = no_fault) -> None:
     """Write a state that was decided by this clock."""
     table = FencedTable(Kafka(kafka), unique("owner"), topic, 0, fault)

@@ -9,6 +9,7 @@ object is dead; the truth is in the log.
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -29,16 +30,32 @@ _TRANSACTION_SECONDS = 20.0
 _WRITING_SECONDS = _TRANSACTION_SECONDS - 1
 #: How often the broker is asked for its time before its answers are called too slow.
 _COMPARISONS = 20
+#: The broker ends a transaction that lasted for its timeout. The answers to it come a little later than it
+#: begins there, and clocks run at slightly different rates.
+_OVERDUE = 0.95
 _FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 
 
 class TransactionFailed(EventveilError):
-    """A transaction did not commit, or nobody knows whether it did. ``fenced``: a newer owner exists."""
+    """A transaction did not commit, or nobody knows whether it did.
 
-    def __init__(self, owner: str, error: KafkaError) -> None:
-        super().__init__(f"{owner}: transaction failed: {error.name()}: {error.str()}")
+    ``shut_out``: the broker takes nothing more from this writer. ``overdue``: that is because the transaction
+    ``lasted`` for as long, in seconds, as one may last; the broker aborts it then, and gives the same answer
+    as to a writer that has a successor. ``fenced``: otherwise, so a newer owner exists.
+    """
+
+    def __init__(self, owner: str, error: KafkaError, lasted: float = 0.0) -> None:
         self.error = error
-        self.fenced = error.code() in _FENCED
+        self.shut_out = error.code() in _FENCED
+        self.overdue = self.shut_out and lasted >= _OVERDUE * _TRANSACTION_SECONDS
+        self.fenced = self.shut_out and not self.overdue
+        what = "transaction failed"
+        if self.overdue:
+            what = (
+                f"the transaction took {lasted:.0f} s, and the broker aborts one after "
+                f"{_TRANSACTION_SECONDS:.0f} s"
+            )
+        super().__init__(f"{owner}: {what}: {error.name()}: {error.str()}")
 
 
 class OwnerClosed(EventveilError):
@@ -142,11 +159,12 @@ class FencedTable:
 
     def _run(self, name: str, records: Iterable[Outgoing], clock: OwnerClock | None, *, commit: bool) -> None:
         self._check_open()
-        writer = self._writer
+        writer, began = self._writer, time.monotonic()
         if writer is None:
             raise OwnerClosed(self.owner)
         try:
             self._fault(f"{name}:before-begin")
+            began = time.monotonic()
             writer.begin(_WRITING_SECONDS)
             self._fault(f"{name}:begun")
             self._write(name, writer, records, clock)
@@ -165,7 +183,7 @@ class FencedTable:
                 writer.abort(_TIMEOUT_SECONDS)
             raise
         except KafkaException as error:
-            raise self._failed(error) from error
+            raise self._failed(error, time.monotonic() - began) from error
 
     def _write(
         self, name: str, writer: Writer, records: Iterable[Outgoing], clock: OwnerClock | None
@@ -204,10 +222,10 @@ class FencedTable:
         self.close()
         self._writer = None
 
-    def _failed(self, error: KafkaException) -> EventveilError:
+    def _failed(self, error: KafkaException, lasted: float = 0.0) -> EventveilError:
         closed = self._closed
         self.close()
-        return OwnerClosed(self.owner) if closed else TransactionFailed(self.owner, error.args[0])
+        return OwnerClosed(self.owner) if closed else TransactionFailed(self.owner, error.args[0], lasted)
 
     def _check_open(self) -> None:
         if self._closed:

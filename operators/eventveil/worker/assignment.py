@@ -4,7 +4,9 @@ A partition that cannot be taken over delays itself only. An error of the surrou
 replicas, transaction timed out), or a doubt that a later look may settle (Unsettled), closes the owner; after
 a pause a new one takes over and reads what really happened. A doubt that stays becomes a refusal. Being
 fenced means that somebody else took over: the rebalance that says so is awaited, and only if none comes is
-the partition taken back once, then the worker stops. A refusal to guarantee (StateRefused), a missing right,
+the partition taken back once, then the worker stops. A transaction that outlived its timeout ends with the
+same answer; then the rebalance is awaited too, for whoever was frozen for so long may have a successor, and
+if none comes the partition is taken over again as after any error. A refusal to guarantee (StateRefused), a missing right,
 or an error nobody foresaw stops the worker at once.
 """
 
@@ -224,13 +226,13 @@ class Assignment:
                 log.warning("gives up %s: %s", _name(tp), error)
                 if time.monotonic() - began > _HEALTHY_SECONDS:
                     pause, fenced = _FIRST_PAUSE, 0
-                shut_out = isinstance(error, TransactionFailed) and error.fenced
-                self._observation.gave_up(tp, error, shut_out)
+                by_another = isinstance(error, TransactionFailed) and error.fenced
+                self._observation.gave_up(tp, error, by_another)
                 if isinstance(error, Unsettled):
                     self._doubted()
-                if shut_out:
-                    fenced += 1
+                if isinstance(error, TransactionFailed) and error.shut_out:
                     await asyncio.sleep(self._patience)
+                fenced += by_another
                 if fenced == _FENCED_LIMIT:
                     self._failed(_fenced_for_good(tp, error))
                     return
@@ -286,7 +288,7 @@ def _fenced_for_good(tp: TP, error: Exception) -> StateRefused:
     return StateRefused(
         _name(tp),
         f"somebody else writes its state, and no rebalance says who ({error})",
-        "Find the second application with this name, or the pause of more than 20 s, and end it",
+        "Find the second application with this name, and end it",
     )
 
 

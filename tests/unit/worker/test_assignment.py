@@ -23,6 +23,7 @@ from tests.unit.support import topology
 
 PLACE = TP("raw", 0)
 FENCED = TransactionFailed("app-aggregate-0", KafkaError(KafkaError._FENCED))
+OVERDUE = TransactionFailed("app-aggregate-0", KafkaError(KafkaError._FENCED), lasted=20.5)
 TIMED_OUT = TransactionFailed("app-aggregate-0", KafkaError(KafkaError._TIMED_OUT))
 REFUSED = StateRefused("topic raw", "no broker knows it", "Create it")
 DOUBT = Unsettled("topic raw", "it does not exist", REFUSED)
@@ -106,6 +107,7 @@ class Surroundings:
         outcomes: list[int | Exception],
         assigned: list[bool] | None = None,
         doubt_seconds: float = 60.0,
+        rebalance_seconds: float = 0.0,
     ) -> None:
         self.outcomes = outcomes
         self.made: list[Scripted] = []
@@ -120,7 +122,7 @@ class Surroundings:
             self._go_to,
             AtOnce().waiting,
             self.failures.append,
-            patience=0.0,
+            patience=rebalance_seconds,
             doubt_seconds=doubt_seconds,
             doubted=lambda: self.renewed.append(len(self.made)),
             observation=self.observation,
@@ -319,6 +321,21 @@ def test_fenced_twice_with_no_rebalance_to_explain_it_stops_the_worker() -> None
         assert len(one.made) == 2
         assert one.observation.fenced == {"aggregate": 2}
         assert PLACE in one.observation.errors
+
+    run(scenario)
+
+
+def test_transactions_that_outlived_their_timeout_are_no_sign_of_another_application(
+    pauses: list[float],
+) -> None:
+    async def scenario() -> None:
+        one = Surroundings([OVERDUE, OVERDUE, FENCED, OVERDUE, 7], rebalance_seconds=20.0)
+        one.assignment.assign({PLACE})
+        await one.owned()
+        assert not one.failures
+        assert one.observation.fenced == {"aggregate": 1}
+        # Whoever was frozen for so long may have a successor: the rebalance is awaited each time.
+        assert pauses == [20.0, 0.5, 20.0, 1.0, 20.0, 2.0, 20.0, 4.0]
 
     run(scenario)
 
