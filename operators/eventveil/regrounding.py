@@ -216,6 +216,7 @@ def _moved(
     """A partition that was there before."""
     log = ground.logs[state.partition]
     following, needed, judged, boundaries = state.next, state.resume, state.judged, state.boundaries
+    passed = state.passed
     if again:
         # What was closed and not released is gone, and is counted once more.
         following, needed = life.state.next, min(log.again, state.resume)
@@ -226,13 +227,15 @@ def _moved(
         needed, judged, gone = log.again, log.again, True
         log = replace(log, gone=ground.now)
         boundaries = tuple(one for one in boundaries if one.offset <= log.end)
+        # Marks of what is gone say nothing about what is read again; those to come do.
+        passed = ()
     else:
         # Among the events of a timestamp that is counted again the first ones may be gone.
         gone = needed < log.begin or (again and 0 < log.begin == needed)
     resume = max(needed, log.begin)
     # Who belongs to another partition now is to get a dead letter.
     judged = resume if grown else max(judged, resume)
-    moved = replace(state, next=following, resume=resume, judged=judged, boundaries=boundaries)
+    moved = replace(state, next=following, resume=resume, judged=judged, boundaries=boundaries, passed=passed)
     lost = lost_span(stream.timeline, following, log.gone) if gone else None
     return _Part(replace(genesis, topic_id=ground.source_id), moved, lost)
 

@@ -12,7 +12,7 @@ from eventveil.replay import TopicInput, replay
 from eventveil.timeline import start_of
 from eventveil.topology import load
 from eventveil.topology.changes import RENAME
-from tests.kafka.topics import read
+from tests.kafka.topics import end_offset, read
 from tests.worker.application import ORIGIN, Application, ScatteredTraffic, valid_event
 from tests.worker.process import WorkerProcess
 from tests.worker.silent import Silence
@@ -97,6 +97,29 @@ def test_events_keyed_otherwise_count_once_through_kills_and_alike_in_a_replay(
     application.recreate(f"{application.name}-repartition-changelog")
     refused = application.failing_command("topics", str(application.path), "--create")
     assert "it has re-keyed events, but the state of the re-keying stage is gone" in refused
+
+
+def test_nonces_of_an_earlier_attempt_that_retention_has_removed_are_no_events(
+    kafka: str, tmp_path: Path
+) -> None:
+    application = Application(kafka, tmp_path, partitions=1)
+    application.document["streams"]["places"]["source"]["repartition"] = True
+    application.write()
+    application.create()
+    name, path = application.name, str(application.path)
+    rekeyed = load(path, {}).streams[0].source.topic
+    changelogs = [f"{name}-{kind}-changelog" for kind in ("counting", "ledger", "repartition")]
+    application.delete_records(rekeyed, end_offset(kafka, rekeyed))
+
+    # A stream that counts them has begun, so there may have been some.
+    application.recreate(changelogs[-1])
+    refused = application.failing_command("topics", path, "--create")
+    assert "it has re-keyed events, but the state of the re-keying stage is gone" in refused
+    # An attempt that came no further than to the nonces has written nothing at all.
+    for changelog in changelogs:
+        application.recreate(changelog)
+    application.command("topics", path, "--create")
+    assert refusals(application.path) == []
 
 
 def assert_dead_letters(application: Application, dead: set[tuple[int, int]]) -> None:

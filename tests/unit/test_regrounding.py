@@ -231,6 +231,17 @@ def test_boundaries_stay_with_their_topic() -> None:
         moved(life, ground(partials_id="new"))
 
 
+def test_marks_of_re_keyed_events_do_not_outlive_the_log_that_they_stood_in() -> None:
+    """With them timestamps would close before the events in question had been read again."""
+    life = Lifetime(raw="keyed otherwise")
+    life.release(4)
+    for place in life.places[:-1]:
+        state = life.life.counting[place][1]
+        life.tables[place][b"visits"] = replace(state, passed=(NOW, NOW)).encode()
+    short = {**logs(2), 1: replace(logs(2)[1], end=8, again=5)}
+    assert [one.passed for one in states(some(moved(life, ground(logs=short))))] == [(NOW, NOW), ()]
+
+
 @pytest.mark.parametrize("other", [ground(4), ground(source_id="new")], ids=["grown", "another topic"])
 def test_re_keyed_events_have_one_ground_only(other: Ground) -> None:
     life = Lifetime(raw="keyed otherwise")

@@ -292,7 +292,7 @@ class _Genesis:
         missing = {place: one for place, one in places.items() if key not in self._table(*place)}
         if not missing:
             return []
-        self._check_unfilled(source.topic)
+        self._check_unfilled(source.topic, plans)
         neediest = min(plans, key=lambda plan: earliest_append(plan, self._first(plan)))
         offsets = first_events(
             self._cluster, neediest, topic, self._first(neediest), self._now, later="timeline.start"
@@ -308,24 +308,31 @@ class _Genesis:
             records.append(Outgoing(place[0], record.encode(), key, place[1]))
         return records
 
-    def _check_unfilled(self, topic: str) -> None:
-        """Raise StateRefused if a topic of re-keyed events has some: a second time they would count twice."""
+    def _check_unfilled(self, topic: str, plans: Collection[StreamPlan]) -> None:
+        """Raise StateRefused if a topic of re-keyed events has some: a second time they would count twice.
+
+        So would those that retention has removed, if a stream that counts them has begun. If none has, there
+        was nothing but the nonces of earlier attempts: all genesis records are written together.
+        """
+        begun = any(
+            Genesis.key(plan.name) in self._table(*place) for plan in plans for place in self._places(plan)
+        )
         for place in self._topics[topic].places:
-            if self._is_filled(place):
+            had_some = begun and self._cluster.first_offsets([place])[place] > 0
+            if had_some or self._has_records(place):
                 raise StateRefused(
                     f"{topic}, partition {place[1]}",
                     "it has re-keyed events, but the state of the re-keying stage is gone",
                     "Restore the changelog from a backup, or give the application a new name",
                 )
 
-    def _is_filled(self, place: Place) -> bool:
-        """Whether a partition has or had records, those of aborted transactions included."""
+    def _has_records(self, place: Place) -> bool:
+        """Whether a partition has records, those of aborted transactions included, beside nonces."""
         reading = read_partition(
             self._topology.kafka, *place, isolation="read_uncommitted", least=least_end(self._floors, place)
         )
         with closing(reading) as messages:
-            has_some = any(not is_nonce(message.key()) for message in messages)
-        return has_some or self._cluster.first_offsets([place])[place] > 0
+            return any(not is_nonce(message.key()) for message in messages)
 
     def _first(self, plan: StreamPlan) -> int:
         return first_whole_timestamp(plan.stream.timeline, self._now)

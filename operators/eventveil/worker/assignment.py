@@ -6,8 +6,8 @@ a pause a new one takes over and reads what really happened. A doubt that stays 
 fenced means that somebody else took over: the rebalance that says so is awaited, and only if none comes is
 the partition taken back once, then the worker stops. A transaction that outlived its timeout ends with the
 same answer; then the rebalance is awaited too, for whoever was frozen for so long may have a successor, and
-if none comes the partition is taken over again as after any error. A refusal to guarantee (StateRefused), a missing right,
-or an error nobody foresaw stops the worker at once.
+if none comes the partition is taken over again as after any error. A refusal to guarantee (StateRefused), a
+missing right, or an error nobody foresaw stops the worker at once.
 """
 
 from __future__ import annotations
