@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from eventveil import heap
 from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
 from eventveil.cli.options import memory_limit
+from eventveil.cli.times import Time
 from eventveil.decode import Reason
 from eventveil.errors import EventveilError
 from eventveil.mechanisms import find
@@ -26,35 +27,18 @@ from eventveil.memory import MemoryLimit, MemoryLimitReached
 from eventveil.perturbing import READ
 from eventveil.replay import Input, Replay, TopicInput, ValueReplay, open_file, replay_values
 from eventveil.replay import replay as start_replay
+from eventveil.replay.errors import Errors
 from eventveil.replay.outputs import STANDARD_OUTPUT, Paths, open_outputs
-from eventveil.timeline import format_rfc3339, parse_rfc3339, start_of
+from eventveil.timeline import format_rfc3339, start_of
 from eventveil.topology.model import Stream, Topology
 
 _TOPIC = "topic:"
-_LAST = "last"
 #: From so many empty timestamps before the first event on, a replay says how to begin later.
 _MANY_EMPTY = 100
 _MORE_MEMORY = (
     "Raise the limit; or replay fewer streams at a time (--stream), or a topic: of a file, every timestamp "
     "stays open to its end"
 )
-
-
-class _Time(click.ParamType):
-    """An RFC 3339 time as epoch milliseconds; the word ``last``, where it is allowed, as None."""
-
-    name = "time"
-
-    def __init__(self, last: bool = False) -> None:
-        self._last = last
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        if self._last and value == _LAST:
-            return None
-        try:
-            return parse_rfc3339(value)
-        except ValueError as error:
-            self.fail(f"{value!r} is {error}{', nor the word last' if self._last else ''}", param, ctx)
 
 
 @click.command()
@@ -69,18 +53,22 @@ class _Time(click.ParamType):
     help="The releases, as the sink would get them; - is standard output.",
 )  # fmt: skip
 @click.option(
-    "--from", "start", type=_Time(), metavar="TIME",
+    "--from", "start", type=Time(), metavar="TIME",
     help="Where the first timestamp begins; default: the origin. It must be where a timestamp begins.",
 )  # fmt: skip
 @click.option(
-    "--to", "end", type=_Time(last=True), metavar="TIME|last",
+    "--to", "end", type=Time(last=True), metavar="TIME|last",
     help="The last timestamp is the last one that ends at or before TIME; with `last`, the last one that has "
     "an event, so that the raw data decide the length. Value streams have no timestamps and end with their "
     "input.",
 )  # fmt: skip
 @click.option("--stream", "only", multiple=True, help="Replay this stream only; may be given repeatedly.")
 @click.option("--seed", type=int, help="Reproducible noise, which whoever knows the seed can remove.")
-@click.option("--truth", metavar="FILE", help="Write the true counts too: raw data.")
+@click.option(
+    "--truth",
+    metavar="FILE",
+    help="Write the true counts too, also before bounding, and print errors: raw data.",
+)
 @click.option("--ledger", metavar="FILE", help="Write what each timestamp spent too.")
 @click.option(
     "--show-drops", is_flag=True, help="Print how many events counted, and how many not and why: raw data."
@@ -141,12 +129,13 @@ def replay(
             raise click.UsageError("a file cannot be divided among processes: leave out --processes")
         try:
             running = start_replay(
-                loaded, given, start=start, end=end, only=only, seed=seed, processes=processes
-            )
+                loaded, given, start=start, end=end, only=only, seed=seed, processes=processes,
+                unbounded=truth is not None,
+            )  # fmt: skip
         except ValueError as error:
             raise click.UsageError(str(error)) from None
         _announce(running, given, paths, start=start, seeded=seed is not None)
-        _write(running, given, paths, limit)
+        errors = _write(running, given, paths, limit)
     except MemoryLimitReached as error:
         click.echo(f"eventveil replay: {error}", err=True)
         sys.exit(EXIT_MEMORY)
@@ -154,6 +143,9 @@ def replay(
         click.echo(f"eventveil replay: {_told(error)}", err=True)
         sys.exit(EXIT_FAILED)
     _conclude(running, given, data_decided=end is None, show_drops=show_drops)
+    for name, one in errors.items():
+        for sentence in one.told():
+            _note(f"raw data, not to be published: {name}: {sentence}")
 
 
 def _told(error: Exception) -> str:
@@ -272,13 +264,19 @@ def _covered(stream: Stream) -> str:
     return f"horizon of {window} timestamps" if level == "user" else f"{window} consecutive timestamps"
 
 
-def _write(running: Replay, given: Input, paths: Paths, limit: MemoryLimit) -> None:
+def _write(running: Replay, given: Input, paths: Paths, limit: MemoryLimit) -> dict[str, Errors]:
+    """Write all releases; the errors by stream, where the truth is wanted and it is counts."""
     begun = time.monotonic()
+    wanted = [stream for stream in running.streams if paths.truth is not None and not stream.is_local]
+    errors = {stream.name: Errors(len(stream.counts.labels)) for stream in wanted}
     with open_outputs(paths) as outputs, _progress(running, given, limit) as advance:
         for released in running:
             outputs.write(released)
+            if released.stream.name in errors:
+                errors[released.stream.name].add(released)
             advance()
     _tell_speed(running.events, begun)
+    return errors
 
 
 def _tell_speed(events: int, begun: float) -> None:

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from eventveil.replay.replaying import Released
 from eventveil.replay.values import Replayed
+from eventveil.topology.model import Stream
 
 #: Instead of a path: standard output.
 STANDARD_OUTPUT = "-"
@@ -142,12 +145,24 @@ def value_lines(replayed: Replayed) -> Iterator[bytes]:
 def truth_line(released: Released) -> bytes:
     """The true counts behind a release, in the form that its sink has for counts: raw data.
 
-    Of local reports, of which there are many kinds, only those that came.
+    Of local reports, of which there are many kinds, only those that came. ``sums`` are there where the
+    release is a sum over a span of timestamps, ``events`` (before bounding) where they were counted.
     """
-    stream = released.stream
-    counts: list[int] | dict[str, int] = released.counts.tolist()
-    if stream.sink.counts == "object":
-        named = zip(stream.counts.labels, released.counts.tolist(), strict=True)
-        counts = {label: count for label, count in named if count or not stream.is_local}
-    line = {"stream": stream.name, "timestamp": released.timestamp, "counts": counts}
+    line = {
+        "stream": released.stream.name,
+        "timestamp": released.timestamp,
+        "counts": _as_in_sink(released.counts, released.stream),
+    }
+    if released.truth is not released.counts:
+        line["sums"] = _as_in_sink(released.truth, released.stream)
+    if released.events is not None:
+        line["events"] = _as_in_sink(released.events, released.stream)
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _as_in_sink(counts: NDArray[np.int64], stream: Stream) -> list[int] | dict[str, int]:
+    numbers: list[int] = counts.tolist()
+    if stream.sink.counts == "array":
+        return numbers
+    named = zip(stream.counts.labels, numbers, strict=True)
+    return {label: count for label, count in named if count or not stream.is_local}

@@ -7,20 +7,22 @@ come in the order of (timestamp, stream name), as soon as every partition has cl
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.boundaries import Boundary
 from eventveil.counting import Partial
-from eventveil.mechanisms import of_stream
+from eventveil.mechanisms import find, of_stream
 from eventveil.mechanisms.base import Release
 from eventveil.mechanisms.pan_private import PanPrivate
-from eventveil.memory import Held
+from eventveil.memory import NOTHING, Held
 from eventveil.merging import Merger
 from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from eventveil.release import release_record
@@ -30,17 +32,20 @@ from eventveil.replay.processes import ProcessCounting, shares
 from eventveil.replay.span import Span, plan_span
 from eventveil.streams import plan_streams
 from eventveil.timeline import start_of
-from eventveil.topology.model import Stream, Topology
+from eventveil.topology.model import UNBOUNDED, Stream, Topology
 
 Noise = Callable[[Stream], NoiseSource]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
     """One timestamp of one stream.
 
-    ``record`` are the bytes of the sink. ``counts`` is the truth behind it, raw data: int64 of shape
-    (columns,). ``release`` holds the spends, in units of which ``units`` make up epsilon.
+    ``record`` are the bytes of the sink. ``counts`` are the true counts of the timestamp, raw data: int64 of
+    shape (columns,). ``truth`` is what the release should be: the same, or their sums where the release is a
+    sum over a span of timestamps. ``events`` is how many there were before bounding, if that was asked for.
+    ``release`` holds the spends, in units of which ``units`` make up epsilon.
     """
 
     stream: Stream
@@ -49,6 +54,8 @@ class Released:
     counts: NDArray[np.int64]
     release: Release
     units: int
+    truth: NDArray[np.int64]
+    events: NDArray[np.int64] | None = None
 
 
 def replay(
@@ -61,12 +68,14 @@ def replay(
     seed: int | None = None,
     noise: Noise | None = None,
     processes: int | None = 1,
+    unbounded: bool = False,
 ) -> Replay:
     """Replay the streams of a topology that read ``source``, or those of them that ``only`` names.
 
     ``start`` and ``end`` as in ``plan_span``. With a ``seed`` the noise is reproducible and the records are
     marked; ``noise`` makes the noise source of a stream instead (only tests give it). ``processes`` as in
-    ``shares``: it changes no release. Raises ValueError for a range or names that do not fit, EventveilError
+    ``shares``: it changes no release. ``unbounded``: count a second time without the contribution bound, for
+    ``Released.events``. Raises ValueError for a range or names that do not fit, EventveilError
     or KafkaException if the input cannot be read.
     """
     streams = select_streams(topology, source.topic, only)
@@ -80,7 +89,9 @@ def replay(
     }
     if noise is None:
         noise = (lambda _: SystemNoise()) if seed is None else seeded_noise(seed)
-    return Replay(streams, source, span, noise, boundaries, processes, seeded=seed is not None)
+    return Replay(
+        streams, source, span, noise, boundaries, processes, seeded=seed is not None, unbounded=unbounded
+    )
 
 
 def select_streams(topology: Topology, topic: str | None, only: Collection[str] = ()) -> list[Stream]:
@@ -115,14 +126,26 @@ class _StreamReplay:
     """One stream: the merged counts, the mechanism, where it stands."""
 
     def __init__(
-        self, stream: Stream, partitions: int, first: int, last: int | None, noise: NoiseSource
+        self,
+        stream: Stream,
+        partitions: int,
+        first: int,
+        last: int | None,
+        noise: NoiseSource,
+        *,
+        unbounded: bool,
     ) -> None:
         columns = len(stream.counts.labels)
         self.stream, self.next, self.last = stream, first, last
-        self.merger = Merger(stream.name, columns, partitions, INSTANCE, first)
+        #: By the names of what is counted, of which the first is released.
+        self.mergers = {
+            name: Merger(name, columns, partitions, INSTANCE, first)
+            for name in (stream.name, *((_unbounded(stream.name),) if unbounded else ()))
+        }
         #: The first and the last timestamp known to have counted an event.
         self.first_counted = self.last_counted = 0
         self._mechanism = of_stream(stream, noise)
+        self._sums = Sums(_summed(stream), columns)
 
     @property
     def ended(self) -> bool:
@@ -133,7 +156,7 @@ class _StreamReplay:
         """Keep a partial of the range."""
         if self.last is not None and partial.timestamp > self.last:
             return
-        self.merger.add(partial, partial.encode() if partial.columns.size else b"", 0)
+        self.mergers[partial.stream].add(partial, partial.encode() if partial.columns.size else b"", 0)
         if partial.columns.size:
             self.first_counted = min(self.first_counted or partial.timestamp, partial.timestamp)
             self.last_counted = max(self.last_counted, partial.timestamp)
@@ -141,14 +164,44 @@ class _StreamReplay:
     def release(self, seeded: bool) -> Released:
         """Release the next timestamp, which must be complete."""
         timestamp, self.next = self.next, self.next + 1
-        counts = self.merger.take()
+        counts, *events = (merger.take() for merger in self.mergers.values())
         mechanism = self._mechanism
         # A replay reads raw data and keeps no state: only what is released is as a worker's.
         step = mechanism.step_on_truth if isinstance(mechanism, PanPrivate) else mechanism.step
         release = step(counts)
         units = self._mechanism.units
         record = release_record(self.stream, timestamp, release, units, seeded=seeded)
-        return Released(self.stream, timestamp, record, counts, release, units)
+        truth = self._sums.add(counts)
+        return Released(self.stream, timestamp, record, counts, release, units, truth, *events)
+
+
+class Sums:
+    """Sums of true counts over the last ``span`` timestamps: raw data."""
+
+    def __init__(self, span: int, columns: int) -> None:
+        self._last = deque([np.zeros(columns, np.int64)], maxlen=span)
+        self._sum = np.zeros(columns, np.int64)
+
+    def add(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums that end with these counts."""
+        if self._last.maxlen == 1:
+            return counts
+        if len(self._last) == self._last.maxlen:
+            self._sum -= self._last[0]
+        self._last.append(counts)
+        self._sum += counts
+        return self._sum.copy()
+
+
+def _summed(stream: Stream) -> int:
+    """Over how many timestamps a release of the stream is a sum."""
+    span = stream.mechanism.options.get("span", 1)
+    return int(span) if find(stream.mechanism.kind).level == "event" else 1
+
+
+def _unbounded(name: str) -> str:
+    """What counts the same events without the bound; no stream has such a name."""
+    return f"{name}/unbounded"
 
 
 class Replay:
@@ -164,6 +217,7 @@ class Replay:
         processes: int | None,
         *,
         seeded: bool,
+        unbounded: bool = False,
     ) -> None:
         self.streams = list(streams)
         self.span = span
@@ -177,6 +231,8 @@ class Replay:
             max(stream.source.max_bytes for stream in streams),
         )
         task = Task(judged, span.first, last, boundaries, starts)
+        if unbounded:
+            task = _with_unbounded(task)
         divided = shares(source, processes)
         self._partitions = list(starts)
         self._counting: Counting = (
@@ -184,17 +240,19 @@ class Replay:
         )
         self._streams = {
             stream.name: _StreamReplay(
-                stream, len(starts), span.first[stream.name], last[stream.name], noise(stream)
+                stream, len(starts), span.first[stream.name], last[stream.name], noise(stream),
+                unbounded=unbounded,
             )
             for stream in sorted(streams, key=lambda stream: stream.name)
-        }
+        }  # fmt: skip
+        self._counted = {name: one for one in self._streams.values() for name in one.mergers}
 
     def __iter__(self) -> Iterator[Released]:
         """The releases, in order. Raises what reading the input raises."""
         with closing(self._counting.steps()) as steps:
             for partials in steps:
                 for partial in partials:
-                    self._streams[partial.stream].add(partial)
+                    self._counted[partial.stream].add(partial)
                 self.on_chunk()
                 yield from self._complete()
         self._settle_last()
@@ -226,7 +284,13 @@ class Replay:
     def held(self) -> dict[str, Held]:
         """What is in memory, by stream: raw data."""
         return {
-            name: self._counting.held(name) + Held(partials=one.merger.waiting)
+            name: sum(
+                (
+                    self._counting.held(of) + Held(partials=merger.waiting)
+                    for of, merger in one.mergers.items()
+                ),
+                NOTHING,
+            )
             for name, one in self._streams.items()
         }
 
@@ -251,8 +315,8 @@ class Replay:
 
     def _gather(self, one: _StreamReplay) -> bool:
         """Close a stream's next timestamp where a partition has ended; whether all have closed it now."""
-        counting, name = self._counting, one.stream.name
-        for partition in self._partitions:
+        counting = self._counting
+        for name, partition in product(one.mergers, self._partitions):
             while counting.next(partition, name) <= one.next:
                 if not counting.ended(partition):
                     return False
@@ -272,3 +336,22 @@ def _earliest(stream: Stream, first: int) -> int:
     if stream.source.append_time == "boundary":
         return 0
     return start_of(rules, first) - rules.max_ahead - rules.clock_skew
+
+
+def _with_unbounded(task: Task) -> Task:
+    """The task, and every stream of it once more without the contribution bound."""
+    streams = dict(task.streams)
+    for name, stream in task.streams.items():
+        counts = replace(stream.counts, contributions=UNBOUNDED)
+        streams[_unbounded(name)] = replace(stream, name=_unbounded(name), counts=counts)
+
+    def twice(known: Mapping[str, _T]) -> dict[str, _T]:
+        return {**known, **{_unbounded(name): value for name, value in known.items()}}
+
+    return replace(
+        task,
+        streams=streams,
+        first=twice(task.first),
+        last=twice(task.last),
+        boundaries=twice(task.boundaries),
+    )

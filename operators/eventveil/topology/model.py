@@ -57,7 +57,7 @@ class TopicSettings:
 
 
 #: More events than a timestamp can have.
-_UNBOUNDED = 2**40
+UNBOUNDED = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Stream:
     @property
     def bound(self) -> int:
         """How many events of one user count per timestamp; all of them where producers are trusted."""
-        return _UNBOUNDED if self.is_pan_private else self.counts.contributions
+        return UNBOUNDED if self.is_pan_private else self.counts.contributions
 
     @property
     def sensitivity(self) -> int:

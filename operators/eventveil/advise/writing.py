@@ -1,0 +1,109 @@
+"""A topology with one stream, as a file that ``eventveil check`` accepts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eventveil.timeline import format_rfc3339
+from eventveil.topology.scalars import duration_text
+
+#: More columns than these are better off in a file of their own.
+LONGEST_LIST = 200
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}[A-Za-z0-9]")
+#: Words that YAML, or a reader of it, takes for something else than text.
+_RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "inf", "nan"})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a topology with one stream says.
+
+    ``origin`` and ``interval`` are in milliseconds, ``unknown`` as in a topology. ``columns`` are labels, or
+    whole numbers as texts if ``column_type`` is integer. ``remarks`` are comments of one line each.
+    """
+
+    name: str
+    stream: str
+    topic: str
+    user: str
+    column: str
+    time: str
+    interval: int
+    origin: int
+    columns: Sequence[str]
+    kind: str
+    epsilon: str
+    window: int
+    unknown: str = "dead-letter"
+    contributions: int = 1
+    user_type: str = "string"
+    column_type: str = "string"
+    partitioner: str = "murmur2"
+    options: Mapping[str, str] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
+
+
+def topology_text(plan: Plan, columns_file: str | None = None) -> str:
+    """The text of the file; the columns are in ``columns_file``, one a line, if it is given."""
+    remarks = "".join(f"# {remark}\n" for remark in plan.remarks)
+    types = f"\n      user_type: {plan.user_type}" if plan.user_type != "string" else ""
+    options = "".join(f"\n      {name}: {value}" for name, value in plan.options.items())
+    return f"""{remarks}version: 1
+name: {scalar(plan.name)}
+kafka:
+  bootstrap: ${{KAFKA_BOOTSTRAP:localhost:9092}}
+topics:
+  replication: ${{KAFKA_REPLICATION:3}}
+  min_insync: ${{KAFKA_MIN_INSYNC:2}}
+streams:
+  {plan.stream}:
+    source:
+      topic: {plan.topic}
+      user: {scalar(plan.user)}
+      column: {scalar(plan.column)}
+      time: {scalar(plan.time)}{types}
+      partitioner: {plan.partitioner}
+    timeline:
+      interval: {duration_text(plan.interval)}
+      origin: {format_rfc3339(plan.origin)}
+    counts:
+      columns: {_columns(plan, columns_file)}
+      contributions: {plan.contributions}
+      unknown: {scalar(plan.unknown)}
+    mechanism:
+      kind: {scalar(plan.kind)}
+      epsilon: {plan.epsilon}
+      window: {plan.window}{options}
+    sink:
+      topic: {plan.topic}.sanitized
+    dead_letter: {plan.topic}.dead
+"""
+
+
+def _columns(plan: Plan, file: str | None) -> str:
+    if file is not None:
+        types = ", type: integer" if plan.column_type == "integer" else ""
+        return f"{{file: {scalar(file)}{types}}}"
+    if plan.column_type == "integer":
+        return f"[{', '.join(plan.columns)}]"
+    return f"[{', '.join(map(scalar, plan.columns))}]"
+
+
+def scalar(text: str) -> str:
+    """A text as YAML has it, in quotes where it needs them; ``$`` stands for itself."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _RESERVED:
+        return text
+    if text.startswith("/") and _PLAIN.fullmatch(text[1:].replace("/", "x") or " "):
+        return text
+    escaped = json.dumps(text.replace("$", "$$"), ensure_ascii=False)
+    # YAML breaks lines, and refuses characters, where JSON does not.
+    return "".join(one if " " <= one <= "~" else f"\\U{ord(one):08x}" for one in escaped)
+
+
+def listed_apart(columns: Sequence[str]) -> bool:
+    """Whether columns are many, and such that a file with one a line can have them."""
+    lines = all(one == one.strip() and not one.startswith("#") and one.isprintable() for one in columns)
+    return len(columns) > LONGEST_LIST and lines

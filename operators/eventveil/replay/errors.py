@@ -1,0 +1,83 @@
+"""How far the releases of a replay are off the truth, added up as they come: raw data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eventveil.privacy.guarantee import count
+from eventveil.replay.replaying import Released
+
+#: The columns that are the largest of so many are told about apart.
+TENTH = 10
+
+
+class Errors:
+    """The errors of one stream's releases, in counts."""
+
+    def __init__(self, columns: int) -> None:
+        self.timestamps = 0
+        #: By column: the truth in the release's own terms, absolute errors, all events before bounding.
+        self._truth = np.zeros(columns, np.int64)
+        self._absolute = np.zeros(columns, np.int64)
+        self._events = np.zeros(columns, np.int64)
+        self._counted = np.zeros(columns, np.int64)
+        self._bounded = True
+        #: Of the sums over all columns.
+        self._total_absolute = self._total = 0
+
+    def add(self, released: Released) -> None:
+        """One more timestamp."""
+        off = released.release.counts - released.truth
+        self.timestamps += 1
+        self._truth += released.truth
+        self._absolute += np.abs(off)
+        self._total += int(off.sum())
+        self._total_absolute += abs(int(off.sum()))
+        self._counted += released.counts
+        if released.events is None:
+            self._bounded = False
+        else:
+            self._events += released.events
+
+    def told(self) -> Iterator[str]:
+        """Sentences for people; none before there is a timestamp."""
+        if not self.timestamps:
+            return
+        every = np.arange(len(self._truth))
+        yield f"of {count(len(every), 'column')} {self._columns(every)}"
+        if len(every) > 1:
+            largest = self._largest()
+            yield f"of the largest tenth, {count(len(largest), 'column')}, {self._columns(largest)}"
+        truth, number = int(self._truth.sum()), self.timestamps
+        yield (
+            f"the total of a timestamp is off by {self._total_absolute / number:.4g} on average"
+            f"{_percent(self._total_absolute, truth)}; the sum of all totals by {self._total:+d}, its bias"
+            f"{_percent(self._total, truth, signed=True)}"
+        )
+        if self._bounded and (events := int(self._events.sum())):
+            left = events - int(self._counted.sum())
+            yield (
+                f"these errors are against what counts; bounding left out {left} of {events} events"
+                f"{_percent(left, events)}, which no release has"
+            )
+
+    def _largest(self) -> NDArray[np.int64]:
+        number = -(-len(self._truth) // TENTH)
+        return np.argsort(-self._truth, kind="stable")[:number]
+
+    def _columns(self, chosen: NDArray[np.int64]) -> str:
+        absolute, truth = int(self._absolute[chosen].sum()), int(self._truth[chosen].sum())
+        cells = len(chosen) * self.timestamps
+        return (
+            f"at {count(self.timestamps, 'timestamp')}, a count is off by {absolute / cells:.4g} on"
+            f" average where the truth is {truth / cells:.4g}{_percent(absolute, truth)}"
+        )
+
+
+def _percent(part: int, whole: int, *, signed: bool = False) -> str:
+    if not whole:
+        return ""
+    return f" ({100 * part / whole:{'+' if signed else ''}.3g} %)"
