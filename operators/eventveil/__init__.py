@@ -1,13 +1,14 @@
 """Eventveil: differentially private counts of user events, released from Kafka once per timestamp.
 
-What plug-ins import is here; ``eventveil.local`` is for producers of local reports. A name is loaded when it
-is asked for, so that ``import eventveil`` costs nothing.
+What plug-ins import is here; ``eventveil.read`` is for those who use releases, ``eventveil.local`` for
+producers of local reports. A name is loaded when it is asked for, so that ``import eventveil`` costs nothing.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from eventveil import read
     from eventveil.errors import EventveilError, UnfitSetting
     from eventveil.mechanisms.base import Counts, Guarantee, Mechanism, Release
     from eventveil.mechanisms.contract import examine
@@ -52,10 +53,13 @@ __all__ = [
     "WEventMechanism",
     "__version__",
     "examine",
+    "read",
 ]
 
 
 def __getattr__(name: str) -> object:
+    if name == "read":
+        return import_module("eventveil.read")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME_OF[name]), name)

@@ -11,6 +11,7 @@ from eventveil import __version__
 COMMANDS = {
     "announce": "Announce a look at the counters of a pan-private stream.",
     "check": "Validate topology files and print what they promise.",
+    "export": "Write releases as a table, in Parquet or CSV.",
     "generate": "Generate events that look like the traffic of a web site.",
     "ledger": "Audit what was released and what it was charged.",
     "mechanisms": "List the kinds of mechanism, their guarantees and options.",

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from eventveil.appearing import STANDARD_OUTPUT, appearing
 from eventveil.replay.replaying import Released
 from eventveil.replay.values import Replayed
 from eventveil.topology.model import Stream
 
-#: Instead of a path: standard output.
-STANDARD_OUTPUT = "-"
+__all__ = ["STANDARD_OUTPUT", "Outputs", "Paths", "open_outputs"]
+
 _OWNER_ONLY = 0o600
 
 
@@ -66,38 +64,10 @@ def open_outputs(paths: Paths) -> Iterator[Outputs]:
     """
     with ExitStack() as stack:
         # Opened first, so closed and named last: where the releases are, the rest is.
-        output = stack.enter_context(_appearing(paths.output))
-        ledger = stack.enter_context(_appearing(paths.ledger)) if paths.ledger else None
-        truth = stack.enter_context(_appearing(paths.truth, _OWNER_ONLY)) if paths.truth else None
+        output = stack.enter_context(appearing(paths.output))
+        ledger = stack.enter_context(appearing(paths.ledger)) if paths.ledger else None
+        truth = stack.enter_context(appearing(paths.truth, _OWNER_ONLY)) if paths.truth else None
         yield Outputs(output, ledger, truth)
-
-
-@contextmanager
-def _appearing(name: str, mode: int = 0o666) -> Iterator[BinaryIO]:
-    if name == STANDARD_OUTPUT:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    path = Path(name).resolve()
-    if Path(name).exists() and not Path(name).is_file():
-        # A device or a pipe takes the bytes as they come; a folder is an error of open.
-        with open(name, "wb") as file:
-            yield file
-        return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    except OSError as error:
-        raise OSError(error.errno, f"{error.strerror}: {path.parent}", name) from None
-    try:
-        with open(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def ledger_line(released: Released) -> bytes:

@@ -1,0 +1,169 @@
+"""``eventveil export``: releases as a table, in Parquet or CSV."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import click
+import numpy as np
+import yaml
+from confluent_kafka import KafkaException
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from eventveil.appearing import STANDARD_OUTPUT, appearing
+from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.cli.times import Time
+from eventveil.errors import EventveilError
+from eventveil.read.exporting import WRITERS
+from eventveil.read.problems import ReadingError
+from eventveil.read.releases import Releases
+from eventveil.read.sources import Progress as Told
+from eventveil.read.sources import file, stream_of, topic
+from eventveil.read.tables import Table
+
+_TOPOLOGIES = (".yaml", ".yml")
+
+
+@click.command()
+@click.argument("source", metavar="TOPOLOGY|FILE")
+@click.option("--output", metavar="FILE", required=True, help="Where the table goes; - is standard output.")
+@click.option(
+    "--format", "kind", type=click.Choice([*WRITERS]),
+    help="Default: what the name of the output ends with.",
+)  # fmt: skip
+@click.option("--stream", help="Which one; may be left out where there is only one.")
+@click.option("--from", "start", type=Time(), metavar="TIME", help="Leave out what begins before.")
+@click.option("--to", "end", type=Time(), metavar="TIME", help="Leave out what ends later.")
+@click.option(
+    "--long/--wide", "is_long", default=True,
+    help="A row for each time and column, with interval (default), or for each time, with a column each.",
+)  # fmt: skip
+@click.option("--every", metavar="SPAN", help="Sums over spans such as 6h, 1d or 1w, or over all.")
+@click.option("--zone", metavar="ZONE", help="Where days begin, such as Europe/Berlin; default: UTC.")
+@click.option("--average", is_flag=True, help="Of the sums: divided by their timestamps.")
+@click.option("--partial", is_flag=True, help="Sum up what there is of a span that is not covered too.")
+@click.option("--columns", metavar="NAME,...", help="These columns only, in this order.")
+@click.option(
+    "--groups", metavar="FILE", help="Sums over groups of columns: a YAML file with names and their columns."
+)
+@click.option("--non-negative", is_flag=True, help="Counts of at least 0 with the same sum in each release.")
+@click.option(
+    "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True,
+    help="How often intervals cover what was counted.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+def export(
+    source: str,
+    output: str,
+    kind: str | None,
+    stream: str | None,
+    start: int | None,
+    end: int | None,
+    is_long: bool,
+    every: str | None,
+    zone: str | None,
+    average: bool,
+    partial: bool,
+    columns: str | None,
+    groups: str | None,
+    non_negative: bool,
+    level: float,
+    force: bool,
+) -> None:
+    """Write the releases of a stream as a table.
+
+    They are read from its sink, if a TOPOLOGY (.yaml) is given, or from a FILE that `eventveil replay` wrote.
+    It costs no budget. Every count comes with what it is expected to err by and an interval; so do sums.
+    """
+    write = WRITERS[_kind(kind, output)]
+    if output != STANDARD_OUTPUT and os.path.isfile(output) and not force:
+        raise click.UsageError(f"--output: {output} exists; --force replaces it")
+    if every is None and groups is None and (average or partial or zone is not None):
+        raise click.UsageError("--average, --partial and --zone are about sums: say --every or --groups too")
+    form: Literal["long", "wide"] = "long" if is_long else "wide"
+    try:
+        named = _groups(groups)
+        releases = _read(source, stream, start, end)
+        if columns is not None:
+            releases = releases.select(columns.split(","))
+        if non_negative:
+            releases = releases.non_negative()
+        if every is None and named is None:
+            pieces, total = releases.pieces(form, level), len(releases)
+        else:
+            sums = releases.totals(every, zone=zone, groups=named, level=level, partial=partial)
+            pieces, total = (sums.per_timestamp() if average else sums).pieces(form), len(sums)
+        with appearing(output) as opened, _shown("writing") as told:
+            write(_counted(pieces, total, told), opened)
+    except (EventveilError, KafkaException) as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.filename or output}: {error.strerror or error}; check the path and its rights")
+    click.echo(f"eventveil export: {total} rows of {releases.stream} by time, in {output}", err=True)
+
+
+def _fail(what: str) -> None:
+    click.echo(f"eventveil export: {what}", err=True)
+    sys.exit(EXIT_FAILED)
+
+
+def _kind(kind: str | None, output: str) -> str:
+    found = kind or output.rpartition(".")[2]
+    if found not in WRITERS:
+        raise click.UsageError(f"--output {output} does not end with .csv or .parquet: say --format")
+    return found
+
+
+def _read(source: str, stream: str | None, start: int | None, end: int | None) -> Releases:
+    first, last = _time(start), _time(end)
+    if not source.endswith(_TOPOLOGIES):
+        with _shown("reading") as told:
+            return file(source, stream, start=first, end=last, progress=told)
+    loaded = load_or_exit(source)
+    stream_of(loaded, stream)
+    with _shown("reading") as told:
+        return topic(loaded, stream=stream, start=first, end=last, progress=told)
+
+
+def _time(milliseconds: int | None) -> np.datetime64 | None:
+    return None if milliseconds is None else np.datetime64(milliseconds, "ms")
+
+
+def _groups(path: str | None) -> Mapping[str, Sequence[str]] | None:
+    """The groups in a file. Raises ReadingError and OSError."""
+    if path is None:
+        return None
+    try:
+        with open(path, encoding="utf-8") as opened:
+            found = yaml.safe_load(opened)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ReadingError(path, f"it is no YAML ({error})", _SUCH_AS) from None
+    if not isinstance(found, dict) or not all(isinstance(one, list) for one in found.values()):
+        raise ReadingError(path, "it is no mapping from names to lists of columns", _SUCH_AS)
+    return {str(name): [str(column) for column in columns] for name, columns in found.items()}
+
+
+_SUCH_AS = "Write it like `north: [oslo, bergen]`, a line for each group"
+
+
+def _counted(pieces: Iterator[Table], total: int, told: Told) -> Iterator[Table]:
+    done = 0
+    for piece in pieces:
+        yield piece
+        done += len(np.unique(piece["time"]))
+        told(done, total)
+
+
+@contextmanager
+def _shown(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Progress on a terminal; the function to call with what is done and what there is to do."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    hidden: Any = not sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,31 @@
+"""Reading a sink on a broker: committed records, every partition to the end that it has now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+from eventveil.kafka.barrier import is_nonce
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.reading import committed_ends, offset_of, read_partition
+from eventveil.read.assembling import Assembly
+from eventveil.topology.model import Kafka
+
+_OFTEN = 256
+
+
+def read_sink(
+    kafka: Kafka, topic: str, assembly: Assembly, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Hand every record of a topic to ``assembly``. Raises ReadingError, EventveilError, KafkaException."""
+    ends = committed_ends(kafka, topic, range(Cluster(kafka).topic(topic).partitions))
+    done, total = 0, sum(ends.values())
+    for partition, end in ends.items():
+        with closing(read_partition(kafka, topic, partition)) as messages:
+            for number, message in enumerate(messages):
+                offset = offset_of(message)
+                if not is_nonce(message.key()):
+                    assembly.add(message.value(), f"{topic}, partition {partition}, offset {offset}")
+                if progress and number % _OFTEN == 0:
+                    progress(min(done + offset, total), total)
+        done += end

@@ -1,0 +1,127 @@
+"""Where releases are read from: a file, or a topic up to the end that it has now."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from eventveil.read.assembling import Assembly
+from eventveil.read.problems import ReadingError
+from eventveil.read.releases import Releases, instant
+
+if TYPE_CHECKING:
+    from eventveil.topology.model import Kafka, Stream, Topology
+
+#: Told now and then while reading: how much is done, and of how much.
+Progress = Callable[[int, int], None]
+_GZIP = b"\x1f\x8b"
+_OFTEN = 256
+
+
+def file(
+    path: str | os.PathLike[str],
+    stream: str | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    start: Any = None,
+    end: Any = None,
+    progress: Progress | None = None,
+) -> Releases:
+    """The releases in a file with a record a line, as `eventveil replay` writes it, also packed by gzip.
+
+    ``stream`` may be left out if the file has only one. ``columns`` are needed where the sink has
+    ``counts: array``. Timestamps in [``start``, ``end``) are kept; both as ``Releases.between`` takes them.
+    Raises ReadingError, which names the line and the field, and OSError.
+    """
+    name = os.fspath(path)
+    assembly = Assembly(name, stream, columns, _milliseconds(start), _milliseconds(end))
+    with open(name, "rb") as raw:
+        size = Path(name).stat().st_size
+        try:
+            for number, line in enumerate(_unpacked(raw), 1):
+                assembly.add(line, f"{name}, line {number}")
+                if progress and number % _OFTEN == 0:
+                    progress(raw.tell(), size)
+        except (EOFError, gzip.BadGzipFile, ValueError) as error:
+            raise ReadingError(name, f"it cannot be unpacked ({error})", "Write it again") from None
+    return assembly.releases()
+
+
+def _unpacked(raw: BinaryIO) -> Iterator[bytes]:
+    packed = raw.read(2) == _GZIP
+    raw.seek(0)
+    return iter(gzip.open(raw, "rb") if packed else raw)
+
+
+def topic(
+    topology: str | os.PathLike[str] | Topology | None = None,
+    *,
+    bootstrap: str | None = None,
+    topic: str | None = None,
+    stream: str | None = None,
+    columns: Sequence[str] | None = None,
+    start: Any = None,
+    end: Any = None,
+    progress: Progress | None = None,
+) -> Releases:
+    """The releases in a sink, committed ones only, up to the end that it has now.
+
+    Of a stream of a ``topology``, a file or a loaded one, whose variables come from the environment; or of a
+    ``topic`` on the brokers ``bootstrap``, without security. For the rest see ``file``. Raises ReadingError,
+    TopologyInvalid, EventveilError and KafkaException.
+    """
+    from eventveil.read.sinks import read_sink
+
+    kafka, sink, stream, columns = _wanted(topology, bootstrap, topic, stream, columns)
+    assembly = Assembly(f"topic {sink}", stream, columns, _milliseconds(start), _milliseconds(end))
+    read_sink(kafka, sink, assembly, progress)
+    return assembly.releases()
+
+
+def _wanted(
+    topology: str | os.PathLike[str] | Topology | None,
+    bootstrap: str | None,
+    topic: str | None,
+    stream: str | None,
+    columns: Sequence[str] | None,
+) -> tuple[Kafka, str, str | None, Sequence[str] | None]:
+    from eventveil.topology import load
+    from eventveil.topology.model import Kafka
+
+    if topology is None:
+        if bootstrap is None or topic is None:
+            raise ReadingError(
+                "read.topic", "no place to read from", "Give a topology, or bootstrap and topic"
+            )
+        return Kafka(bootstrap), topic, stream, columns
+    if bootstrap is not None or topic is not None:
+        raise ReadingError("read.topic", "two places to read from", "Give the topology alone")
+    loaded = load(os.fspath(topology), os.environ) if isinstance(topology, str | os.PathLike) else topology
+    found = stream_of(loaded, stream)
+    return loaded.kafka, found.sink.topic, found.name, found.columns
+
+
+def stream_of(topology: Topology, name: str | None) -> Stream:
+    """The stream of counts with that name, or the only one. Raises ReadingError."""
+    known = {stream.name: stream for stream in topology.streams}
+    if name is None and len(known) == 1:
+        return next(iter(known.values()))
+    if name in known:
+        return known[str(name)]
+    if name in {stream.name for stream in topology.readings}:
+        raise ReadingError(
+            topology.path,
+            f"{name} is a stream of values, which has no timestamps",
+            "Read its sink as it is (schemas/reading.schema.json)",
+        )
+    what = "which stream to read is not told" if name is None else f"it has no stream of counts {name}"
+    raise ReadingError(topology.path, what, f"Name one of: {', '.join(known) or 'none'}")
+
+
+def _milliseconds(time: Any) -> int | None:
+    return None if time is None else int(instant(time).astype(np.int64))

@@ -1,0 +1,161 @@
+"""Totals and averages, and what they err by."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from eventveil.read import ReadingError
+from tests.unit.read.making import HOUR, ORIGIN, releases
+
+DAY = 24
+
+
+def test_totals_and_averages_of_days_are_sums_of_counts() -> None:
+    counts = np.arange(96).reshape(48, 2)
+    found = releases(counts, 2.0, scales=[1.0] * 48)
+    total, average = found.totals("1d"), found.averages("1d")
+    assert total.groups == ("c0", "c1")
+    assert total.values.tolist() == [counts[:24].sum(axis=0).tolist(), counts[24:].sum(axis=0).tolist()]
+    assert np.allclose(average.values, total.values / 24)
+    assert np.allclose(average.errors, total.errors / 24)
+    assert np.allclose(average.high - average.low, (total.high - total.low) / 24)
+
+
+def test_fresh_noise_adds_up_as_the_square_root() -> None:
+    total = releases(np.ones((DAY, 1)), 2.0, scales=[1.4] * DAY).totals("1d")
+    assert total.errors[0, 0] == pytest.approx(2 * math.sqrt(24))
+
+
+def test_repeated_noise_adds_up_linearly() -> None:
+    fresh = np.arange(DAY) % 8 == 0
+    total = releases(np.ones((DAY, 1)), 2.0, fresh=fresh, kind="sample").totals("1d")
+    assert total.errors[0, 0] == pytest.approx(2 * 8 * math.sqrt(3))
+
+
+def test_a_stretch_that_began_the_day_before_is_not_cut_into_two_draws_of_a_day() -> None:
+    fresh = np.arange(2 * DAY) % DAY == 12
+    total = releases(np.ones((2 * DAY, 1)), 1.0, fresh=fresh, kind="sample").totals("1d")
+    assert total.errors[1, 0] == pytest.approx(math.hypot(12, 12))
+
+
+def test_what_is_filtered_errs_by_more_than_independent_stretches() -> None:
+    fresh = np.arange(DAY) % 8 == 0
+    counts = np.zeros((DAY, 1))
+    noisy, filtered = (
+        releases(counts, 2.0, fresh=fresh, kind=kind).totals("1d") for kind in ("sample", "seasonal")
+    )
+    assert noisy.errors[0, 0] < filtered.errors[0, 0] <= 2 * DAY
+
+
+def test_a_kind_that_is_not_known_gets_the_worst_case() -> None:
+    total = releases(np.zeros((DAY, 1)), 2.0, kind="shop.kinds:Own").totals("1d")
+    assert total.errors[0, 0] == pytest.approx(2 * DAY)
+
+
+def test_the_noise_of_columns_is_independent() -> None:
+    found = releases(np.ones((DAY, 9)), 2.0, scales=[1.4] * DAY)
+    groups = {"some": [f"c{at}" for at in range(4)], "all": list(found.columns)}
+    total = found.totals(groups=groups)
+    assert total.values[0].tolist() == [4, 9]
+    assert total.errors[0].tolist() == pytest.approx([4, 6])
+
+
+def test_groups_can_be_a_function_of_the_column() -> None:
+    found = releases([[1, 2, 4]], 1.0)
+    total = found.totals(groups=lambda column: {"c0": "a", "c2": "a"}.get(column))
+    assert total.groups == ("a",)
+    assert total.values.tolist() == [[5]]
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ({"a": ["c0", "c7"]}, "no column c7"),
+        ({"a": ["c0", "c0"]}, "a column twice"),
+        ({"a": []}, "no column"),
+        ({"a": "c0"}, "a text"),
+        ({}, "no group"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(groups: dict[str, list[str]], words: str) -> None:
+    with pytest.raises(ReadingError, match=words):
+        releases([[1, 2, 4]], 1.0).totals(groups=groups)
+
+
+def test_a_day_with_a_gap_has_no_total_unless_it_may_be_partial() -> None:
+    timestamps = [*range(1, 25), *range(26, 49)]
+    found = releases(np.ones((47, 1)), 1.0, timestamps=timestamps)
+    total = found.totals("1d")
+    assert total.complete.tolist() == [True, False]
+    assert total.timestamps.tolist() == [24, 23]
+    assert total.values[0, 0] == 24
+    assert np.isnan([total.values[1, 0], total.errors[1, 0], total.low[1, 0], total.high[1, 0]]).all()
+    assert found.totals("1d", partial=True).values[:, 0].tolist() == [24, 23]
+    assert found.averages("1d", partial=True).values[:, 0].tolist() == [1, 1]
+
+
+def test_all_of_releases_with_a_gap_is_not_complete() -> None:
+    found = releases(np.ones((3, 1)), 1.0, timestamps=[1, 2, 4])
+    assert np.isnan(found.totals("all").values).all()
+
+
+def test_an_error_that_is_not_known_leaves_the_total_and_takes_its_interval() -> None:
+    errors = np.ones((48, 1))
+    errors[3] = np.nan
+    total = releases(np.ones((48, 1)), errors, kind="seasonal").totals("1d")
+    assert total.values[:, 0].tolist() == [24, 24]
+    assert np.isnan(total.errors[:, 0]).tolist() == [True, False]
+    assert np.isnan(total.low[:, 0]).tolist() == [True, False]
+
+
+def test_overlapping_sums_are_not_added_up() -> None:
+    span = 6
+    truth = np.arange(1, 49)
+    sums = np.convolve(truth, np.ones(span, int))[:48].reshape(-1, 1)
+    found = releases(sums, 3.0, kind="time-unit", span=span)
+    total = found.totals("1d")
+    assert total.values[:, 0].tolist() == [truth[:24].sum(), truth[24:].sum()]
+    assert total.errors[0, 0] == pytest.approx(3 * 2)
+    for every in (None, "4h", "9h"):
+        with pytest.raises(ReadingError, match="overlap do not add up"):
+            found.totals(every)
+    with pytest.raises(ReadingError, match="not partial"):
+        found.totals("1d", partial=True)
+
+
+def test_an_interval_of_one_laplace_number_is_exact_and_of_many_is_normal() -> None:
+    scale = 1 / 0.05
+    ratio = math.exp(-1 / scale)
+    deviation = math.sqrt(2 * ratio) / (1 - ratio)
+    found = releases(np.zeros((DAY, 1)), deviation, scales=[scale] * DAY)
+    one = found.totals(level=0.99).high[0, 0]
+    assert one == pytest.approx(scale * math.log(100), rel=0.01)
+    assert found.bounds(0.99)[1][0, 0] == one
+    day = found.totals("1d", level=0.99).high[0, 0] / (deviation * math.sqrt(24))
+    assert 2.576 < day < 2.576 + 0.7 / 20
+    repeated = releases(
+        np.zeros((DAY, 1)), deviation, scales=[scale, *[np.nan] * 23], fresh=[True, *[False] * 23],
+        kind="sample",
+    )  # fmt: skip
+    assert repeated.totals("1d", level=0.99).high[0, 0] == pytest.approx(24 * one)
+
+
+def test_a_level_that_is_none_is_refused() -> None:
+    with pytest.raises(ReadingError, match="no share between 0 and 1"):
+        releases([[1]], 1.0).bounds(95)
+
+
+def test_timestamps_that_lack_a_partition_are_told() -> None:
+    found = releases(np.ones((48, 1)), 1.0)
+    object.__setattr__(found, "missing", ((), (3,), *((),) * 46))
+    assert found.totals("1d").lacking.tolist() == [1, 0]
+
+
+def test_spans_in_a_time_zone_are_those_of_its_days() -> None:
+    found = releases(np.ones((72, 1)), 1.0, first=ORIGIN + 27 * DAY * HOUR - HOUR)
+    total = found.totals("1d", zone="Europe/Berlin")
+    assert total.timestamps.tolist() == [24, 23, 24, 1]
+    assert total.complete.tolist() == [True, True, True, False]
