@@ -23,7 +23,7 @@ import aiokafka
 import faust
 from aiokafka.consumer.fetcher import FetchResult
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
@@ -126,6 +126,12 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             metadata_max_age_ms=30_000,
         )
 
+    async def on_start(self) -> None:
+        """Start the consumer, whose fetcher is not to stop for an error of which it knows already."""
+        await super().on_start()
+        if (consumer := self._consumer) is not None:
+            keep_first_errors(consumer._fetcher)
+
     async def fetch(self, wanted: Mapping[TP, int], resting: Collection[TP], seconds: float) -> list[Chunk]:
         """The next chunks of the wanted partitions; if none come in so many seconds, an empty list.
 
@@ -185,6 +191,9 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
                     except OffsetOutOfRangeError:
                         # What other partitions have is not to be lost with it.
                         self._lost |= {tp}
+                        break
+                    except NoOffsetForPartitionError:
+                        # Noted before the owner had moved the partition to where it reads on.
                         break
                     if chunk is not None:
                         chunks.append(chunk)
@@ -268,6 +277,21 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         mine = {aiokafka.TopicPartition(*tp): at for tp, at in offsets.items() if tp in consumer.assignment()}
         if mine:
             await consumer.commit(mine)
+
+
+def keep_first_errors(fetcher: Any) -> None:
+    """Let an aiokafka fetcher keep what it has of a partition when another error of it comes.
+
+    The same partition may be asked of two brokers while its leader moves. aiokafka 0.14 asserts that the second
+    answer does not come, and its fetcher ends. What is ignored here comes again with the next fetch.
+    """
+    note = fetcher._set_error
+
+    def note_first(partition: Any, error: Exception) -> None:
+        if partition not in fetcher._records:
+            note(partition, error)
+
+    fetcher._set_error = note_first
 
 
 def _position(consumer: aiokafka.AIOKafkaConsumer, partition: TP) -> int | None:

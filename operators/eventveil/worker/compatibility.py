@@ -24,7 +24,7 @@ _MEMBERS: dict[type, tuple[str, ...]] = {
     Consumer: ("perform_seek", "_drain_messages", "commit", "on_buffer_full", "on_buffer_drop"),
     Driver: ("_new_consumer_thread", "on_partitions_revoked", "verify_event_path"),
     Recovery: ("_resume_streams",),
-    Fetcher: ("fetched_records", "_create_fetch_waiter", "error_future"),
+    Fetcher: ("fetched_records", "_create_fetch_waiter", "_set_error", "error_future"),
     SubscriptionState: ("subscription", "reassignment_in_progress", "fetch_context"),
     TopicPartitionState: ("position", "has_valid_position", "seek"),
     SaslPlainAuthenticator: ("_step",),
