@@ -282,8 +282,8 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
 def keep_first_errors(fetcher: Any) -> None:
     """Let an aiokafka fetcher keep what it has of a partition when another error of it comes.
 
-    Two brokers may be asked for the same partition while its leader moves. aiokafka 0.14 asserts that only one
-    of them answers, and its fetcher ends. What is ignored here comes again with the next fetch.
+    Two brokers may be asked for one partition while its leader moves. aiokafka 0.14 asserts that only one of
+    them answers, and its fetcher ends. What is ignored here comes again with the next fetch.
     """
     note = fetcher._set_error
 
