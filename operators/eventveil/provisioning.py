@@ -10,7 +10,7 @@ import orjson
 
 from eventveil import mechanisms
 from eventveil.mechanisms import base
-from eventveil.records import BATCH_BYTES, MAX_MESSAGE_BYTES
+from eventveil.records import BATCH_BYTES, MAX_MESSAGE_BYTES, NUMBER_BYTES
 from eventveil.topology.model import MechanismSettings, Stream, Topology
 
 _HOUR, _DAY = 3_600_000, 86_400_000
@@ -316,19 +316,19 @@ def largest_release(stream: Stream) -> int:
     """An upper bound of the bytes of a record batch with one release of a stream."""
     names = 0
     if stream.sink.counts == "object":
-        # A character takes at most 6 bytes in JSON; quotes and a colon come with each name.
-        names = sum(6 * len(label) + 3 for label in stream.columns)
+        # A colon comes with each name; the counts have them, and the errors.
+        names = 2 * (len(orjson.dumps(stream.columns)) + len(stream.columns))
     columns = len(stream.columns)
     _, extra = mechanisms.find(stream.mechanism.kind).numbers(stream.mechanism, columns)
-    return max(1_048_588, names + DIGITS * columns + NUMBER_BYTES * extra + 4096)
+    return max(1_048_588, names + (DIGITS + ERROR_DIGITS) * columns + NUMBER_BYTES * extra + 4096)
 
 
 #: The most that the spends of one timestamp take in the state: [1,1048576,<13 digits>], and a comma.
 WINDOW_STATE_BYTES = 26
-#: The most that any other number takes in a state or a release, a float64, with a comma or bracket.
-NUMBER_BYTES = 25
 #: A released count, -1099511627776 at its longest, and a comma.
 DIGITS = 15
+#: The error of a released count, 2200000000000.0 at its longest, and a comma.
+ERROR_DIGITS = 16
 
 
 def largest_state(stream: Stream) -> int:
@@ -340,9 +340,11 @@ def largest_state(stream: Stream) -> int:
     columns = len(stream.counts.labels)
     names = 0
     if stream.sink.counts == "object":
-        names = len(orjson.dumps(orjson.dumps(stream.columns).decode())) + columns
+        names = 2 * (len(orjson.dumps(orjson.dumps(stream.columns).decode())) + columns)
     kind = mechanisms.find(stream.mechanism.kind)
-    release = NUMBER_BYTES * kind.numbers(stream.mechanism, columns)[1] + DIGITS * columns + names
+    release = (
+        NUMBER_BYTES * kind.numbers(stream.mechanism, columns)[1] + (DIGITS + ERROR_DIGITS) * columns + names
+    )
     return largest_snapshot(kind, stream.mechanism, columns) + release + 2 * BATCH_BYTES + 4096
 
 

@@ -15,6 +15,8 @@ from typing import NamedTuple
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 #: A transaction carries at most about this many bytes of releases.
 BATCH_BYTES = 2_000_000
+#: The most that a number takes in a state or a release, a float64 at its longest, with a comma or bracket.
+NUMBER_BYTES = 25
 #: The append time of a record whose topic does not stamp records with LogAppendTime.
 NO_APPEND_TIME = -1
 

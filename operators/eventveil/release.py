@@ -9,10 +9,12 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import orjson
 
 from eventveil.local.control import Control
-from eventveil.mechanisms.base import Release
+from eventveil.mechanisms.base import RELEASE_LIMIT, Release
+from eventveil.mechanisms.forecasting.arithmetic import Floats
 from eventveil.timeline import format_rfc3339, start_of
 from eventveil.topology import columns_digest
 from eventveil.topology.model import Stream
@@ -20,6 +22,9 @@ from eventveil.topology.model import Stream
 _LEDGER_FIELDS = (
     "stream", "timestamp", "fresh", "mechanism", "epsilon", "window", "units", "spent", "window_spent",
 )  # fmt: skip
+_LEAST_POWER, _UNIT = -9, 9
+_TENS = np.array([float(f"1e{power}") for power in range(_LEAST_POWER, 14)])
+_THIRD = _UNIT + 3  # of a number with so many powers of ten below it, the third digit is that of units
 _LEDGER_OPTIONAL = ("forfeited", "exhausted", "phase", "threshold")
 
 
@@ -44,6 +49,7 @@ def release_record(
         "start": format_rfc3339(start_of(stream.timeline, timestamp)),
         "end": format_rfc3339(start_of(stream.timeline, timestamp + 1)),
         **_counts(stream, release),
+        **_error(stream, release),
         **_window(stream, release),
         **_local(release),
         "fresh": release.fresh,
@@ -107,10 +113,38 @@ def digest(record: bytes) -> str:
 
 
 def _counts(stream: Stream, release: Release) -> dict[str, Any]:
-    values = release.counts.tolist()
+    counts = {"counts": _by_column(stream, release.counts.tolist())}
     if stream.sink.counts == "array":
-        return {"counts": values, "columns_digest": columns_digest(stream.columns)}
-    return {"counts": dict(zip(stream.columns, values, strict=True))}
+        return {**counts, "columns_digest": columns_digest(stream.columns)}
+    return counts
+
+
+def _error(stream: Stream, release: Release) -> dict[str, Any]:
+    """How far counts are expected to err, and the scale of the noise where that is all there is."""
+    fields: dict[str, Any] = {}
+    if release.error is not None:
+        values = three_digits(release.error)
+        fields["error"] = _by_column(stream, values.tolist()) if len(values) > 1 else float(values[0])
+    if release.noise_scale is not None:
+        fields["noise_scale"] = float(release.noise_scale)
+    return fields
+
+
+def three_digits(numbers: Floats) -> Floats:
+    """Numbers of at least 0 to three significant digits, such as JSON has; 0 below 1e-9.
+
+    At most 2e12: counts differ by no more.
+    """
+    bounded = np.minimum(numbers, 2.0 * RELEASE_LIMIT)
+    above = np.searchsorted(_TENS, bounded, "right")  # of so many powers of ten, the last has the first digit
+    large = above > _THIRD
+    steps = _TENS[np.where(large, above - _THIRD, _THIRD - above) + _UNIT]
+    rounded: Floats = np.where(large, np.rint(bounded / steps) * steps, np.rint(bounded * steps) / steps)
+    return np.where(above == 0, 0.0, rounded)
+
+
+def _by_column(stream: Stream, values: list[Any]) -> list[Any] | dict[str, Any]:
+    return values if stream.sink.counts == "array" else dict(zip(stream.columns, values, strict=True))
 
 
 def _window(stream: Stream, release: Release) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import orjson
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Release
+from eventveil.mechanisms.movement import Movement
 from eventveil.provisioning import Setting, TopicPlan, largest_release, largest_state, plan_topics
 from eventveil.records import BATCH_BYTES, MAX_MESSAGE_BYTES
 from eventveil.release import release_record
@@ -206,7 +208,9 @@ def test_replication_follows_the_topology() -> None:
 
 def worst_release(one: Stream) -> bytes:
     counts = np.full(len(one.counts.labels), -RELEASE_LIMIT, np.int64)
-    return release_record(one, 2**40, Release(counts, False, 2**62, 2**62, 2**62), 2**62)
+    error = np.full(len(counts), 3e12)
+    release = Release(counts, False, 2**62, 2**62, 2**62, error=error, noise_scale=Fraction(1, 3))
+    return release_record(one, 2**40, release, 2**62)
 
 
 @settings(max_examples=60, deadline=None)
@@ -258,7 +262,18 @@ def worst_state(one: Stream) -> bytes:
     if one.mechanism.options:
         columns = len(one.counts.labels)
         state["groups"] = {"group": [999] * columns, "moved": [2**61] * columns}
-    snapshot = orjson.dumps(state).decode()
+    movement = Movement(
+        len(one.counts.labels), moves=one.mechanism.kind != "uniform", apart=bool(one.mechanism.options)
+    )
+    for timestamp in (1, 2):
+        movement.learn(*np.full((2, len(one.counts.labels)), -RELEASE_LIMIT), 2.0**80, timestamp)
+        movement.drawn(np.full(len(one.counts.labels), 2.0**80), timestamp)
+    if one.mechanism.options and len(one.counts.labels) > 1:
+        some = np.arange(len(one.counts.labels)) % 2 == 0
+        movement.learn(*np.zeros((2, len(some)), np.int64), 2.0**80, 3, some)
+        movement.drawn(2.0**80, 3, some)
+    state["error"] = movement.snapshot()
+    snapshot = orjson.dumps(state, option=orjson.OPT_SERIALIZE_NUMPY).decode()
     return ReleaseState("0" * 32, 2**62, 2**62, 2**62, snapshot, tuple(pending)).encode()
 
 

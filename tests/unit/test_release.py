@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import orjson
 import pytest
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Release
-from eventveil.release import digest, ledger_entry, release_record
+from eventveil.release import digest, ledger_entry, release_record, three_digits
 from eventveil.topology.model import Stream
 from tests.unit.support import stream
 
@@ -36,6 +38,30 @@ def test_a_release_with_an_array_of_counts_has_these_bytes() -> None:
     columns = hashlib.sha256(b'["a","b"]').hexdigest().encode()
     expected = OBJECT.replace(b'{"a":3,"b":-1}', b'[3,-1],"columns_digest":"' + columns + b'"')
     assert record(stream(form="array")) == expected
+
+
+def erring(*errors: float, scale: Fraction | None = None) -> Release:
+    return replace(RELEASE, error=np.array(errors), noise_scale=scale)
+
+
+def test_the_errors_of_counts_follow_them_by_column_and_in_their_form() -> None:
+    error = erring(12.345, 0.0012345)
+    expected = OBJECT.replace(b',"fresh"', b',"error":{"a":12.3,"b":0.00123},"fresh"')
+    assert record(release=error) == expected
+    assert b'],"columns_digest":"' in record(stream(form="array"), error)
+    assert b'","error":[12.3,0.00123],"fresh"' in record(stream(form="array"), error)
+
+
+@pytest.mark.parametrize("form", ["object", "array"])
+def test_an_error_that_all_columns_share_is_one_number(form: str) -> None:
+    shared = erring(5656.8, scale=Fraction(4000, 3))
+    assert b',"error":5660.0,"noise_scale":1333.3333333333333,"fresh"' in record(stream(form=form), shared)
+
+
+def test_errors_have_three_significant_digits_and_are_at_most_what_counts_can_differ_by() -> None:
+    given = np.array([0, 1e-10, 1e-9, 0.12345, 0.9996, 1, 9.994, 9.996, 99.95, 999.6, 56789, 2.2e12, 1e30])
+    found = [0, 0, 1e-9, 0.123, 1, 1, 9.99, 10, 100, 1000, 56800, 2.2e12, 2.2e12]
+    assert three_digits(given).tolist() == found
 
 
 def test_a_seeded_replay_says_so_at_the_end() -> None:

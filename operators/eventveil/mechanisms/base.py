@@ -56,6 +56,11 @@ class Release:
     ``span`` timestamps, oldest first, and ``groups`` their partition as (length, total). Of local reports,
     ``phase`` is what they were for, and ``threshold`` what the next ones are to be made for, once that is
     chosen.
+
+    ``error``: the expected standard deviation of each count around the true one, float64 of shape (columns,),
+    or (1,) where it is the same for all; None while nothing is known of it. ``noise_scale``: that of the
+    discrete Laplace noise, if the release is the counts and that noise, and nothing else. Both are functions
+    of settings and of what was published.
     """
 
     counts: Counts
@@ -68,6 +73,8 @@ class Release:
     groups: tuple[tuple[int, int], ...] = ()
     phase: str | None = None
     threshold: int | None = None
+    error: NDArray[np.float64] | None = None
+    noise_scale: Fraction | None = None
 
 
 class Mechanism(ABC):

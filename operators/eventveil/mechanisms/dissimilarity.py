@@ -47,7 +47,8 @@ from numpy.typing import NDArray
 from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.base import Counts
 from eventveil.mechanisms.groups import GROUP_LIMIT, PERIOD_LIMIT, Groups
-from eventveil.mechanisms.publishing import SHARE, read_only
+from eventveil.mechanisms.movement import Movement
+from eventveil.mechanisms.publishing import SHARE, read_only, state_numbers
 from eventveil.mechanisms.reading import whole_option
 from eventveil.mechanisms.w_event import WEventMechanism
 from eventveil.privacy.ledger import Ledger, Spend
@@ -72,6 +73,7 @@ class DissimilarityMechanism(WEventMechanism):
         if self._factor <= 0:
             raise ValueError(f"factor should be above 0, not {self._factor}")
         self._groups = self._new_groups()
+        self._movement = Movement(self._columns, apart=self._groups.count > 1)
         self._moved = np.ones(self._groups.count, np.bool_)
         self._test_units = units_of_test(self.units, self._columns, options)
         largest = int(self._groups.sizes.max())
@@ -81,8 +83,10 @@ class DissimilarityMechanism(WEventMechanism):
 
     @classmethod
     def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
-        """See ``Mechanism.numbers``: group and movement of each column."""
-        return (2 * columns if settings.options.get("groups", 1) != 1 else 0), 0
+        """See ``Mechanism.numbers``: also group and movement of each column, 24 digits together."""
+        apart = settings.options.get("groups", 1) != 1
+        own = state_numbers(Movement.bytes_of(columns, apart=apart))
+        return own + (columns if apart else 0), 0
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -156,6 +160,7 @@ class DissimilarityMechanism(WEventMechanism):
         chosen = self._groups.columns_of(self._moved)
         released = self._last.copy()
         released[chosen] = self._noisy(counts[chosen], units)
+        self._learn_error(released, units, None if chosen.all() else chosen)
         self._groups.observe(self._last, released)
         self._last = read_only(released)
 

@@ -73,6 +73,10 @@ class EventLevelMechanism(PublishingMechanism):
         self._units.append(newest)
         self._last = _rounded(self._sum)
 
+    def _error_state(self) -> dict[str, Any]:
+        """None: the error of a sum follows from its parts."""
+        return {}
+
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), "span": self._span}
 

@@ -39,6 +39,8 @@ PROPORTIONAL, INTEGRAL = 0.9, 0.1
 MEMORY = 5
 """How many feedback errors the integral part averages."""
 
+ROUNDING = 1 / 12
+"""The variance that rounding to a whole count adds."""
 SET_POINT = 0.1
 """The mean relative error at which the interval stays as it is."""
 
@@ -61,7 +63,7 @@ class Fast(WEventMechanism):
         self._sample_units = self.units // 2 // self._max_samples
         self._noise_scale = float(self._scale(self._sample_units))
         self._estimate: NDArray[np.float64] = np.zeros(self._columns)
-        self._variance = 0.0
+        self._uncertain = 0.0
         self._sampled = 0  # timestamp of the last sample
         self._taken = 0  # samples of this block
         self._interval = self._window / self._max_samples
@@ -76,8 +78,8 @@ class Fast(WEventMechanism):
 
     @classmethod
     def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
-        """See ``Mechanism.numbers``: the estimate of each column."""
-        return columns, 0
+        """See ``Mechanism.numbers``: also the estimate of each column."""
+        return columns + super().numbers(settings, columns)[0], 0
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -100,25 +102,31 @@ class Fast(WEventMechanism):
     def _publish(self, counts: Counts, units: int) -> None:
         self._ledger.charge_publish(units)
         self._taken += 1
-        self._learn(self._noisy(counts, units))
+        noisy, noise = self._noisy(counts, units), self._variance(units)
+        self._movement.learn(noisy, self._last, noise, self._timestamp)
+        gain = self._learn(noisy)
+        before = self._movement.variance(self._timestamp)
+        left = 0.0 if before is None else (1 - gain) ** 2 * before
+        self._movement.drawn(left + gain**2 * noise + ROUNDING, self._timestamp)
         self._sampled = self._timestamp
         released = np.rint(self._estimate).clip(-RELEASE_LIMIT, RELEASE_LIMIT)
         self._last = read_only(released.astype(np.int64))
 
-    def _learn(self, sample: Counts) -> None:
-        """Correct the estimate, and the interval by how far it had to be corrected."""
+    def _learn(self, sample: Counts) -> float:
+        """Correct the estimate, and the interval by how far it had to be corrected; the gain, 0 to 1."""
         noise = 2 * self._noise_scale**2
         if self._sampled == 0:
-            self._estimate, self._variance = sample.astype(np.float64), noise
-            return
-        predicted = self._variance + float(self._drift) ** 2 * (self._timestamp - self._sampled)
+            self._estimate, self._uncertain = sample.astype(np.float64), noise
+            return 1.0
+        predicted = self._uncertain + float(self._drift) ** 2 * (self._timestamp - self._sampled)
         gain = predicted / (predicted + noise)
         correction = gain * (sample - self._estimate)
         self._estimate = self._estimate + correction
-        self._variance = (1 - gain) * predicted
+        self._uncertain = (1 - gain) * predicted
         size = np.maximum(np.abs(self._estimate), max(1.0, self._noise_scale))
         # fsum rounds once, whatever the order of its terms: the same on every machine.
         self._control(fsum((np.abs(correction) / size).tolist()) / self._columns)
+        return gain
 
     def _control(self, error: float) -> None:
         """Lengthen the interval while the error is below the set point, shorten it above."""
@@ -138,7 +146,7 @@ class Fast(WEventMechanism):
     def _extra_state(self) -> dict[str, Any]:
         return {
             "estimate": self._estimate,
-            "variance": self._variance,
+            "variance": self._uncertain,
             "sampled": self._sampled,
             "taken": self._taken,
             "interval": self._interval,
@@ -155,7 +163,7 @@ class Fast(WEventMechanism):
             raise ValueError(f"estimate should hold {self._columns} numbers within +-{2 * RELEASE_LIMIT}")
         if len(errors) > MEMORY or min([*errors, variance]) < 0 or not 1 <= interval <= 2 * self._window:
             raise ValueError("errors, variance and interval should be those of this controller")
-        self._estimate, self._variance = np.array(estimate), variance
+        self._estimate, self._uncertain = np.array(estimate), variance
         self._sampled, self._taken, self._interval, self._errors = sampled, taken, interval, errors
 
 

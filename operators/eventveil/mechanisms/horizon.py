@@ -88,6 +88,8 @@ class HorizonMechanism(PublishingMechanism):
             self._horizon.exhausted,
             tuple(self._history) if self._span > 1 else (),
             self._groups,
+            error=self._error(),
+            noise_scale=self._exact,
         )
 
     def _remember(self, count: int) -> None:
@@ -126,6 +128,6 @@ class HorizonMechanism(PublishingMechanism):
 
     @classmethod
     def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
-        """See ``Mechanism.numbers``: the history, and with it up to as many groups in a release."""
+        """See ``Mechanism.numbers``: also the history, and with it up to as many groups in a release."""
         span = int(settings.options.get("span", 1))
-        return span, 3 * span if span > 1 else 0
+        return span + super().numbers(settings, columns)[0], 3 * span if span > 1 else 0

@@ -71,7 +71,7 @@ class Paced(WEventMechanism):
     def _configure(self, options: Mapping[str, Option]) -> None:
         shape = (len(DRIFTS), self._columns)
         self._level, self._score = np.zeros(shape), np.zeros(shape)
-        self._variance = np.full(shape, _UNKNOWN)
+        self._variances = np.full(shape, _UNKNOWN)
         self._worth = np.full(self._columns, 1e-9)
         self._until_next = self._last
         self._published = 0  # timestamp of the last publication
@@ -99,7 +99,7 @@ class Paced(WEventMechanism):
     def _learn(self, noisy: Counts, noise: float) -> tuple[Floats, Floats]:
         """Estimates of the counts now and until the next publication; ``noise`` is a variance."""
         moved = DRIFTS * (self._timestamp - self._published) * np.maximum(self._level, 1.0)
-        before = self._variance + moved
+        before = self._variances + moved
         scatter = np.maximum(self._level, 0.5)
         total = before + scatter + noise
         error = noisy - self._level
@@ -111,8 +111,8 @@ class Paced(WEventMechanism):
         jumped = np.abs(error) > JUMP * np.sqrt(total)
         now = self._level + np.where(jumped, 1.0, (before + scatter) / total) * error
         self._level = self._level + np.where(jumped, 1.0, before / total) * error
-        self._variance = np.where(jumped, 1.0, before / total) * (scatter + noise)
-        level, variance = self._level[best], self._variance[best]
+        self._variances = np.where(jumped, 1.0, before / total) * (scatter + noise)
+        level, variance = self._level[best], self._variances[best]
         above = _above(level, np.sqrt(variance))
         drifts = (DRIFTS[best[0], 0] * np.maximum(level, 1.0))[above]
         if self._published:  # one publication says nothing about drifts
@@ -148,12 +148,12 @@ class Paced(WEventMechanism):
     @classmethod
     def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
         """See ``Mechanism.numbers``: three for each filter of a column, and two for a column."""
-        return (3 * len(DRIFTS) + 2) * columns, 0
+        return (3 * len(DRIFTS) + 2) * columns + super().numbers(settings, columns)[0], 0
 
     def _extra_state(self) -> dict[str, Any]:
         return {
             "level": self._level,
-            "variance": self._variance,
+            "variance": self._variances,
             "score": self._score,
             "worth": self._worth,
             "until_next": self._until_next,
@@ -172,7 +172,7 @@ class Paced(WEventMechanism):
         if interval not in _parts(self._window, self.units):
             raise ValueError(f"{interval} is not one of the intervals")
         self._until_next = self._restored_release(values["until_next"])
-        self._level, self._variance, self._score, self._worth = level, variance, score, worth
+        self._level, self._variances, self._score, self._worth = level, variance, score, worth
         self._published, self._interval = published, interval
 
 

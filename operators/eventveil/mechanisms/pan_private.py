@@ -67,6 +67,7 @@ from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Release
 from eventveil.mechanisms.budget_absorption import BudgetAbsorption
 from eventveil.mechanisms.budget_distribution import BudgetDistribution
 from eventveil.mechanisms.dissimilarity import DissimilarityMechanism, units_of_test
+from eventveil.mechanisms.movement import Chosen, noise_variance
 from eventveil.privacy.ledger import Ledger, Spend
 from eventveil.privacy.noise import NoiseSource
 from eventveil.topology.model import Option
@@ -233,6 +234,13 @@ class PanPrivate(DissimilarityMechanism):
     def _noisy(self, counts: Counts, units: int) -> Counts:
         noisy: Counts = counts + self._noise_of(self._half_scale(units), len(counts))
         return noisy.clip(-RELEASE_LIMIT, RELEASE_LIMIT)
+
+    def _learn_error(self, noisy: Counts, units: int, chosen: Chosen | None = None) -> None:
+        super()._learn_error(noisy, units, chosen)
+        self._exact = None  # two noises, not one of some scale
+
+    def _variance(self, units: int) -> float:
+        return 2 * noise_variance(float(self._half_scale(units)))
 
     def _check_counts(self, counts: Counts) -> None:
         self._check_shape(counts)

@@ -27,15 +27,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import orjson
 
 from eventveil.mechanisms.base import COLUMN_LIMIT, RELEASE_LIMIT, Counts, Guarantee, Mechanism, Release
+from eventveil.mechanisms.forecasting.arithmetic import Floats
+from eventveil.mechanisms.movement import Chosen, Movement, noise_variance
 from eventveil.mechanisms.reading import integer_between
 from eventveil.privacy.ledger import Bridge, BudgetLedger, Ledger
 from eventveil.privacy.noise import SATURATION, NoiseSource
+from eventveil.records import NUMBER_BYTES
 from eventveil.topology.model import MechanismSettings, Option
 
 SHARE = 2**20
@@ -50,8 +53,10 @@ class PublishingMechanism(Mechanism):
     """A mechanism that at each timestamp publishes counts with fresh noise, or repeats its last release.
 
     A kind says in ``_allot`` how many units a publication may spend now, and in ``_scales`` what noise that
-    means at best and at worst.
+    means at best and at worst. ``repeats`` is false where next to every timestamp is published.
     """
+
+    repeats: ClassVar[bool] = True
 
     def __init__(
         self, settings: MechanismSettings, columns: int, sensitivity: int, noise: NoiseSource
@@ -63,6 +68,8 @@ class PublishingMechanism(Mechanism):
         self._timestamp = 0
         self._last = read_only(np.zeros(columns, np.int64))
         self._usable = True
+        self._movement = Movement(columns, moves=self.repeats)
+        self._exact: Fraction | None = None  # the scale of all that was added to the counts of this timestamp
         self._configure(settings.options)
         self._ledger = self._new_ledger()
         self.guarantee = self._promise()
@@ -73,6 +80,7 @@ class PublishingMechanism(Mechanism):
         if not self._usable:
             raise RuntimeError("an earlier step failed: restore the mechanism from a snapshot first")
         self._usable = False
+        self._exact = None
         self._ledger.open_timestamp()
         self._timestamp += 1
         units = self._allot(counts)
@@ -96,6 +104,7 @@ class PublishingMechanism(Mechanism):
             "timestamp": self._timestamp,
             "last": self._last,
             "ledger": self._ledger.snapshot(),
+            **self._error_state(),
             **self._extra_state(),
         }
         return orjson.dumps(state, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -103,9 +112,10 @@ class PublishingMechanism(Mechanism):
     def restore(self, state: bytes) -> None:
         """See ``Mechanism.restore``; a refused state changes nothing."""
         values = orjson.loads(state)
+        added = set(self._error_state())  # a state of before errors were released has none
         expected = {"settings", "timestamp", "last", "ledger", *self._extra_state()}
-        if not isinstance(values, dict) or set(values) != expected:
-            raise ValueError(f"the state should be an object with {', '.join(sorted(expected))}")
+        if not isinstance(values, dict) or not expected <= set(values) <= expected | added:
+            raise ValueError(f"the state should be an object with {', '.join(sorted(expected | added))}")
         if values["settings"] != self._identity():
             raise ValueError(f"the state belongs to {values['settings']!r}, not to {self._identity()!r}")
         timestamp = integer_between(values["timestamp"], 0, TIMESTAMP_LIMIT, "timestamp")
@@ -114,7 +124,9 @@ class PublishingMechanism(Mechanism):
         ledger.restore(values["ledger"])
         if not ledger.fits(timestamp):
             raise ValueError(f"the ledger does not belong to timestamp {timestamp}")
+        movement = self._restored_error(values)
         self._restore_extra(values, timestamp, ledger)
+        self._movement = movement
         self._timestamp, self._last, self._ledger, self._usable = timestamp, last, ledger, True
 
     def inherit(self, predecessor: bytes, bridges: Iterable[Bridge]) -> None:
@@ -145,7 +157,33 @@ class PublishingMechanism(Mechanism):
     def _release(self, *, fresh: bool) -> Release:
         """What the open timestamp releases, once everything is drawn."""
         spend = self._ledger.current
-        return Release(self._last, fresh, spend.test, spend.publish, self._ledger.window_spent)
+        return Release(
+            self._last,
+            fresh,
+            spend.test,
+            spend.publish,
+            self._ledger.window_spent,
+            error=self._error(),
+            noise_scale=self._exact,
+        )
+
+    def _error(self) -> Floats | None:
+        """See ``Release.error``."""
+        variance = self._variance_now()
+        return None if variance is None else np.sqrt(variance)
+
+    def _variance_now(self) -> Floats | None:
+        """Of the release of the open timestamp, around the counts; of shape (1,) or (columns,)."""
+        return self._movement.variance(self._timestamp)
+
+    def _error_state(self) -> dict[str, Any]:
+        """What the error of a release is computed from."""
+        return {"error": self._movement.snapshot()}
+
+    def _restored_error(self, values: Mapping[str, Any]) -> Movement:
+        """As it was in a state; that of before the first publication if it has none."""
+        known = "error" in values
+        return self._movement.restored(values["error"]) if known else self._movement.empty()
 
     def _identity(self) -> dict[str, Any]:
         """Everything a state depends on: only a mechanism with the same may continue it."""
@@ -180,12 +218,30 @@ class PublishingMechanism(Mechanism):
 
     def _publish(self, counts: Counts, units: int) -> None:
         self._ledger.charge_publish(units)
-        self._last = read_only(self._noisy(counts, units))
+        noisy = self._noisy(counts, units)
+        self._learn_error(noisy, units)
+        self._last = read_only(noisy)
+
+    def _learn_error(self, noisy: Counts, units: int, chosen: Chosen | None = None) -> None:
+        """Take note of a publication that is the next release, of all columns or of those chosen."""
+        variance = self._variance(units)
+        self._movement.learn(noisy, self._last, variance, self._timestamp, chosen)
+        self._movement.drawn(variance, self._timestamp, chosen)
+        self._exact = self._scale(units) if chosen is None else None
+
+    def _variance(self, units: int) -> float:
+        """Of the noise of a publication."""
+        return noise_variance(float(self._scale(units)))
 
     def _noisy(self, counts: Counts, units: int) -> Counts:
         """Counts, of some or all columns, with the noise of a spend that was charged already."""
         noisy: Counts = counts + self._draw(units, len(counts))
         return noisy.clip(-RELEASE_LIMIT, RELEASE_LIMIT)
+
+    @classmethod
+    def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
+        """See ``Mechanism.numbers``: what the error is computed from."""
+        return state_numbers(Movement.bytes_of(columns, moves=cls.repeats)), 0
 
     def _check_counts(self, counts: Counts) -> None:
         self._check_shape(counts)
@@ -209,6 +265,11 @@ class PublishingMechanism(Mechanism):
 def units_of(window: int) -> int:
     """How many ledger units make up epsilon."""
     return 2 * window * SHARE
+
+
+def state_numbers(size: int) -> int:
+    """How many numbers of a state take so many bytes."""
+    return -(-size // NUMBER_BYTES)
 
 
 def _check_settings(

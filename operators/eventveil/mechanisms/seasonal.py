@@ -41,11 +41,11 @@ import numpy as np
 from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.forecasting import pace
-from eventveil.mechanisms.forecasting.arithmetic import Floats, exp_of
+from eventveil.mechanisms.forecasting.arithmetic import Floats
 from eventveil.mechanisms.forecasting.forecast import Forecast
 from eventveil.mechanisms.forecasting.harmonics import LONGEST_PERIOD, MOST_PERIODS
 from eventveil.mechanisms.forecasting.rounding import Rounding
-from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, read_only
+from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, read_only, state_numbers
 from eventveil.mechanisms.reading import integer_between
 from eventveil.mechanisms.w_event import WEventMechanism
 from eventveil.privacy.ledger import Ledger, Spend
@@ -58,7 +58,6 @@ HOLD, SETTLED = 6, 8
 GAIN = 0.97
 OTHER_PHASE = 0.4
 """Part of the first period after which another phase is tried if the first one showed nothing."""
-_NUMBER_BYTES = 25  # what eventveil.provisioning reserves for a number
 _LEAST_NOISE = 1e-9
 
 
@@ -69,6 +68,7 @@ class Seasonal(WEventMechanism):
     summary: ClassVar[str] = "forecasts levels and seasons from what it publishes, as often as is worthwhile"
     options: ClassVar[frozenset[str]] = frozenset({"periods"})
     predicts: ClassVar[bool] = True
+    repeats: ClassVar[bool] = False
 
     def _configure(self, options: Mapping[str, Option]) -> None:
         self._periods = periods_of(options)
@@ -151,28 +151,16 @@ class Seasonal(WEventMechanism):
         self._decided = forecast.published
 
     def _release(self, *, fresh: bool) -> Any:
-        if not fresh and self._forecast.published:
-            self._last = self._whole(self._forecast.mean(self._timestamp))
+        if self._forecast.published:
+            mean, variance = self._forecast.expected(self._timestamp)
+            if not fresh:
+                self._last = self._whole(np.where(self._forecast.above, mean, 0.0))
+            off = self._last - mean
+            self._movement.drawn(variance + off * off, self._timestamp)
         return super()._release(fresh=fresh)
 
-    @property
-    def expected_error(self) -> Floats | None:
-        """How far each count of the last release is expected to err, as a standard deviation.
-
-        A function of what was published, as the release itself. None before the first publication.
-        """
-        if not self._forecast.published:
-            return None
-        mean, variance = self._forecast.expected(self._timestamp)
-        off = self._last - mean
-        error: Floats = np.sqrt(variance + off * off)
-        return error
-
     def _variance(self, units: int) -> float:
-        """That of the noise of a spend."""
-        scale = float(self._scale(units))
-        ratio = exp_of(-1 / scale)
-        return max(2 * ratio / (1 - ratio) ** 2, _LEAST_NOISE) if scale < 1e4 else 2 * scale * scale
+        return max(super()._variance(units), _LEAST_NOISE)
 
     def _scales(self) -> tuple[Fraction, Fraction]:
         least = min(_least(self.units // parts) for parts in self._parts.values())
@@ -180,8 +168,9 @@ class Seasonal(WEventMechanism):
 
     @classmethod
     def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
-        """See ``Mechanism.numbers``: what the forecast takes, in numbers of the usual length."""
-        return -(-Forecast.bytes_of(columns, periods_of(settings.options)) // _NUMBER_BYTES), 0
+        """See ``Mechanism.numbers``: also what the forecast takes."""
+        forecast = state_numbers(Forecast.bytes_of(columns, periods_of(settings.options)))
+        return forecast + super().numbers(settings, columns)[0], 0
 
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), "periods": list(self._periods)}

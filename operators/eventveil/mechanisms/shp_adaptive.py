@@ -31,6 +31,7 @@ import numpy as np
 
 from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
+from eventveil.mechanisms.forecasting.arithmetic import Floats
 from eventveil.mechanisms.horizon import HorizonMechanism
 from eventveil.mechanisms.reading import integer_between, integers
 from eventveil.privacy.ledger import HorizonLedger, Ledger
@@ -80,9 +81,16 @@ class ShpAdaptive(HorizonMechanism):
         return 0
 
     def _publish(self, counts: Counts, units: int) -> None:
+        self._last = np.array([self._prediction])
         super()._publish(counts, units)
+        # What comes next is no repetition, so that how far predictions err is learned as a whole.
+        self._movement.drawn(0.0, self._timestamp)
         self._left -= 1
         self._schedule(int(self._last[0]))
+
+    def _variance_now(self) -> Floats | None:
+        drawn = np.array([self._variance(self.units // self._samples)])
+        return drawn if self._exact is not None else super()._variance_now()
 
     def _schedule(self, noisy: int) -> None:
         """Learn from a sampled count when to sample next."""

@@ -53,6 +53,7 @@ class ShpWindow(HorizonMechanism):
         noisy = np.array(self._counts) + self._draw(units, self._span)
         released = np.clip(noisy, -RELEASE_LIMIT, RELEASE_LIMIT)
         self._history = released.tolist()
+        self._learn_error(released[-1:], units)
         self._last = released[-1:]
         self._last.setflags(write=False)
 
@@ -86,4 +87,4 @@ class ShpWindow(HorizonMechanism):
     def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
         """See ``Mechanism.numbers``: also the true counts of a window."""
         state, release = super().numbers(settings, columns)
-        return 2 * state, release
+        return state + int(settings.options.get("span", 1)), release

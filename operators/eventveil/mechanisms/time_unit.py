@@ -19,6 +19,7 @@ import numpy as np
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.event_level import GRID, EventLevelMechanism
+from eventveil.mechanisms.forecasting.arithmetic import Floats
 from eventveil.privacy.ledger import Spend
 
 
@@ -33,8 +34,13 @@ class TimeUnit(EventLevelMechanism):
 
     def _sanitize(self, counts: Counts, units: int) -> Counts:
         noisy = counts + self._draw(units, self._columns)
+        self._exact = self._scale(units) if not self._units or self._span == 1 else None
         clamped: Counts = np.clip(noisy, -RELEASE_LIMIT, RELEASE_LIMIT)
         return clamped * GRID
+
+    def _variance_now(self) -> Floats:
+        """Every timestamp of the sum has noise of its own."""
+        return np.array([len(self._units) * self._variance(self.units)])
 
     @classmethod
     def can_spend(

@@ -25,6 +25,7 @@ class Uniform(WEventMechanism):
     kind: ClassVar[str] = "uniform"
     summary: ClassVar[str] = "publishes every timestamp with an equal part of the budget"
     options: ClassVar[frozenset[str]] = frozenset()
+    repeats: ClassVar[bool] = False
 
     @classmethod
     def can_spend(

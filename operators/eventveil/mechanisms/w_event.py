@@ -21,11 +21,12 @@ sensitivity k instead of 1, and releases are clamped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 import orjson
 
+from eventveil.mechanisms.movement import Movement
 from eventveil.mechanisms.publishing import PublishingMechanism
 from eventveil.privacy.ledger import Bridge
 from eventveil.topology.model import Level
@@ -41,9 +42,16 @@ class WEventMechanism(PublishingMechanism):
         if self._timestamp:
             raise ValueError("only a mechanism at its first timestamp can inherit")
         try:
-            last = self._restored_release(orjson.loads(predecessor)["last"])
+            state = orjson.loads(predecessor)
+            last = self._restored_release(state["last"])
+            movement = self._inherited_error(state)
         except (KeyError, TypeError) as error:
             raise ValueError(f"no last release can be read: {error!r}") from None
         for bridge in bridges:
             self._ledger.bridge(bridge)
-        self._last = last
+        self._last, self._movement = last, movement
+
+    def _inherited_error(self, state: Mapping[str, Any]) -> Movement:
+        if "error" not in state:
+            return self._movement.empty()
+        return self._movement.inherited(state["error"], state["timestamp"])

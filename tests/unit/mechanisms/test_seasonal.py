@@ -93,12 +93,11 @@ def test_the_expected_error_is_that_of_fresh_counts_of_predictions_and_of_zeros(
     levels = np.array([0.1, 4.0, 30.0, 300.0])
     season = 1 + 0.8 * np.sin(2 * np.pi * np.arange(1200)[:, np.newaxis] / 24)
     mechanism = seasonal(24, 4, **HOURS)
-    assert mechanism.expected_error is None  # type: ignore[attr-defined]
     within: list[list[float]] = [[], []]
     for counts in poisson(levels * season, 1200, 4):
         release = mechanism.step(counts)
-        error = mechanism.expected_error  # type: ignore[attr-defined]
-        within[release.fresh].append(np.abs(release.counts - counts) <= 1.96 * error)
+        assert release.error is not None
+        within[release.fresh].append(np.abs(release.counts - counts) <= 1.96 * release.error)
     for some in within:
         assert 0.9 <= np.mean(some) <= 0.99
         assert (np.mean(some, axis=0) >= 0.85).all()
@@ -107,10 +106,12 @@ def test_the_expected_error_is_that_of_fresh_counts_of_predictions_and_of_zeros(
 def test_the_expected_error_is_the_same_after_a_restart() -> None:
     mechanism, other = (make("seasonal", ZeroNoise(), 24, 2, **HOURS) for _ in range(2))
     for _ in range(30):
-        mechanism.step(np.array([40, 7]))
+        errors = [one.step(np.array([40, 7])).error for one in (mechanism, other)]
+        here, there = (np.asarray(error) for error in errors)
+        assert here.dtype == np.float64
+        assert here.tobytes() == there.tobytes()
+        other = make("seasonal", ZeroNoise(), 24, 2, **HOURS)
         other.restore(mechanism.snapshot())
-        error, again = (one.expected_error for one in (mechanism, other))  # type: ignore[attr-defined]
-        assert error.tobytes() == again.tobytes()
 
 
 def replayed() -> str:

@@ -335,7 +335,7 @@ def test_the_record_is_that_of_the_sink(tmp_path: Path) -> None:
     assert json.loads(record) == {
         "stream": "destinations", "timestamp": 1,
         "start": "2013-01-01T00:00:00Z", "end": "2013-01-01T01:00:00Z",
-        "counts": {"ATL": 0, "BOS": 1, "ORD": 0}, "fresh": True,
+        "counts": {"ATL": 0, "BOS": 1, "ORD": 0}, "error": 1.36, "noise_scale": 1.0, "fresh": True,
         "mechanism": "sample", "epsilon": "1", "window": 3, "units": 6 * 2**20,
         "spent": {"test": 0, "publish": 6 * 2**20}, "window_spent": 6 * 2**20,
     }  # fmt: skip

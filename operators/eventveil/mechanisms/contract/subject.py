@@ -230,4 +230,6 @@ def outcome(release: Release) -> dict[str, object]:
         "exhausted": release.exhausted,
         "history": release.history,
         "groups": release.groups,
+        "error": None if release.error is None else release.error.tolist(),
+        "noise_scale": release.noise_scale,
     }
