@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewPartitions,
     ResourcePatternType,
     ResourceType,
 )
@@ -34,10 +35,11 @@ from tests.worker.application import Application
 from tests.worker.process import WorkerProcess
 from tests.worker.waiting import settle, wait_for_releases
 
-PRINCIPALS = ("worker", "creator", "auditor", "replayer", "device")
+PRINCIPALS = ("worker", "creator", "auditor", "replayer", "migrator", "device")
 TOPIC, GROUP, TRANSACTION = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 READ, WRITE, CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE
 DESCRIBE, CONFIGS = AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS
+ALTER = AclOperation.ALTER
 Right = tuple[ResourceType, str, ResourcePatternType, tuple[AclOperation, ...]]
 LITERAL, PREFIX = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
 
@@ -107,7 +109,15 @@ class Secured:
         #: The table of the README.
         self.rights = {
             "worker": worker, "creator": [*worker, *creations], "auditor": auditor, "replayer": replayer,
+            "migrator": worker,
         }  # fmt: skip
+        #: What the auditor needs as well for ``--barrier``, and the migrator where a source has grown.
+        self.barrier: list[Right] = [
+            (TOPIC, f"{name}-ledger", LITERAL, (WRITE,)),
+            (TOPIC, self.application.sink, LITERAL, (WRITE,)),
+            (TRANSACTION, f"{name}-audit", LITERAL, (WRITE, DESCRIBE)),
+        ]
+        self.growth: Right = (TOPIC, f"{name}-counting-changelog", LITERAL, (ALTER,))
         for principal, rights in self.rights.items():
             for right in rights:
                 self.allow(principal, right)
@@ -214,6 +224,34 @@ def test_the_rights_of_the_readme_are_enough_for_everyone(secured: Secured, tmp_
     arguments = ["--input", f"topic:{application.source}", "--output", str(replayed), "--from", began]
     application.command("replay", str(secured.path_for("replayer")), *arguments, "--to", "last")
     assert replayed.stat().st_size > 0
+
+
+def denied(application: Application, *arguments: str) -> bool:
+    """Whether a command fails for want of a right."""
+    return "authorization failed" in application.failing_command(*arguments).lower().replace("_", " ")
+
+
+def test_an_audit_behind_the_barrier_needs_to_write_and_a_migration_to_more_partitions_to_alter(
+    secured: Secured,
+) -> None:
+    application = secured.application
+    application.create()
+    audit = ("ledger", str(secured.path_for("auditor")), "--barrier")
+    for right in secured.barrier:
+        assert denied(application, *audit), right
+        secured.allow("auditor", right)
+    application.command(*audit)
+
+    # With the rights of the worker nothing is missing, as long as the changelog keeps its partitions.
+    application.document["streams"]["places"]["timeline"]["lateness"] = "200ms"
+    migrate = ("migrate", str(secured.path_for("migrator")), "--apply")
+    assert "timeline.lateness" in application.command(*migrate)
+    admin = AdminClient({"bootstrap.servers": application.bootstrap, "log_level": 0})
+    source = application.source
+    admin.create_partitions([NewPartitions(source, 5)])[source].result(30)
+    assert denied(application, *migrate)
+    secured.allow("migrator", secured.growth)
+    assert "source.partitions 5, was 3" in application.command(*migrate)
 
 
 def test_with_local_reports_auditors_and_devices_may_read_what_is_asked_for(secured: Secured) -> None:
