@@ -21,22 +21,21 @@ class StateRefused(EventveilError):
 
 
 class Unsettled(EventveilError):
-    """A doubt that a later look may settle: something that a broker said, and that another may contradict.
+    """A doubt that a later check may settle: one broker has said something that another may contradict.
 
-    Nothing is concluded from it. ``place`` and ``what`` are as in StateRefused; the log shows both, so
-    neither tells an offset of a raw topic. ``refusal`` is what the doubt becomes if every look finds the
-    same for as long as a worker is patient (``eventveil.patience``); None if it is looked at without end.
+    Nothing is concluded from it. ``place`` and ``what`` are as in StateRefused. The log shows both, so
+    neither tells an offset of a raw topic. ``refusal`` is what the doubt becomes if every check finds the
+    same for as long as a worker is patient (``eventveil.patience``); None if it is checked without end.
     """
 
     def __init__(self, place: str, what: str, refusal: EventveilError | None = None) -> None:
-        super().__init__(f"{place}: {what}. This may pass, and is worth another look")
+        super().__init__(f"{place}: {what}. This may be temporary")
         self.place, self.what, self.refusal = place, what, refusal
 
 
 def doubt(place: str, what: str, remedy: str) -> Unsettled:
-    """What the brokers say of topics and offsets: another one may contradict it, so it is refused only if it
-    stays."""
-    return Unsettled(place, what, StateRefused(place, f"{what}. Every look found the same", remedy))
+    """The doubt about what a broker says of topics and offsets, which is refused only if it stays."""
+    return Unsettled(place, what, StateRefused(place, f"{what}. Every check found the same", remedy))
 
 
 class BudgetExceeded(EventveilError):

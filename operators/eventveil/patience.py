@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from eventveil.errors import EventveilError, Unsettled
 
+T = TypeVar("T")
+
 #: Seconds for which the same doubt may stand.
 PATIENCE_SECONDS = 30.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
 #: How often it has to be met before it is refused, however long that takes.
 _LOOKS = 3
 
@@ -24,17 +28,55 @@ class Patience:
     def refusal(self, doubt: Unsettled) -> EventveilError | None:
         """The refusal of a doubt that was met again and again for so long, at least three times.
 
+        None if the doubt has none.
+        """
+        return doubt.refusal if self.stands(doubt) else None
+
+    def stands(self, doubt: Unsettled) -> bool:
+        """Whether a doubt was met again and again for so long, at least three times.
+
         It is the same if it differs in numbers only: what is missing may grow while it is looked at.
         """
         if (kind := re.sub(r"\d+", "", str(doubt))) != self._doubt:
             self._doubt, self._since, self._looks = kind, self._clock(), 0
         self._looks += 1
         lasted = self._clock() - self._since
-        return doubt.refusal if self._looks >= _LOOKS and lasted >= self._seconds else None
+        return self._looks >= _LOOKS and lasted >= self._seconds
 
     def settle(self) -> None:
         """Forget the doubt: a look has settled it."""
         self._doubt = ""
+
+
+def look(
+    once: Callable[[], T],
+    doubt_of: Callable[[T], Unsettled | None],
+    patience: Patience,
+    told: Callable[[Unsettled], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """What a look finds, once it leaves no doubt, or the same one for as long as ``patience`` has it.
+
+    ``once`` looks, with new clients. ``doubt_of`` is what has to be seen again and again before it is
+    believed, if a look has found such a thing. ``told`` learns of each doubt that is looked at again. Raises
+    the refusal of a doubt that stays, and at once a doubt that has none.
+    """
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            found = once()
+            doubt = doubt_of(found)
+            if doubt is None or patience.stands(doubt):
+                return found
+        except Unsettled as error:
+            doubt = error
+            if doubt.refusal is None:
+                raise
+            if patience.stands(doubt):
+                raise doubt.refusal from None
+        told(doubt)
+        sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 class Doubts:

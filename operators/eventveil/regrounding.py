@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from eventveil import timeline
 from eventveil.counting import CounterState
-from eventveil.errors import StateRefused
+from eventveil.errors import StateRefused, Unsettled, doubt
 from eventveil.genesis import Genesis
 from eventveil.growth import Growth
 from eventveil.migration import Following, Life, Place, change_of, goes_on
@@ -109,7 +109,8 @@ def reground(stream: Stream, life: Life, ground: Ground, since: int | None = Non
     """What becomes of a life on this ground; None if it stands there already.
 
     ``since`` is the first timestamp that is counted in more partitions, by default the first possible one.
-    Raises StateRefused where that cannot be sound.
+    Raises Unsettled where that cannot be sound by what the brokers say, and StateRefused if ``since`` is too
+    early.
     """
     known = next(genesis for genesis, _ in life.counting.values())
     before: int = life.genesis.fields[_PARTITIONS]
@@ -138,7 +139,7 @@ def reground(stream: Stream, life: Life, ground: Ground, since: int | None = Non
             replace(one, genesis=replace(one.genesis, grown=(*one.genesis.grown, growth))) for one in parts
         ]
     elif since is not None:
-        raise StateRefused(
+        raise doubt(
             f"stream {stream.name}",
             f"its source has {before} partitions as before",
             "Leave the timestamp out",
@@ -162,10 +163,10 @@ def reground(stream: Stream, life: Life, ground: Ground, since: int | None = Non
 def check_ground(
     life: Life, differences: Mapping[str, Difference], *, accepts_loss: bool
 ) -> dict[str, Difference]:
-    """The differences again. Raises StateRefused where a change of ground must not be made, or not yet.
+    """The differences again.
 
-    That is where settings change with it that make another life, and where events are lost and nobody has
-    accepted that.
+    Raises StateRefused where settings change with the ground that make another life, and Unsettled where
+    events are lost, as the brokers say, and nobody has accepted that.
     """
     others = [name for name in differences if not name.startswith(SAME_LIFE)]
     if others:
@@ -176,13 +177,32 @@ def check_ground(
         )
     if LOST_FROM in differences and not accepts_loss:
         first, last = differences[LOST_FROM].new, differences[LOST_UNTIL].new
-        raise StateRefused(
+        raise doubt(
             f"stream {life.stream}",
             f"events of timestamps {first} to {last} are gone that were not released yet",
             "Bring them back if that is possible; `eventveil migrate --lost` goes on without them: what is "
             "left of these timestamps is released, the ledger names them, and nothing is charged twice",
         )
     return dict(differences)
+
+
+def doubtful(stream: str, differences: Mapping[str, Difference]) -> Unsettled | None:
+    """What a change of ground rests on that an old answer of a broker could have made up.
+
+    No broker makes up partitions that are not there.
+    """
+    told = [name for name in (_SOURCE, _PARTIALS, AGAIN, LOST_FROM) if name in differences]
+    return Unsettled(f"stream {stream}", f"{', '.join(told)} changed") if told else None
+
+
+def settled(stream: str, found: Mapping[str, Difference], now: Mapping[str, Difference]) -> None:
+    """Raise Unsettled unless a change is still the one that was ``found``, but for timestamps."""
+    same = found.keys() == now.keys() and all(
+        found[name] == now[name] for name in found.keys() - {SINCE, LOST_FROM, LOST_UNTIL, AGAIN}
+    )
+    if not same:
+        what = f"{', '.join(sorted(now)) or 'nothing'} changed, and a moment ago {', '.join(sorted(found))}"
+        raise Unsettled(f"stream {stream}", what)
 
 
 def _check(
@@ -199,7 +219,7 @@ def _check(
     elif stream.source.append_time == "boundary" and again:
         what = "its partial counts are gone, and with append_time: boundary nothing else tells what was late"
     if what is not None:
-        raise StateRefused(f"stream {stream.name}", what, _BEGIN_ANEW)
+        raise doubt(f"stream {stream.name}", what, _BEGIN_ANEW)
 
 
 def _moved(

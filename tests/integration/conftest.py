@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from eventveil.cli import migrate
 from tests.kafka.topics import create_topic, unique
 from tests.worker.application import Application
 
@@ -21,6 +22,12 @@ def new_topic(kafka: str) -> NewTopic:
         return create_topic(kafka, unique(label), partitions, settings)
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands look at a doubt for a moment only: in the tests' clusters it mostly stays."""
+    monkeypatch.setattr(migrate, "PATIENCE_SECONDS", 0.0)
 
 
 @pytest.fixture

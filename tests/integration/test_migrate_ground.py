@@ -6,16 +6,22 @@ import json
 import signal
 import time
 from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from eventveil.cli import migrate
 from eventveil.errors import Unsettled
-from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.layout import Layout
+from eventveil.kafka.lives import Keeper
+from eventveil.streams import merged_streams
 from eventveil.topology import load
+from eventveil.topology.model import Kafka, Topology
 from tests.chaos.verifier import java_partition
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, end_offset, produce, read
 from tests.worker.application import ORIGIN, Application
@@ -178,6 +184,59 @@ def test_what_was_lost_is_named_and_nothing_else_is_lost(kafka: str, tmp_path: P
     audit = application.command("ledger", path)
     assert "lost.from" in audit
     assert "partials.topic_id" in audit
+
+    # Behind the barrier an old answer does not make partial counts look gone.
+    topology = load(path, {})
+    (plan,) = merged_streams(topology)
+    assert Keeper(topology, Forgetful(topology), plan).migrate(apply=True) is None
+
+
+class Forgetful(Cluster):
+    """A cluster whose brokers know of no partial count."""
+
+    def __init__(self, topology: Topology) -> None:
+        super().__init__(topology.kafka)
+        self._partials = topology.partials
+
+    def end_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return {
+            place: 0 if place[0] == self._partials else end
+            for place, end in super().end_offsets(places).items()
+        }
+
+
+def test_an_old_answer_of_a_broker_does_not_cost_a_stream_its_name(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application = Application(kafka, tmp_path, partitions=2)
+    application.create()
+    clients = 0
+
+    class Old(Cluster):
+        """A client that knows of one partition only, if it is one of the first two."""
+
+        def __init__(self, kafka: Kafka) -> None:
+            nonlocal clients
+            super().__init__(kafka)
+            clients += 1
+            self._is_old = clients <= 2
+
+        def topics(self, names: Collection[str]) -> dict[str, Topic]:
+            found = super().topics(names)
+            if self._is_old and application.source in found:
+                found[application.source] = replace(found[application.source], partitions=1)
+            return found
+
+    monkeypatch.setattr(migrate, "Cluster", Old)
+    told = application.command("migrate", str(application.path))
+    assert told.count("its source has fewer partitions than its state") == 2
+    assert "new name" not in told
+    assert told.endswith("places: unchanged\n")
+    assert clients == 3
+    # What every client says is believed.
+    clients = -10
+    refused = application.failing_command("migrate", str(application.path))
+    assert "Give the stream a new name" in refused
 
 
 def test_partial_counts_that_were_not_released_are_made_again(kafka: str, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_changed_fact_names_itself_with_both_values_and_the_remedy(name: str) 
     if isinstance(refusal, Unsettled):
         assert refusal.what == changed
         assert "new name" not in str(refusal)
-        refusal, changed = refusal.refusal, f"{changed}. Every look found the same"
+        refusal, changed = refusal.refusal, f"{changed}. Every check found the same"
     assert isinstance(refusal, StateRefused)
     assert refusal.what == changed
     assert "stream visits" in refusal.place
@@ -134,7 +134,7 @@ def test_a_topic_that_was_deleted_and_created_again_is_a_doubt_and_refused_if_it
     assert "new name" not in str(raised.value)
     refusal = raised.value.refusal
     assert isinstance(refusal, StateRefused)
-    assert refusal.what.endswith("since the stream began. Every look found the same")
+    assert refusal.what.endswith("since the stream began. Every check found the same")
     assert "eventveil migrate" in refusal.remedy
     assert "new name" not in refusal.remedy
 
@@ -251,8 +251,9 @@ def test_a_copy_of_the_state_on_another_cluster_is_refused_and_the_way_back_is_f
         check_cluster(found, "elsewhere", PLACE)
     assert str(refusal.value) == (
         f"{PLACE}, stream visits: its state was made on the Kafka cluster cluster, and this is the cluster "
-        "elsewhere. Point kafka.bootstrap to the cluster where it has run: that costs nothing. If that one "
-        "is gone for good, begin anew here with another name and other sinks (whose epsilon adds up)"
+        "elsewhere. Point kafka.bootstrap to the cluster where the stream has run: that costs nothing. If "
+        "that cluster is lost, start again here with another name and other sinks (the epsilons of both add "
+        "up)"
     )
 
 
@@ -278,7 +279,7 @@ def test_what_names_no_cluster_is_known_by_a_single_topic_and_refused_without_an
             StateRefused, match="none of partials, raw, s is the topic that it knew"
         ) as refusal:
             check_known(both, live)
-        assert "Point kafka.bootstrap to the cluster where it has run" in refusal.value.remedy
+        assert "Point kafka.bootstrap to the cluster where the stream has run" in refusal.value.remedy
 
 
 def test_where_the_ledger_begins_is_forgotten_with_the_topic_that_it_was_of() -> None:

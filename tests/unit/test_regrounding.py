@@ -10,12 +10,12 @@ import pytest
 
 from eventveil.boundaries import Boundary
 from eventveil.counting import CounterState
-from eventveil.errors import StateRefused
+from eventveil.errors import StateRefused, Unsettled
 from eventveil.genesis import Genesis
 from eventveil.growth import Growth
 from eventveil.migration import check_sound
 from eventveil.privacy.changes import Change, Difference
-from eventveil.regrounding import Ground, Log, Regrounding, check_ground, reground
+from eventveil.regrounding import Ground, Log, Regrounding, check_ground, doubtful, reground, settled
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, Lifetime
 
 #: Of the streams in ``tests.unit.support``.
@@ -109,7 +109,7 @@ def test_the_life_stays_the_same_and_the_ledger_tells(life: Lifetime) -> None:
 def test_timestamps_that_are_counted_already_cannot_be_declared(life: Lifetime) -> None:
     with pytest.raises(StateRefused, match=f"Choose a timestamp from {FIRST + 6} on"):
         moved(life, ground(4), FIRST + 5)
-    with pytest.raises(StateRefused, match="has 2 partitions as before"):
+    with pytest.raises(Unsettled, match="has 2 partitions as before"):
         moved(life, ground(2), FIRST + 9)
 
 
@@ -227,7 +227,7 @@ def test_boundaries_stay_with_their_topic() -> None:
     assert states(found)[0].boundaries == kept[:1]
     assert found.lost == (FIRST + 4, 101)
     assert states(some(moved(life, ground(source_id="new"))))[0].boundaries == ()
-    with pytest.raises(StateRefused, match="nothing else tells what was late"):
+    with pytest.raises(Unsettled, match="nothing else tells what was late"):
         moved(life, ground(partials_id="new"))
 
 
@@ -245,21 +245,21 @@ def test_marks_of_re_keyed_events_do_not_outlive_the_log_that_they_stood_in() ->
 @pytest.mark.parametrize("other", [ground(4), ground(source_id="new")], ids=["grown", "another topic"])
 def test_re_keyed_events_have_one_ground_only(other: Ground) -> None:
     life = Lifetime(raw="keyed otherwise")
-    with pytest.raises(StateRefused, match="its events are re-keyed"):
+    with pytest.raises(Unsettled, match="its events are re-keyed"):
         moved(life, other)
 
 
 def test_fewer_partitions_are_refused(life: Lifetime) -> None:
-    with pytest.raises(StateRefused, match="fewer partitions"):
+    with pytest.raises(Unsettled, match="fewer partitions"):
         moved(life, ground(1))
 
 
 def test_losses_are_accepted_by_name_and_other_settings_change_by_themselves(life: Lifetime) -> None:
     found = some(moved(life, ground(source_id="new")))
-    with pytest.raises(StateRefused, match=f"events of timestamps {FIRST + 4} to 101 are gone") as refusal:
+    with pytest.raises(Unsettled, match=f"events of timestamps {FIRST + 4} to 101 are gone") as doubt:
         check_ground(life.life, found.differences, accepts_loss=False)
-    assert "`eventveil migrate --lost`" in refusal.value.remedy
-    assert "new name" not in refusal.value.remedy
+    assert "`eventveil migrate --lost`" in str(doubt.value.refusal)
+    assert "new name" not in str(doubt.value.refusal)
     assert check_ground(life.life, found.differences, accepts_loss=True) == found.differences
     sink = {**found.differences, "sink.topic": Difference("a", "b")}
     assert check_ground(life.life, sink, accepts_loss=True) == sink
@@ -278,3 +278,24 @@ def test_the_ground_can_change_at_every_level(kind: str) -> None:
     if kind != "uniform":
         with pytest.raises(StateRefused, match="at event level and for a horizon"):
             check_sound(life, {**ground_only, "counts.unknown": Difference("a", "b")})
+
+
+def test_what_a_broker_can_make_up_is_doubtful_and_partitions_that_were_added_are_not(life: Lifetime) -> None:
+    def doubt(on: Ground) -> str:
+        return str(doubtful("visits", some(moved(life, on)).differences))
+
+    assert doubt(ground(4)) == "None"
+    assert "source.topic_id, lost.from changed" in doubt(ground(source_id="new"))
+    assert "partials.topic_id, partials.again changed" in doubt(ground(partials_id="new"))
+    short = {**logs(2), 1: replace(logs(2)[1], end=8, again=5)}
+    assert "lost.from changed" in doubt(ground(logs=short))
+
+
+def test_a_change_that_is_another_one_by_now_is_not_made(life: Lifetime) -> None:
+    found = some(moved(life, ground(source_id="new"))).differences
+    later = some(moved(life, ground(source_id="new", now=NOW + 1000))).differences
+    settled("visits", found, later)
+    another = {**found, "source.topic_id": Difference("id", "3")}
+    for other in ({}, {"sink.topic": Difference("a", "b")}, another):
+        with pytest.raises(Unsettled, match="changed, and a moment ago"):
+            settled("visits", found, other)

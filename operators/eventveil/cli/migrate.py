@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 
 import click
 from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
-from eventveil.errors import EventveilError
+from eventveil.errors import EventveilError, Unsettled
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.layout import Layout
 from eventveil.kafka.lives import Keeper, Step, pan_private_genesis
+from eventveil.patience import PATIENCE_SECONDS, Patience, look
 from eventveil.privacy.changes import Crossing, Terms
 from eventveil.privacy.guarantee import number
-from eventveil.streams import merged_streams, plan_streams
+from eventveil.regrounding import doubtful
+from eventveil.streams import StreamPlan, merged_streams, plan_streams
 from eventveil.topology.changes import SAME_LIFE
 from eventveil.topology.model import Topology
 
@@ -53,29 +56,56 @@ def migrate(topology: str, apply: bool, lost: bool, since: int | None) -> None:
 
 
 def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) -> bool:
+    # Refuse before the first stream is changed, not after.
+    plan = look(
+        lambda: _plan(topology, lost, since),
+        lambda found: next(filter(None, map(_doubtful, found.steps)), None),
+        Patience(PATIENCE_SECONDS),
+        lambda doubt: click.echo(f"looking again: {doubt}", err=True),
+    )
+    if apply and plan.layout is not None and any(plan.steps):
+        plan.keepers[0].check_stopped()
+        for name, number in plan.layout.arrange():
+            click.echo(f"the state of {name}, partition {number}, was moved to make room")
+    for keeper, merged, step in zip(plan.keepers, merged_streams(topology), plan.steps, strict=True):
+        changes = apply and step
+        written = keeper.migrate(apply=True, lost=lost, since=since, expected=step) if changes else step
+        if written is None:
+            click.echo(f"{merged.name}: unchanged")
+        else:
+            _show(written, apply=apply)
+    for one in _pan_private(topology):
+        click.echo(f"{one.name}: unchanged, as a pan-private stream has to be")
+    for stream in topology.readings:
+        click.echo(f"{stream.name}: a value stream is never migrated; to change one, give it a new name")
+    return any(plan.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What one look has found is to be done, by stream, and who can do it."""
+
+    layout: Layout | None
+    keepers: list[Keeper]
+    steps: list[Step | None]
+
+
+def _plan(topology: Topology, lost: bool, since: int | None) -> _Plan:
+    """One look at everything, through clients that may learn of other brokers than those before."""
     cluster = Cluster(topology.kafka)
     layout = Layout(topology, cluster) if topology.streams else None
     keepers = [Keeper(topology, cluster, plan, layout=layout) for plan in merged_streams(topology)]
-    # Refuse before the first stream is changed, not after.
-    pan_private = [plan for plan in plan_streams(topology) if plan.stream.is_pan_private]
-    for plan in pan_private:
+    for plan in _pan_private(topology):
         pan_private_genesis(topology, cluster, plan)
-    steps = [keeper.migrate(apply=False, lost=lost, since=since) for keeper in keepers]
-    if apply and layout is not None and any(steps):
-        keepers[0].check_stopped()
-        for name, number in layout.arrange():
-            click.echo(f"the state of {name}, partition {number}, was moved to make room")
-    for keeper, plan, step in zip(keepers, merged_streams(topology), steps, strict=True):
-        written = keeper.migrate(apply=True, lost=lost, since=since) if apply and step else step
-        if written is None:
-            click.echo(f"{plan.name}: unchanged")
-        else:
-            _show(written, apply=apply)
-    for plan in pan_private:
-        click.echo(f"{plan.name}: unchanged, as a pan-private stream has to be")
-    for stream in topology.readings:
-        click.echo(f"{stream.name}: a value stream is never migrated; to change one, give it a new name")
-    return any(steps)
+    return _Plan(layout, keepers, [one.migrate(apply=False, lost=lost, since=since) for one in keepers])
+
+
+def _pan_private(topology: Topology) -> list[StreamPlan]:
+    return [plan for plan in plan_streams(topology) if plan.stream.is_pan_private]
+
+
+def _doubtful(step: Step | None) -> Unsettled | None:
+    return None if step is None else doubtful(step.stream, step.differences)
 
 
 def _show(step: Step, *, apply: bool) -> None:

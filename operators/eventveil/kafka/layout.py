@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eventveil.errors import StateRefused, Unsettled
+from eventveil.errors import Unsettled, doubt
 from eventveil.faults import FaultHook, no_fault
 from eventveil.genesis import Genesis
 from eventveil.kafka.cluster import Cluster
@@ -25,7 +25,8 @@ Table = Mapping[bytes, bytes]
 class Layout:
     """The places of the counting changelog; its methods block.
 
-    Raises StateRefused if a place has the state of a topic that is no source of the topology.
+    Raises Unsettled if a place has the state of a topic that is no source of the topology, or a topic is
+    missing: what is read here may be old.
     """
 
     def __init__(self, topology: Topology, cluster: Cluster, fault: FaultHook = no_fault) -> None:
@@ -34,7 +35,7 @@ class Layout:
         topics = cluster.topics({*sources, topology.counting_changelog})
         missing = {*sources, topology.counting_changelog} - topics.keys()
         if missing:
-            raise StateRefused(f"topic {min(missing)}", "it does not exist", "Run `eventveil topics`")
+            raise doubt(f"topic {min(missing)}", "it does not exist", "Run `eventveil topics`")
         sizes = {name: topics[name].partitions for name in sources}
         #: Topic and partition of what is counted in each place.
         self._wanted = {
@@ -47,7 +48,7 @@ class Layout:
         self._found = {place: source for place, source in found.items() if source is not None}
         for place, (name, number) in self._found.items():
             if name not in sources:
-                raise StateRefused(
+                raise doubt(
                     f"{place[0]}, partition {place[1]}",
                     f"it holds state of {name}, partition {number}, which is no source of this file",
                     "Put the source back, or give the application a new name",

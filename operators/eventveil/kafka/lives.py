@@ -29,7 +29,7 @@ from eventveil.privacy.changes import Difference, Terms
 from eventveil.privacy.history import History
 from eventveil.privacy.noise import SystemNoise
 from eventveil.records import Outgoing
-from eventveil.regrounding import Ground, Log, check_ground, reground
+from eventveil.regrounding import Ground, Log, check_ground, reground, settled
 from eventveil.release import fields_of
 from eventveil.streams import StreamPlan, counting_places, writer_of
 from eventveil.topology.changes import RENAME
@@ -50,8 +50,8 @@ class Step:
 class Keeper:
     """Reads and changes the life of one stream. Its methods block.
 
-    They raise StateRefused, TransactionFailed or KafkaException, and then nothing has changed; if the outcome
-    of the transaction is unknown, running the command again finds out.
+    They raise StateRefused, Unsettled, TransactionFailed or KafkaException, and then nothing has changed; if
+    the outcome of the transaction is unknown, running the command again finds out.
     """
 
     def __init__(
@@ -87,15 +87,19 @@ class Keeper:
         for place, writer in self._writers.items():
             self._fenced[place] = writer.take_over(beside if place == self._budget else ())
 
-    def migrate(self, *, apply: bool, lost: bool = False, since: int | None = None) -> Step | None:
+    def migrate(
+        self, *, apply: bool, lost: bool = False, since: int | None = None, expected: Step | None = None
+    ) -> Step | None:
         """Bring the stream to the topology; None if it is there already. Without ``apply``, say how.
 
         ``lost``: also where events are lost. ``since`` is the first timestamp that is counted in more
-        partitions of the source, by default the first possible one.
+        partitions of the source, by default the first possible one. ``expected`` is what has to be done, by
+        looks before this one. Raises Unsettled if it is something else by now; and without ``apply``,
+        wherever another look may find something else.
         """
         if apply:
             self.take_over()
-        life, following = self._read()
+        life, following = self._read() if apply else self._looked()
         differences = life.differences_to(following)
         ground = reground(self._plan.stream, life, self._ground(life), since)
         if not differences and ground is None:
@@ -103,6 +107,9 @@ class Keeper:
         check_sound(life, differences)
         if ground is not None:
             differences = check_ground(life, {**differences, **ground.differences}, accepts_loss=lost)
+        if expected is not None:
+            settled(life.stream, expected.differences, differences)
+        if ground is not None:
             if apply:
                 self._write(ground.records(life, following))
         elif apply:
@@ -155,6 +162,13 @@ class Keeper:
         partitions = {name: self._topics[name].partitions for name in self._topology.sources}
         return counting_places(self._topology, self._source.name, partitions)
 
+    def _looked(self) -> tuple[Life, Following]:
+        """The same without a barrier, so that what speaks against it may be old."""
+        try:
+            return self._read()
+        except StateRefused as refusal:
+            raise Unsettled(refusal.place, refusal.what, refusal) from None
+
     def _read(self) -> tuple[Life, Following]:
         """The life of the stream, and the one that the topology asks for."""
         tables = self._fenced or {place: self._table(place) for place in self._places()}
@@ -190,7 +204,7 @@ class Keeper:
             source_id=source.id,
             partials_id=self._topics[partials[0]].id,
             partials_begin=cluster.first_offsets([partials])[partials],
-            partials_end=cluster.end_offsets([partials])[partials],
+            partials_end=self._partials_end,
             now=now,
             logs={
                 number: Log(
@@ -218,8 +232,6 @@ class Keeper:
 
     def _following(self) -> Following:
         plan, settings = self._plan, self._plan.stream.mechanism
-        partials = self._partials
-        end = least_end(self._floors, partials) or self._cluster.end_offsets([partials])[partials]
         return Following(
             instance=uuid.uuid4().hex,
             terms=Terms(
@@ -234,8 +246,14 @@ class Keeper:
             sink=self._sink.name,
             cluster=self._home,
             ledger_id=self._topics[self._topology.ledger].id,
-            partials_end=end,
+            partials_end=self._partials_end,
         )
+
+    @property
+    def _partials_end(self) -> int:
+        """Where the partial counts end: behind the nonce in them, whatever a broker says, if there is one."""
+        partials = self._partials
+        return least_end(self._floors, partials) or self._cluster.end_offsets([partials])[partials]
 
     def _writer(self, place: Place) -> FencedTable:
         owner = writer_of(self._topology, *place)
