@@ -178,8 +178,8 @@ class Genesis:
 
 
 _GO_BACK = (
-    "Point kafka.bootstrap to the cluster where it has run: that costs nothing. If that one is gone for "
-    "good, begin anew here with another name and other sinks (whose epsilon adds up)"
+    "Point kafka.bootstrap to the cluster where the stream has run: that costs nothing. If that cluster is "
+    "lost, start again here with another name and other sinks (the epsilons of both add up)"
 )
 
 

@@ -62,7 +62,7 @@ def test_a_mirror_of_all_topics_on_another_cluster_is_refused_by_worker_and_comm
     old, new = cluster_id(application.bootstrap), cluster_id(elsewhere.bootstrap)
     message = (
         f"its state was made on the Kafka cluster {old}, and this is the cluster {new}. "
-        "Point kafka.bootstrap to the cluster where it has run: that costs nothing. "
+        "Point kafka.bootstrap to the cluster where the stream has run: that costs nothing. "
     )
     found = refusals(path)
     assert len(found) == application.partitions + 1

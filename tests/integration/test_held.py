@@ -70,7 +70,7 @@ def test_records_without_append_times_are_held_and_nothing_is_charged(
         watch.wait_until_ready()
         wait_for_releases(application, before - min(application.releases()) + 10)
         assert watch.metrics()[HELD, "append-time"] == 0
-        assert "is held up no more" in worker.log.read_text()
+        assert "is no longer held up" in worker.log.read_text()
     reasons = Counter(
         dict(message.headers() or [])["eventveil.reason"]
         for message in read(application.bootstrap, application.dead)

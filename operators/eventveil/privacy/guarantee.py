@@ -122,15 +122,15 @@ def _what_is_protected(stream: Stream, guarantee: Guarantee) -> str:
     effect = _effect(stream, guarantee)
     if guarantee.level == "event":
         return (
-            f"Epsilon {epsilon} for any one timestamp of {covered}: {effect} A user who is present at n"
-            " timestamps is protected by n times that only."
+            f"Epsilon {epsilon} for any one timestamp of {covered}: {effect} For a user who is present at n"
+            " timestamps, epsilon is n times as large."
         )
     if guarantee.level == "user":
         horizon = f"a horizon of {guarantee.window} timestamps of {interval} ({covered})"
         return f"Epsilon {epsilon} for {horizon}: {effect}"
     return (
         f"Epsilon {epsilon} for any {guarantee.window} consecutive timestamps of {interval} ({covered}):"
-        f" {effect} A user who is present for n times as long is protected by n times that only."
+        f" {effect} For a user who is present for n times as long, epsilon is n times as large."
     )
 
 
@@ -231,9 +231,9 @@ def _options(stream: Stream) -> Iterator[str]:
     if rules.grace is not None:
         yield (
             "Missing partitions (on_missing: release): one that was seen without a leader before a timestamp"
-            f" was due, and from then on until {duration_words(rules.grace)} after, is left out of it; its"
-            " users count zero in it, for good, and the release names it. Any other is waited for, however"
-            " long."
+            f" was due, and from then on until {duration_words(rules.grace)} after, is left out of it. Its"
+            " users count zero in it, permanently, and the release names it. The stream waits for any other,"
+            " however long that takes."
         )
 
 

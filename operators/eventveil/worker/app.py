@@ -71,7 +71,7 @@ _UNDO: Mapping[Hold, str] = {
     "open-transaction": (
         "a producer has left a transaction open, and nothing behind it can be read. It ends when that "
         "producer commits or restarts, or when its transaction.timeout.ms is over; kafka-transactions.sh "
-        "find-hanging and abort end one that is left over"
+        "find-hanging and abort end one whose producer is gone"
     ),
 }
 
@@ -356,7 +356,7 @@ class Worker:
         await asyncio.wait([stopped, *duties], return_when=asyncio.FIRST_COMPLETED)
         for duty in duties:
             if duty.done():
-                self.failed(duty.exception() or RuntimeError("the worker has neglected a duty"))
+                self.failed(duty.exception() or RuntimeError("a task of the worker has ended"))
             duty.cancel()
         self._end_watch.stop()
         self._leader_watch.stop()
@@ -366,7 +366,7 @@ class Worker:
         return self._failure
 
     async def _run_app(self) -> None:
-        # Joining the group may take for ever, so it is one duty of several.
+        # Joining the group may take any time, so it is one task among several.
         await self._app.start()
         while not self._app.crashed:
             await asyncio.sleep(_WATCH_SECONDS)
@@ -396,12 +396,12 @@ class Worker:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _tell_holds(self, before: dict[TP, Hold]) -> dict[TP, Hold]:
-        """Log what has begun to hold up a partition, and what does no more."""
+        """Log which partitions are held up from now on, and which no longer are."""
         now = self.observation.holds(time.monotonic())
         for tp in sorted(now.keys() - before.keys()):
             log.warning("%s, partition %d, is held up: %s", *tp, _UNDO[now[tp]].format(topic=tp.topic))
         for tp in sorted(before.keys() - now.keys()):
-            log.info("%s, partition %d, is held up no more", *tp)
+            log.info("%s, partition %d, is no longer held up", *tp)
         return now
 
     async def _keep_time(self) -> None:

@@ -1,9 +1,9 @@
 """Is a topic that an owner reads still the one that its state is of, with as many partitions?
 
 A topic that is deleted and created again has the name of the old one, and offsets that mean something else.
-One that was given more partitions has events of the same timestamps where nobody looks for them. So the
-cluster is asked once everything has been read, and before anything is concluded from it: an id never comes
-back and no partition is ever taken away, so an answer that finds both as they were vouches for all that was
+One that was given more partitions has events of the same timestamps where nothing reads them. So the
+cluster is asked after everything has been read, and before anything is concluded from it. An id is never
+used again and no partition is ever removed, so an answer that finds both unchanged holds for all that was
 read and asked before it.
 """
 
@@ -38,8 +38,9 @@ class Configured(Protocol):
 class Inquiry:
     """Asks the cluster for topics on behalf of all owners of a worker.
 
-    Whoever asks gets an answer to a question that was put afterwards. One question is under way at a time,
-    and all who ask meanwhile share the next one: two hundred partitions that become due together ask twice.
+    The answer is always to a question that was put after the request. One question is under way at a time,
+    and all requests that come meanwhile share the next one: two hundred partitions that become due together
+    ask twice.
     """
 
     def __init__(self, cluster: Described, blocking: Blocking) -> None:
@@ -70,7 +71,7 @@ class AppendTimes:
         self._ask_again = 0.0
 
     async def restored(self) -> bool:
-        """Whether it surely does; False also within a second after it did not. Raises KafkaException."""
+        """Whether it certainly does; False also for a second after it did not. Raises KafkaException."""
         if time.monotonic() < self._ask_again:
             return False
         settings = await self._blocking(self._cluster.settings, [self._topic])
@@ -93,7 +94,7 @@ class Ground:
         self._inquiry, self._known, self._growing = inquiry, known, growing
 
     async def check(self) -> None:
-        """Raise Unsettled if a topic is not what it was; whoever takes over next finds out what it is."""
+        """Raise Unsettled if a topic is not what it was; the next take-over finds out what it is."""
         live = await self._inquiry.topics(self._known) if self._known else {}
         for name, known in self._known.items():
             if (what := self._change(known, live.get(name))) is not None:
@@ -103,7 +104,7 @@ class Ground:
         if live is None:
             return "it is not there"
         if live.id != known.id:
-            return "it is another topic of this name by now"
+            return "it is another topic of the same name now"
         if live.partitions == known.partitions or known.name in self._growing:
             return None
         return f"it has {live.partitions} partitions, and had {known.partitions} when its state was read"

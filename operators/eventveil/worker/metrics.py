@@ -221,7 +221,7 @@ METRICS = (
         "eventveil_held_partitions", "gauge", "partitions", ("reason",),
         "Owned partitions in which everything waits for something that people have to undo: a transaction "
         f"that somebody has left open for {HELD_SECONDS:.0f} s or more (open-transaction), or records of a "
-        "source that is to have LogAppendTime and has it no more (append-time). The log says what to do.",
+        "source that should have LogAppendTime and no longer has it (append-time). The log says what to do.",
         _held_up,
     ),
     Metric(
@@ -235,8 +235,8 @@ METRICS = (
     ),
     Metric(
         "eventveil_fenced_total", "counter", "failures", ("role",),
-        "Owners that gave up because the broker shut them out: for a newer owner of their partition, or "
-        "for a transaction that outlived its timeout. Many of them: a second application with this name.",
+        "Owners that gave up because a newer owner of their partition shut them out. Many of them: a second "
+        "application with this name.",
         _fenced,
     ),
     Metric(
@@ -288,7 +288,7 @@ METRICS = (
     ),
     Metric(
         "eventveil_events_total", "counter", "records", ("stream", "outcome"),
-        "Records whose verdict is durable, each once whoever reads it again, by what became of them: "
+        "Records whose verdict is durable, each once however often it is read, by what became of them: "
         "counted, bounded (beyond the contributions of their user), ignored (unknown column), or else the "
         "reason of the dead letter. In value streams: read, or the reason why a value is 0.",
         _events, raw=True,
@@ -320,7 +320,7 @@ METRICS = (
     ),
     Metric(
         "eventveil_resident_memory_bytes", "gauge", "bytes", (),
-        "Resident memory of the process, ten times a second held against the limit.", _resident, raw=True,
+        "Resident memory of the process, compared with the limit ten times a second.", _resident, raw=True,
     ),
 )  # fmt: skip
 

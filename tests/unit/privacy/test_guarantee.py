@@ -154,7 +154,7 @@ def test_at_event_level_the_same_is_said_of_one_timestamp(tmp_path: Path) -> Non
     assert (
         f"any one timestamp of 1 hour: whether a user was there at it {CHANGES} e^0.5, about 1.65." in words
     )
-    assert "two such steps: e^1, about 2.72. A user who is present at n timestamps" in words
+    assert "two such steps: e^1, about 2.72. For a user who is present at n timestamps" in words
 
 
 def test_in_a_single_column_there_is_nothing_else_to_do_than_to_stay_away(tmp_path: Path) -> None:
@@ -216,4 +216,4 @@ def test_who_stays_for_n_windows_can_be_told_n_times_as_well_so_the_promise_is_f
     guarantee = of_stream(stream, SystemNoise()).guarantee
     told = windows * guarantee.window * Fraction(guarantee.sensitivity) / guarantee.best_scale
     assert told == windows * guarantee.epsilon
-    assert "present for n times as long is protected by n times that only" in describe(stream, guarantee)[0]
+    assert "present for n times as long, epsilon is n times as large" in describe(stream, guarantee)[0]

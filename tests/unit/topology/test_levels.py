@@ -149,7 +149,7 @@ def test_check_says_what_each_level_protects(tmp_path: Path) -> None:
 
     event = words("time-unit", ["span: 24"])
     assert "Epsilon 1.0 for any one timestamp of 1 hour" in event
-    assert "present at n timestamps is protected by n times that only" in event
+    assert "present at n timestamps, epsilon is n times as large" in event
     assert "two streams that differ in one user at one timestamp" in event
     assert "Each release covers the last 24 timestamps (1 day): counts are sums over them." in event
     assert "Noise of a timestamp's count, which window sums add up: scale 1," in event

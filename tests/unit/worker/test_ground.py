@@ -51,12 +51,12 @@ def test_topics_that_are_what_they_were_pass() -> None:
     ("live", "what"),
     [
         ([PARTIALS], "topic raw: it is not there"),
-        ([PARTIALS, Topic("raw", "other", 3)], "topic raw: it is another topic of this name by now"),
+        ([PARTIALS, Topic("raw", "other", 3)], "topic raw: it is another topic of the same name now"),
         (
             [PARTIALS, Topic("raw", "id", 4)],
             "topic raw: it has 4 partitions, and had 3 when its state was read",
         ),
-        ([RAW, Topic("partials", "q", 2)], "topic partials: it is another topic of this name by now"),
+        ([RAW, Topic("partials", "q", 2)], "topic partials: it is another topic of the same name now"),
     ],
     ids=["gone", "another", "grown", "another one of several"],
 )

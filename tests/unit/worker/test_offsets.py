@@ -130,7 +130,7 @@ def test_the_end_is_told_and_a_shorter_log_leaves_a_doubt() -> None:
 
 
 def test_the_doubt_about_another_topic_names_that() -> None:
-    with pytest.raises(Unsettled, match="it is another topic of this name by now"):
+    with pytest.raises(Unsettled, match="it is another topic of the same name now"):
         ask(Log(0, 8, topic_id="other"), 9)
 
 
