@@ -20,7 +20,8 @@ COMMANDS = {
     "replay": "Release streams over historical events, from files or topics.",
     "reset": "Release a stream again from an earlier timestamp.",
     "run": "Run a worker until SIGTERM or SIGINT.",
-    "schema": "Print the JSON Schema of topology files.",
+    "schema": "Print the JSON Schema of topology files or of their tests.",
+    "test": "Run the tests of topologies, without a broker or noise.",
     "topics": "Show, check and create the topics of a topology.",
 }
 """What the help says of each command, which is the function of that name in ``eventveil.cli.<name>``."""

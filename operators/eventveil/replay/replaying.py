@@ -218,7 +218,9 @@ class Replay:
         *,
         seeded: bool,
         unbounded: bool = False,
+        counting: Callable[[Task], Counting] | None = None,
     ) -> None:
+        """``counting``: what counts the partitions instead of reading ``source`` (``eventveil.testing``)."""
         self.streams = list(streams)
         self.span = span
         self._seeded = seeded
@@ -233,11 +235,8 @@ class Replay:
         task = Task(judged, span.first, last, boundaries, starts)
         if unbounded:
             task = _with_unbounded(task)
-        divided = shares(source, processes)
         self._partitions = list(starts)
-        self._counting: Counting = (
-            ProcessCounting(task, source, divided) if divided else OwnCounting(task, source, self._partitions)
-        )
+        self._counting = _counting(task, source, processes) if counting is None else counting(task)
         self._streams = {
             stream.name: _StreamReplay(
                 stream, len(starts), span.first[stream.name], last[stream.name], noise(stream),
@@ -328,6 +327,11 @@ class Replay:
         for name, one in self._streams.items():
             if one.last is None:
                 one.last = max(one.last_counted, self._counting.last_open(name))
+
+
+def _counting(task: Task, source: Input, processes: int | None) -> Counting:
+    divided = shares(source, processes)
+    return ProcessCounting(task, source, divided) if divided else OwnCounting(task, source, list(task.starts))
 
 
 def _earliest(stream: Stream, first: int) -> int:

@@ -95,16 +95,18 @@ class _Open:
     after_key: bool = False
 
 
-def compose(data: bytes, problems: Problems) -> Node | None:
+def compose(
+    data: bytes, problems: Problems, needs: str = "a topology needs version, name and streams"
+) -> Node | None:
     """The tree of a YAML file's bytes, or None when a mistake makes it unreadable as a whole.
 
-    Every mistake is added to ``problems``.
+    Every mistake is added to ``problems``. ``needs`` says what an empty file lacks.
     """
     text = _decode(data, problems)
     if text is None or not _plain_text(text, problems):
         return None
     try:
-        return _Composer(problems).compose(text)
+        return _Composer(problems, needs).compose(text)
     except yaml.MarkedYAMLError as error:
         problems.add(_where(error), f"not YAML: {_what(error)}{_hint(error, text)}")
     except yaml.YAMLError as error:
@@ -132,8 +134,8 @@ class _RefusedError(Exception):
 class _Composer:
     """Builds the tree from parser events."""
 
-    def __init__(self, problems: Problems) -> None:
-        self._problems = problems
+    def __init__(self, problems: Problems, needs: str) -> None:
+        self._problems, self._needs = problems, needs
         self._stack: list[_Open] = []
         self._root: Node | None = None
         self._documents = 0
@@ -142,7 +144,7 @@ class _Composer:
         for event in _events(text):
             self._take(event)
         if self._root is None or (isinstance(self._root, Scalar) and self._root.type == "nothing"):
-            raise _RefusedError(START, "the file is empty; a topology needs version, name and streams")
+            raise _RefusedError(START, f"the file is empty; {self._needs}")
         return self._root
 
     def _take(self, event: yaml.Event) -> None:

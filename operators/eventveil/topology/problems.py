@@ -68,6 +68,11 @@ class Problems:
         """Note a mistake at ``position`` of ``path`` (default: the topology file)."""
         self._found.add(Problem(path or self.path, position.line, position.column, message))
 
+    @property
+    def count(self) -> int:
+        """How many have been found."""
+        return len(self._found)
+
     def raise_if_any(self) -> None:
         """Raise TopologyInvalid with all mistakes, those of the topology file first, in file order."""
         if self._found:

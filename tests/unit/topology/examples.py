@@ -13,7 +13,7 @@ from eventveil.topology.model import Topology
 from eventveil.topology.problems import Problems
 
 ROOT = Path(__file__).parents[3]
-TOPOLOGIES = sorted((ROOT / "topologies").glob("*.yaml"))
+TOPOLOGIES = sorted(path for path in (ROOT / "topologies").glob("*.yaml") if not path.stem.endswith("_test"))
 BASE = """\
 version: 1
 name: flights

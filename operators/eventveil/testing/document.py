@@ -1,0 +1,276 @@
+"""Reads a file of tests and checks it against its topology; finds all its mistakes at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from eventveil import timeline
+from eventveil.errors import EventveilError
+from eventveil.testing.layout import layout
+from eventveil.testing.model import At, Case, Event, Expected, TestFile
+from eventveil.topology.document import SIZE_LIMIT, Node, compose
+from eventveil.topology.loading import load
+from eventveil.topology.model import ReadingStream, Stream, Topology
+from eventveil.topology.problems import Position, Problems, TopologyInvalid, nearest, suggestion
+from eventveil.topology.shapes import Reading, Section
+
+#: How the name of a file of tests ends.
+SUFFIX = "_test.yaml"
+_OF_COUNTS = ("counts", "dead_letters", "left_out", "closed", "released", "spent", "most_spent")
+_OF_VALUES = ("readings", "unreadable")
+_BY_TIME = ("counts", "closed", "released", "spent")
+_BY_EVENT = ("dead_letters", "left_out", "unreadable")
+
+
+class TestsInvalid(EventveilError):
+    """A file of tests has mistakes; the text names each with file, line and column."""
+
+    __test__ = False
+
+
+def load_tests(path: str, environ: Mapping[str, str]) -> TestFile:
+    """The tests in a file, with their topology, for which ``environ`` has what the file does not set itself.
+
+    Raises TestsInvalid with every mistake of the file, TopologyInvalid with those of the topology.
+    """
+    problems = Problems(path)
+    try:
+        section = _read(path, problems)
+        topology = load(_topology_path(path, section), {**environ, **_environment(section)})
+    except TopologyInvalid as invalid:
+        if problems.count:
+            raise TestsInvalid(str(invalid)) from None
+        raise
+    cases = tuple(_Resolver(topology, one.value, problems).case() for one in section.get("tests"))
+    _check_names(cases, problems)
+    _raise(problems)
+    return TestFile(path, topology, tuple(case for case in cases if case is not None))
+
+
+def topology_beside(path: str) -> str:
+    """The topology that a file of tests is of, if it does not say otherwise."""
+    return f"{path.removesuffix(SUFFIX)}.yaml"
+
+
+def _raise(problems: Problems) -> None:
+    try:
+        problems.raise_if_any()
+    except TopologyInvalid as invalid:
+        raise TestsInvalid(str(invalid)) from None
+
+
+def _read(path: str, problems: Problems) -> Section:
+    """Raises TestsInvalid."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(SIZE_LIMIT + 1)
+    except OSError as error:
+        raise TestsInvalid(
+            f"{path}: the file cannot be read ({error.strerror}); check the path and its rights"
+        ) from None
+    if len(data) > SIZE_LIMIT:
+        raise TestsInvalid(f"{path}: the file is larger than 1 MiB; divide it, or use repeat for many events")
+    root: Node | None = compose(data, problems, "a file of tests needs tests")
+    section = None if root is None else layout().read(root, "", Reading(problems, os.path.dirname(path)))
+    _raise(problems)
+    if not isinstance(section, Section):
+        raise AssertionError("a file without a section has a problem")
+    return section
+
+
+def _topology_path(path: str, section: Section) -> str:
+    given = section.get("topology")
+    return topology_beside(path) if given is None else os.path.join(os.path.dirname(path), given)
+
+
+def _environment(section: Section) -> dict[str, str]:
+    return {name: one.value for name, one in (section.get("environment") or {}).items()}
+
+
+def _check_names(cases: Iterable[Case | None], problems: Problems) -> None:
+    known: dict[str, Position] = {}
+    for case in cases:
+        if case is not None and case.name in known:
+            problems.add(
+                case.position,
+                f"a test on line {known[case.name].line} has the name {case.name!r} too; choose another one",
+            )
+        elif case is not None:
+            known[case.name] = case.position
+
+
+class _Resolver:
+    """One test, checked against the topology. Mistakes go to ``problems``."""
+
+    def __init__(self, topology: Topology, section: Section, problems: Problems) -> None:
+        self._section, self._problems = section, problems
+        self._streams: dict[str, Stream | ReadingStream] = {one.name: one for one in topology.streams}
+        self._streams |= {one.name: one for one in topology.readings}
+
+    def case(self) -> Case | None:
+        """The test, or None where it cannot be told which stream it is of."""
+        section = self._section
+        stream = self._stream()
+        if stream is None:
+            return None
+        events = tuple(self._event(one, stream) for one in section.get("events"))
+        start = self._start(stream)
+        expected = self._expected(section.get("expect"), stream, events, start)
+        until = self._of_counts("until", stream)
+        partitions = section.get("partitions")
+        for one in events:
+            if one.partition is not None and one.partition >= partitions:
+                self._problems.add(
+                    one.position,
+                    f"partition {one.partition} is not one of {partitions}; raise the test's partitions",
+                )
+        return Case(
+            section.get("name"), section.at("name"), stream, events, expected, partitions, start, until
+        )  # fmt: skip
+
+    def _stream(self) -> Stream | ReadingStream | None:
+        name = self._section.get("stream")
+        if name is None and len(self._streams) == 1:
+            return next(iter(self._streams.values()))
+        if name is None:
+            message = f"the topology has several streams; add stream: one of {', '.join(self._streams)}"
+            self._problems.add(self._section.position, message)
+        elif name not in self._streams:
+            message = f"there is no stream {name}; {suggestion(name, self._streams)}"
+            self._problems.add(self._section.at("stream"), message)
+        return self._streams.get(name or "")
+
+    def _of_counts(self, key: str, stream: Stream | ReadingStream) -> int | None:
+        """A time of the test, which a value stream has not."""
+        time: int | None = self._section.get(key)
+        if time is not None and isinstance(stream, ReadingStream):
+            self._problems.add(
+                self._section.at(key), f"{stream.name} has values and no timestamps; remove {key}"
+            )
+        return time
+
+    def _event(self, one: At[Section], stream: Stream | ReadingStream) -> Event:
+        event, position = one.value, one.position
+        raw, given = event.get("raw"), event.get("value")
+        if (raw is None) == (given is None):
+            self._problems.add(position, "an event needs either value or raw, and not both")
+        if event.get("appended") is not None and isinstance(stream, ReadingStream):
+            self._problems.add(
+                event.at("appended"), f"{stream.name} takes no account of time; remove appended"
+            )
+        payload = given if raw is None else raw.value
+        return Event(position, payload, event.get("repeat"), event.get("partition"), event.get("appended"))
+
+    def _start(self, stream: Stream | ReadingStream) -> int:
+        given = self._of_counts("from", stream)
+        if isinstance(stream, ReadingStream):
+            return 1
+        rules = stream.timeline
+        if given is None:
+            return timeline.first_whole_timestamp(rules, rules.origin)
+        return self._timestamp(At(self._section.at("from"), given), stream)
+
+    def _timestamp(self, time: At[int], stream: Stream, first: int = 1) -> int:
+        """The number of the timestamp that begins at a time."""
+        rules = stream.timeline
+        number = timeline.timestamp_of(rules, time.value)
+        before, after = timeline.start_of(rules, number), timeline.start_of(rules, number + 1)
+        told = f"{timeline.format_rfc3339(time.value)} is not where a timestamp of {stream.name} begins"
+        if number < first:
+            begins = timeline.format_rfc3339(timeline.start_of(rules, first))
+            self._problems.add(time.position, f"{told} here: the first one begins at {begins}")
+        elif time.value != before:
+            near = f"{timeline.format_rfc3339(before)} and {timeline.format_rfc3339(after)}"
+            self._problems.add(time.position, f"{told}: the nearest are {near}")
+        return number
+
+    def _expected(
+        self, section: Section, stream: Stream | ReadingStream, events: tuple[Event, ...], start: int
+    ) -> Expected:
+        self._check_sections(section, stream)
+        changes: dict[str, Callable[[Any], Any]] = {}
+        if isinstance(stream, Stream):
+            changes = dict.fromkeys(_BY_TIME, lambda found: self._by_timestamp(found, stream, start))
+        changes["readings"] = _readings
+        changes |= dict.fromkeys(_BY_EVENT, lambda found: self._fates(found, events))
+        values: dict[str, Any] = {"partial": section.get("partial") == "true"}
+        for key in {one.name for one in fields(Expected)} - {"position", "partial"}:
+            found = section.get(key)
+            if found is not None:
+                values[key] = At(section.at(key), changes.get(key, lambda same: same)(found))
+        expected = Expected(section.position, **values)
+        if isinstance(stream, Stream):
+            self._check_columns(expected, stream)
+        self._check_events(expected, len(events))
+        return expected
+
+    def _check_sections(self, section: Section, stream: Stream | ReadingStream) -> None:
+        of_values = isinstance(stream, ReadingStream)
+        for key in _OF_COUNTS if of_values else _OF_VALUES:
+            if section.get(key) is not None:
+                what = "values" if of_values else "counts"
+                fitting = ", ".join(_OF_VALUES if of_values else _OF_COUNTS)
+                self._problems.add(
+                    section.at(key),
+                    f"{key} does not apply to {stream.name}, a stream of {what}; use {fitting}",
+                )
+
+    def _by_timestamp(self, found: dict[int, At[Any]], stream: Stream, start: int) -> dict[int, At[Any]]:
+        return {
+            self._timestamp(At(one.position, time), stream, start): At(
+                one.position, _plain(one.value), one.text
+            )
+            for time, one in found.items()
+        }
+
+    def _fates(self, found: list[At[Section]], events: tuple[Event, ...]) -> list[At[Any]]:
+        return [At(one.position, self._fate(one.value, events)) for one in found]
+
+    def _fate(self, section: Section, events: tuple[Event, ...]) -> tuple[tuple[int, str], int]:
+        event = section.get("event")
+        if not 1 <= event <= len(events):
+            self._problems.add(section.at("event"), f"there is no event {event}, only {len(events)}")
+            return (event, ""), 1
+        times = section.get("times") or events[event - 1].repeat
+        return (event, section.get("reason") or section.get("why")), times
+
+    def _check_columns(self, expected: Expected, stream: Stream) -> None:
+        tables = [(one.value, stream.counts.labels) for one in (_all(expected.counts))]
+        tables += [
+            (one.value["counts"].value, stream.columns)
+            for one in _all(expected.released)
+            if "counts" in one.value
+        ]
+        for table, labels in tables:
+            known = set(labels)
+            for column, one in table.items():
+                if column not in known:
+                    remedy = nearest(column, known) or "name one of its public columns"
+                    self._problems.add(one.position, f"{column!r} is no column of {stream.name}; {remedy}")
+
+    def _check_events(self, expected: Expected, number: int) -> None:
+        named = [(one.value, one.position) for one in _all(expected.closed)]
+        named += [] if expected.readings is None else [
+            (event, one.position) for event, one in expected.readings.value.items()
+        ]  # fmt: skip
+        for event, position in named:
+            if event > number:
+                self._problems.add(position, f"there is no event {event}, only {number}")
+
+
+def _all(section: At[dict[int, At[Any]]] | None) -> list[At[Any]]:
+    return [] if section is None else [*section.value.values()]
+
+
+def _readings(found: dict[int, At[list[At[Any]]]]) -> dict[int, At[list[Any]]]:
+    return {event: At(one.position, [reading.value for reading in one.value]) for event, one in found.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A section as a table of what it has, with the place of each."""
+    if not isinstance(value, Section):
+        return value
+    return {key: At(value.at(key), one) for key, one in value.values.items()}
