@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from eventveil.topology.values import OPTIONS
 from eventveil.values.kinds import VALUE_KINDS
 from tests.unit.topology.examples import BASE
 
-commands = sys.modules["eventveil.cli.mechanisms"]
+commands = import_module("eventveil.cli.mechanisms")
 
 GUARANTEES = {
     "w-event": "  guarantee: w-event: epsilon for any `window` consecutive timestamps of a user;",
