@@ -14,12 +14,14 @@ KAFKA_VERSIONS ?=
 # 1, or 3 with a controller of their own.
 CHAOS_BROKERS ?= 1
 # Of `make utility`.
-SEEDS ?= 20
+SEEDS ?=
 # The first Python of the list that works and is new enough; or say `make PYTHON=/path/to/python3.13 install`.
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 INSTALLED := .venv/installed
+# Packages with real streams, for `make utility`.
+STREAMS := .venv/streams
 # Other frameworks, for `make bench`.
 CONTENDERS := .cache/contenders/installed
 
@@ -71,8 +73,12 @@ $(CONTENDERS): benchmarks/throughput/contenders/requirements.txt
 longrun: install ## A million timestamps through a worker, a quarter of an hour (ARGS="--timestamps 20000")
 	@exec $(BIN)/python -m benchmarks.longrun $(ARGS)
 
-utility: install ## Errors of all mechanisms, with tables and plots, an hour and a half of one core (SEEDS=20 ARGS="--parts w-event")
-	@exec $(BIN)/python -m benchmarks.utility --seeds $(SEEDS) $(ARGS)
+utility: install $(STREAMS) ## Errors of all mechanisms side by side, ten minutes of one core (SEEDS=3 ARGS="--parts real")
+	@exec $(BIN)/python -m benchmarks.utility $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+
+$(STREAMS): $(INSTALLED)
+	$(BIN)/pip install --quiet --editable '.[benchmarks]'
+	@touch $@
 
 check-docker: ## Validate the compose file (needs Docker's compose plugin, no engine)
 	docker compose --file docker/compose.yaml config --quiet

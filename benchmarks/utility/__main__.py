@@ -1,8 +1,9 @@
-"""``make utility``: measure everything, then write the results, the plots and the tables of docs/utility.md.
+"""``make utility``: measure, then write the results, the plots and the tables of docs/utility.md.
 
 Each case is written to ``utility.json`` as soon as it is measured and replaces an older one of the same name,
-so that parts can be measured apart (``--parts w-event``). Plots and tables are always made from the whole
-file; ``--parts`` without a name makes them again and measures nothing.
+so that parts can be measured apart (``--parts w-event``); by default only all mechanisms side by side are.
+Plots and tables are always made from the whole file; ``--parts`` without a name makes them again and measures
+nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.utility import event_level, plots, tables, user_level, values, w_event
+from benchmarks.utility import event_level, plots, side_by_side, summary, tables, user_level, values, w_event
 from benchmarks.utility.measuring import Case, Results, Scope
+from benchmarks.utility.side_by_side import DRAWN_PART, REAL_PART
 
 HOME = Path(__file__).resolve().parents[2]
 PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
+    "real": side_by_side.measure_real,
+    "drawn": side_by_side.measure_drawn,
     "w-event": w_event.measure,
     "unseen": w_event.measure_unseen,
     "event-level": event_level.measure,
@@ -24,6 +28,8 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "values": values.measure,
     "local": values.measure_local,
 }
+SEEDS = {REAL_PART: 1, DRAWN_PART: 1}
+"""Many streams with one seed say more than one stream with many."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -32,20 +38,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = Results(options.results / "utility.json")
     began = time.monotonic()
     for part in options.parts:
-        for case in PARTS[part](Scope(options.seeds, options.quick)):
+        for case in PARTS[part](Scope(options.seeds or SEEDS.get(part, 20), options.quick)):
             results.put(case)
             print(f"{time.monotonic() - began:6.0f} s  {case.part}, {case.title}", flush=True)
     plots.draw(results, options.results)
+    summary.draw(results, options.results / "kinds.png")
     tables.write(results, options.docs)
 
 
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make utility", description="Errors of all mechanisms.")
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, help="default: 1 of real and drawn, 20 of the others")
     parser.add_argument("--quick", action="store_true", help="beginnings of streams, one epsilon: a trial")
-    parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=[REAL_PART, DRAWN_PART])
     parser.add_argument("--results", type=Path, default=HOME / "benchmarks" / "results", help="directory")
-    parser.add_argument("--docs", type=Path, default=HOME / "docs" / "utility.md", help="has the tables")
+    parser.add_argument("--docs", type=Path, default=HOME / "docs", help="folder of utility.md and utility/")
     return parser
 
 

@@ -31,6 +31,7 @@ class Case:
 
     ``errors`` by contender: one for each seed, in the unit that the part says; what needs no seed has one.
     ``medians`` are other things worth telling: by contender the median over its seeds.
+    ``sizes``: what the stream is like, such as its mean count.
     """
 
     part: str
@@ -39,6 +40,7 @@ class Case:
     terms: dict[str, int]
     errors: dict[str, list[float]]
     medians: dict[str, dict[str, float]] = field(default_factory=dict)
+    sizes: dict[str, float] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -74,7 +76,7 @@ class Results:
         """Write the file with this case."""
         errors = {label: [_rounded(error) for error in errors] for label, errors in case.errors.items()}
         self._cases[case.key] = Case(
-            case.part, case.stream, case.epsilon, case.terms, errors, dict(case.medians)
+            case.part, case.stream, case.epsilon, case.terms, errors, dict(case.medians), dict(case.sizes)
         )
         self._path.parent.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps(asdict(each)) for each in self._cases.values()]

@@ -1,8 +1,9 @@
-"""The tables of docs/utility.md, each between two markers, made from the results and nothing else.
+"""The tables of docs/utility.md and docs/utility, each between two markers, made from the results alone.
 
 ``<!-- table: NAME -->`` begins a table, ``<!-- end of table -->`` ends it. Names are ``w-event, slow drift``
 (a part on a stream), ``user-level, epsilon 1`` (a part with one epsilon), ``values`` (a part),
-``claims``, and ``paced, unseen`` (our own mechanism in a part).
+``claims``, and ``paced, unseen`` (our own mechanism in a part). Those of all mechanisms side by side are
+``kinds``, ``verdict``, ``by stream, real`` (a part) and ``measures``: see ``benchmarks.utility.summary``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.utility import summary
 from benchmarks.utility.claims import CLAIMS, Claim
 from benchmarks.utility.measuring import Case, Results
 from benchmarks.utility.w_event import BASELINES, OURS
@@ -30,9 +32,15 @@ REFERENCES: dict[str, tuple[str, ...]] = {
 _TABLE = re.compile(r"(<!-- table: (?P<name>[^>]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
-def write(results: Results, document: Path) -> None:
-    """Make the tables of the document anew."""
-    document.write_text(filled(document.read_text(), results))
+def documents(docs: Path) -> list[Path]:
+    """Those that have tables, in the folder of the documentation."""
+    return [docs / "utility.md", *sorted((docs / "utility").glob("*.md"))]
+
+
+def write(results: Results, docs: Path) -> None:
+    """Make the tables of the documents anew."""
+    for document in documents(docs):
+        document.write_text(filled(document.read_text(), results))
 
 
 def filled(text: str, results: Results) -> str:
@@ -46,6 +54,8 @@ def table(name: str, results: Results) -> str:
         rows = [_claim(claim, results) for claim in CLAIMS]
         return _markdown(["claim", "source", "holds", "error over the other's"], rows)
     part, _, choice = name.partition(", ")
+    if part in summary.TABLES:
+        return summary.table(part, choice, results)
     if part == "paced":
         return _own(results.of(choice))
     cases = [case for case in results.of(part) if choice in ("", case.stream, f"epsilon {case.epsilon}")]

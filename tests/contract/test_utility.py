@@ -13,30 +13,36 @@ from benchmarks.utility import streams, tables
 from benchmarks.utility.__main__ import HOME, PARTS, main
 from benchmarks.utility.claims import CLAIMS, Claim
 from benchmarks.utility.measuring import AheadNoise, Case, Results, window_sums
+from benchmarks.utility.side_by_side import DRAWN_PART, REAL_PART
 from eventveil.privacy.noise import SeededNoise
 
-DOCUMENT = HOME / "docs" / "utility.md"
+DOCS = HOME / "docs"
 RESULTS = HOME / "benchmarks" / "results" / "utility.json"
 
 
 def test_a_quick_run_measures_every_part_and_writes_results_plots_and_tables(tmp_path: Path) -> None:
-    document = tmp_path / "utility.md"
-    shutil.copy(DOCUMENT, document)
-    main(["--quick", "--seeds", "1", "--results", str(tmp_path), "--docs", str(document)])
+    shutil.copy(DOCS / "utility.md", tmp_path)
+    shutil.copytree(DOCS / "utility", tmp_path / "utility")
+    place = ["--results", str(tmp_path), "--docs", str(tmp_path)]
+    main(["--quick", "--seeds", "1", "--parts", *PARTS, *place])
     results = Results(tmp_path / "utility.json")
-    for part in tables.REFERENCES:
+    for part in (*tables.REFERENCES, REAL_PART, DRAWN_PART):
         cases = results.of(part)
         assert cases, part
         assert all(np.isfinite(errors).all() for case in cases for errors in case.errors.values()), part
-        assert (tmp_path / f"{part}.png").stat().st_size > 5_000, part
-    assert document.read_text() != DOCUMENT.read_text()
-    assert document.read_text() == tables.filled(DOCUMENT.read_text(), results)
+    for picture in (*tables.REFERENCES, "kinds"):
+        assert (tmp_path / f"{picture}.png").stat().st_size > 5_000, picture
+    for written, published in zip(tables.documents(tmp_path), tables.documents(DOCS), strict=True):
+        assert written.read_text() != published.read_text()
+        assert written.read_text() == tables.filled(published.read_text(), results)
 
 
 def test_the_published_tables_are_made_from_the_published_results() -> None:
-    text = DOCUMENT.read_text()
-    assert text == tables.filled(text, Results(RESULTS))
-    assert text.count("<!-- table: ") == text.count("<!-- end of table -->") > len(PARTS)
+    texts = [document.read_text() for document in tables.documents(DOCS)]
+    for text in texts:
+        assert text == tables.filled(text, Results(RESULTS))
+        assert text.count("<!-- table: ") == text.count("<!-- end of table -->") > 0
+    assert "".join(texts).count("<!-- table: ") > len(PARTS)
 
 
 def test_every_claim_was_measured() -> None:

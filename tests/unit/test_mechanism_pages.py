@@ -89,7 +89,8 @@ def test_the_index_links_every_page_once_and_puts_kinds_under_their_level() -> N
 
 
 def test_every_picture_is_shown_on_a_page() -> None:
-    shown = "".join(page.read_text() for page in [*PAGES.glob("*.md"), ROOT / "docs" / "utility.md"])
+    pages = [*PAGES.glob("*.md"), ROOT / "docs" / "utility.md", *(ROOT / "docs" / "utility").glob("*.md")]
+    shown = "".join(page.read_text() for page in pages)
     pictures = [*PAGES.glob("pictures/*.png"), *(ROOT / "benchmarks" / "results").glob("*.png")]
     assert [path.name for path in pictures if f"/{path.name})" not in shown] == []
 
