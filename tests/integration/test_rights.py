@@ -1,4 +1,4 @@
-"""A secured cluster: the table of rights in the README is enough, and no entry of it can be missing unseen.
+"""A secured cluster: the table of rights in docs/deploy.md is enough, and no entry can be missing unseen.
 
 Clients come in with SASL; whoever has no entry in the ACLs may do nothing.
 """
@@ -106,7 +106,7 @@ class Secured:
             (TOPIC, source, LITERAL, (READ, CONFIGS)),
             (GROUP, "eventveil-reader-", PREFIX, (DESCRIBE,)),
         ]
-        #: The table of the README.
+        #: The table of docs/deploy.md.
         self.rights = {
             "worker": worker, "creator": [*worker, *creations], "auditor": auditor, "replayer": replayer,
             "migrator": worker,

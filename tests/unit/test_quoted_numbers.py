@@ -34,26 +34,27 @@ PORT = run_command._METRICS.rpartition(":")[2]
 REPORTS = {option.name: option.default for option in local.OPTIONS["topl"]}
 TOPS, PAK = ({one.name: one.default for one in fields(kind)} for kind in (TopsSettings, PakSettings))
 BROKER_PORT = next(option.default for option in broker_command.params if option.name == "port")
-README, DECISIONS, MECHANISMS = "README.md", "docs/decisions", "docs/mechanisms"
+README, DEPLOY, DECISIONS, MECHANISMS = "README.md", "docs/deploy.md", "docs/decisions", "docs/mechanisms"
 
 #: File, a sentence with one group, and what the group has to be. A power of two may be written as one.
 QUOTED: list[tuple[str, str, object]] = [
-    (README, r"health checks on 127\.0\.0\.1:(\d+), or the next free port", PORT),
-    (README, r"each take a port for their metrics: (\d+) if it is free", PORT),
-    (README, r"curl localhost:(\d+)/metrics", PORT),
+    (README, r"health checks are on 127\.0\.0\.1:(\d+), or the next free port", PORT),
+    (DEPLOY, r"health checks on 127\.0\.0\.1:(\d+), or the next free port", PORT),
+    (DEPLOY, r"each take a port for their metrics: (\d+) if it is free", PORT),
+    (DEPLOY, r"curl localhost:(\d+)/metrics", PORT),
     ("docs/metrics.md", r"serves HTTP on 127\.0\.0\.1:(\d+) or", PORT),
     ("docs/metrics.md", r"the next free one of the (\d+) after it", run_command._FURTHER_PORTS),
     ("docs/metrics.md", r"made no progress for (\d+) seconds", observation.STALL_SECONDS),
-    (README, r"Exit status: .* (\d+) the memory limit is reached", loading.EXIT_MEMORY),
-    (README, r"(\d+) the topology is invalid", loading.EXIT_INVALID),
-    (README, r"RestartPreventExitStatus=(\d+)", loading.EXIT_INVALID),
-    (README, r"A worker stops with status (\d+) when it holds", loading.EXIT_MEMORY),
-    (README, r"when it holds (three quarters) of what the machine", memory.DEFAULT_SHARE),
+    (DEPLOY, r"Exit status of every command: .* (\d+) the memory limit is reached", loading.EXIT_MEMORY),
+    (DEPLOY, r"(\d+) the topology is invalid", loading.EXIT_INVALID),
+    (DEPLOY, r"RestartPreventExitStatus=(\d+)", loading.EXIT_INVALID),
+    (DEPLOY, r"A worker stops with status (\d+) when it holds", loading.EXIT_MEMORY),
+    (DEPLOY, r"when it holds (three quarters) of what the machine", memory.DEFAULT_SHARE),
     ("docs/reliability.md", r"by default (three quarters) of the least", memory.DEFAULT_SHARE),
-    (README, r"from a topic of (five million) events or more", processes._PAYS),
-    (README, r"every test runs against ([\d.]+),", newest_version()),
+    ("docs/replay.md", r"from a topic of (five million) events or more", processes._PAYS),
+    (README, r"Every test runs against Apache Kafka ([\d.]+);", newest_version()),
     ("docs/architecture.md", r"## What Apache Kafka does \(([\d.]+)\)", newest_version()),
-    (README, r"which listens on port (\d+)", BROKER_PORT),
+    (DEPLOY, r"which listens on port (\d+)", BROKER_PORT),
     ("docs/first-steps.md", r"in the foreground, on port (\d+)", BROKER_PORT),
     ("docs/privacy.md", r"epsilon is 2 \* window \* (2\^\d+) units", SHARE),
     ("docs/reliability.md", r"each of up to ([\d,]+) events may open", batches._MOST_RECORDS),

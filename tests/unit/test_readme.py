@@ -72,18 +72,57 @@ def test_the_page_of_dead_letters_has_every_reason_and_no_other() -> None:
     assert sorted(told) == sorted(reason.value for reason in Reason)
 
 
-@pytest.mark.parametrize("page", [README, FIRST_STEPS], ids=["README", "first steps"])
-def test_every_eventveil_command_of_a_page_exists_with_its_options(page: str) -> None:
+def page_of(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("page", "least"),
+    [(README, 7), (FIRST_STEPS, 5), (page_of("deploy"), 3), (page_of("audit"), 4), (page_of("replay"), 3)],
+    ids=["README", "first steps", "deploy", "audit", "replay"],
+)
+def test_every_eventveil_command_of_a_page_exists_with_its_options(page: str, least: int) -> None:
     commands = re.findall(
         r"^(?:\.venv/bin/)?eventveil ([a-z]+) (.*?)(?: +#.*)?$", page.replace("\\\n", " "), re.M
     )
-    assert len(commands) >= 5
+    assert len(commands) >= least
     for name, arguments in commands:
         made(name).make_context(name, arguments.split())
 
 
-def test_files_that_the_readme_links_exist() -> None:
-    targets = re.findall(r"\]\(([^)]+)\)", README)
-    assert "docs/privacy.md" in targets
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", *(ROOT / "docs").glob("*.md")], ids=lambda path: path.stem
+)
+def test_files_and_headings_that_a_page_links_exist(path: Path) -> None:
+    targets = re.findall(r"\]\(([^)]+)\)", path.read_text(encoding="utf-8"))
+    if path.stem == "README":
+        assert "docs/privacy.md" in targets
     for target in targets:
-        assert (ROOT / target).exists(), target
+        name, _, heading = target.partition("#")
+        if name.startswith("http"):
+            continue
+        linked = path.parent / name if name else path
+        assert linked.exists(), target
+        if heading:
+            assert heading in headings(linked), target
+
+
+def headings(path: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_commands_of_the_readme_that_need_no_broker_work(
+    topology: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(topology.parent)
+    for line in ("generate shop", "replay generated.yaml"):
+        (command,) = re.findall(rf"^eventveil ({line} .*?)$", README, re.MULTILINE)
+        tried = CliRunner().invoke(main, command.split())
+        assert tried.exit_code == 0, tried.output
+    assert (topology.parent / "truth.jsonl").stat().st_size > 0
