@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -109,6 +110,13 @@ class Releases:
         """The first and the last timestamp of each gap between the first release and the last."""
         at = np.flatnonzero(np.diff(self.timestamps) > 1)
         return tuple((int(self.timestamps[i]) + 1, int(self.timestamps[i + 1]) - 1) for i in at)
+
+    @cached_property
+    def heads(self) -> NDArray[np.int64]:
+        """The place of the fresh release that each repeats or is predicted from; -1 if it is not there."""
+        places = np.where(self.fresh, np.arange(len(self)), -1)
+        heads: NDArray[np.int64] = np.maximum.accumulate(places)
+        return heads
 
     def part(self, number: int) -> Releases:
         """The releases under one of the terms."""

@@ -31,21 +31,54 @@ def test_fresh_noise_adds_up_as_the_square_root() -> None:
 
 def test_repeated_noise_adds_up_linearly() -> None:
     fresh = np.arange(DAY) % 8 == 0
-    total = releases(np.ones((DAY, 1)), 2.0, fresh=fresh, kind="sample").totals("1d")
+    scales = np.where(fresh, 1.4, np.nan)
+    total = releases(np.ones((DAY, 1)), 2.0, fresh=fresh, scales=scales, kind="sample").totals("1d")
     assert total.errors[0, 0] == pytest.approx(2 * 8 * math.sqrt(3))
 
 
 def test_a_stretch_that_began_the_day_before_is_not_cut_into_two_draws_of_a_day() -> None:
     fresh = np.arange(2 * DAY) % DAY == 12
-    total = releases(np.ones((2 * DAY, 1)), 1.0, fresh=fresh, kind="sample").totals("1d")
+    scales = np.where(fresh, 0.7, np.nan)
+    found = releases(np.ones((2 * DAY, 1)), 1.0, fresh=fresh, scales=scales, kind="sample")
+    total = found.totals("1d")
     assert total.errors[1, 0] == pytest.approx(math.hypot(12, 12))
+
+
+def test_what_counts_have_moved_by_is_half_new_at_each_timestamp() -> None:
+    fresh, errors = np.arange(DAY) == 0, np.full((DAY, 1), math.sqrt(4 + 6))
+    errors[0] = 2.0
+    scales = np.where(fresh, 1.4, np.nan)
+    total = releases(np.ones((DAY, 1)), errors, fresh=fresh, scales=scales, kind="sample").totals("1d")
+    assert total.errors[0, 0] == pytest.approx(math.sqrt((2 + 23 * math.sqrt(4 + 3)) ** 2 + 23 * 3))
+
+
+def test_counts_that_were_clipped_are_too_large_every_time() -> None:
+    draw, scale, days = np.random.default_rng(4), 20.0, 60
+    noisy = np.rint(draw.laplace(0, scale, (days * DAY, 1))).astype(int)
+    clipped = releases(np.maximum(noisy, 0), scale * math.sqrt(2)).totals("1d")
+    assert np.mean((clipped.low <= 0) & (clipped.high >= 0)) >= 0.9
+    plain = releases(noisy, scale * math.sqrt(2), scales=np.full(days * DAY, scale)).totals("1d")
+    assert 0.85 < np.mean((plain.low <= 0) & (plain.high >= 0)) < 1
+    assert clipped.errors[0, 0] > plain.errors[0, 0]
+
+
+def test_a_column_that_is_released_as_empty_errs_in_the_same_direction_every_time() -> None:
+    found = releases(np.zeros((7 * DAY, 1)), 2.0, kind="seasonal", fresh=np.arange(7 * DAY) % 8 == 0)
+    assert found.totals("all").errors[0, 0] == pytest.approx(2 * 7 * DAY)
+
+
+def test_what_moves_one_column_may_move_another_where_counts_are_estimates() -> None:
+    found = releases(np.full((DAY, 4), 9), 5.0, kind="seasonal")
+    one, all_of_them = found.totals("1d", groups={"one": ["c0"], "all": found.columns}).errors[0]
+    assert 2 * one < all_of_them < 4 * one
 
 
 def test_what_is_filtered_errs_by_more_than_independent_stretches() -> None:
     fresh = np.arange(DAY) % 8 == 0
-    counts = np.zeros((DAY, 1))
+    counts, scales = np.ones((DAY, 1)), np.where(fresh, 1.4, np.nan)
     noisy, filtered = (
-        releases(counts, 2.0, fresh=fresh, kind=kind).totals("1d") for kind in ("sample", "seasonal")
+        releases(counts, 2.0, fresh=fresh, scales=scales, kind=kind).totals("1d")
+        for kind in ("sample", "seasonal")
     )
     assert noisy.errors[0, 0] < filtered.errors[0, 0] <= 2 * DAY
 
