@@ -78,8 +78,15 @@ def page_of(name: str) -> str:
 
 @pytest.mark.parametrize(
     ("page", "least"),
-    [(README, 7), (FIRST_STEPS, 5), (page_of("deploy"), 3), (page_of("audit"), 4), (page_of("replay"), 3)],
-    ids=["README", "first steps", "deploy", "audit", "replay"],
+    [
+        (README, 7),
+        (FIRST_STEPS, 5),
+        (page_of("deploy"), 3),
+        (page_of("audit"), 4),
+        (page_of("replay"), 3),
+        (page_of("advise"), 3),
+    ],
+    ids=["README", "first steps", "deploy", "audit", "replay", "advise"],
 )
 def test_every_eventveil_command_of_a_page_exists_with_its_options(page: str, least: int) -> None:
     commands = re.findall(

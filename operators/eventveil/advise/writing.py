@@ -42,6 +42,7 @@ class Plan:
     user_type: str = "string"
     column_type: str = "string"
     partitioner: str = "murmur2"
+    adjacency: str = "add-remove"
     options: Mapping[str, str] = field(default_factory=dict)
     remarks: Sequence[str] = ()
 
@@ -50,7 +51,8 @@ def topology_text(plan: Plan, columns_file: str | None = None) -> str:
     """The text of the file; the columns are in ``columns_file``, one a line, if it is given."""
     remarks = "".join(f"# {remark}\n" for remark in plan.remarks)
     types = f"\n      user_type: {plan.user_type}" if plan.user_type != "string" else ""
-    options = "".join(f"\n      {name}: {value}" for name, value in plan.options.items())
+    adjacency = {"adjacency": plan.adjacency} if plan.adjacency != "add-remove" else {}
+    options = "".join(f"\n      {name}: {value}" for name, value in {**adjacency, **plan.options}.items())
     return f"""{remarks}version: 1
 name: {scalar(plan.name)}
 kafka:

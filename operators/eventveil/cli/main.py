@@ -9,6 +9,7 @@ import click
 from eventveil import __version__
 
 COMMANDS = {
+    "advise": "Try what topologies make of given events, and recommend one.",
     "announce": "Announce a look at the counters of a pan-private stream.",
     "check": "Validate topology files and print what they promise.",
     "export": "Write releases as a table, in Parquet or CSV.",

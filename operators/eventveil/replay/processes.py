@@ -68,12 +68,12 @@ def shares(source: Input, processes: int | None) -> list[Share]:
     ``processes`` None: as many as there are cores, if there are enough events for that to pay.
     """
     if processes is None:
-        processes = _cores() if (source.total or 0) >= _PAYS else 1
+        processes = cores() if (source.total or 0) >= _PAYS else 1
     found = source.split(processes) if processes > 1 else []
     return found if len(found) > 1 else []
 
 
-def _cores() -> int:
+def cores() -> int:
     """Those that this process may use, where the system tells."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -148,7 +148,7 @@ def within(seconds: float, holds: Any) -> bool:
 
 
 def test_few_events_are_not_worth_a_process_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_cores", lambda: 2)
+    monkeypatch.setattr(processes, "cores", lambda: 2)
     source = Divided(recorded(7, 3, 30))
     assert processes.shares(source, None) == processes.shares(source, 1) == []
     assert [share.partitions for share in processes.shares(source, 5)] == [[0], [1], [2]]

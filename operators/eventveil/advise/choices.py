@@ -1,0 +1,113 @@
+"""What is asked, and what can be chosen: interval, window, contribution bound, kind of mechanism, roll-up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from eventveil.advise.generating import DAY, HOUR
+from eventveil.mechanisms import KINDS
+from eventveil.topology.document import Scalar
+from eventveil.topology.model import Adjacency, MechanismSettings, Option
+from eventveil.topology.options import LONGEST_WINDOW, option_of, options_of
+from eventveil.topology.periods import derived
+from eventveil.topology.problems import START
+
+INTERVALS = (HOUR // 4, HOUR, 3 * HOUR, DAY)
+#: Every kind whose epsilon covers a window, the one to try first before the others.
+WINDOWED = sorted(
+    (kind for kind, one in KINDS.items() if one.level == "w-event"), key=lambda kind: kind != "seasonal"
+)
+#: What a topology would say besides the kind: where a setting is known to be better than the default.
+_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "budget-absorption": {"factor": "2"},
+    "budget-distribution": {"factor": "2"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What somebody wants to know: totals over every ``unit`` for each of the ``labels``.
+
+    ``epsilon`` as it is written, for any ``protect``. ``accuracy`` is the error that is good enough, as a
+    part of the count. ``bound`` is the contribution bound, if it is not to be chosen. ``rollable``: columns
+    are texts, so that some can be one with a name of its own. Times in ms.
+    """
+
+    labels: tuple[str, ...]
+    unit: int
+    epsilon: str
+    protect: int
+    accuracy: float = 0.05
+    bound: int | None = None
+    seed: int | None = None
+    adjacency: Adjacency = "add-remove"
+    rollable: bool = True
+
+    def sensitivity(self, bound: int) -> int:
+        """See ``Stream.sensitivity``."""
+        return bound * (2 if self.adjacency == "substitute" else 1)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Choice:
+    """Timestamps of ``interval`` ms, in each of which the first ``bound`` events of a user count.
+
+    ``rolled``: small columns are one.
+    """
+
+    interval: int
+    bound: int
+    kind: str
+    rolled: bool = False
+
+    def window(self, question: Question) -> int:
+        """Timestamps that are protected together."""
+        return question.protect // self.interval
+
+    def key(self) -> str:
+        """Names it, to seed its noise."""
+        return f"{self.interval}:{self.bound}:{self.kind}:{self.rolled}"
+
+
+def intervals(question: Question) -> Iterator[int]:
+    """Those that divide what is wanted, and what is protected, the longest first."""
+    for interval in sorted(INTERVALS, reverse=True):
+        divides = question.unit % interval == question.protect % interval == 0
+        if divides and question.protect // interval <= LONGEST_WINDOW:
+            yield interval
+
+
+def kinds(question: Question, interval: int) -> list[str]:
+    """Those worth trying: at a window of one, Sample is Uniform."""
+    return [kind for kind in WINDOWED if kind != "sample" or question.protect > interval]
+
+
+def options_as_text(kind: str) -> Mapping[str, str]:
+    """The options of a kind that a topology is to have."""
+    return _OPTIONS.get(kind, {})
+
+
+def settings_of(question: Question, choice: Choice) -> MechanismSettings:
+    """The mechanism's settings, as the topology of that choice would have them."""
+    epsilon = Fraction(question.epsilon)
+    return MechanismSettings(
+        choice.kind,
+        epsilon,
+        question.epsilon,
+        choice.window(question),
+        question.adjacency,
+        options=dict(_options(choice)),
+    )
+
+
+def _options(choice: Choice) -> Iterator[tuple[str, Option]]:
+    given = options_as_text(choice.kind)
+    for name in sorted(options_of(choice.kind)):
+        option = option_of(name)
+        read = option.shape.kind.parse(Scalar(START, given[name])) if name in given else None
+        if name == "periods":
+            read = derived(choice.interval)
+        if (value := option.value(read)) is not None:
+            yield name, value

@@ -1,0 +1,183 @@
+"""Events of an input as arrays, judged by the rules of a stream but for its timeline, yet to be found.
+
+Nothing is late: that takes append times and a lateness, and says nothing about the choice.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eventveil.advise.generating import Events
+from eventveil.aggregation import PartitionAggregator
+from eventveil.bulk import IGNORED, BulkReader
+from eventveil.counting import CounterState, StreamCounter
+from eventveil.decode import Rejection, compile_pointer, parse
+from eventveil.errors import EventveilError
+from eventveil.placing import Placements, Rows
+from eventveil.records import Chunk
+from eventveil.replay.counting import INSTANCE
+from eventveil.replay.inputs import Input
+from eventveil.timeline import parse_rfc3339
+from eventveil.topology.columns import COLUMN_LIMIT
+from eventveil.topology.model import Source, Stream
+
+#: The timeline of an event that is read: a timestamp is a millisecond.
+_BEGINNING = parse_rfc3339("0001-01-01T00:00:00Z")
+_ENDLESS = 2**62
+#: So many events are looked at to learn the types of their fields.
+_SEEN = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The events that can count, in the order in which they count, and what became of all that were read."""
+
+    events: Events
+    outcomes: Counter[str]
+
+
+def read_events(stream: Stream, source: Input, on_chunk: Callable[[], object] = lambda: None) -> Read:
+    """Read an input to its end. Raises what reading it raises."""
+    rules = source.rules(stream, None)
+    timeline = replace(rules.timeline, interval=1, origin=_BEGINNING, lateness=_ENDLESS, max_ahead=_ENDLESS)
+    judged = replace(rules, timeline=timeline, source=replace(rules.source, append_time="broker"))
+    starts = source.begin(0, stream.source.max_bytes)
+    aggregators = {
+        partition: PartitionAggregator(
+            len(starts),
+            {stream.name: (judged, CounterState(INSTANCE, partition, 1, 1, offset, offset))},
+            _Collector,
+        )
+        for partition, offset in starts.items()
+    }
+    for chunk in source.chunks():
+        _observe(aggregators[chunk.partition], chunk)
+        on_chunk()
+    collectors = [aggregator.counters[stream.name] for aggregator in aggregators.values()]
+    outcomes = sum((one.outcomes for one in collectors), Counter())
+    return Read(_joined([one.events() for one in collectors if isinstance(one, _Collector)]), outcomes)
+
+
+def _observe(aggregator: PartitionAggregator, chunk: Chunk) -> None:
+    chunk = replace(chunk, append_times=array("q", bytes(8 * len(chunk.offsets))))
+    while True:
+        aggregator.observe(chunk)
+        if letters := aggregator.bury():
+            aggregator.committed(letters)
+        if aggregator.position >= chunk.next_offset:
+            return
+
+
+class _Collector(StreamCounter):
+    """Keeps what can count instead of counting it."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]
+        self._kept: list[tuple[NDArray[np.uint32], NDArray[np.int32], NDArray[np.int64]]] = []
+
+    def _take(self, rows: Rows, placed: Placements, told: int) -> None:
+        """See ``StreamCounter._take``."""
+        counts = placed.columns != IGNORED
+        self._book("read", counts[counts])
+        self._book("ignored", ~counts[~counts])
+        users, columns = placed.users[counts].astype(np.uint32), placed.columns[counts].astype(np.int32)
+        self._kept.append((users, columns, placed.timestamps[counts]))
+
+    def contributors(self) -> Iterator[NDArray[np.int64]]:
+        """See ``StreamCounter.contributors``: nobody who was met is forgotten."""
+        return (np.unique(users).astype(np.int64) for users, _, _ in self._kept)
+
+    def renumber(self, new_numbers: NDArray[np.int64]) -> None:
+        """See ``StreamCounter.renumber``."""
+        self._kept = [(new_numbers[one].astype(np.uint32), *others) for one, *others in self._kept]  # type: ignore[misc]
+
+    def events(self) -> Events:
+        """All events so far."""
+        nothing = np.zeros(0, np.int64)
+        users, columns, times = (
+            np.concatenate([nothing, *(kept[part] for kept in self._kept)]).astype(np.int64)
+            for part in range(3)
+        )
+        return Events(users, columns, times + (_BEGINNING - 1))
+
+
+def _joined(parts: Sequence[Events]) -> Events:
+    """The events of several partitions, in each of which users have numbers of their own."""
+    ends = np.cumsum([int(one.users.max(initial=0)) + 1 for one in parts])
+    users = [one.users + first for one, first in zip(parts, [0, *ends[:-1].tolist()], strict=True)]
+    return Events(
+        np.concatenate(users),
+        np.concatenate([one.columns for one in parts]),
+        np.concatenate([one.times for one in parts]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What events show of themselves: the types of users and columns, and columns by their frequency."""
+
+    user_type: str
+    column_type: str
+    columns: tuple[str, ...]
+
+
+def find_columns(source: Input, fields: Source, on_chunk: Callable[[], object] = lambda: None) -> Found:
+    """Read an input to its end for its columns, the most frequent first; as types those of the first events.
+
+    Raises EventveilError if there are none or too many, and what reading the input raises.
+    """
+    source.begin(0, fields.max_bytes)
+    found: Counter[str] = Counter()
+    types: dict[str, str] = {}
+    reader: BulkReader | None = None
+    for chunk in source.chunks():
+        if reader is None and (types := _types(chunk, fields)):
+            wanted = {fields.column: types["column"]}
+            reader = BulkReader(wanted, fields.max_bytes)  # type: ignore[arg-type]
+        for part in reader.read(chunk.values) if reader else ():
+            found.update(part.values(fields.column))
+        on_chunk()
+        if len(found) > COLUMN_LIMIT:
+            raise EventveilError(
+                f"there are more than {COLUMN_LIMIT} different columns; name those that matter with --columns"
+            )
+    if not found:
+        raise EventveilError(
+            f"no event has a column at {fields.column}; say with --user, --column and --time where they are"
+        )
+    named = {str(label): number for label, number in found.items() if str(label)}
+    ordered = sorted(named, key=lambda label: (-named[label], label))
+    return Found(types["user"], types["column"], tuple(ordered))
+
+
+def types_of(source: Input, fields: Source) -> Found:
+    """As ``find_columns``, but of the first events only, without columns. Empty inputs have texts."""
+    source.begin(0, fields.max_bytes)
+    for chunk in source.chunks():
+        if types := _types(chunk, fields):
+            return Found(types["user"], types["column"], ())
+    return Found("string", "string", ())
+
+
+def _types(chunk: Chunk, fields: Source) -> dict[str, str]:
+    """The types of a chunk's first event that has both fields; none if there is no such event."""
+    find_user, find_column = compile_pointer(fields.user), compile_pointer(fields.column)
+    for value in chunk.values[:_SEEN]:
+        document = parse(value, fields.max_bytes)
+        if isinstance(document, Rejection):
+            continue
+        try:
+            user, column = find_user(document), find_column(document)
+        except (LookupError, TypeError):
+            continue
+        return {
+            name: "integer" if type(field) is int else "string"
+            for name, field in (("user", user), ("column", column))
+        }
+    return {}

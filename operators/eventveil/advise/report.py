@@ -1,0 +1,217 @@
+"""What was found, in words: for the terminal, and for the page."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eventveil.advise.choices import Choice
+from eventveil.advise.generating import DAY, HOUR
+from eventveil.advise.scoring import HOPELESS, pooled, sizes, within
+from eventveil.advise.searching import OTHER, Findings
+from eventveil.privacy.guarantee import count, duration_words
+
+#: Said before anything else: what advice costs.
+LEAKS = (
+    "Whoever chooses by people's events, and then releases counts of the same people, reveals something by"
+    " the choice, which no epsilon covers. Choose on older events, or on generated ones (eventveil generate)."
+)
+RAW = "All figures here are computed from true counts without noise: raw data, as private as the events."
+_UNITS = {HOUR: "hour", DAY: "day", 7 * DAY: "week"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A choice and its errors, in parts: of large, middle and small columns, of all; NaN: there are none."""
+
+    choice: Choice
+    interval: str
+    window: int
+    large: float
+    middle: float
+    small: float
+    every: float
+    left_out: float
+    within: int
+    columns: int
+    runs: int
+    best: bool
+
+
+def unit_words(milliseconds: int) -> str:
+    """A length of time as somebody asks for it: hour, day, week, or its length."""
+    return _UNITS.get(milliseconds, duration_words(milliseconds))
+
+
+def percent(part: float) -> str:
+    """A part of a whole for people; a dash where there is none."""
+    if math.isnan(part):
+        return "-"
+    return f"{100 * part:.0f} %" if part >= 0.0995 else f"{100 * part:.2g} %"
+
+
+def rows(findings: Findings) -> list[Row]:
+    """One for each interval, kind and roll-up, with the contribution bound that did best; the best first."""
+    found: dict[tuple[int, str, bool], Row] = {}
+    best = findings.best
+    order = sorted(findings.scores, key=lambda one: (one != best, findings.scores[one].pooled))
+    for choice in order:
+        # What was run once was only to find the bounds worth a second run.
+        if findings.scores[choice].runs > 1:
+            found.setdefault((choice.interval, choice.kind, choice.rolled), _row(findings, choice))
+    return [*found.values()]
+
+
+def _row(findings: Findings, choice: Choice) -> Row:
+    one, totals = findings.scores[choice], findings.totals(choice)
+    large, middle, small = (pooled(one, totals, group) for group in _groups(findings, choice))
+    return Row(
+        choice,
+        duration_words(choice.interval),
+        choice.window(findings.question),
+        large,
+        middle,
+        small,
+        one.pooled,
+        findings.left_out[choice.interval, choice.bound],
+        within(one, findings.question.accuracy),
+        totals.shape[1],
+        one.runs,
+        choice == findings.best,
+    )
+
+
+def _groups(findings: Findings, choice: Choice) -> list[NDArray[np.int64]]:
+    """Large, middle and small columns as the choice has them; what is rolled up is small."""
+    groups = sizes(findings.tally.totals())
+    if not choice.rolled or findings.kept is None:
+        return [groups.large, groups.middle, groups.small]
+    kept = findings.kept
+    apart = [np.flatnonzero(np.isin(kept, group)) for group in (groups.large, groups.middle, groups.small)]
+    return [*apart[:2], np.append(apart[2], len(kept))]
+
+
+def table(lines: Sequence[Row]) -> Iterator[str]:
+    """The rows as aligned text."""
+    head = ("timestamp", "per user", "window", "kind", "large", "middle", "small", "all", "left out")
+    cells = [
+        (
+            one.interval, str(one.choice.bound), str(one.window), kind_words(one.choice),
+            *map(percent, (one.large, one.middle, one.small, one.every, one.left_out)),
+        )
+        for one in lines
+    ]  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+    for cell in (head, *cells):
+        yield "  ".join(
+            text.ljust(width) if index in {0, 3} else text.rjust(width)
+            for index, (text, width) in enumerate(zip(cell, widths, strict=True))
+        ).rstrip()
+
+
+def kind_words(choice: Choice) -> str:
+    """The kind, and whether small columns are rolled up."""
+    return f"{choice.kind}, small columns rolled up" if choice.rolled else choice.kind
+
+
+def recommendation(findings: Findings) -> Iterator[str]:
+    """The best choice in sentences."""
+    question, choice = findings.question, findings.best
+    one, unit = findings.scores[choice], unit_words(question.unit)
+    bound, left = choice.bound, findings.left_out[choice.interval, choice.bound]
+    yield (
+        f"Timestamps of {duration_words(choice.interval)}, kind {choice.kind}, epsilon {question.epsilon},"
+        f" window {choice.window(question)}: any {unit_words(question.protect)} of a user costs epsilon"
+        f" {question.epsilon}."
+    )
+    counted = "the first event" if bound == 1 else f"the first {bound} events"
+    yield (
+        f"Of each user {counted} in {duration_words(choice.interval)} count{'s' if bound == 1 else ''}."
+        f" Bounding leaves out {percent(left)} of all events, which no release has;"
+        " the errors here include that."
+    )
+    if choice.rolled and findings.kept is not None:
+        rolled = len(question.labels) - len(findings.kept)
+        yield f"{count(rolled, 'column')} too small to be released alone are one, `{OTHER}`."
+    totals = findings.totals(choice)
+    apart = totals[:, : totals.shape[1] - choice.rolled] if totals.shape[1] > 1 else totals
+    largest = int(apart.sum(axis=0).argmax())
+    verdict = "within" if one.columns[largest] <= question.accuracy else "not within"
+    yield (
+        f"The total of a {unit} of the largest column, {findings.labels(choice)[largest]}, is off by"
+        f" {percent(float(one.columns[largest]))} on average, {percent(float(one.worst[largest]))} at most in"
+        f" 95 % of the {unit}s: {verdict} the {percent(question.accuracy)} that are wanted."
+        f" {within(one, question.accuracy)} of {count(totals.shape[1], 'column')} are."
+    )
+    if one.columns[largest] > question.accuracy:
+        yield "What helps: days instead of hours, a shorter time to protect, more epsilon, or more users."
+
+
+def impossible(findings: Findings) -> Iterator[str]:
+    """What cannot be had at this epsilon, whatever is chosen."""
+    labels = findings.question.labels
+    least = best_errors(findings)
+    lost = [label for label, error in zip(labels, least, strict=True) if not error <= HOPELESS]
+    missed = [
+        label
+        for label, error in zip(labels, least, strict=True)
+        if findings.question.accuracy < error <= HOPELESS
+    ]
+    unit = unit_words(findings.question.unit)
+    if lost:
+        yield (
+            f"{_named(lost)}: off by more than half of the {unit}'s total, or without any event, whatever was"
+            " chosen."
+        )
+    if missed:
+        wanted = percent(findings.question.accuracy)
+        yield f"{_named(missed)}: readable, but within {wanted} under no choice that was tried."
+    if not lost and not missed:
+        yield f"Nothing: every column is within {percent(findings.question.accuracy)} under some choice."
+
+
+def best_errors(findings: Findings) -> list[float]:
+    """Of each column the least error that any choice has which leaves it apart; NaN without events."""
+    apart = [one.columns for choice, one in findings.scores.items() if not choice.rolled and one.runs > 1]
+    return [min(float(columns[index]) for columns in apart) for index in range(len(findings.question.labels))]
+
+
+def _named(labels: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(labels[:most])
+    return shown if len(labels) <= most else f"{shown} and {len(labels) - most} more"
+
+
+def outcomes(found: Counter[str]) -> str:
+    """What became of the events that were read."""
+    words = {**dict.fromkeys(found), "read": "can count"}
+    return ", ".join(f"{number:,} {words[one] or one}" for one, number in found.most_common()) or "none"
+
+
+def events(findings: Findings, found: Counter[str]) -> str:
+    """What was read: raw data."""
+    tally, question = findings.tally, findings.question
+    return (
+        f"{tally.events:,} events in {count(len(question.labels), 'column')} over"
+        f" {count(tally.units, unit_words(question.unit))} (read: {outcomes(found)})."
+    )
+
+
+def tried(findings: Findings) -> str:
+    """What the search has tried."""
+    runs = sum(one.runs for one in findings.scores.values())
+    spans = sorted({choice.interval for choice in findings.scores})
+    bounds = sorted({choice.bound for choice in findings.scores})
+    kinds = list(dict.fromkeys(choice.kind for choice in findings.scores))
+    text = (
+        f"{len(findings.scores)} choices in {runs} runs: timestamps of"
+        f" {', '.join(map(duration_words, spans))}; {', '.join(map(str, bounds))} events a user;"
+        f" {', '.join(kinds)}."
+    )
+    if findings.skipped:
+        text += f" Left out, for want of time: {', '.join(map(duration_words, findings.skipped))}."
+    return text

@@ -1,0 +1,195 @@
+"""Which choices are tried, in three passes, and which is the best.
+
+First the kind to try first alone, at every interval and contribution bound, once; then all kinds at the
+bounds that did best, twice; then the best of all, until each has ``RUNS`` runs. Columns that are hopeless
+even there are tried once more as one, in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eventveil.advise.choices import WINDOWED, Choice, Question, intervals, kinds, settings_of
+from eventveil.advise.scoring import HOPELESS, Score, score
+from eventveil.advise.tally import Counts, Tally, per_unit, rolled_up
+from eventveil.advise.trials import Outcome, Runner, Trial
+from eventveil.errors import EventveilError
+
+RUNS = 8
+_BOUNDS, _FINALISTS = 2, 4
+#: Of choices whose errors differ by less than this part, the one that comes first is taken.
+_ALIKE = 0.03
+#: Work, in cells (timestamps times columns) and steps: beyond these, finer intervals are left out.
+MOST_CELLS, _CELLS_OF_STEP = 20_000_000, 200
+OTHER = "other"
+
+
+@dataclass
+class Findings:
+    """What the search has found: ``scores`` of all that was tried, and the ``best`` of them.
+
+    ``kept`` are the columns that stay apart in choices that roll up, None if there are none. By interval and
+    contribution bound: ``left_out`` is the part of all events that is left out, ``bounded`` are the sums over
+    units of those that count. ``skipped`` intervals would have taken too much work.
+    """
+
+    question: Question
+    tally: Tally
+    skipped: tuple[int, ...] = ()
+    sums: dict[Choice, list[Counts]] = field(default_factory=dict)
+    scores: dict[Choice, Score] = field(default_factory=dict)
+    left_out: dict[tuple[int, int], float] = field(default_factory=dict)
+    bounded: dict[tuple[int, int], Counts] = field(default_factory=dict)
+    kept: NDArray[np.int64] | None = None
+
+    @property
+    def best(self) -> Choice:
+        """The choice to recommend."""
+        return _order(self.scores, [one for one in self.scores if self.scores[one].runs >= RUNS])[0]
+
+    def labels(self, choice: Choice) -> tuple[str, ...]:
+        """The columns of a choice."""
+        labels = self.question.labels
+        if not choice.rolled or self.kept is None:
+            return labels
+        return (*(labels[index] for index in self.kept), OTHER)
+
+    def totals(self, choice: Choice) -> Counts:
+        """All events, as the choice's columns have them: shape (units, columns)."""
+        return self.columns_of(choice, self.tally.totals())
+
+    def counts(self, choice: Choice, bound: int | None) -> Counts:
+        """The counts of every timestamp, shape (timestamps, columns); with ``bound`` None before bounding."""
+        return self.columns_of(choice, self.tally.counts(choice.interval, bound))
+
+    def columns_of(self, choice: Choice, counts: Counts) -> Counts:
+        """Counts of all columns as the choice has them."""
+        return rolled_up(counts, self.kept) if choice.rolled and self.kept is not None else counts
+
+    def trial(self, choice: Choice, run: int, *, whole: bool = False) -> Trial:
+        """The run of that number of a choice."""
+        seed = self.question.seed
+        return Trial(
+            settings_of(self.question, choice),
+            self.counts(choice, choice.bound).astype(np.int32),
+            self.question.sensitivity(choice.bound),
+            self.tally.units,
+            None if seed is None else f"{seed}:{choice.key()}:{run}",
+            whole,
+        )
+
+
+def search(question: Question, tally: Tally, run: Runner) -> Iterator[tuple[int, int, Findings]]:
+    """Try what there is: yields, after each trial, how many are done, how many expected, and the findings.
+
+    The last findings are complete. Raises EventveilError if there is nothing to choose from.
+    """
+    searching = _Searching(question, tally, run)
+    for _ in searching.passes():
+        yield searching.done, max(searching.done, searching.expected), searching.findings
+
+
+class _Searching:
+    def __init__(self, question: Question, tally: Tally, run: Runner) -> None:
+        found = list(intervals(question))
+        affordable = [one for one in found if self._work(tally, one) <= MOST_CELLS]
+        if not found:
+            raise EventveilError(
+                "no interval divides both what is wanted and what is protected; --total hour or day and"
+                " --protect day or week go together"
+            )
+        self._run, self._intervals = run, affordable or found[:1]
+        skipped = tuple(one for one in found if one not in self._intervals)
+        self.findings = Findings(question, tally, skipped)
+        self.done = 0
+        self.expected = len(self._intervals) * (5 + 2 * _BOUNDS * len(WINDOWED)) + _FINALISTS * RUNS
+
+    @staticmethod
+    def _work(tally: Tally, interval: int) -> int:
+        return tally.timestamps(interval) * (tally.columns + _CELLS_OF_STEP)
+
+    def passes(self) -> Iterator[None]:
+        question, findings = self.findings.question, self.findings
+        first = [
+            Choice(interval, bound, WINDOWED[0])
+            for interval in self._intervals
+            for bound in self._bounds(interval)
+        ]
+        yield from self._try(first, 1)
+        second = [
+            Choice(interval, bound, kind)
+            for interval in self._intervals
+            for bound in self._best_bounds([one for one in first if one.interval == interval])
+            for kind in kinds(question, interval)
+        ]
+        yield from self._try(second, 2)
+        yield from self._try(_order(findings.scores, second)[:_FINALISTS], RUNS)
+        if question.rollable and self._roll_up():
+            yield from self._try_rolled(first)
+
+    def _try_rolled(self, first: Sequence[Choice]) -> Iterator[None]:
+        """As the passes before: larger columns may want other intervals and bounds."""
+        scores = self.findings.scores
+        final = {one.kind: None for one in _order(scores, list(scores)) if scores[one].runs >= RUNS}
+        rolled = [replace(one, rolled=True) for one in first]
+        yield from self._try(rolled, 1)
+        places = _order(scores, rolled)[:_FINALISTS]
+        tried = [replace(one, kind=kind) for one in places for kind in dict.fromkeys([one.kind, *final])]
+        yield from self._try(tried, 2)
+        yield from self._try(_order(scores, tried)[:_FINALISTS], RUNS)
+
+    def _best_bounds(self, choices: Sequence[Choice]) -> list[int]:
+        return [choice.bound for choice in _order(self.findings.scores, choices)[:_BOUNDS]]
+
+    def _bounds(self, interval: int) -> Sequence[int]:
+        question, tally = self.findings.question, self.findings.tally
+        return tally.bounds(interval) if question.bound is None else (question.bound,)
+
+    def _roll_up(self) -> bool:
+        """Whether there are columns to roll up, now that it is known which are hopeless."""
+        findings = self.findings
+        labels = np.array([label == OTHER for label in findings.question.labels])
+        apart = (findings.scores[findings.best].columns <= HOPELESS) & ~labels
+        if np.count_nonzero(~apart) >= 2:
+            findings.kept = np.flatnonzero(apart)
+        return findings.kept is not None
+
+    def _try(self, choices: Iterable[Choice], runs: int) -> Iterator[None]:
+        """Run each choice until it has so many runs."""
+        findings = self.findings
+        wanted = [
+            (choice, number)
+            for choice in dict.fromkeys(choices)
+            for number in range(len(findings.sums.get(choice, ())), runs)
+        ]
+        outcomes = self._run(findings.trial(choice, number) for choice, number in wanted)
+        for (choice, _), outcome in zip(wanted, outcomes, strict=True):
+            self._take(choice, outcome)
+            yield
+
+    def _take(self, choice: Choice, outcome: Outcome) -> None:
+        findings = self.findings
+        self.done += 1
+        sums = findings.sums.setdefault(choice, [])
+        sums.append(outcome.sums)
+        place = choice.interval, choice.bound
+        if place not in findings.left_out:
+            findings.left_out[place] = findings.tally.left_out(*place)
+            findings.bounded[place] = per_unit(findings.tally.counts(*place), findings.tally.units)
+        bounded = findings.columns_of(choice, findings.bounded[place])
+        findings.scores[choice] = score(findings.totals(choice), bounded, sums)
+
+
+def _order(scores: dict[Choice, Score], choices: Sequence[Choice]) -> list[Choice]:
+    """The best first; of those that are alike, the one without roll-up and with the kind to try first."""
+    ordered = sorted(choices, key=lambda one: scores[one].pooled)
+    if not ordered:
+        return []
+    limit = scores[ordered[0]].pooled * (1 + _ALIKE)
+    alike = [one for one in ordered if scores[one].pooled <= limit]
+    first = min(alike, key=lambda one: (one.rolled, WINDOWED.index(one.kind), scores[one].pooled))
+    return [first, *(one for one in ordered if one != first)]

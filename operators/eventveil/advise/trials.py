@@ -1,0 +1,92 @@
+"""Trying a choice: the mechanism itself, over the bounded counts, with noise of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eventveil.advise.tally import Counts, per_unit
+from eventveil.mechanisms import build
+from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
+from eventveil.topology.model import MechanismSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A mechanism to run over ``counts`` of shape (timestamps, columns).
+
+    ``units``: over how many equal spans the releases are to be added up. ``seed`` names its noise; None is
+    the system's. ``whole``: give all releases too.
+    """
+
+    settings: MechanismSettings
+    counts: Counts
+    sensitivity: int
+    units: int
+    seed: str | None
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came out: ``sums`` of shape (units, columns).
+
+    ``released`` and ``errors``, of shape (timestamps, columns), are there if all was wanted. ``errors`` are
+    expected standard deviations, NaN where a mechanism does not know any.
+    """
+
+    sums: Counts
+    released: Counts | None = None
+    errors: NDArray[np.float64] | None = None
+
+
+Runner = Callable[[Iterable[Trial]], Iterator[Outcome]]
+
+
+def perform(trial: Trial) -> Outcome:
+    """Run it."""
+    columns = trial.counts.shape[1]
+    mechanism = build(trial.settings, columns, trial.sensitivity, _noise(trial.seed))
+    released = np.empty(trial.counts.shape, np.int64)
+    errors = np.full(trial.counts.shape if trial.whole else (0, columns), np.nan)
+    for index, counts in enumerate(trial.counts.astype(np.int64)):
+        release = mechanism.step(counts)
+        released[index] = release.counts
+        if trial.whole and release.error is not None:
+            errors[index] = release.error
+    sums = per_unit(released, trial.units)
+    return Outcome(sums, released, errors) if trial.whole else Outcome(sums)
+
+
+def _noise(seed: str | None) -> NoiseSource:
+    if seed is None:
+        return SystemNoise()
+    return SeededNoise(int.from_bytes(hashlib.sha256(f"eventveil advise {seed}".encode()).digest(), "big"))
+
+
+def alone(trials: Iterable[Trial]) -> Iterator[Outcome]:
+    """Run them here, one after the other."""
+    return map(perform, trials)
+
+
+class Processes:
+    """Runs trials in as many processes; a context manager. The outcomes are in the order of the trials."""
+
+    def __init__(self, processes: int) -> None:
+        # Not forked: libraries of the parent may have threads.
+        self._pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+
+    def __enter__(self) -> Runner:
+        return self._run
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _run(self, trials: Iterable[Trial]) -> Iterator[Outcome]:
+        return self._pool.map(perform, trials)

@@ -1,0 +1,269 @@
+"""``eventveil advise``: which interval, window, kind and bound suit given events."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+from confluent_kafka import KafkaException
+
+from eventveil.advise import report
+from eventveil.advise.choices import Question
+from eventveil.advise.generating import DAY, HOUR
+from eventveil.advise.planning import plan_of
+from eventveil.advise.reading import Read, read_events
+from eventveil.advise.searching import Findings, search
+from eventveil.advise.tally import Tally
+from eventveil.advise.trials import Processes, Runner, alone
+from eventveil.advise.writing import Plan
+from eventveil.cli.files import refuse_existing, write_topology
+from eventveil.cli.loading import EXIT_FAILED
+from eventveil.cli.subjects import Subject, is_topology, of_file, of_topology, with_found_columns
+from eventveil.errors import EventveilError
+from eventveil.mechanisms import find, of_stream
+from eventveil.privacy.guarantee import describe
+from eventveil.privacy.noise import SystemNoise
+from eventveil.replay.processes import cores
+from eventveil.topology import load
+from eventveil.topology.document import Scalar
+from eventveil.topology.model import Stream
+from eventveil.topology.problems import START
+from eventveil.topology.scalars import Rational, UnfitError
+
+_SPANS = {"hour": HOUR, "day": DAY, "week": 7 * DAY}
+_SHOWN = 12
+_EPSILON = Rational(1_000_000)
+
+
+class _Percent(click.ParamType):
+    """A part of a count, such as 5%, as a number such as 0.05."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Fails, which is wrong usage, for anything else."""
+        try:
+            part = float(str(value).removesuffix("%").strip()) / 100
+        except ValueError:
+            part = -1
+        if not 0 < part <= 10:
+            self.fail(f"{value!r} should be a number of percent, such as 5%", param, ctx)
+        return part
+
+
+def _epsilon(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        return None if value is None else _EPSILON.parse(Scalar(START, value)).text
+    except UnfitError as unfit:
+        raise click.BadParameter(f"{value!r} should be {unfit.expected}") from None
+
+
+@click.command()
+@click.argument("subject", metavar="EVENTS|TOPOLOGY")
+@click.option(
+    "--input", "source", metavar="FILE|topic:NAME",
+    help="The events, if a TOPOLOGY says where user, column and time are in them; else EVENTS is the file.",
+)  # fmt: skip
+@click.option("--stream", "only", help="The stream of TOPOLOGY, if it has several.")
+@click.option(
+    "--user", default="/user", show_default=True, metavar="POINTER",
+    help="Where an event of EVENTS has its user.",
+)  # fmt: skip
+@click.option(
+    "--column", default="/column", show_default=True, metavar="POINTER", help="Where it has its column."
+)
+@click.option("--time", default="/time", show_default=True, metavar="POINTER", help="Where it has its time.")
+@click.option(
+    "--columns", metavar="A,B,...|FILE|found",
+    help="The columns, in one line or one a line of a file; `found`, the default for EVENTS: those of the"
+    " events, which reveals what there is.",
+)  # fmt: skip
+@click.option(
+    "--total", type=click.Choice(["hour", "day"]), default="day", show_default=True,
+    help="What is wanted: a total per column for every hour, or every day.",
+)  # fmt: skip
+@click.option(
+    "--epsilon", metavar="NUMBER", callback=_epsilon,
+    help="What a user may cost over --protect; default: as in TOPOLOGY, or 1.",
+)  # fmt: skip
+@click.option("--protect", type=click.Choice([*_SPANS]), help="Over what; default: as in TOPOLOGY, or a day.")
+@click.option(
+    "--accuracy", type=_Percent(), default="5%", show_default=True, help="The error that is good enough."
+)
+@click.option(
+    "--contributions", type=click.IntRange(1, 1_000_000), metavar="N",
+    help="How many events of a user count per timestamp; default: what does best.",
+)  # fmt: skip
+@click.option("--output", metavar="FILE", help="Write the recommended topology; - is standard output.")
+@click.option("--seed", type=int, help="Reproducible noise: the same advice every time.")
+@click.option("--processes", type=click.IntRange(min=1), metavar="N", help="Default: one per core.")
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+def advise(
+    subject: str,
+    source: str | None,
+    only: str | None,
+    user: str,
+    column: str,
+    time: str,
+    columns: str | None,
+    total: str,
+    epsilon: str | None,
+    protect: str | None,
+    accuracy: float,
+    contributions: int | None,
+    output: str | None,
+    seed: int | None,
+    processes: int | None,
+    force: bool,
+) -> None:
+    """Try what topologies make of given events, and recommend one.
+
+    EVENTS is a file with one JSON event a line, or a Parquet or Arrow file. Mechanisms are run over its
+    counts with several intervals, windows, contribution bounds and kinds; errors are those of what is wanted,
+    in percent of all events, also of those that bounding leaves out. All that is printed is raw data.
+    """
+    refuse_existing({"--output": output}, force)
+    try:
+        known = of_topology(subject, source, only) if source or is_topology(subject) else None
+        chosen = known or of_file(subject, user, column, time)
+        stream = with_found_columns(chosen, columns if known else columns or "found")
+        question = _question(stream, known, _SPANS[total], epsilon, protect, accuracy, contributions, seed)
+        read = _read(chosen, stream)
+        if not len(read.events.times):
+            raise EventveilError(f"no event can be counted: {report.outcomes(read.outcomes)}; see --columns")
+        tally = Tally(read.events, len(question.labels), _origin(known, read), question.unit)
+        with _runner(processes or cores()) as run:
+            findings = _search(question, tally, run)
+        _answer(findings, read, chosen, stream, output)
+    except (EventveilError, KafkaException, OSError) as error:
+        click.echo(f"eventveil advise: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+
+
+def _question(
+    stream: Stream,
+    known: Subject | None,
+    unit: int,
+    epsilon: str | None,
+    protect: str | None,
+    accuracy: float,
+    bound: int | None,
+    seed: int | None,
+) -> Question:
+    mechanism = stream.mechanism
+    window = mechanism.window if find(mechanism.kind, mechanism.options).level == "w-event" else 0
+    span = _SPANS[protect] if protect else window * stream.timeline.interval if known and window else DAY
+    return Question(
+        labels=stream.counts.labels,
+        unit=unit,
+        epsilon=epsilon or (mechanism.epsilon_text if known else "1"),
+        protect=span,
+        accuracy=accuracy,
+        bound=bound,
+        seed=seed,
+        adjacency=mechanism.adjacency,
+        rollable=stream.counts.column_type == "string",
+    )
+
+
+def _origin(known: Subject | None, read: Read) -> int:
+    """Where the first day begins: at midnight UTC, or where a timestamp of the topology does."""
+    first = int(read.events.times.min())
+    origin = known.stream.timeline.origin if known else 0
+    return origin + (first - origin) // DAY * DAY
+
+
+@contextmanager
+def _runner(processes: int) -> Iterator[Runner]:
+    if processes == 1:
+        yield alone
+        return
+    with Processes(processes) as run:
+        yield run
+
+
+def _read(chosen: Subject, stream: Stream) -> Read:
+    source = chosen.open()
+    with _progress("reading events", source.total or 0) as to:
+        return read_events(stream, source, lambda: to(source.done, source.total or 0))
+
+
+def _search(question: Question, tally: Tally, run: Runner) -> Findings:
+    with _progress("trying choices", 1) as to:
+        for done, expected, found in search(question, tally, run):
+            findings = found
+            to(done, expected)
+    return findings
+
+
+@contextmanager
+def _progress(label: str, length: int) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, if that is a terminal; what is yielded is told how much is done of what."""
+    if not sys.stderr.isatty():
+        yield lambda done, length: None
+        return
+    with click.progressbar(length=max(length, 1), label=label, file=sys.stderr) as bar:
+
+        def to(done: int, length: int) -> None:
+            bar.length = max(length, 1)
+            bar.update(min(done, length) - bar.pos)
+
+        yield to
+
+
+def _answer(findings: Findings, read: Read, chosen: Subject, stream: Stream, output: str | None) -> None:
+    """Say what was found, and write what was asked for."""
+    remarks = (
+        "Recommended by `eventveil advise`; errors were measured on the events that it was given.",
+        "Before it runs: topics, lateness and max_ahead are yours to set, and the columns are to be public.",
+    )
+    plan = plan_of(findings, stream, chosen.name, remarks)
+    promise = _promise(plan)
+    if output is not None:
+        for path in write_topology(output, plan):
+            _note(f"wrote {path}")
+    for line in _lines(findings, read, promise):
+        click.echo(line, err=output == "-")
+
+
+def _lines(findings: Findings, read: Read, promise: Sequence[str]) -> Iterator[str]:
+    yield from _paragraph("Note", [report.LEAKS, report.RAW])
+    rows = report.rows(findings)
+    unit = report.unit_words(findings.question.unit)
+    yield from _paragraph("Events", [report.events(findings, read.outcomes)])
+    yield f"Errors of the total of a {unit}, in percent of all events; `per user`: events that count of each"
+    yield from (f"  {line}" for line in report.table(rows[:_SHOWN]))
+    if len(rows) > _SHOWN:
+        yield f"  and {len(rows) - _SHOWN} more"
+    yield ""
+    yield from _paragraph("Tried", [report.tried(findings)])
+    yield from _paragraph("Recommended", report.recommendation(findings))
+    yield from _paragraph("What it promises", promise)
+    yield from _paragraph(
+        f"What cannot be had at epsilon {findings.question.epsilon}", report.impossible(findings)
+    )
+
+
+def _paragraph(head: str, lines: Iterable[str]) -> Iterator[str]:
+    yield head
+    yield from (f"  {line}" for line in lines)
+    yield ""
+
+
+def _promise(plan: Plan) -> tuple[str, ...]:
+    """What `eventveil check` says of the recommended topology, which has to be valid for that."""
+    with TemporaryDirectory() as folder:
+        path = os.path.join(folder, "topology.yaml")
+        write_topology(path, plan)
+        (stream,) = load(path, {}).streams
+    mechanism = of_stream(stream, SystemNoise())
+    return (*describe(stream, mechanism.guarantee), *mechanism.notes)
+
+
+def _note(text: str) -> None:
+    click.echo(f"eventveil advise: {text}", err=True)

@@ -1,0 +1,116 @@
+"""What advice is wanted on: events in a file, or those of a stream of a topology."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import click
+
+from eventveil.advise.generating import HOUR
+from eventveil.advise.planning import with_columns
+from eventveil.advise.reading import find_columns, types_of
+from eventveil.cli.loading import load_or_exit
+from eventveil.errors import EventveilError
+from eventveil.replay import Input, TopicInput, open_file
+from eventveil.topology.model import Counts, MechanismSettings, Sink, Source, Stream, Timeline, Topology
+
+FOUND = "found"
+_TOPIC = "topic:"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Events, the stream that says where user, column and time are in them, and the topology's name.
+
+    ``open`` begins to read them, each time anew. ``has_columns``: the stream knows its columns and types.
+    """
+
+    name: str
+    stream: Stream
+    open: Callable[[], Input]
+    has_columns: bool
+
+
+def is_topology(path: str) -> bool:
+    """Whether a file is a topology, by its name."""
+    return path.endswith((".yaml", ".yml"))
+
+
+def of_topology(path: str, source: str | None, only: str | None) -> Subject:
+    """A stream of a topology; exits with 78 if that is invalid. UsageError unless one stream is meant."""
+    topology = load_or_exit(path)
+    if source is None:
+        raise click.UsageError(f"{path} is a topology; --input FILE or topic:NAME says where events are")
+    every = [one for one in topology.streams if not one.is_local]
+    streams = [one for one in every if only in {None, one.name}]
+    if source.startswith(_TOPIC):
+        topic = source.removeprefix(_TOPIC)
+        streams = [one for one in streams if topic in {one.source.topic, one.source.topic_of_events}]
+    if len(streams) != 1:
+        names = ", ".join(one.name for one in every) or "which there are none"
+        raise click.UsageError(f"--stream and --input should name one stream of counts, of {names}")
+    return Subject(topology.name, streams[0], lambda: _open(topology, streams[0], source), True)
+
+
+def _open(topology: Topology, stream: Stream, source: str) -> Input:
+    if not source.startswith(_TOPIC):
+        return _open_file(source, stream.source)
+    return TopicInput(topology.kafka, stream.source.topic, rekeyed=stream.source.raw is not None)
+
+
+def of_file(path: str, user: str, column: str, time: str) -> Subject:
+    """A file of events. Nothing but the pointers is known of them."""
+    stem = "".join(one if one.isascii() and one.isalnum() else "-" for one in Path(path).stem.lower())
+    name = stem.strip("-")[:60] or "advised"
+    stream = Stream(
+        name="counts",
+        source=Source(f"{name}.events", user, column, time),
+        timeline=Timeline(HOUR, 0),
+        counts=Counts(()),
+        mechanism=MechanismSettings("seasonal", Fraction(1), "1", 24),
+        sink=Sink(f"{name}.sanitized"),
+        dead_letter=f"{name}.dead",
+    )
+    return Subject(name, stream, lambda: _open_file(path, stream.source), False)
+
+
+def _open_file(path: str, fields: Source) -> Input:
+    try:
+        return open_file(path, {fields.user, fields.column, fields.time})
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def with_found_columns(subject: Subject, columns: str | None) -> Stream:
+    """The subject's stream with the columns that were asked for; None: those that it has.
+
+    Raises EventveilError if there are none, and what reading the events raises.
+    """
+    stream = subject.stream
+    if columns is None:
+        return stream
+    if columns == FOUND:
+        found = find_columns(subject.open(), stream.source)
+        return with_columns(stream, found.columns, found.user_type, found.column_type)
+    labels = _listed(columns)
+    if subject.has_columns:
+        return with_columns(stream, labels, stream.source.user_type, stream.counts.column_type)
+    seen = types_of(subject.open(), stream.source)
+    return with_columns(stream, labels, seen.user_type, seen.column_type)
+
+
+def _listed(columns: str) -> tuple[str, ...]:
+    """From a file with one a line, or from the text itself, with commas between."""
+    if os.path.isfile(columns):
+        lines = Path(columns).read_text(encoding="utf-8").splitlines()
+        given = [line.strip() for line in lines if not line.startswith("# ")]
+    else:
+        given = [label.strip() for label in columns.split(",")]
+    labels = tuple(dict.fromkeys(label for label in given if label))
+    if not labels:
+        raise EventveilError(f"--columns {columns} names no column; list some, or say found")
+    return labels

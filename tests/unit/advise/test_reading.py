@@ -1,0 +1,121 @@
+"""Events as arrays: every rule that a replay applies, and the same counts for any interval and bound."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eventveil.advise.generating import DAY, Events
+from eventveil.advise.reading import find_columns, read_events, types_of
+from eventveil.advise.tally import Tally, per_unit, rolled_up
+from eventveil.errors import EventveilError
+from eventveil.replay import replay
+from eventveil.topology.model import Source
+from tests.unit.replay.history import (
+    COLUMNS,
+    HOUR,
+    ORIGIN,
+    Recorded,
+    event,
+    random_events,
+    stream,
+    topology,
+    write_lines,
+    zero_noise,
+)
+from tests.unit.replay.test_replaying import in_partitions
+
+BAD = [b"{", b"null", b'{"user": "u"}', event("u", "nowhere", ORIGIN), event("", "ATL", ORIGIN)]
+
+
+@pytest.mark.parametrize(("interval", "bound"), [(HOUR // 4, 1), (HOUR, 3), (3 * HOUR, 2), (DAY, 40)])
+def test_counts_are_those_of_a_replay_with_that_interval_and_bound(
+    tmp_path: Path, interval: int, bound: int
+) -> None:
+    values = random_events(3_000, 48, seed=6, users=9)
+    values[100:100] = BAD
+    rules = stream(interval=interval, contributions=bound)
+    read = read_events(rules, write_lines(tmp_path / "a", values))
+    tally = Tally(read.events, len(COLUMNS), ORIGIN, DAY)
+    source = write_lines(tmp_path / "b", values)
+    made = [*replay(topology(rules), source, end=ORIGIN + 2 * DAY, noise=zero_noise, unbounded=True)]
+    assert tally.counts(interval, bound).tolist() == [one.counts.tolist() for one in made]
+    assert tally.counts(interval, None).tolist() == [
+        one.events.tolist() for one in made if one.events is not None
+    ]
+    left_out = 1 - sum(int(one.counts.sum()) for one in made) / 3_000
+    assert tally.left_out(interval, bound) == pytest.approx(left_out)
+    assert read.outcomes == {
+        "read": 3_000, "not-json": 1, "missing-field": 2, "unknown-column": 1, "empty-user": 1,
+    }  # fmt: skip
+
+
+def test_partitions_of_a_topic_have_users_of_their_own_and_nothing_is_late() -> None:
+    values = random_events(400, 24, seed=7)
+    whole = read_events(stream(), Recorded({0: [(ORIGIN + 90 * DAY, value) for value in values]}))
+    late = {
+        number: [(ORIGIN + 90 * DAY, value) for _, value in records]
+        for number, records in in_partitions(values, 3).items()
+    }
+    parts = read_events(stream(), Recorded(late, 7))
+    assert len(np.unique(parts.events.users)) == len(np.unique(whole.events.users)) == 20
+    for bound in (1, 2, 5):
+        counts = [Tally(one.events, 3, ORIGIN, DAY).counts(HOUR, bound).sum() for one in (whole, parts)]
+        assert counts[0] == counts[1]
+
+
+def test_what_is_ignored_is_not_read_and_other_columns_count_where_they_should(tmp_path: Path) -> None:
+    values = [event("u", "ATL", ORIGIN), event("u", "XYZ", ORIGIN)]
+    ignoring = read_events(stream(unknown="ignore"), write_lines(tmp_path / "a", values))
+    assert ignoring.outcomes == {"read": 1, "ignored": 1}
+    taking = read_events(stream(unknown="column", unknown_column=2), write_lines(tmp_path / "b", values))
+    assert taking.events.columns.tolist() == [0, 2]
+
+
+def test_many_users_keep_their_numbers(tmp_path: Path) -> None:
+    # More than are kept without looking, in an order in which those of the beginning come again at the end.
+    names = [f"user {number}" for number in range(66_000)]
+    values = [event(name, "ATL", ORIGIN) for name in [*names, *names[:1_000], *names]]
+    read = read_events(stream(), write_lines(tmp_path / "a", values))
+    users = read.events.users
+    assert len(np.unique(users)) == 66_000
+    assert (users[:1_000] == users[66_000:67_000]).all()
+    assert (users[:66_000] == users[67_000:]).all()
+
+
+FIELDS = Source("t", "/user", "/to", "/at")
+
+
+def test_columns_are_found_the_most_frequent_first(tmp_path: Path) -> None:
+    values = [event("u", to, ORIGIN) for to in ["B", "A", "C", "A", "C", "A"]]
+    found = find_columns(write_lines(tmp_path / "a", [*BAD[:3], *values]), FIELDS)
+    assert (found.columns, found.user_type, found.column_type) == (("A", "C", "B"), "string", "string")
+    integers = [json.dumps({"user": 5, "to": number, "at": 1}).encode() for number in (7, -1, 7)]
+    found = find_columns(write_lines(tmp_path / "b", integers), FIELDS)
+    assert (found.columns, found.user_type, found.column_type) == (("7", "-1"), "integer", "integer")
+    assert types_of(write_lines(tmp_path / "c", integers), FIELDS).user_type == "integer"
+
+
+def test_events_without_columns_say_where_they_may_be(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a", [event("u", "A", 1)])
+    with pytest.raises(EventveilError, match="no event has a column at /column; say with --user"):
+        find_columns(source, replace(FIELDS, column="/column"))
+
+
+def test_bounds_are_tried_until_hardly_anything_is_left_out() -> None:
+    users = np.array([0] * 11 + [1])
+    events = Events(users, np.zeros(12, np.int64), np.zeros(12, np.int64))
+    tally = Tally(events, 1, 0, HOUR)
+    assert tally.bounds(HOUR) == (1, 2, 4, 8, 16)
+    assert tally.left_out(HOUR, 8) == 3 / 12
+
+
+def test_rolled_up_columns_are_one_and_nothing_is_lost() -> None:
+    counts = np.arange(12).reshape(3, 4)
+    rolled = rolled_up(counts, np.array([2, 0]))
+    assert rolled.tolist() == [[2, 0, 4], [6, 4, 12], [10, 8, 20]]
+    assert per_unit(np.ones((6, 2), np.int64), 3).tolist() == [[2, 2]] * 3

@@ -1,0 +1,165 @@
+"""Which choices are tried, how they are judged, and what is recommended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eventveil.advise.choices import WINDOWED, Choice, Question, intervals, kinds, settings_of
+from eventveil.advise.generating import DAY, HOUR, Traffic, draw, labels
+from eventveil.advise.planning import plan_of
+from eventveil.advise.report import best_errors, impossible, recommendation, rows, table
+from eventveil.advise.scoring import pooled, score, sizes, within
+from eventveil.advise.searching import OTHER, RUNS, Findings, search
+from eventveil.advise.tally import Tally
+from eventveil.advise.trials import Processes, alone, perform
+from eventveil.cli.files import write_topology
+from eventveil.errors import EventveilError
+from eventveil.topology import load
+from tests.unit.replay.history import stream
+
+MONDAY = 1_767_571_200_000
+QUESTION = Question(labels(6), DAY, "1", DAY, seed=1)
+
+
+def tally(events: int = 4_000, columns: int = 6, unit: int = DAY, skew: float = 1.0) -> Tally:
+    traffic = Traffic(MONDAY, 2, events, columns, events // 10, skew)
+    return Tally(draw(traffic), columns, MONDAY, unit)
+
+
+def found(question: Question = QUESTION, counted: Tally | None = None) -> Findings:
+    *_, (done, expected, findings) = search(question, counted or tally(), alone)
+    assert done <= expected
+    return findings
+
+
+@pytest.fixture(scope="module")
+def findings() -> Findings:
+    return found()
+
+
+def test_intervals_divide_what_is_wanted_and_what_is_protected() -> None:
+    assert [*intervals(QUESTION)] == [DAY, 3 * HOUR, HOUR, HOUR // 4]
+    assert [*intervals(replace(QUESTION, unit=HOUR))] == [HOUR, HOUR // 4]
+    assert [*intervals(replace(QUESTION, protect=HOUR))] == [HOUR, HOUR // 4]
+    with pytest.raises(EventveilError, match="no interval divides"):
+        found(replace(QUESTION, protect=60_000))
+
+
+def test_every_kind_with_windows_is_tried_at_every_interval(findings: Findings) -> None:
+    tried = {(one.interval, one.kind) for one in findings.scores}
+    assert tried >= {
+        (interval, kind) for interval in intervals(QUESTION) for kind in kinds(QUESTION, interval)
+    }
+    assert {one.bound for one in findings.scores if one.interval == DAY} >= {1, 2, 4, 8}
+    assert findings.scores[findings.best].runs >= RUNS
+
+
+@pytest.mark.parametrize("kind", WINDOWED)
+@pytest.mark.parametrize("adjacency", ["add-remove", "substitute"])
+def test_the_topology_that_is_written_has_the_mechanism_that_was_tried(
+    tmp_path: Path, findings: Findings, kind: str, adjacency: str
+) -> None:
+    question = replace(QUESTION, epsilon="1/3", protect=7 * DAY, adjacency=adjacency)  # type: ignore[arg-type]
+    choice = Choice(HOUR, 4, kind)
+    one = Findings(question, findings.tally, scores={choice: replace(findings.scores[findings.best])})
+    path = tmp_path / "t.yaml"
+    write_topology(str(path), plan_of(one, stream(), "shop", ()))
+    (written,) = load(str(path), {}).streams
+    trial = one.trial(choice, 0)
+    assert written.mechanism == settings_of(question, choice) == trial.settings
+    assert written.sensitivity == trial.sensitivity
+    assert (written.timeline.interval, written.counts.contributions) == (HOUR, 4)
+    assert written.counts.labels == question.labels
+
+
+def test_the_same_seed_gives_the_same_noise_in_other_processes_too(findings: Findings) -> None:
+    trials = [findings.trial(choice, 1) for choice in [*findings.scores][::7]]
+    here = [one.sums.tolist() for one in alone(trials)]
+    with Processes(2) as run:
+        assert [one.sums.tolist() for one in run(trials)] == here
+    other = Findings(replace(QUESTION, seed=2), findings.tally)
+    drawn = [perform(one.trial(Choice(HOUR, 1, "uniform"), 0)).sums.tolist() for one in (findings, other)]
+    assert drawn[0] != drawn[1]
+
+
+def test_errors_are_parts_of_all_events_and_contain_what_bounding_leaves_out() -> None:
+    totals = np.array([[100, 10, 0], [300, 10, 0]])
+    bounded = np.array([[90, 10, 0], [290, 10, 0]])
+    runs = [np.array([[90, 15, 1], [290, 5, 0]]), np.array([[80, 15, 0], [310, 5, 0]])]
+    one = score(totals, bounded, runs)
+    # (10 + 10 + 20 + 10) / 2 over 400; 10 over 20.
+    assert one.columns[:2].tolist() == [25 / 400, 10 / 20]
+    assert one.bias[:2].tolist() == [-15 / 400, 0]
+    assert one.noise[:2].tolist() == [15 / 400, 10 / 20]
+    assert np.isnan(one.columns[2])
+    assert one.pooled == (50 / 2 + 20 / 2 + 1 / 2) / 420
+    assert within(one, 0.1) == 1
+    assert pooled(one, totals, np.array([0, 1])) == 35 / 420
+    assert np.isnan(pooled(one, totals, np.array([2])))
+
+
+def test_columns_are_large_middle_or_small() -> None:
+    groups = sizes(np.arange(25)[None, :])
+    assert groups.large.tolist() == [24, 23, 22]
+    assert [len(groups.middle), len(groups.small)] == [10, 12]
+    assert [len(one) for one in (sizes(np.ones((1, 1))).large, sizes(np.ones((1, 1))).small)] == [1, 0]
+
+
+def test_hopeless_columns_become_one_and_the_topology_counts_them_there(tmp_path: Path) -> None:
+    question = replace(QUESTION, labels=labels(60), protect=7 * DAY, bound=2)
+    one = found(question, tally(columns=60, skew=1.5))
+    assert one.best.rolled
+    hopeless = {
+        label for label, error in zip(question.labels, best_errors(one), strict=True) if not error < 0.5
+    }
+    path = tmp_path / "t.yaml"
+    write_topology(str(path), plan_of(one, stream(), "shop", ("why",)))
+    (written,) = load(str(path), {}).streams
+    assert written.counts.labels == one.labels(one.best)
+    assert written.counts.labels[-1] == OTHER
+    assert written.counts.unknown_column == len(written.counts.labels) - 1
+    assert hopeless
+    assert hopeless.isdisjoint(written.counts.labels)
+    assert int(one.totals(one.best).sum()) == one.tally.events
+    told = " ".join(impossible(one))
+    assert "off by more than half" in told
+    assert f"and {len(hopeless) - 8} more" in told
+
+
+def test_where_all_columns_are_hopeless_the_total_may_be_had() -> None:
+    question = replace(QUESTION, labels=labels(200), epsilon="0.2", bound=16)
+    one = found(question, tally(columns=200, skew=0))
+    assert one.labels(one.best) == (OTHER,)
+    assert one.scores[one.best].pooled < 0.5 < min(best_errors(one))
+    assert any(
+        f"200 columns too small to be released alone are one, `{OTHER}`" in line
+        for line in recommendation(one)
+    )
+
+
+def test_the_bound_is_not_chosen_if_it_is_given() -> None:
+    one = found(replace(QUESTION, bound=3))
+    assert {choice.bound for choice in one.scores} == {3}
+
+
+def test_the_table_has_the_best_choice_first_and_each_interval_and_kind_once(findings: Findings) -> None:
+    lines = rows(findings)
+    assert lines[0].choice == findings.best
+    assert [one.best for one in lines].count(True) == 1
+    places = [(one.choice.interval, one.choice.kind, one.choice.rolled) for one in lines]
+    assert len(set(places)) == len(places)
+    head, first, *_ = table(lines)
+    assert head.split() == [
+        "timestamp", "per", "user", "window", "kind", "large", "middle", "small", "all", "left", "out",
+    ]  # fmt: skip
+    assert first.count("%") == 5
+
+
+def test_too_much_work_is_left_out() -> None:
+    wide = Tally(draw(Traffic(MONDAY, 7, 5_000, 60_000, 50)), 60_000, MONDAY, DAY)
+    _, _, begun = next(search(replace(QUESTION, labels=labels(60_000), bound=1), wide, alone))
+    assert begun.skipped == (HOUR // 4,)

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from eventveil.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, [*arguments])
+
+
+def advise(*arguments: str) -> Result:
+    return run("advise", *arguments, "--seed", "1", "--processes", "1")
+
+
+def generate(events: int, days: int = 2) -> None:
+    made = run(
+        "generate", "shop", "--output", "shop.jsonl", "--topology", "shop.yaml", "--events", str(events),
+        "--days", str(days),
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+
+
+def lines(path: str) -> list[dict[str, dict[str, int]]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def test_a_week_of_a_shop_gets_day_totals_whose_largest_column_is_within_five_percent() -> None:
+    generate(90_000, days=7)
+    advised = advise("shop.jsonl", "--output", "advised.yaml")
+    assert advised.exit_code == 0, advised.output
+    assert "home, is off by" in advised.stdout
+    assert "within the 5 % that are wanted" in advised.stdout
+    assert "not within" not in advised.stdout
+    # With other noise than what advice was given on, and against every event, by a replay.
+    errors = []
+    for seed in range(3):
+        replayed = run(
+            "replay", "advised.yaml", "--input", "shop.jsonl", "--output", "out", "--truth", "truth",
+            "--from", "2026-01-05T00:00:00Z", "--to", "2026-01-12T00:00:00Z", "--seed", f"{seed}", "--force",
+        )  # fmt: skip
+        assert replayed.exit_code == 0, replayed.output
+        days: dict[str, list[int]] = {"out": [0] * 7, "truth": [0] * 7}
+        for path, field in (("out", "counts"), ("truth", "events")):
+            found = lines(path)
+            for index, line in enumerate(found):
+                days[path][index * 7 // len(found)] += line[field]["home"]
+        errors.append(np.abs(np.subtract(days["out"], days["truth"])).sum() / sum(days["truth"]))
+    assert np.mean(errors) < 0.05
+
+
+def test_what_is_recommended_passes_check_and_promises_what_check_says() -> None:
+    generate(3_000)
+    advised = advise("shop.yaml", "--input", "shop.jsonl", "--output", "advised.yaml", "--contributions", "4")
+    assert advised.exit_code == 0, advised.output
+    checked = run("check", "advised.yaml")
+    assert checked.exit_code == 0, checked.output
+    promise = advised.stdout.partition("What it promises\n")[2].partition("\n\n")[0]
+    assert promise in checked.stdout
+    assert "the first 4 events of a user count" in promise
+    assert "Bounding leaves out" in advised.stdout
+    assert "reveals something by the choice" in advised.stdout
+    assert "raw data" in advised.stdout
+    written = Path("advised.yaml").read_text()
+    assert "topic: shop.views\n" in written
+    assert "contributions: 4\n" in written
+
+
+def test_the_same_seed_gives_the_same_advice() -> None:
+    generate(300, days=1)
+    first = advise("shop.jsonl", "--contributions", "1", "--total", "hour")
+    assert first.exit_code == 0, first.output
+    assert advise("shop.jsonl", "--contributions", "1", "--total", "hour").stdout == first.stdout
+
+
+def test_fields_may_be_anywhere_and_of_other_types() -> None:
+    events = [
+        {"visitor": number % 50, "page": {"section": number % 3}, "at": 1_767_571_200_000 + 40_000 * number}
+        for number in range(3_000)
+    ]
+    Path("views.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    where = ("--user", "/visitor", "--column", "/page/section", "--time", "/at")
+    advised = advise("views.jsonl", *where, "--contributions", "2", "--output", "a.yaml")
+    assert advised.exit_code == 0, advised.output
+    assert "user_type: integer" in Path("a.yaml").read_text()
+    assert "columns: [0, 1, 2]" in Path("a.yaml").read_text()
+    some = advise("views.jsonl", *where, "--contributions", "2", "--columns", "2,0")
+    assert "in 2 columns" in some.stdout
+    assert "1,000 unknown-column" in some.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("shop.yaml",), "--input FILE or topic:NAME says where events are"),
+        (("shop.jsonl", "--epsilon", "-1"), "an exact number above 0"),
+        (("shop.jsonl", "--accuracy", "much"), "a number of percent"),
+        (("shop.yaml", "--input", "shop.jsonl", "--stream", "other"), "one stream of counts, of views"),
+        (("shop.jsonl", "--output", "shop.jsonl"), "shop.jsonl exists; --force replaces it"),
+    ],
+)
+def test_wrong_usage_says_what_would_be_right(options: tuple[str, ...], told: str) -> None:
+    generate(20, days=1)
+    result = advise(*options)
+    assert (result.exit_code, told in result.stderr) == (2, True), result.output
+
+
+def test_events_that_cannot_count_are_told_with_their_reasons() -> None:
+    generate(20, days=1)
+    result = advise("shop.jsonl", "--columns", "none,of,these")
+    assert result.exit_code == 1
+    assert "no event can be counted: 20 unknown-column" in result.stderr
+    missing = advise("nowhere.jsonl")
+    assert missing.exit_code == 1
+    assert "nowhere.jsonl" in missing.stderr
