@@ -26,6 +26,9 @@ _MAXIMUM, _HELD, _MAX_BYTES = 1000, 40, 200
 _LOCAL = LocalRules("1/2", 8)
 _UNREADABLE = (None, b"", b"{oops", b'{"value": "3"}', b'{"value": true}', b"7" * 300)
 
+#: Of a cluster, as in ``timeline.clock_skew``: ten times what one broker on the same machine needs.
+_SKEW_OF_REPLICAS = "1s"
+
 
 class ChaosApplication(Application):
     """Streams of each kind: ordinary; quick, repeating releases; re-keyed, two events of a user counting;
@@ -49,6 +52,10 @@ class ChaosApplication(Application):
             "stays": self._local(),
             "levels": self._values(),
         }
+        if replication > 1:
+            for fields in self.counting.values():
+                # Replicas lag, also for want of processors: what is appended in time has to be read in time.
+                fields["timeline"]["clock_skew"] = _SKEW_OF_REPLICAS
         self.write()
         self.create()
         # The verifier wants to see every decision.
