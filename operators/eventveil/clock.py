@@ -84,7 +84,7 @@ class ClockAhead(EventveilError):
 
     def __init__(self, owner: str, skew: int, least: int | None, most: int | None) -> None:
         if least is None or most is None:
-            found = "its changelog does not tell append times; `eventveil topics` says how to mend it"
+            found = "its changelog does not tell append times; `eventveil topics` says how to correct it"
         elif least > skew:
             found = (
                 f"it is at least {least} ms ahead of the broker's, clock_skew is {skew} ms, and timestamps"

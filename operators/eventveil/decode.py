@@ -42,7 +42,7 @@ class Reason(StrEnum):
 
 
 class Rejection(NamedTuple):
-    """A verdict against a record: the reason and a detail for whoever mends the producer."""
+    """A verdict against a record: the reason and a detail for the owner of the producer."""
 
     reason: Reason
     detail: str

@@ -74,11 +74,11 @@ class TopicPlan:
         return {**{setting.name: setting.value for setting in self.required}, **self.advised}
 
     def mistakes(self, partitions: int, settings: Mapping[str, str]) -> list[str]:
-        """What is wrong with the topic as it is, each with how to mend it."""
+        """What is wrong with the topic as it is, each with how to correct it."""
         found = [
             f"topic {self.name} ({self.role}): {setting.name} is {settings.get(setting.name)}, it should be "
             f"{'at least ' if setting.rule == 'at-least' else ''}{setting.value}: {setting.reason}. "
-            f"Mend it: kafka-configs.sh --alter --topic {self.name} "
+            f"Correct it: kafka-configs.sh --alter --topic {self.name} "
             f"--add-config {setting.name}={setting.value}"
             for setting in self.required
             if not setting.holds(settings.get(setting.name))

@@ -190,7 +190,7 @@ def take_over_without_barrier(table: Any, beside: Iterable[tuple[str, int]] = ()
 
 
 def _patch(owner: type, name: str, replacement: Any) -> None:
-    assert hasattr(owner, name), f"{owner.__name__} has no {name} any more: mend the mutant"
+    assert hasattr(owner, name), f"{owner.__name__} has no {name} any more: correct the mutant"
     setattr(owner, name, replacement)
 
 

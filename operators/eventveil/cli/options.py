@@ -41,5 +41,5 @@ memory_limit = click.option(
     type=Size(),
     default=default_limit,
     show_default="{}/{} of the memory of the machine or the control group".format(*DEFAULT_SHARE),
-    help="Stop, with status 75, when the process holds so much memory, such as 4GiB.",
+    help="Stop, with status 75, when the process holds this much memory, such as 4GiB.",
 )

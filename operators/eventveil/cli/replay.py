@@ -63,7 +63,7 @@ _MORE_MEMORY = (
     "input.",
 )  # fmt: skip
 @click.option("--stream", "only", multiple=True, help="Replay this stream only; may be given repeatedly.")
-@click.option("--seed", type=int, help="Reproducible noise, which whoever knows the seed can remove.")
+@click.option("--seed", type=int, help="Reproducible noise; anybody who knows the seed can remove it.")
 @click.option(
     "--truth",
     metavar="FILE",
@@ -246,7 +246,7 @@ def _announce_epsilon(stream: str, epsilon: str, over: str) -> None:
 
 def _announce_input(sources: Iterable[str], given: Input, paths: Paths, what: str, seeded: bool) -> None:
     if seeded:
-        _note("the noise is seeded: whoever knows the seed can remove it. Do not publish this release")
+        _note("the noise is seeded: anybody who knows the seed can remove it. Do not publish this release")
     topics = sorted(set(sources))
     if len(topics) > 1:
         _note(f"every stream reads the whole file, whether made for {', '.join(topics)}; see --stream")

@@ -81,7 +81,7 @@ class Address(click.ParamType):
 @click.option(
     "--raw-metrics",
     is_flag=True,
-    help="Add the metrics that reveal exact counts of events: whoever can read them sees raw data.",
+    help="Add the metrics that reveal exact counts of events: anybody who can read them sees raw data.",
 )
 @memory_limit
 @click.option(

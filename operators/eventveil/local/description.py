@@ -17,7 +17,7 @@ def describe(stream: Stream, control: str) -> Iterator[str]:
     factor = f"e^{number(epsilon)}" + (f", about {exp(float(epsilon)):.3g}" if epsilon < 10 else "")
     yield (
         f"Epsilon {mechanism.epsilon_text} for any one report, made by its producer before it is sent: its"
-        f" value changes the probability of any report by a factor of at most {factor}, to whoever reads it,"
+        f" value changes the probability of any report by a factor of at most {factor}, for any reader,"
         " also in the raw topic."
     )
     yield (

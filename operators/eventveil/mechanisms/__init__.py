@@ -99,6 +99,6 @@ def build(settings: MechanismSettings, columns: int, sensitivity: int, noise: No
     except ValueError:
         raise
     except Exception as error:
-        raise PluginRefused(f"{settings.kind} cannot be made: {error!r}; mend the class") from error
+        raise PluginRefused(f"{settings.kind} cannot be made: {error!r}; correct the class") from error
     plugins.check_promise(mechanism, settings, sensitivity)
     return mechanism

@@ -200,8 +200,8 @@ def check_promise(mechanism: Mechanism, settings: MechanismSettings, sensitivity
     found = (promise.level, promise.epsilon, promise.window, promise.sensitivity)
     for name, one, other in zip(("level", "epsilon", "window", "sensitivity"), asked, found, strict=True):
         if one != other:
-            raise PluginRefused(f"{place} says {name} {other}, where {one} was asked for; mend the class")
+            raise PluginRefused(f"{place} says {name} {other}, where {one} was asked for; correct the class")
     if getattr(mechanism, "units", None) != units_of(settings.window):
         raise PluginRefused(
-            f"{place} needs 2 * window * 2**20 units, {units_of(settings.window)}; mend the class"
+            f"{place} needs 2 * window * 2**20 units, {units_of(settings.window)}; correct the class"
         )

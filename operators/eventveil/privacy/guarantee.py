@@ -78,8 +78,9 @@ def describe(stream: Stream, guarantee: Guarantee) -> tuple[str, ...]:
         *_releases(stream, guarantee),
         _noise(guarantee),
         *_options(stream),
-        "A user is whoever shares one value of "
-        f"{stream.source.user} ({stream.source.user_type}); several values for one person are several users.",
+        "All events with one value of "
+        f"{stream.source.user} ({stream.source.user_type}) are one user;"
+        " several values for one person are several users.",
     )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from eventveil.errors import EventveilError
 
-#: So many requests in one timestamp have only a mechanism that waits for noise other than 0.
+#: Only a mechanism that waits for noise other than 0 makes more requests in one timestamp.
 _PATIENCE = 100_000
 
 

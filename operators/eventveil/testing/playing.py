@@ -83,7 +83,7 @@ class _Log(Input):
 
 
 class _Clocked(OwnCounting):
-    """Counts what a script appends, and closes timestamps when the clock says so."""
+    """Counts what a script appends, and closes timestamps when they are due by the clock."""
 
     def __init__(self, task: Task, log: _Log, case: Case, stream: Stream) -> None:
         super().__init__(task, log, range(log.partitions))

@@ -16,7 +16,7 @@ from eventveil.testing.playing import Unplayable, play
 from eventveil.testing.readings import play_values
 from eventveil.topology.model import Stream
 
-#: What is said of the events of a test that failed: so many at most.
+#: At most this many events of a test that failed are listed.
 _TOLD = 20
 
 

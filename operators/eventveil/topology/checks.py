@@ -253,17 +253,17 @@ def _check_pan_private(stream: Section, mechanism: Section, problems: Problems) 
             )
         return
     needs = (
-        (counts, "contributions", TRUSTED, "whoever bounds contributions keeps a set of users, which is raw"),
-        (mechanism, "adjacency", "substitute", "who looks at the worker sees that events happened"),
+        (counts, "contributions", TRUSTED, "bounding takes a set of users, which is raw data"),
+        (mechanism, "adjacency", "substitute", "a look at the worker shows that events happened"),
         (stream.get("source"), "repartition", "false", "a topic of re-keyed events is a copy of them"),
         (stream.get("source"), "append_time", "broker", "boundaries are for partitions of raw counts"),
-        (stream.get("timeline"), "on_missing", "wait", "there is one partition, which nobody can go without"),
+        (stream.get("timeline"), "on_missing", "wait", "its one partition cannot be left out"),
     )
     _check_room(stream.get("timeline"), mechanism, problems)
     for section, key, needed, why in needs:
         if section is not None and section.get(key) not in (needed, None):
             problems.add(
-                section.at(key), f"{section.name(key)}: pan_private needs {key}: {needed}, for {why}"
+                section.at(key), f"{section.name(key)}: pan_private needs {key}: {needed}, because {why}"
             )
 
 

@@ -174,7 +174,7 @@ def _from_file(node: Table, name: str, reading: Reading) -> ColumnNames | Invali
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         reading.problems.add(
-            section.at("file"), f"{name}.file: {path} cannot be read ({why}); mend the path or its rights"
+            section.at("file"), f"{name}.file: {path} cannot be read ({why}); correct the path or its rights"
         )
         return INVALID
     if len(data) > FILE_LIMIT:

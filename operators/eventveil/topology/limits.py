@@ -29,7 +29,7 @@ def check_limits(topology: Topology, file: Section, problems: Problems) -> None:
         except Exception as error:
             if mechanisms.plugin_of(stream.mechanism.kind) is None:
                 raise
-            what = error if isinstance(error, PluginRefused) else f"it failed: {error!r}; mend the class"
+            what = error if isinstance(error, PluginRefused) else f"it failed: {error!r}; correct the class"
             problems.add(mechanism.at("kind"), f"{mechanism.name('kind')}: {what}")
     for readings in topology.readings:
         _check_values(readings, all_streams_of(file)[readings.name].get("mechanism"), problems)

@@ -343,9 +343,9 @@ class Worker:
         if any(stream.source.append_time == "boundary" for stream in self._topology.streams):
             self._end_watch.start()
         self._leader_watch.start()
-        duties = [
-            asyncio.create_task(duty)
-            for duty in (
+        tasks = [
+            asyncio.create_task(work)
+            for work in (
                 self._run_app(),
                 self._keep_time(),
                 self._watch_consumer(),
@@ -353,11 +353,11 @@ class Worker:
             )
         ]
         stopped = asyncio.create_task(self._stop.wait())
-        await asyncio.wait([stopped, *duties], return_when=asyncio.FIRST_COMPLETED)
-        for duty in duties:
-            if duty.done():
-                self.failed(duty.exception() or RuntimeError("a task of the worker has ended"))
-            duty.cancel()
+        await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                self.failed(task.exception() or RuntimeError("a background task exited unexpectedly"))
+            task.cancel()
         self._end_watch.stop()
         self._leader_watch.stop()
         self.revoked()

@@ -1,6 +1,6 @@
 """Owning a partition: one life from take-over to the first error or revocation.
 
-An owner never mends itself. Whatever goes wrong, it is closed, and a new one takes the partition over and
+An owner never repairs itself. Whatever goes wrong, it is closed, and a new one takes the partition over and
 reads the truth from the log.
 """
 

@@ -64,7 +64,7 @@ def test_the_same_seed_writes_the_same_files(folder: Path) -> None:
     run(*options)
     first = (folder / "out.jsonl").read_bytes(), (folder / "ledger.jsonl").read_bytes()
     result = run(*options)
-    assert "the noise is seeded: whoever knows the seed can remove it" in result.stderr
+    assert "the noise is seeded: anybody who knows the seed can remove it" in result.stderr
     assert ((folder / "out.jsonl").read_bytes(), (folder / "ledger.jsonl").read_bytes()) == first
 
 

@@ -88,7 +88,7 @@ def test_the_guarantee_in_words_names_everything_that_it_rests_on(tmp_path: Path
     # At best half the budget for one publication: 3 / (1/2) = 6; at worst one share: 3 * 2 * 120 = 720.
     assert f"at best scale 6, within +-{half_width(Fraction(6))} 95 % of the time" in text
     assert f"at worst scale 720, within +-{half_width(Fraction(720))} 95 % of the time" in text
-    assert "A user is whoever shares one value of /tailnum (string)" in text
+    assert "All events with one value of /tailnum (string) are one user" in text
 
 
 def test_noise_that_is_always_the_same_is_said_once_and_noise_without_bound_is_said(tmp_path: Path) -> None:

@@ -32,17 +32,17 @@ def test_a_pan_private_stream_is_read(tmp_path: Path) -> None:
         (
             [SINGLE],
             "17:7",
-            "counts.contributions: pan_private needs contributions: trusted, for whoever bounds",
+            "counts.contributions: pan_private needs contributions: trusted, because bounding",
         ),
         (
             [TRUSTED, ("window: 120", "window: 120\n      pan_private: announced")],
             "20:7",
-            "mechanism.adjacency: pan_private needs adjacency: substitute, for who looks at the worker sees",
+            "mechanism.adjacency: pan_private needs adjacency: substitute, because a look at the",
         ),
         (
             [TRUSTED, SINGLE, ("/tailnum", "/tailnum\n      repartition: true")],
             "11:20",
-            "source.repartition: pan_private needs repartition: false, for a topic of re-keyed",
+            "source.repartition: pan_private needs repartition: false, because a topic of re-keyed",
         ),
         (
             [TRUSTED, SINGLE, ("/tailnum", "/tailnum\n      append_time: boundary")],

@@ -166,7 +166,7 @@ def test_what_is_wrong_is_told_with_its_place_and_a_remedy(
         ),
         (
             f"{OWN}    def __init__(self, *a):\n        super().__init__(*a)\n        self.units = 7\n",
-            "needs 2 * window * 2**20 units, 251658240; mend the class",
+            "needs 2 * window * 2**20 units, 251658240; correct the class",
         ),
         (
             f"{OWN}    def __init__(self, s, *a):\n        from dataclasses import replace\n"
