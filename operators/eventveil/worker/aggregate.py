@@ -77,7 +77,9 @@ class AggregateOwner(Owner):
         resume, known = self._aggregator.resume, self._aggregator.known
         check_resume(self._cluster, self._source, resume, known, MIGRATE_LOST, open_)
         if boundaries := self._aggregator.boundaries():
-            self._ends = Ends(self._source, boundaries, self._clock, lambda: self.position)
+            # Without a reference to the owner, which refers to it.
+            aggregator = self._aggregator
+            self._ends = Ends(self._source, boundaries, self._clock, lambda: aggregator.position)
             self._end_watch.follow(self._ends)
             if self.ended.done():
                 self._end_watch.leave(self._ends)

@@ -236,6 +236,7 @@ class Assignment:
                 if fenced == _FENCED_LIMIT:
                     self._failed(_fenced_for_good(tp, error))
                     return
+                _let_go(error)
             except Exception as error:
                 self._failed(error)
                 return
@@ -290,6 +291,17 @@ def _fenced_for_good(tp: TP, error: Exception) -> StateRefused:
         f"somebody else writes its state, and no rebalance says who ({error})",
         "Find the second application with this name, and end it",
     )
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Let go of what an error was raised in.
+
+    An owner has the error that ended it, and the frames of the error have the owner. The garbage collector
+    would find that out after hours, and an owner may hold megabytes.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _rests(owner: Owner, now: int) -> bool:

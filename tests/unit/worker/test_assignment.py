@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import gc
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from math import inf
 from typing import Any
 
@@ -474,6 +477,40 @@ def test_so_does_one_that_lived_for_long(monkeypatch: pytest.MonkeyPatch) -> Non
         assert not one.failures
 
     run(scenario)
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def test_an_owner_that_gave_up_leaves_nothing_behind() -> None:
+    """It may hold megabytes, and the garbage collector does not come by for hours."""
+
+    async def scenario() -> None:
+        one = Surroundings([7, 7, 7, 7])
+        one.assignment.assign({PLACE})
+        gone = []
+        for number in range(3):
+            gone.append(weakref.ref(await one.owned()))
+            try:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            except KafkaException as cause:
+                error = TransactionFailed(f"attempt {number}", cause.args[0])
+                error.__cause__ = cause
+            await dies(one, error)
+            del error
+        await one.owned()
+        one.made.clear()
+        assert [owner() for owner in gone] == [None] * 3
+
+    with without_garbage_collection():
+        run(scenario)
 
 
 def test_an_owner_that_cannot_be_made_stops_the_worker() -> None:

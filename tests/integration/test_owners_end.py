@@ -1,0 +1,84 @@
+"""What is left of an owner that gave up: nothing, without any help of the garbage collector.
+
+That comes by after hours, and an owner may hold megabytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from faust.types import TP
+
+from eventveil.errors import Unsettled
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.fenced import FencedTable
+from eventveil.kafka.writer import Writer
+from eventveil.topology import load
+from eventveil.worker.app import Worker
+from eventveil.worker.observation import ROLES
+from eventveil.worker.owner import Owner
+from tests.chaos.streams import ChaosApplication
+
+
+class Bounded(ChaosApplication):
+    """One of its streams has boundaries, for which another thread asks in the name of the owner."""
+
+    def write(self) -> None:
+        if silent := self.document["streams"].get("silent"):
+            silent["source"]["append_time"] = "boundary"
+        super().write()
+
+
+async def _give_up(worker: Worker, tp: TP) -> weakref.ref[Owner]:
+    owner = worker._make_owner(tp)
+    await worker._threads.taking_over(owner.take_over)
+    owner.end(Unsettled("topic", "it may be stale"))
+    assert isinstance(owner.ended.exception(), Unsettled)
+    owner.table.dispose()
+    return weakref.ref(owner)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    """Threads let go of what they have done a moment after they have told its result."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def _living() -> dict[str, int]:
+    kinds = (FencedTable, Writer, Cluster, AdminClient)
+    objects = gc.get_objects()
+    return {kind.__name__: sum(type(one) is kind for one in objects) for kind in kinds}
+
+
+def test_owners_of_every_role_leave_no_object_and_no_client_behind(kafka: str, tmp_path: Path) -> None:
+    application = Bounded(kafka, tmp_path)
+
+    async def scenario() -> None:
+        worker = Worker(load(str(application.path), {"KAFKA_BOOTSTRAP": kafka}))
+        topology = worker._topology
+        read = [*topology.sources, *topology.rekeyed, *topology.value_sources, topology.partials]
+        places = {worker.observation.role(tp): tp for name in read if worker._has_streams(tp := TP(name, 0))}
+        bounded = TP(f"{application.name}.silent", 0)
+        assert sorted(places) == sorted(ROLES)
+        for tp in (*places.values(), bounded):
+            await _give_up(worker, tp)
+        before = _living()
+        for tp in (*places.values(), bounded):
+            worker._cluster.renew()
+            ended = await _give_up(worker, tp)
+            await _until(lambda: ended() is None)  # noqa: B023  # asked before the next one
+        # A client of the library ends in a thread of its own, so the last one may still be there.
+        assert all(number - before[kind] < 2 for kind, number in _living().items())
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(scenario())
+    finally:
+        gc.enable()
