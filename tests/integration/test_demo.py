@@ -12,10 +12,12 @@ import time
 import uuid
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from confluent_kafka.admin import AdminClient
 
+from benchmarks.demo.__main__ import COLUMN_OF
 from benchmarks.demo.flights import first_flights, true_counts
 from eventveil.topology import load
 from tests.kafka.jars import missing_tools
@@ -86,7 +88,7 @@ def test_two_demos_at_once_show_every_release_pass_the_audit_and_leave_their_res
         assert re.search(r"\d+ windows? checked, largest \S+ of epsilon 1", printed), printed
         (folder,) = demo.results.iterdir()
         assert f"Results in {folder}" in printed
-        assert "error of a released count, over 105 airports: " in printed
+        assert "error of a released count, over 105 destinations: " in printed
         assert_results(folder, monkeypatch)
         assert list(demo.temporary.iterdir()) == []
         assert demo.processes() == []
@@ -98,18 +100,20 @@ def assert_results(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topology that passes, every release in order and about the right counts, picture and page."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "unused:9092")
     topology = load(str(folder / "topology.yaml"), os.environ)
-    hourly, daily = topology.streams
+    airports, destinations = topology.streams
     releases = [json.loads(line) for line in (folder / "releases.jsonl").read_text().splitlines()]
     numbers = {
         stream: [release["timestamp"] for release in releases if release["stream"] == stream]
-        for stream in (hourly.name, daily.name)
+        for stream in (airports.name, destinations.name)
     }
-    assert numbers == {hourly.name: list(range(1, HOURS + 1)), daily.name: [1]}
-    (day,) = (release for release in releases if release["stream"] == daily.name)
-    truth = true_counts(first_flights(HOURS), daily.counts.labels, 24, 1)[0]
-    # Uniform at scale 7 over 105 columns: the mean of the noise has a standard deviation of about 1.
-    assert sum(truth) > 500
-    assert sum(day["counts"].values()) == pytest.approx(sum(truth), abs=6 * 105)
+    assert numbers == {key: list(range(1, HOURS + 1)) for key in (airports.name, destinations.name)}
+    own = [release for release in releases if release["stream"] == airports.name]
+    truth = true_counts(first_flights(HOURS), COLUMN_OF[airports.name], airports.counts.labels, HOURS)
+    released = [[release["counts"][label] for label in airports.counts.labels] for release in own]
+    # A first day has everything still to learn: in 15 runs 0.94 to 1.33 of the truth.
+    assert truth.sum() > 1000
+    assert np.sum(released) == pytest.approx(truth.sum(), rel=0.75)
+    assert own[-1]["error"]
     assert (folder / "flights.png").read_bytes().startswith(b"\x89PNG")
     page = (folder / "flights.html").read_text()
     assert "http://www.w3.org/2000/svg" in page

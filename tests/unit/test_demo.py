@@ -13,7 +13,7 @@ from benchmarks.demo.flights import Flight, first_flights, true_counts
 from benchmarks.demo.kafka import NoKafka, choose
 from benchmarks.demo.page import write_page
 from benchmarks.demo.releases import Series
-from benchmarks.demo.topology import DAILY, HOURLY, ORIGINAL, Timetable, write_topology
+from benchmarks.demo.topology import AIRPORTS, DESTINATIONS, LEFT, ORIGINAL, Timetable, write_topology
 from eventveil.topology import load
 from eventveil.topology.model import MechanismSettings
 
@@ -33,24 +33,25 @@ def record(timestamp: int, **changes: Any) -> dict[str, Any]:
 
 
 def test_the_flights_come_in_order_of_time_and_each_has_an_aircraft_and_a_destination() -> None:
-    flights = first_flights(336)
-    assert len(flights) > 12_000
+    flights = first_flights(672)
+    assert len(flights) > 24_000
     times = [flight.time for flight in flights]
     assert times == sorted(times)
     assert times[0] >= 0
-    assert 335 < times[-1] < 336
+    assert 671 < times[-1] < 672
     assert not {"", "NA"} & {name for flight in flights for name in (flight.tail_number, flight.destination)}
+    assert {flight.origin for flight in flights} == set(LEFT)
 
 
 def test_an_aircraft_counts_once_in_a_timestamp_by_its_first_flight() -> None:
     flights = [
-        Flight(0.1, "N1", "BOS"),
-        Flight(0.5, "N1", "ATL"),
-        Flight(0.9, "N2", "ATL"),
-        Flight(1, "N1", "ATL"),
+        Flight(0.1, "N1", "BOS", "JFK"),
+        Flight(0.5, "N1", "ATL", "EWR"),
+        Flight(0.9, "N2", "ATL", "EWR"),
+        Flight(1, "N1", "ATL", "LGA"),
     ]
-    assert true_counts(flights, COLUMNS, 1, 2).tolist() == [[1, 1], [1, 0]]
-    assert true_counts(flights, COLUMNS, 2, 1).tolist() == [[1, 1]]
+    assert true_counts(flights, lambda flight: flight.destination, COLUMNS, 2).tolist() == [[1, 1], [1, 0]]
+    assert true_counts(flights, lambda flight: flight.origin, LEFT, 2).tolist() == [[1, 1, 0], [0, 0, 1]]
 
 
 def test_the_topology_of_the_demo_is_that_of_the_flights_with_another_timeline(tmp_path: Path) -> None:
@@ -59,14 +60,22 @@ def test_the_topology_of_the_demo_is_that_of_the_flights_with_another_timeline(t
     written = load(str(tmp_path / "topology.yaml"), {"KAFKA_BOOTSTRAP": "here:1"})
     (original,) = load(str(ORIGINAL), {}).streams
     assert written.kafka.bootstrap == "here:1"
-    assert [stream.name for stream in written.streams] == [HOURLY, DAILY]
-    for stream, hours in zip(written.streams, (1, 24), strict=True):
-        for field in ("user", "column", "time", "partitioner"):
+    airports, destinations = written.streams
+    assert [airports.name, destinations.name] == [AIRPORTS, DESTINATIONS]
+    assert list(airports.counts.labels) == LEFT
+    assert destinations.counts == original.counts
+    assert destinations.source.column == original.source.column
+    for stream in written.streams:
+        for field in ("user", "time", "partitioner"):
             assert getattr(stream.source, field) == getattr(original.source, field)
-        assert stream.counts == original.counts
-        assert stream.timeline.interval == 400 * hours
+        assert stream.timeline.interval == 400
         assert stream.timeline.origin == stream.timeline.start == origin
-        assert stream.mechanism.epsilon == 1
+        assert (stream.mechanism.kind, stream.mechanism.epsilon, stream.mechanism.window) == (
+            "seasonal",
+            1,
+            24,
+        )
+        assert stream.mechanism.options == {"periods": "24,168"}
     topics = {
         *written.sources,
         *(stream.sink.topic for stream in written.streams),
@@ -87,6 +96,15 @@ def test_a_series_takes_releases_in_order_and_knows_when_it_is_complete() -> Non
     assert one.fresh.tolist() == [True, False]
     assert one.spent.tolist() == [0.5, 1.0]
     assert (one.error(), one.error(0)) == (2.0, 3.0)
+
+
+@pytest.mark.parametrize("told", [2.5, {"ATL": 2.5, "BOS": 2.5}])
+def test_a_series_takes_the_error_of_each_count_from_the_record(told: Any) -> None:
+    one = series(2)
+    one.add(record(1))
+    one.add(record(2, error=told))
+    assert np.isnan(one.errors[0]).all()
+    assert one.errors[1].tolist() == [2.5, 2.5]
 
 
 @pytest.mark.parametrize("timestamp", [1, 3])

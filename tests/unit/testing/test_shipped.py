@@ -39,7 +39,7 @@ MUTANTS = [
     ("flights", "max_ahead: 1h", "max_ahead: 2h", "more than an hour ahead"),
     ("flights", "partitioner: murmur2", "partitioner: crc32", "Java producers"),
     ("flights", "unknown: dead-letter", "unknown: ignore", "a dead letter"),
-    ("flights", "kind: budget-absorption", "kind: uniform", "large against the noise"),
+    ("flights", "kind: seasonal ", "kind: uniform ", "large against the noise"),
     ("hospital-visits", "origin: 2026-01-01T00:00:00+01:00", "origin: 2026-01-01T00:00:00Z", REFUSED),
     ("hospital-visits", "interval: 1d", "interval: 12h", "once a day"),
     ("hospital-visits", "user: /patient", "user: /region", "once a day"),
