@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from dataclasses import replace
 from fractions import Fraction
@@ -154,6 +155,28 @@ def test_a_mechanism_that_forgets_what_was_spent_is_found_by_the_audit(
     what = "a window across a change of terms spent more than the larger epsilon"
     assert {(one.invariant, one.timestamp) for one in report.findings} == {("I7", 6), ("I7", 7)}
     assert all(one.what == what for one in report.findings)
+
+
+def test_a_second_draw_from_before_a_change_counts_in_the_windows_across_it() -> None:
+    life = Lifetime(**terms(window=2))
+    life.release(4)
+    life.change(**terms(window=3))
+    life.release(4)
+    assert [report.findings for report in life.audit()] == [()]
+    # The last timestamp under the old terms was drawn again, from a state that was rewound.
+    entry, record = orjson.loads(life.ledger[3]), orjson.loads(life.sink[3])
+    record["counts"] = {name: value + 1 for name, value in record["counts"].items()}
+    life.sink.append(orjson.dumps(record))
+    entry["digest"] = hashlib.sha256(life.sink[-1]).hexdigest()
+    life.ledger.append(orjson.dumps(entry))
+    (report,) = life.audit()
+    what = "with what was charged twice, a window across a change of terms spent more than it may"
+    spends = {one["timestamp"]: one["fresh"] for one in map(orjson.loads, life.ledger) if "fresh" in one}
+    across = range(FIRST + 4, FIRST + 6)
+    assert {one.timestamp for one in report.findings if one.what == what} == {
+        one for one in across if spends[one]
+    }
+    assert any(spends[one] for one in across)
 
 
 def test_all_places_get_the_new_instance_and_nothing_else_of_the_counting_state_changes() -> None:

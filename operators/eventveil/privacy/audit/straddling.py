@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import lcm
 
@@ -12,8 +12,9 @@ from eventveil.privacy.changes import Change, Crossing, Terms
 
 
 class Straddling:
-    """The windows across one of ``changes``, of which the last one has just been met.
+    """The windows across one of ``changes``, of which the last one begins other terms.
 
+    ``charges`` has all that was charged before that one; what it has of later timestamps is left out.
     Sums are kept as integers, in a unit that divides every ledger unit that was in force.
     """
 
@@ -24,7 +25,8 @@ class Straddling:
         self._limit = crossing.epsilon * self._scale
         self._sums = WindowSums(crossing.window)
         begin = bisect_left(charges.timestamps, changes[-1].start - crossing.window + 1)
-        for timestamp, spend in zip(charges.timestamps[begin:], charges.spends[begin:], strict=True):
+        end = bisect_left(charges.timestamps, changes[-1].start)
+        for timestamp, spend in zip(charges.timestamps[begin:end], charges.spends[begin:end], strict=True):
             unit = next(unit for start, unit in reversed(units) if start <= timestamp)
             self._sums.add(timestamp, self._whole(spend * unit))
 
@@ -38,3 +40,13 @@ class Straddling:
 
     def _whole(self, amount: Fraction) -> int:
         return int(amount * self._scale)
+
+
+def exceeding(crossing: Crossing, changes: Sequence[Change], charges: Charges) -> Iterator[int]:
+    """The timestamps at which windows across the last change end that exceed the limit, all charges known."""
+    windows = Straddling(crossing, changes, charges)
+    begin = bisect_left(charges.timestamps, changes[-1].start)
+    end = bisect_left(charges.timestamps, windows.until)
+    for timestamp, spend in zip(charges.timestamps[begin:end], charges.spends[begin:end], strict=True):
+        if not windows.add(timestamp, spend, changes[-1].after):
+            yield timestamp

@@ -11,8 +11,8 @@ from eventveil.privacy.audit.control import Asks, ControlAudit
 from eventveil.privacy.audit.findings import Blame, Finding, Kept, Report
 from eventveil.privacy.audit.order import SinkOrder
 from eventveil.privacy.audit.records import Entry, Found
-from eventveil.privacy.audit.straddling import Straddling
-from eventveil.privacy.changes import Change, Options, Terms, crossings
+from eventveil.privacy.audit.straddling import Straddling, exceeding
+from eventveil.privacy.changes import Change, Crossing, Options, Terms, crossings
 from eventveil.privacy.ledger import Spend
 from eventveil.privacy.spans import Span
 from eventveil.timeline import format_rfc3339, start_of
@@ -55,6 +55,8 @@ class StreamAudit:
         self._sums, self._published = self._new_sums(first.window), WindowSums(first.window)
         self._changes: list[Change] = []
         self._straddling: list[Straddling] = []
+        #: The changes up to the last one of terms.
+        self._crossed: tuple[Change, ...] = ()
         #: Where the terms began that hold now; releases before ``_sink_since`` are in another sink.
         self._since = self._sink_since = self._windows_before = 0
         self._instance: str | None = None
@@ -224,6 +226,10 @@ class StreamAudit:
             if sums.add(timestamp, spend) > units >= self._sums.largest:
                 what = "with what was charged twice, the window that ends here spent more than epsilon"
                 self._blame("I7", timestamp, "the ledger", what)
+        for one in self._crossings():
+            for timestamp in exceeding(one, self._crossed, self._charges):
+                what = "with what was charged twice, a window across a change of terms spent more than it may"
+                self._blame("I7", timestamp, "the ledger", what)
         return sums.largest
 
     def _new_sums(self, window: int) -> WindowSums | HorizonSums:
@@ -268,11 +274,12 @@ class StreamAudit:
         self._since = change.start
         self._sums = self._new_sums(change.after.window)
         self._published = WindowSums(change.after.window)
-        self._straddling = [
-            Straddling(one, self._changes, self._charges)
-            for one in crossings(self._changes, self._first)
-            if one.until > change.start
-        ]
+        self._crossed = tuple(self._changes)
+        self._straddling = [Straddling(one, self._crossed, self._charges) for one in self._crossings()]
+
+    def _crossings(self) -> list[Crossing]:
+        """The limits of the windows across the last change of terms, or one before it as well."""
+        return [one for one in crossings(self._crossed, self._first) if one.until > self._since]
 
     def _check_instance(self, change: Change, found: Found) -> None:
         if self._instance is not None and change.previous != self._instance:
