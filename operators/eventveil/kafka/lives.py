@@ -17,11 +17,11 @@ from eventveil.errors import StateRefused, Unsettled
 from eventveil.faults import FaultHook, no_fault
 from eventveil.genesis import Genesis, check_cluster, check_known
 from eventveil.kafka.barrier import Floors, least_end
+from eventveil.kafka.beginning import earliest_append, first_events
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.fenced import FencedTable
 from eventveil.kafka.layout import Layout
 from eventveil.kafka.lost import first_appended
-from eventveil.kafka.provision import earliest_append, first_events
 from eventveil.kafka.reading import read_partition, read_table
 from eventveil.mechanisms import of_stream
 from eventveil.migration import Following, Life, Place, check_reset, check_sound, migration, reset
