@@ -74,8 +74,8 @@ def records_read_by_take_overs(run: LongRun, monkeypatch: pytest.MonkeyPatch) ->
         worker = Worker(topology)
         places = [TP(run.application.source, one) for one in range(run.application.partitions)]
         places += [TP(topology.partials, one) for one in range(topology.topics.partials)]
-        for place in filter(worker._has_streams, places):
-            owner = worker._make_owner(place)
+        for place in filter(worker.owners.has_streams, places):
+            owner = worker.owners.make(place)
             owner.take_over()
             owner.end()
 

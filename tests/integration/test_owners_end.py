@@ -35,7 +35,7 @@ class Bounded(ChaosApplication):
 
 
 async def _give_up(worker: Worker, tp: TP) -> weakref.ref[Owner]:
-    owner = worker._make_owner(tp)
+    owner = worker.owners.make(tp)
     await worker._threads.taking_over(owner.take_over)
     owner.end(Unsettled("topic", "it may be stale"))
     assert isinstance(owner.ended.exception(), Unsettled)
@@ -63,7 +63,9 @@ def test_owners_of_every_role_leave_no_object_and_no_client_behind(kafka: str, t
         worker = Worker(load(str(application.path), {"KAFKA_BOOTSTRAP": kafka}))
         topology = worker._topology
         read = [*topology.sources, *topology.rekeyed, *topology.value_sources, topology.partials]
-        places = {worker.observation.role(tp): tp for name in read if worker._has_streams(tp := TP(name, 0))}
+        places = {
+            worker.observation.role(tp): tp for name in read if worker.owners.has_streams(tp := TP(name, 0))
+        }
         bounded = TP(f"{application.name}.silent", 0)
         assert sorted(places) == sorted(ROLES)
         for tp in (*places.values(), bounded):

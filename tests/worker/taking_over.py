@@ -34,13 +34,13 @@ async def _take_over_everything(path: Path, witness: WitnessFile | None) -> list
     read = {*topology.sources, *topology.value_sources} | partials
     topics = Cluster(topology.kafka).topics(read)
     places = [TP(topic.name, partition) for topic in topics.values() for partition in range(topic.partitions)]
-    tried = (_take_over(worker, tp) for tp in places if worker._has_streams(tp))
+    tried = (_take_over(worker, tp) for tp in places if worker.owners.has_streams(tp))
     return [message for messages in await asyncio.gather(*tried) for message in messages]
 
 
 async def _take_over(worker: Worker, tp: TP) -> list[str]:
     for _ in range(_ATTEMPTS):
-        owner = worker._make_owner(tp)
+        owner = worker.owners.make(tp)
         try:
             await asyncio.to_thread(owner.take_over)
         except KafkaException:

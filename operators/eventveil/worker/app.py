@@ -11,38 +11,29 @@ import contextlib
 import gc
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 import faust
 from faust.types import TP
 
-from eventveil.clock import SYSTEM_CLOCK, Clock, OwnerClock
+from eventveil.clock import SYSTEM_CLOCK, Clock
 from eventveil.faults import FaultHook, no_fault
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.fenced import FencedTable
 from eventveil.kafka.settings import faust_credentials
 from eventveil.memory import NOTHING, Held, MemoryLimit, MemoryLimitReached
 from eventveil.patience import PATIENCE_SECONDS
 from eventveil.privacy.noise import NoiseSource, SystemNoise
 from eventveil.records import Chunk
-from eventveil.streams import first_partitions, merged_streams, plan_readings, plan_streams, writer_of
-from eventveil.topology.model import Stream, Topology
+from eventveil.topology.model import Topology
 from eventveil.witness import WitnessFile
-from eventveil.worker.accumulate import AccumulateOwner
-from eventveil.worker.aggregate import AggregateOwner
 from eventveil.worker.assignment import Assignment
 from eventveil.worker.chunks import ChunkConsumer, ChunkSchema, ChunkTransport
 from eventveil.worker.compatibility import check_private_members
 from eventveil.worker.ends import EndWatch
-from eventveil.worker.ground import Inquiry
 from eventveil.worker.missing import LeaderWatch
 from eventveil.worker.observation import Hold, Observation, PartitionView
-from eventveil.worker.offsets import grown
-from eventveil.worker.owner import Owner
-from eventveil.worker.perturb import PerturbOwner
-from eventveil.worker.rekey import RekeyOwner
-from eventveil.worker.sanitize import SanitizeOwner
+from eventveil.worker.owners import Owners
 from eventveil.worker.threads import Threads
 from eventveil.worker.witnessed import Witnessed
 
@@ -112,28 +103,25 @@ class Worker:
         self.group = topology.name
         self.session_timeout = session_timeout
         self._topology = topology
-        self._plans, self._merged = plan_streams(topology), merged_streams(topology)
-        self._noise, self._clock, self._fault = noise, clock, fault
+        self._clock, self._fault = clock, fault
         self._cluster = Cluster(topology.kafka)
-        #: How many partitions the topics of events had when the worker started, which changelogs go by.
-        self._sizes: dict[str, int] = {}
-        self._witnessed = Witnessed(witness, topology.kafka, self._cluster)
-        self._witnessed.begin()
-        self._first_partition = self._layout(topology.sources)
-        self._first_rekeyed = self._layout(topology.rekeyed)
-        self._first_of_values = self._layout(topology.value_sources)
+        witnessed = Witnessed(witness, topology.kafka, self._cluster)
+        witnessed.begin()
         self._threads = Threads()
         self._end_watch = EndWatch(self._cluster, self._failed_in_thread)
-        self._inquiry = Inquiry(self._cluster, self._threads.waiting)
         releasing = [one.source.topic for one in topology.streams if one.timeline.grace is not None]
         self._leader_watch = LeaderWatch(
             self._cluster, dict.fromkeys(releasing), clock, self._failed_in_thread
         )
+        self.owners = Owners(
+            topology, self._cluster, self._threads, self._end_watch, self._leader_watch, witnessed,
+            self.observation, noise, clock, fault,
+        )  # fmt: skip
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._assignment = Assignment(
-            self._make_owner,
+            self.owners.make,
             self._go_to,
             self._threads.taking_over,
             self.failed,
@@ -143,12 +131,6 @@ class Worker:
             observation=self.observation,
         )
         self._app = self._make_app()
-
-    def _layout(self, sources: Collection[str]) -> dict[str, int]:
-        """The first partition of a changelog that belongs to each of the topics that it is for."""
-        sizes = {name: topic.partitions for name, topic in self._cluster.existing(sources).items()}
-        self._sizes |= sizes
-        return first_partitions(sources, sizes)
 
     def _make_app(self) -> faust.App:
         topology = self._topology
@@ -181,65 +163,6 @@ class Worker:
             if topics:
                 app.agent(app.topic(*topics, schema=schema, acks=False), name=role)(handle)
         return app
-
-    def _make_owner(self, tp: TP) -> Owner:
-        if tp.partition >= self._sizes.get(tp.topic, tp.partition + 1):
-            raise grown(tp.topic, self._sizes[tp.topic], self.observation.role(tp))
-        topology = self._topology
-        if tp.topic == topology.partials:
-            plans = [plan for plan in self._merged if plan.partials_partition == tp.partition]
-            table = self._table(topology.ledger_changelog, tp.partition)
-            return SanitizeOwner(
-                table, self._threads, plans, topology.partials, topology.ledger, topology.control,
-                topology.kafka, self._cluster, self._inquiry, self._noise, self.observation,
-                self._clock_for(plan.stream for plan in plans), self._leader_watch, self._witnessed,
-            )  # fmt: skip
-        if tp.topic in topology.rekeyed:
-            number = self._first_rekeyed[tp.topic] + tp.partition
-            streams = [plan.stream for plan in self._plans if plan.stream.source.raw == tp.topic]
-            table = self._table(topology.rekeying_changelog, number)
-            clock = self._clock_for(streams)
-            return RekeyOwner(
-                table, self._threads, streams, (tp.topic, tp.partition), self._cluster, self._inquiry, clock
-            )
-        if tp.topic in topology.value_sources:
-            table = self._table(topology.state_changelog, self._first_of_values[tp.topic] + tp.partition)
-            readings = [plan for plan in plan_readings(topology) if plan.stream.source.topic == tp.topic]
-            return PerturbOwner(
-                table, self._threads, readings, (tp.topic, tp.partition), topology.ledger,
-                topology.kafka, self._cluster, self._inquiry, self._noise, self.observation,
-                self._witnessed,
-            )  # fmt: skip
-        changelog_partition = self._first_partition[tp.topic] + tp.partition
-        plans = [plan for plan in self._plans if plan.stream.source.topic == tp.topic]
-        table = self._table(topology.counting_changelog, changelog_partition)
-        clock = self._clock_for(plan.stream for plan in plans)
-        if plans[0].stream.is_pan_private:
-            return AccumulateOwner(
-                table, self._threads, plans[0], topology, self._cluster, self._inquiry, self._noise, clock,
-                self.observation, self._witnessed,
-            )  # fmt: skip
-        return AggregateOwner(
-            table,
-            self._threads,
-            plans,
-            (tp.topic, tp.partition),
-            topology.partials,
-            self._cluster,
-            self._end_watch,
-            self._inquiry,
-            clock,
-            self.observation,
-        )
-
-    def _table(self, topic: str, partition: int) -> FencedTable:
-        owner = writer_of(self._topology, topic, partition)
-        return FencedTable(self._topology.kafka, owner, topic, partition, self._fault)
-
-    def _clock_for(self, streams: Iterable[Stream]) -> OwnerClock:
-        """The clock of an owner: as good as the stream that asks most of it."""
-        skews = [stream.timeline.clock_skew for stream in streams]
-        return OwnerClock(self._clock, min(skews, default=0))
 
     def _handle(self, chunk: Chunk) -> None:
         # An exception in an agent would make Faust acknowledge the chunk and go on.
@@ -275,17 +198,12 @@ class Worker:
 
     def assigned(self, partitions: set[TP]) -> None:
         """See ``eventveil.worker.chunks.Delivery``."""
-        mine = {tp for tp in partitions if self._has_streams(tp)}
+        mine = {tp for tp in partitions if self.owners.has_streams(tp)}
         log.info("assigned %d partitions", len(mine))
         self.observation.assigned = frozenset(mine)
         self._fault("rebalance:before-assign")
         self._assignment.assign(mine)
         self._fault("rebalance:assigned")
-
-    def _has_streams(self, tp: TP) -> bool:
-        return tp.topic != self._topology.partials or any(
-            plan.partials_partition == tp.partition for plan in self._merged
-        )
 
     def revoked(self) -> None:
         """See ``eventveil.worker.chunks.Delivery``."""
