@@ -108,8 +108,9 @@ class Cluster:
 
         Asked for by a new client: one that is connected stays with a cluster that the name no longer means.
         """
-        client = AdminClient(self._settings)
-        found = client.describe_cluster(request_timeout=_TIMEOUT_SECONDS).result().cluster_id
+        # Not by describe_cluster: librdkafka 2.16 aborts the process when a broker answers that has just
+        # started and knows of no other yet. Here that is an error.
+        found = AdminClient(self._settings).list_topics(timeout=_TIMEOUT_SECONDS).cluster_id
         if not found:
             raise EventveilError("the cluster does not tell its id: Apache Kafka does since version 0.10.1")
         return str(found)
