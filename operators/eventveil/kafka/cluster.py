@@ -110,10 +110,10 @@ class Cluster:
         """
         # Not by describe_cluster: librdkafka 2.16 aborts the process when a broker answers that has just
         # started and knows of no other yet. Here that is an error.
-        found = AdminClient(self._settings).list_topics(timeout=_TIMEOUT_SECONDS).cluster_id
+        found: str | None = AdminClient(self._settings).list_topics(timeout=_TIMEOUT_SECONDS).cluster_id
         if not found:
             raise EventveilError("the cluster does not tell its id: Apache Kafka does since version 0.10.1")
-        return str(found)
+        return found
 
     def brokers(self) -> int:
         """How many brokers are up, by the metadata."""
