@@ -31,7 +31,7 @@ from eventveil.growth import Growth
 from eventveil.migration import Following, Life, Place, change_of, goes_on
 from eventveil.privacy.changes import Difference
 from eventveil.records import Outgoing
-from eventveil.topology.changes import SAME_LIFE
+from eventveil.topology.changes import SAME_LIFE, new_ground
 from eventveil.topology.model import Stream, Timeline
 
 #: What a change of ground is called in the ledger, beside the number of partitions.
@@ -208,10 +208,11 @@ def settled(stream: str, found: Mapping[str, Difference], now: Mapping[str, Diff
 def _check(
     stream: Stream, differences: Mapping[str, Difference], *, fewer: bool, grown: bool, again: bool
 ) -> None:
-    what = None
+    what, remedy = None, _BEGIN_ANEW
     if fewer:
         what = "its source has fewer partitions than its state, so it is another topic or another cluster"
     elif stream.source.raw is not None and (grown or _SOURCE in differences):
+        remedy = new_ground("rekey", _PARTITIONS)
         what = (
             "its events are re-keyed, and how far each partition of the topic has been passed on is part of "
             "its state: neither another number of partitions nor another topic can take their place"
@@ -219,7 +220,7 @@ def _check(
     elif stream.source.append_time == "boundary" and again:
         what = "its partial counts are gone, and with append_time: boundary nothing else tells what was late"
     if what is not None:
-        raise doubt(f"stream {stream.name}", what, _BEGIN_ANEW)
+        raise doubt(f"stream {stream.name}", what, remedy)
 
 
 def _moved(

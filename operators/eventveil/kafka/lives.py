@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from eventveil.errors import StateRefused, Unsettled
 from eventveil.faults import FaultHook, no_fault
@@ -32,7 +33,7 @@ from eventveil.records import Outgoing
 from eventveil.regrounding import Ground, Log, check_ground, reground, settled
 from eventveil.release import fields_of
 from eventveil.streams import StreamPlan, counting_places, writer_of
-from eventveil.topology.changes import RENAME
+from eventveil.topology.changes import new_ground
 from eventveil.topology.model import Topology
 
 
@@ -303,7 +304,7 @@ def pan_private_genesis(topology: Topology, cluster: Cluster, plan: StreamPlan) 
     check_begun(table, plan.name, place)
     genesis = Genesis.find(table, plan.name, _name(place))
     fields = plan.pan_private_fields(topics, topology.announcements)
-    genesis.check(fields, source, topics[source].id, number, _name(place), lambda _: RENAME)
+    genesis.check(fields, source, topics[source].id, number, _name(place), partial(new_ground, "accumulate"))
     return genesis, place
 
 

@@ -77,14 +77,47 @@ MIGRATE_LOST = (
     "Stop the workers and run `eventveil migrate --lost`, which goes on without what is gone: it names the "
     "timestamps that may lack events, and nothing is charged twice. Lengthen the retention"
 )
+_GROUND = ("source.partitions", "topic_id")
 RENAME = "Put it back, or give the stream a new name (whose epsilon adds up)"
+
+
+_ADDS_UP = "a window that begins in the old stream and ends in the new one costs the epsilon of both"
+_FROM_NOW = (
+    "It begins with the values that are appended from then on; those that have no reading yet are lost. No "
+    "value has readings in both streams, so none costs more than it did"
+)
+#: By role: what to do when a source was created again or got partitions, where no stream can go on.
+_NEW_GROUND = {
+    "rekey": (
+        "The state says how far each partition was passed on, and fits no other. Move its streams to a file "
+        "with another `name`, and give them new sinks. They begin with their next timestamp; what was not "
+        f"released is lost, and {_ADDS_UP}"
+    ),
+    "accumulate": (
+        "Nothing is kept that could be counted again. Give the stream a new name, a new sink and a source "
+        "with one partition. It begins with its next timestamp; what was not released is lost, and "
+        f"{_ADDS_UP}"
+    ),
+    "perturb": f"Give the stream a new name and a new sink. {_FROM_NOW}",
+}
+_GROWN_VALUES = f"Move the stream to a file with another `name`, and give it a new sink. {_FROM_NOW}"
+
+
+def new_ground(role: str, field: str) -> str:
+    """What to do where a source is not what it was, for a role whose streams cannot be migrated.
+
+    ``field`` is that of the genesis record which changed.
+    """
+    if field not in _GROUND:
+        return RENAME
+    return _GROWN_VALUES if (role, field) == ("perturb", "source.partitions") else _NEW_GROUND[role]
 
 
 def remedy(field: str) -> str:
     """What to do about a field that changed."""
     if field == "sink.topic_id":
         return f"The topic was deleted and created again. {MIGRATE_SINK}"
-    if field in ("source.partitions", "topic_id"):
+    if field in _GROUND:
         return MIGRATE_GROUND
     return MIGRATE if field in SOUND else RENAME
 
@@ -93,7 +126,7 @@ def remedy_for_values(field: str) -> str:
     """The same for a value stream, which cannot be migrated: a change begins a new stream."""
     if field == "sink.topic_id":
         return "The topic was deleted and created again. Give the stream a new name (whose epsilon adds up)"
-    return RENAME
+    return new_ground("perturb", field)
 
 
 def reason(field: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import orjson
 
@@ -34,7 +35,7 @@ from eventveil.privacy.witness import Line
 from eventveil.records import Chunk
 from eventveil.sanitizing import StreamSanitizer
 from eventveil.streams import StreamPlan
-from eventveil.topology.changes import RENAME
+from eventveil.topology.changes import RENAME, new_ground
 from eventveil.topology.model import Topology
 from eventveil.worker.ground import AppendTimes, Ground, Inquiry
 from eventveil.worker.home import check_home
@@ -102,7 +103,7 @@ class AccumulateOwner(Owner):
         check_home(self._cluster, states, place)
         genesis = Genesis.find(states, stream.name, place)
         fields = self._plan.pan_private_fields(live, self._topology.announcements)
-        genesis.check(fields, topic, live[topic].id, 0, place, lambda _: RENAME)
+        genesis.check(fields, topic, live[topic].id, 0, place, partial(new_ground, "accumulate"))
         check_neighbours(states, topic, 0, place)
         self._stream = restored = self._restore(genesis, states, place)
         state, counter = restored.sanitizer.state, restored.aggregator

@@ -83,10 +83,10 @@ def _name(place: Place) -> str:
 
 def grown(topic: str, partitions: int, role: str) -> StateRefused:
     """The refusal of a topic of events that has more than the ``partitions`` that its state is of."""
-    remedy_of = changes.remedy_for_values if role == "perturb" else changes.remedy
+    field = "source.partitions"
     return StateRefused(
         f"topic {topic}",
         f"it has more partitions than the {partitions} that its streams are counted in, so nothing more is "
         "closed",
-        remedy_of("source.partitions"),
+        changes.remedy(field) if role == "aggregate" else changes.new_ground(role, field),
     )

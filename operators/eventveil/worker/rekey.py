@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from eventveil.clock import OwnerClock
 from eventveil.errors import StateRefused
@@ -11,7 +12,7 @@ from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.fenced import FencedTable
 from eventveil.records import Chunk, Outgoing
 from eventveil.rekeying import Rekeyer, RekeyerState, fingerprint
-from eventveil.topology.changes import RENAME
+from eventveil.topology.changes import new_ground
 from eventveil.topology.model import Stream
 from eventveil.worker.ground import AppendTimes, Ground, Inquiry
 from eventveil.worker.home import check_home
@@ -55,7 +56,7 @@ class RekeyOwner(Owner):
         check_home(self._cluster, states, place)
         genesis = Genesis.find(states, source.topic, place)
         fields = fingerprint(source, live.partitions, target.id)
-        genesis.check(fields, topic, live.id, partition, place, lambda _: RENAME)
+        genesis.check(fields, topic, live.id, partition, place, partial(new_ground, "rekey"))
         value = states.get(source.topic.encode())
         state = RekeyerState(genesis.instance, partition, genesis.resume)
         if value is not None:

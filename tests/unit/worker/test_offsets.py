@@ -139,3 +139,20 @@ def test_partitions_that_were_added_have_a_remedy_that_costs_nothing() -> None:
     assert "more partitions than the 3" in refusal.what
     assert "`eventveil migrate`" in refusal.remedy
     assert "new name" not in refusal.remedy
+
+
+@pytest.mark.parametrize(
+    ("role", "remedy"),
+    [
+        ("rekey", "Move its streams to a file with another `name`"),
+        ("accumulate", "a source with one partition"),
+        ("perturb", "Move the stream to a file with another `name`"),
+    ],
+)
+def test_where_no_migration_helps_the_refusal_says_what_does_and_its_price(role: str, remedy: str) -> None:
+    refusal = grown("raw", 3, role)
+    assert remedy in refusal.remedy
+    assert "migrate" not in refusal.remedy
+    costs = "costs the epsilon of both" in refusal.remedy
+    assert costs == (role != "perturb")
+    assert ("none costs more than it did" in refusal.remedy) != costs
