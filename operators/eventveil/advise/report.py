@@ -48,11 +48,20 @@ def unit_words(milliseconds: int) -> str:
     return _UNITS.get(milliseconds, duration_words(milliseconds))
 
 
+def a_unit(milliseconds: int) -> str:
+    """The same with its article."""
+    unit = unit_words(milliseconds)
+    return f"an {unit}" if unit == "hour" else f"a {unit}"
+
+
 def percent(part: float) -> str:
     """A part of a whole for people; a dash where there is none."""
     if math.isnan(part):
         return "-"
-    return f"{100 * part:.0f} %" if part >= 0.0995 else f"{100 * part:.2g} %"
+    if part >= 9.995 or 0 < part < 0.0005:
+        return "> 999 %" if part > 1 else "< 0.1 %"
+    text = f"{100 * part:.0f}" if part >= 0.0995 else f"{100 * part:.1f}".removesuffix(".0")
+    return f"{text} %"
 
 
 def rows(findings: Findings) -> list[Row]:
@@ -122,7 +131,7 @@ def kind_words(choice: Choice) -> str:
 def recommendation(findings: Findings) -> Iterator[str]:
     """The best choice in sentences."""
     question, choice = findings.question, findings.best
-    one, unit = findings.scores[choice], unit_words(question.unit)
+    one, unit, a = findings.scores[choice], unit_words(question.unit), a_unit(question.unit)
     bound, left = choice.bound, findings.left_out[choice.interval, choice.bound]
     yield (
         f"Timestamps of {duration_words(choice.interval)}, kind {choice.kind}, epsilon {question.epsilon},"
@@ -135,21 +144,27 @@ def recommendation(findings: Findings) -> Iterator[str]:
         f" Bounding leaves out {percent(left)} of all events, which no release has;"
         " the errors here include that."
     )
-    if choice.rolled and findings.kept is not None:
-        rolled = len(question.labels) - len(findings.kept)
-        yield f"{count(rolled, 'column')} too small to be released alone are one, `{OTHER}`."
+    if choice.rolled:
+        apart = {*findings.labels(choice)}
+        rolled = [label for label in question.labels if label not in apart]
+        yield f"Too small to be released alone, and counted in `{OTHER}`: {named(rolled)}."
     totals = findings.totals(choice)
-    apart = totals[:, : totals.shape[1] - choice.rolled] if totals.shape[1] > 1 else totals
-    largest = int(apart.sum(axis=0).argmax())
-    verdict = "within" if one.columns[largest] <= question.accuracy else "not within"
+    first = largest(findings, choice)
+    verdict = "within" if one.columns[first] <= question.accuracy else "not within"
     yield (
-        f"The total of a {unit} of the largest column, {findings.labels(choice)[largest]}, is off by"
-        f" {percent(float(one.columns[largest]))} on average, {percent(float(one.worst[largest]))} at most in"
+        f"The total of {a} of the largest column, {findings.labels(choice)[first]}, is off by"
+        f" {percent(float(one.columns[first]))} on average, {percent(float(one.worst[first]))} at most in"
         f" 95 % of the {unit}s: {verdict} the {percent(question.accuracy)} that are wanted."
         f" {within(one, question.accuracy)} of {count(totals.shape[1], 'column')} are."
     )
-    if one.columns[largest] > question.accuracy:
+    if one.columns[first] > question.accuracy:
         yield "What helps: days instead of hours, a shorter time to protect, more epsilon, or more users."
+
+
+def largest(findings: Findings, choice: Choice) -> int:
+    """The index of the column with the most events, of those that are not rolled up, if there are any."""
+    totals = findings.totals(choice).sum(axis=0)
+    return int(totals[: len(totals) - choice.rolled].argmax()) if len(totals) > 1 else 0
 
 
 def impossible(findings: Findings) -> Iterator[str]:
@@ -165,12 +180,12 @@ def impossible(findings: Findings) -> Iterator[str]:
     unit = unit_words(findings.question.unit)
     if lost:
         yield (
-            f"{_named(lost)}: off by more than half of the {unit}'s total, or without any event, whatever was"
+            f"{named(lost)}: off by more than half of the {unit}'s total, or without any event, whatever was"
             " chosen."
         )
     if missed:
         wanted = percent(findings.question.accuracy)
-        yield f"{_named(missed)}: readable, but within {wanted} under no choice that was tried."
+        yield f"{named(missed)}: readable, but within {wanted} under no choice that was tried."
     if not lost and not missed:
         yield f"Nothing: every column is within {percent(findings.question.accuracy)} under some choice."
 
@@ -181,7 +196,8 @@ def best_errors(findings: Findings) -> list[float]:
     return [min(float(columns[index]) for columns in apart) for index in range(len(findings.question.labels))]
 
 
-def _named(labels: Sequence[str], most: int = 8) -> str:
+def named(labels: Sequence[str], most: int = 8) -> str:
+    """The labels, or the first of many and how many more there are."""
     shown = ", ".join(labels[:most])
     return shown if len(labels) <= most else f"{shown} and {len(labels) - most} more"
 

@@ -154,7 +154,8 @@ class _Searching:
         findings = self.findings
         labels = np.array([label == OTHER for label in findings.question.labels])
         apart = (findings.scores[findings.best].columns <= HOPELESS) & ~labels
-        if np.count_nonzero(~apart) >= 2:
+        # One alone gains nothing, unless it joins another.
+        if (~apart & ~labels).any() and np.count_nonzero(~apart) >= 2:
             findings.kept = np.flatnonzero(apart)
         return findings.kept is not None
 

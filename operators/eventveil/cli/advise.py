@@ -15,12 +15,13 @@ from confluent_kafka import KafkaException
 from eventveil.advise import report
 from eventveil.advise.choices import Question
 from eventveil.advise.generating import DAY, HOUR
+from eventveil.advise.page import page
 from eventveil.advise.planning import plan_of
 from eventveil.advise.reading import Read, read_events
 from eventveil.advise.searching import Findings, search
 from eventveil.advise.tally import Tally
-from eventveil.advise.trials import Processes, Runner, alone
-from eventveil.advise.writing import Plan
+from eventveil.advise.trials import Processes, Runner, alone, perform
+from eventveil.advise.writing import Plan, topology_text
 from eventveil.cli.files import refuse_existing, write_topology
 from eventveil.cli.loading import EXIT_FAILED
 from eventveil.cli.subjects import Subject, is_topology, of_file, of_topology, with_found_columns
@@ -100,6 +101,7 @@ def _epsilon(context: click.Context, parameter: click.Parameter, value: str | No
     help="How many events of a user count per timestamp; default: what does best.",
 )  # fmt: skip
 @click.option("--output", metavar="FILE", help="Write the recommended topology; - is standard output.")
+@click.option("--html", metavar="FILE", help="Write all of it, with pictures, as one page: raw data.")
 @click.option("--seed", type=int, help="Reproducible noise: the same advice every time.")
 @click.option("--processes", type=click.IntRange(min=1), metavar="N", help="Default: one per core.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
@@ -117,6 +119,7 @@ def advise(
     accuracy: float,
     contributions: int | None,
     output: str | None,
+    html: str | None,
     seed: int | None,
     processes: int | None,
     force: bool,
@@ -127,7 +130,7 @@ def advise(
     counts with several intervals, windows, contribution bounds and kinds; errors are those of what is wanted,
     in percent of all events, also of those that bounding leaves out. All that is printed is raw data.
     """
-    refuse_existing({"--output": output}, force)
+    refuse_existing({"--output": output, "--html": html}, force)
     try:
         known = of_topology(subject, source, only) if source or is_topology(subject) else None
         chosen = known or of_file(subject, user, column, time)
@@ -139,7 +142,7 @@ def advise(
         tally = Tally(read.events, len(question.labels), _origin(known, read), question.unit)
         with _runner(processes or cores()) as run:
             findings = _search(question, tally, run)
-        _answer(findings, read, chosen, stream, output)
+        _answer(findings, read, chosen, stream, output, html)
     except (EventveilError, KafkaException, OSError) as error:
         click.echo(f"eventveil advise: {error}", err=True)
         sys.exit(EXIT_FAILED)
@@ -216,7 +219,9 @@ def _progress(label: str, length: int) -> Iterator[Callable[[int, int], None]]:
         yield to
 
 
-def _answer(findings: Findings, read: Read, chosen: Subject, stream: Stream, output: str | None) -> None:
+def _answer(
+    findings: Findings, read: Read, chosen: Subject, stream: Stream, output: str | None, html: str | None
+) -> None:
     """Say what was found, and write what was asked for."""
     remarks = (
         "Recommended by `eventveil advise`; errors were measured on the events that it was given.",
@@ -227,6 +232,11 @@ def _answer(findings: Findings, read: Read, chosen: Subject, stream: Stream, out
     if output is not None:
         for path in write_topology(output, plan):
             _note(f"wrote {path}")
+    if html is not None:
+        whole = perform(findings.trial(findings.best, 0, whole=True))
+        text = page(findings, read.outcomes, topology_text(plan), promise, whole)
+        _write_private(html, text)
+        _note(f"wrote {html}, which is raw data")
     for line in _lines(findings, read, promise):
         click.echo(line, err=output == "-")
 
@@ -234,12 +244,12 @@ def _answer(findings: Findings, read: Read, chosen: Subject, stream: Stream, out
 def _lines(findings: Findings, read: Read, promise: Sequence[str]) -> Iterator[str]:
     yield from _paragraph("Note", [report.LEAKS, report.RAW])
     rows = report.rows(findings)
-    unit = report.unit_words(findings.question.unit)
+    unit = report.a_unit(findings.question.unit)
     yield from _paragraph("Events", [report.events(findings, read.outcomes)])
-    yield f"Errors of the total of a {unit}, in percent of all events; `per user`: events that count of each"
+    yield f"Errors of the total of {unit}, in percent of all events; `per user`: events that count of each"
     yield from (f"  {line}" for line in report.table(rows[:_SHOWN]))
     if len(rows) > _SHOWN:
-        yield f"  and {len(rows) - _SHOWN} more"
+        yield f"  and {len(rows) - _SHOWN} more, which --html shows"
     yield ""
     yield from _paragraph("Tried", [report.tried(findings)])
     yield from _paragraph("Recommended", report.recommendation(findings))
@@ -263,6 +273,12 @@ def _promise(plan: Plan) -> tuple[str, ...]:
         (stream,) = load(path, {}).streams
     mechanism = of_stream(stream, SystemNoise())
     return (*describe(stream, mechanism.guarantee), *mechanism.notes)
+
+
+def _write_private(path: str, text: str) -> None:
+    """Readable by its owner only, as all raw data that is written."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _note(text: str) -> None:

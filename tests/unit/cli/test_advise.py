@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import stat
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -61,8 +63,23 @@ def test_a_week_of_a_shop_gets_day_totals_whose_largest_column_is_within_five_pe
 
 def test_what_is_recommended_passes_check_and_promises_what_check_says() -> None:
     generate(3_000)
-    advised = advise("shop.yaml", "--input", "shop.jsonl", "--output", "advised.yaml", "--contributions", "4")
+    advised = advise(
+        "shop.yaml",
+        "--input",
+        "shop.jsonl",
+        "--output",
+        "advised.yaml",
+        "--contributions",
+        "4",
+        "--html",
+        "advice.html",
+    )
     assert advised.exit_code == 0, advised.output
+    assert "advice.html, which is raw data" in advised.stderr
+    page = Path("advice.html")
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    for line in Path("advised.yaml").read_text().splitlines():
+        assert escape(line) in page.read_text()
     checked = run("check", "advised.yaml")
     assert checked.exit_code == 0, checked.output
     promise = advised.stdout.partition("What it promises\n")[2].partition("\n\n")[0]
@@ -71,9 +88,9 @@ def test_what_is_recommended_passes_check_and_promises_what_check_says() -> None
     assert "Bounding leaves out" in advised.stdout
     assert "reveals something by the choice" in advised.stdout
     assert "raw data" in advised.stdout
-    written = Path("advised.yaml").read_text()
-    assert "topic: shop.views\n" in written
-    assert "contributions: 4\n" in written
+    topology = Path("advised.yaml").read_text()
+    assert "topic: shop.views\n" in topology
+    assert "contributions: 4\n" in topology
 
 
 def test_the_same_seed_gives_the_same_advice() -> None:

@@ -1,0 +1,191 @@
+"""The page: self-contained, whatever columns are called, and its pictures."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Literal
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Error, Page, Playwright, sync_playwright
+
+from eventveil.advise.choices import Question
+from eventveil.advise.generating import DAY, HOUR, Traffic, draw
+from eventveil.advise.page import page
+from eventveil.advise.picture import HEIGHT, WIDTH, Lines, nice_step, short, svg
+from eventveil.advise.planning import plan_of
+from eventveil.advise.searching import search
+from eventveil.advise.tally import Tally
+from eventveil.advise.trials import alone, perform
+from eventveil.advise.writing import topology_text
+from tests.unit.replay.history import stream
+
+Scheme = Literal["light", "dark"]
+Show = Callable[[int, Scheme], tuple[Page, list[str]]]
+MONDAY = 1_767_571_200_000
+LABELS = ("<script>alert(1)</script>", "__TITLE__", 'a "quoted" & long name that goes on and on-' * 3, "d")
+#: Debian's name of it, and others'.
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    """A page whose table, lists and pictures are all full; totals of an hour, so lines are long."""
+    question = Question(LABELS, HOUR, "100", DAY, bound=4, seed=1)
+    tally = Tally(draw(Traffic(MONDAY, 2, 3_000, len(LABELS), 400)), len(LABELS), MONDAY, HOUR)
+    *_, (_, _, findings) = search(question, tally, alone)
+    topology = topology_text(plan_of(findings, stream(), "shop", ("why",)))
+    whole = perform(findings.trial(findings.best, 0, whole=True))
+    return page(findings, Counter(read=4_000), topology, ("What it promises. <b>",), whole)
+
+
+def test_the_page_needs_nothing_but_itself(text: str) -> None:
+    assert not re.search(r"https?:|\ssrc=|\shref=|url\(|@import|<script|<link|\son[a-z]+=", text)
+    assert "reveals something by the choice" in text
+    assert "raw data" in text
+
+
+def test_whatever_columns_are_called_is_text(text: str) -> None:
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "What it promises. &lt;b&gt;" in text
+    # A column may have the name of a place in the template, which is not filled in again.
+    assert ">__TITLE__<" in text
+    assert re.findall(r"__[A-Z]+__", text.replace("__TITLE__", "")) == []
+
+
+def lines(number: int = 5, interval: int = DAY) -> Lines:
+    counts = np.linspace(0, 80, number)
+    errors = np.full(number, 10.0)
+    errors[1:3] = np.nan
+    return Lines("a<b", MONDAY, interval, counts + 5, counts, counts - 3, errors)
+
+
+def drawn(picture: Lines) -> ElementTree.Element:
+    return ElementTree.fromstring(svg(picture, "events in 1 day"))
+
+
+def points(element: ElementTree.Element) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in (pair.split(",") for pair in element.attrib["points"].split())]
+
+
+def test_lines_and_bands_are_where_the_numbers_are() -> None:
+    root = drawn(lines())
+    ticks = {one.text: float(one.attrib["y"]) - 4 for one in root.iter("text") if one.text in {"0", "100"}}
+    released = next(points(one) for one in root.iter("polyline") if one.attrib["class"] == "released")
+    scale = (ticks["0"] - ticks["100"]) / 100
+    assert [(ticks["0"] - y) / scale for _, y in released] == pytest.approx([-3, 17, 37, 57, 77], abs=0.2)
+    (band,) = root.iter("polygon")
+    heights = [(ticks["0"] - y) / scale for _, y in points(band)]
+    # Of the last two, which are next to each other: 57 and 77, with 1.96 times 10 above and below.
+    assert heights == pytest.approx([76.6, 96.6, 57.4, 37.4], abs=0.2)
+    (alone_one,) = (one for one in root.iter("line") if one.attrib["class"] == "alone")
+    top, bottom = ((ticks["0"] - float(alone_one.attrib[name])) / scale for name in ("y1", "y2"))
+    assert (top, bottom) == pytest.approx((16.6, -20), abs=0.2)
+
+
+def test_everything_is_inside_and_axes_say_what_they_are() -> None:
+    for picture in (lines(), lines(1), lines(300, HOUR), replace(lines(), errors=np.full(5, np.nan))):
+        root = drawn(picture)
+        every = [point for one in root.iter("polyline") for point in points(one)]
+        assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in every)
+        texts = [one.text or "" for one in root.iter("text")]
+        assert {"events in 1 day", "day (UTC)"} <= {*texts}
+        assert "5 Jan" in texts
+        assert sum(bool(re.fullmatch(r"\d+ [A-Z][a-z]{2}", one)) for one in texts) <= 7
+
+
+@pytest.mark.parametrize(
+    ("highest", "step"), [(0, 1), (3, 1), (7, 2), (60, 10), (61, 20), (99, 20), (5_300, 1_000), (1e6, 2e5)]
+)
+def test_steps_are_round(highest: float, step: float) -> None:
+    assert nice_step(highest) == step
+
+
+def test_numbers_of_an_axis_are_short() -> None:
+    assert [short(value) for value in (0, -20, 999, 1_500, 20_000, 2.5e6)] == [
+        "0", "-20", "999", "1.5k", "20k", "2.5M",
+    ]  # fmt: skip
+
+
+LEGIBLE = """() => [...document.querySelectorAll('svg text')].map(text =>
+    parseFloat(getComputedStyle(text).fontSize) * Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b))"""
+#: The contrast of each element that has a text of its own with what is behind it (WCAG 2).
+CONTRASTS = """() => {
+  const parts = colour => colour.match(/[0-9.]+/g).map(Number);
+  const light = colour => {
+    const [r, g, b] = parts(colour).slice(0, 3).map(part => part / 255)
+        .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = one => {
+    for (; one; one = one.parentElement) {
+      const [r, g, b, a] = parts(getComputedStyle(one).backgroundColor);
+      if (a === undefined || a > 0) return `${r} ${g} ${b}`;
+    }
+    return '255 255 255';
+  };
+  const texts = [...document.body.querySelectorAll('*')].filter(one =>
+      [...one.childNodes].some(node => node.nodeType === 3 && node.data.trim()));
+  return texts.filter(one => one.tagName !== 'title').map(one => {
+    const style = getComputedStyle(one), svg = one.closest('svg');
+    const pair = [light(svg ? style.fill : style.color), light(behind(one))].sort((a, b) => b - a);
+    return (pair[0] + 0.05) / (pair[1] + 0.05);
+  });
+}"""
+OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
+  const boxes = [...svg.querySelectorAll('text')].map(one => one.getBoundingClientRect());
+  return boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b =>
+      a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom));
+}).length"""
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory, text: str) -> Iterator[Show]:
+    """Opens the page in a browser of some width and scheme: the tab, and what it asked for, or complained."""
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    path.write_text(text, encoding="utf-8")
+    with sync_playwright() as playwright:
+        browser = _browser(playwright)
+
+        def show(width: int, scheme: Scheme) -> tuple[Page, list[str]]:
+            context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            tab, heard = context.new_page(), []
+            tab.on("console", lambda message: heard.append(message.text))
+            tab.on("pageerror", lambda error: heard.append(str(error)))
+            tab.on("request", lambda request: heard.append(request.url))
+            tab.goto(path.as_uri())
+            return tab, [one for one in heard if one != path.as_uri()]
+
+        yield show
+        browser.close()
+
+
+def _browser(playwright: Playwright) -> Browser:
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    try:
+        return playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+    except Error as error:
+        pytest.skip(f"no browser: install Debian's chromium ({str(error).splitlines()[0]})")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_can_be_read_on_a_phone_and_a_desk_by_day_and_by_night(
+    shown: Show, width: int, scheme: Scheme
+) -> None:
+    tab, heard = shown(width, scheme)
+    assert heard == []
+    for closed in tab.query_selector_all("summary"):
+        closed.click()
+    assert tab.evaluate("document.documentElement.scrollWidth") == width
+    assert tab.evaluate("[...document.querySelectorAll('svg')].length") >= 4
+    assert min(tab.evaluate(LEGIBLE)) >= 11
+    assert min(tab.evaluate(CONTRASTS)) >= 4.5
+    assert tab.evaluate(OVERLAPS) == 0
+    background = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (max(map(int, re.findall(r"\d+", background)[:3])) < 80) == (scheme == "dark")
