@@ -19,12 +19,13 @@ eighth of a day (of a week, for timestamps of a day or about that). How flat the
 of the span. ``lasting`` of it never ends. A column that is released as 0 errs by its true count, always in
 the same direction: all of that lasts.
 
-*Columns.* Noise is independent between them; estimates have ``columns`` as correlation, for what moves one
-moves others. *Clipped counts* (sink option ``minimum``) of kinds that release count + noise are too large on
-average, by half the scale of the noise where the true count is 0; that is shared with everything.
+*Columns.* Noise is independent between them; what counts have moved by and estimates have ``columns`` as
+correlation, for what moves one moves others. *Clipped counts* (sink option ``minimum``) of kinds that release
+count + noise are too large on average, by half the scale of the noise where the true count is 0; that is
+shared with everything.
 
-The numbers in ``FILTERED`` are measured: intervals of days and weeks were to cover between 90 and 99 % of the
-true totals, on real streams and drawn ones.
+The numbers of the rules are measured, by ``python -m benchmarks.reading``; docs/reading.md has how often the
+intervals cover.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Rule:
     columns: float = 0.0
 
 
-NOISY = Rule(filters=False, between=0.0)
+NOISY = Rule(filters=False, between=0.0, columns=0.3)
 FILTERED = Rule(filters=True, between=0.8, unsteady=3.0, lasting=0.05, columns=0.1)
 UNKNOWN = Rule(filters=False, between=1.0)
 """Of a kind that is not known: the worst that can be within a column."""
@@ -86,10 +87,11 @@ class Errors(NamedTuple):
 
 
 class _Moments(NamedTuple):
-    """Of the errors of sums of each column: their variance, the deviation that all columns share, and the
-    fourth cumulant of noise, (spans, columns)."""
+    """Of the errors of sums of each column: their variance, how much of it is noise of count + noise, the
+    deviation that all columns share, and the fourth cumulant of noise, (spans, columns)."""
 
     variance: Floats
+    noise: Floats
     common: Floats
     fourth: Floats
 
@@ -105,9 +107,11 @@ def errors_of_sums(
     moments = _moments(releases, span_of, spans, used)
     rho = _between_columns(releases, span_of, spans)
     for number, places in enumerate(groups):
-        variances = moments.variance[:, places]
-        own, together = variances.sum(axis=1), np.sqrt(variances).sum(axis=1) ** 2
-        variance = (1 - rho) * own + rho * together + moments.common[:, places].sum(axis=1) ** 2
+        noise = moments.noise[:, places]
+        rest = np.maximum(moments.variance[:, places] - noise, 0)
+        own, together = rest.sum(axis=1), np.sqrt(rest).sum(axis=1) ** 2
+        variance = noise.sum(axis=1) + (1 - rho) * own + rho * together
+        variance += moments.common[:, places].sum(axis=1) ** 2
         deviations[:, number] = np.sqrt(variance)
         with np.errstate(invalid="ignore", divide="ignore"):
             kurtosis[:, number] = np.nan_to_num(moments.fourth[:, places].sum(axis=1) / variance**2)
@@ -116,16 +120,17 @@ def errors_of_sums(
 
 def _moments(releases: Releases, span_of: NDArray[np.int64], spans: int, used: Flags) -> _Moments:
     shape = (spans, len(releases.columns))
-    found = _Moments(np.zeros(shape), np.zeros(shape), np.zeros(shape))
+    found = _Moments(*(np.zeros(shape) for _ in _Moments._fields))
     steady, bias = _steadiness(releases, span_of, spans), _bias(releases, span_of, spans)
     nearness = np.exp(-releases.interval / _range(releases.interval))
     for span, rows in _by_span(span_of, used):
         adding = _Adding(releases, steady[span], nearness)
         for row in rows:
             adding.add(int(row))
+        adding.end_stretch()
         found.variance[span] = adding.variance + adding.lasting**2
         found.common[span] = len(rows) * bias[span]
-        found.fourth[span] = adding.fourth + LAPLACE * adding.noise**4
+        found.noise[span], found.fourth[span] = adding.noise, adding.fourth
     return found
 
 
@@ -139,21 +144,22 @@ def _by_span(span_of: NDArray[np.int64], used: Flags) -> Iterator[tuple[int, NDA
 class _Adding:
     """The sum of the errors of a span so far, release by release; arrays of shape (columns,).
 
-    ``noise``: the deviation of what the noise of the open stretch adds up to.
+    ``variance``, ``noise`` and ``fourth`` are as in ``_Moments``, and without ``lasting``, a deviation.
     """
 
     def __init__(self, releases: Releases, steady: Floats, nearness: float) -> None:
         self._releases, self._steady, self._nearness = releases, steady, nearness
         nothing = np.zeros(len(releases.columns))
-        self._stretch = self._near = self.noise = self.fourth = nothing
-        self.variance = self.lasting = nothing
+        self._stretch = self._near = self._repeated = nothing
+        self._is_laplace = False
+        self.variance = self.lasting = self.noise = self.fourth = nothing
 
     def add(self, row: int) -> None:
         releases = self._releases
         rule = _rule(releases, row)
         if releases.fresh[row]:
             self._stretch = self._stretch * rule.between
-            self.fourth, self.noise = self.fourth + LAPLACE * self.noise**4, 0.0 * self.noise
+            self.end_stretch()
         new, shared = _parts(releases, row, rule)
         if rule.filters:
             empty = releases.counts[row] <= 0
@@ -165,8 +171,16 @@ class _Adding:
         self.variance = self.variance + new + (1 - rule.lasting) * shared * (shared + 2 * before)
         self.lasting = self.lasting + sqrt(rule.lasting) * shared
         self._stretch, self._near = self._stretch + shared, self._near + shared
-        if rule is NOISY and (head := releases.heads[row]) >= 0 and not np.isnan(releases.scales[head]):
-            self.noise = self.noise + releases.errors[head]
+        if rule is NOISY and (head := releases.heads[row]) >= 0:
+            self._repeated = self._repeated + releases.errors[head]
+            self._is_laplace = not np.isnan(releases.scales[head])
+
+    def end_stretch(self) -> None:
+        """The noise that was repeated is all that there is of it."""
+        self.noise = self.noise + self._repeated**2
+        if self._is_laplace:
+            self.fourth = self.fourth + LAPLACE * self._repeated**4
+        self._repeated = 0.0 * self._repeated
 
 
 def _parts(releases: Releases, row: int, rule: Rule) -> tuple[Floats, Floats]:

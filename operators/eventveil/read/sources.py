@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -47,7 +48,7 @@ def file(
                 assembly.add(line, f"{name}, line {number}")
                 if progress and number % _OFTEN == 0:
                     progress(raw.tell(), size)
-        except (EOFError, gzip.BadGzipFile, ValueError) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ReadingError(name, f"it cannot be unpacked ({error})", "Write it again") from None
     return assembly.releases()
 

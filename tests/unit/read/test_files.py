@@ -44,9 +44,10 @@ def test_a_packed_file_is_read_too(tmp_path: Path) -> None:
     assert len(read.file(path)) == 2
 
 
-def test_a_packed_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "releases.jsonl.gz"
-    path.write_bytes(gzip.compress(record(1) + b"\n")[:-5])
+@pytest.mark.parametrize("spoilt", ["cut off", "changed"])
+def test_a_packed_file_that_is_damaged_is_refused(tmp_path: Path, spoilt: str) -> None:
+    path, packed = tmp_path / "releases.jsonl.gz", gzip.compress(record(1) + b"\n")
+    path.write_bytes(packed[:-5] if spoilt == "cut off" else packed[:20] + b"\xff" * 40 + packed[60:])
     with pytest.raises(read.ReadingError, match="cannot be unpacked"):
         read.file(path)
 

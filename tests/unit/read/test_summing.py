@@ -62,6 +62,16 @@ def test_counts_that_were_clipped_are_too_large_every_time() -> None:
     assert clipped.errors[0, 0] > plain.errors[0, 0]
 
 
+def test_what_counts_have_moved_by_may_be_the_same_in_all_columns_and_their_noise_is_not() -> None:
+    fresh = np.arange(DAY) == 0
+    errors = np.where(fresh, 2.0, 20.0)[:, np.newaxis]
+    repeated = releases(np.ones((DAY, 4)), errors, fresh=fresh, scales=np.where(fresh, 1.4, np.nan))
+    drawn = releases(np.ones((DAY, 4)), 20.0, scales=[14.0] * DAY)
+    for found, more in ((repeated, True), (drawn, False)):
+        one, all_of_them = found.totals("1d", groups={"one": ["c0"], "all": found.columns}).errors[0]
+        assert (all_of_them > 2.2 * one) == more
+
+
 def test_a_column_that_is_released_as_empty_errs_in_the_same_direction_every_time() -> None:
     found = releases(np.zeros((7 * DAY, 1)), 2.0, kind="seasonal", fresh=np.arange(7 * DAY) % 8 == 0)
     assert found.totals("all").errors[0, 0] == pytest.approx(2 * 7 * DAY)
