@@ -25,7 +25,7 @@ STREAMS := .venv/streams
 # Other frameworks, for `make bench`.
 CONTENDERS := .cache/contenders/installed
 
-.PHONY: help install test test-versions lint fuzz chaos bench longrun utility broker demo check-docker clean
+.PHONY: help install test quick test-versions lint fuzz chaos bench longrun utility broker demo check-docker clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -41,6 +41,10 @@ $(INSTALLED): pyproject.toml
 
 test: install lint ## Lint, then run every test (Kafka: KAFKA=local, docker or host:port; KAFKA_VERSION=3.9.2)
 	$(BIN)/python -m pytest $(ARGS)
+
+# Without ARGS in parallel; few tests are done before a second process has started.
+quick: lint ## Lint, then unit and contract tests but the slowest (ARGS="tests/contract tests/unit/mechanisms -k uniform")
+	$(BIN)/python -m pytest -q -m 'not slow' $(if $(ARGS),$(ARGS),-n auto --dist worksteal tests/unit tests/contract)
 
 test-versions: install ## What privacy rests on, against versions of Kafka, four minutes each: KAFKA_VERSIONS="3.6.0 4.3.1"
 	@exec $(BIN)/python -m tests.kafka.versions $(KAFKA_VERSIONS)

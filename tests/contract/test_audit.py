@@ -34,6 +34,8 @@ from tests.contract.distinguishing import (
 )
 from tests.contract.noises import RescaledNoise, attach
 
+pytestmark = pytest.mark.slow
+
 EPSILON = Fraction(2)
 IN_STREAMS: Any = {"streams": 100, "replays": 9}
 

@@ -28,6 +28,8 @@ from tests.contract.noises import (
     spends,
 )
 
+pytestmark = pytest.mark.slow
+
 LENGTH = 12
 
 

@@ -22,6 +22,8 @@ from eventveil.privacy.noise import NoiseSource
 from eventveil.topology.model import Option
 from tests.contract.noises import CASES, COLUMNS, HUGE, W_EVENT_CASES, ProbingNoise, RescaledNoise, make
 
+pytestmark = pytest.mark.slow
+
 EVERY_CASE = pytest.mark.parametrize("case", W_EVENT_CASES)
 EPSILON = Fraction(3, 2)
 FLOAT_ERROR = 1e-9  # logarithms of a few dozen factors, each exact to about 1e-15

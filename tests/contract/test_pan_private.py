@@ -194,6 +194,7 @@ def largest_loss(
 HERE, THERE, NOWHERE = (1, 0), (0, 1), (0, 0)
 
 
+@pytest.mark.slow
 @EVERY_KIND
 @pytest.mark.parametrize("seen", [None, 0, 1])
 @pytest.mark.parametrize("first", [(HERE, NOWHERE), (NOWHERE, HERE)])

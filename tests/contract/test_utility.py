@@ -20,6 +20,7 @@ DOCS = HOME / "docs"
 RESULTS = HOME / "benchmarks" / "results" / "utility.json"
 
 
+@pytest.mark.slow
 def test_a_quick_run_measures_every_part_and_writes_results_plots_and_tables(tmp_path: Path) -> None:
     shutil.copy(DOCS / "utility.md", tmp_path)
     shutil.copytree(DOCS / "utility", tmp_path / "utility")

@@ -10,6 +10,8 @@ import pytest
 from benchmarks.utility.streams import Counts, departures
 from benchmarks.utility.w_event import Contender
 
+pytestmark = pytest.mark.slow
+
 SEASONAL = Contender("seasonal", "seasonal", {"periods": "24,168"})
 WITHOUT = Contender("seasonal", "seasonal")
 PACED = Contender("paced", "paced")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import pytest
+
 from benchmarks.utility.streams import heavy_tail
 from benchmarks.utility.values import PLAIN, PRUNED, TOPS, WHOLE, ZEROS, compare, local
+
+pytestmark = pytest.mark.slow
 
 
 def test_pak_with_the_clamp_loses_by_three_orders_of_magnitude_on_a_heavy_tail() -> None:

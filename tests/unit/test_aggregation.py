@@ -719,6 +719,7 @@ STEADILY = st.lists(STEADY | STEADY | STEADY | LIVE | READ_AGAIN, min_size=8, ma
 )
 
 
+@pytest.mark.slow
 def test_whatever_crashes_boundaries_decide_and_every_event_counts_once() -> None:
     """The rules are applied by the boundaries that stand in the partial counts, and by nothing else."""
     seen: Counter[str] = Counter()
@@ -738,6 +739,7 @@ def test_whatever_crashes_boundaries_decide_and_every_event_counts_once() -> Non
     assert seen["close amid re-reading"] > 0
 
 
+@pytest.mark.slow
 def test_by_boundary_counts_add_up_over_users_however_far_behind_the_worker_is() -> None:
     """When a boundary is captured depends on the clock, not on what is still to be read."""
     seen = Counter[str]()

@@ -62,6 +62,7 @@ def check_promise(ledger: list[bytes]) -> None:
                 assert sum(whole) <= limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("old", "new"), list(product(W_EVENT_KINDS, W_EVENT_KINDS)))
 @pytest.mark.parametrize("windows", [(3, 3), (2, 5), (5, 2), (1, 4), (4, 1)], ids=str)
 @pytest.mark.parametrize("epsilons", [(ONE, ONE), (TWO, ONE), (THIRD, TWO)], ids=str)
