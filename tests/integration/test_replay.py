@@ -170,6 +170,32 @@ def test_with_last_a_topic_ends_with_its_last_event(application: Application) ->
         assert list(found[name]) == list(range(timestamp_at(start, interval), max(truth) + 1))
 
 
+def test_advice_on_a_topic_is_that_on_a_file_with_its_events(
+    new_application: NewApplication, tmp_path: Path
+) -> None:
+    # Nothing is late for advice, whatever the topology says.
+    application = new_application(lateness=0)
+    start = ORIGIN - ORIGIN % 3_600_000
+    producer = transactional_producer(application.bootstrap, unique("advised"))
+    lines: dict[int, list[str]] = {partition: [] for partition in range(application.partitions)}
+    for number in range(3_000):
+        user = f"user {number % 300}"
+        lines[java_partition(user, application.partitions)].append(event(user, start + 3_000 * number))
+    for partition, values in lines.items():
+        transact(producer, application.source, values, partition)
+    file = tmp_path / "events.jsonl"
+    file.write_text("\n".join(line for values in lines.values() for line in values))
+    options = ("--stream", "places", "--total", "hour", "--protect", "day", "--contributions", "2")
+    told = []
+    for source in (f"topic:{application.source}", str(file)):
+        arguments = ["advise", str(application.path), "--input", source, *options]
+        advised = CliRunner().invoke(main, [*arguments, "--seed", "1", "--processes", "1"])
+        assert advised.exit_code == 0, advised.output
+        told.append(advised.stdout)
+    assert told[0] == told[1]
+    assert "3,000 can count" in told[0]
+
+
 def test_a_topic_of_many_chunks_and_control_markers_gives_the_bytes_of_a_file(
     new_application: NewApplication, tmp_path: Path
 ) -> None:

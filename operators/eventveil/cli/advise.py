@@ -201,6 +201,7 @@ def _search(question: Question, tally: Tally, run: Runner) -> Findings:
         for done, expected, found in search(question, tally, run):
             findings = found
             to(done, expected)
+        to(done, done)
     return findings
 
 
