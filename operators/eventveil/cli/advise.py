@@ -201,7 +201,6 @@ def _search(question: Question, tally: Tally, run: Runner) -> Findings:
         for done, expected, found in search(question, tally, run):
             findings = found
             to(done, expected)
-        to(done, done)
     return findings
 
 
@@ -218,6 +217,9 @@ def _progress(label: str, length: int) -> Iterator[Callable[[int, int], None]]:
             bar.update(min(done, length) - bar.pos)
 
         yield to
+        # How much there was to do was an estimate.
+        bar.length = max(bar.pos, 1)
+        bar.render_progress()
 
 
 def _answer(
