@@ -76,15 +76,19 @@ def test_what_is_ignored_is_not_read_and_other_columns_count_where_they_should(t
     assert taking.events.columns.tolist() == [0, 2]
 
 
-def test_many_users_keep_their_numbers(tmp_path: Path) -> None:
-    # More than are kept without looking, in an order in which those of the beginning come again at the end.
-    names = [f"user {number}" for number in range(66_000)]
-    values = [event(name, "ATL", ORIGIN) for name in [*names, *names[:1_000], *names]]
-    read = read_events(stream(), write_lines(tmp_path / "a", values))
-    users = read.events.users
-    assert len(np.unique(users)) == 66_000
-    assert (users[:1_000] == users[66_000:67_000]).all()
-    assert (users[:66_000] == users[67_000:]).all()
+def test_users_who_count_keep_their_numbers_when_others_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eventveil.users._FREE", 64)  # kept without looking; else 65,536
+    values = []
+    for turn in range(8):
+        values += [event(f"passing {turn} {number}", "XYZ", ORIGIN) for number in range(300)]
+        values += [event(f"user {number}", "ATL", ORIGIN) for number in range(40 * (turn + 1))]
+    records = [(ORIGIN, value) for value in values]
+    users = read_events(stream(unknown="ignore"), Recorded({0: records}, 50)).events.users
+    names = [number for turn in range(8) for number in range(40 * (turn + 1))]
+    # Each name has one number, and each number one name.
+    assert len({*zip(names, users.tolist(), strict=True)}) == len({*names}) == len({*users.tolist()})
 
 
 FIELDS = Source("t", "/user", "/to", "/at")
