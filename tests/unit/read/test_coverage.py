@@ -1,0 +1,50 @@
+"""Intervals of totals hold the truth about as often as they say, for releases of real mechanisms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.reading.coverage import Coverage, coverages
+from benchmarks.reading.runs import run
+from benchmarks.utility.real import RealStream
+from benchmarks.utility.streams import departures, slow_drift
+
+LARGE = np.argsort(-departures(1).sum(axis=0), kind="stable")[:12]
+AIRPORTS = RealStream("12 destinations", departures(1)[:840, LARGE], 1)
+DRIFT = RealStream("slow drift", slow_drift().counts[:1008, :6], 1)
+
+
+def covered(stream: RealStream, kind: str) -> dict[str, Coverage]:
+    return {one.what: one for one in coverages(run(stream, True, kind, "1", 24, seed=5))}
+
+
+@pytest.mark.parametrize("stream", [AIRPORTS, DRIFT], ids=lambda stream: stream.name)
+def test_totals_of_independent_noise_cover_as_often_as_they_say(stream: RealStream) -> None:
+    found = covered(stream, "uniform")
+    assert 0.94 < found["count"].share < 0.96
+    assert 0.92 < found["day"].share < 0.98
+    assert 0.8 < found["day"].ratio < 1.2
+    assert 0.92 < found["groups, count"].share < 0.98
+
+
+@pytest.mark.parametrize("stream", [AIRPORTS, DRIFT], ids=lambda stream: stream.name)
+def test_totals_of_repeated_releases_cover_between_90_and_99_percent(stream: RealStream) -> None:
+    found = covered(stream, "budget-absorption")
+    assert 0.9 <= found["day"].share <= 0.99
+
+
+@pytest.mark.parametrize("stream", [AIRPORTS, DRIFT], ids=lambda stream: stream.name)
+def test_totals_of_predictions_cover_at_least_90_percent(stream: RealStream) -> None:
+    found = covered(stream, "seasonal")
+    assert found["day"].share >= 0.9
+    assert found["week"].share >= 0.9
+
+
+def test_without_the_rule_totals_of_repeats_would_not_cover() -> None:
+    """Adding up squares as if the repeats were drawn anew: what the rule is for."""
+    releases = run(AIRPORTS, True, "budget-absorption", "1", 24, seed=5).releases
+    days = releases.counts.reshape(-1, 24, 12).sum(axis=1)
+    truth = AIRPORTS.counts.reshape(-1, 24, 12).sum(axis=1)
+    naive = np.sqrt((releases.errors.reshape(-1, 24, 12) ** 2).sum(axis=1))
+    assert np.mean(np.abs(days - truth) <= 1.96 * naive) < 0.9

@@ -1,0 +1,65 @@
+"""docs/reading.md: its blocks run one after the other, as a reader would run them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from eventveil.cli.main import main
+from eventveil.read.correlation import FILTERED, NOISY
+
+PAGE = (Path(__file__).parents[3] / "docs" / "reading.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^(<!-- needs a broker -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    yield tmp_path
+    os.chdir(before)
+
+
+def commands(block: str) -> Iterator[list[str]]:
+    for line in block.splitlines():
+        if line.startswith("eventveil "):
+            yield shlex.split(line)[1:]
+
+
+def test_the_blocks_of_the_page_run_in_their_order(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    run = 0
+    for broker, language, block in BLOCK.findall(PAGE):
+        if language == "yaml":
+            (folder / "shop.yaml").write_text(block, encoding="utf-8")
+        elif language == "python" and not broker:
+            exec(compile(block, f"block {run} of docs/reading.md", "exec"), names)
+            run += 1
+        for arguments in commands(block) if not language else ():
+            result = CliRunner().invoke(main, arguments)
+            assert result.exit_code == 0, result.output
+            run += 1
+    assert run == 11
+    assert re.search(r"\d+% of 84 totals lie in their intervals", capsys.readouterr().out)
+    assert {"views.parquet", "days.csv", "baskets.csv"} <= set(os.listdir(folder))
+
+
+def test_the_broker_blocks_of_the_page_compile() -> None:
+    blocks = [block for broker, language, block in BLOCK.findall(PAGE) if broker]
+    assert len(blocks) == 1
+    assert "read.topic(" in blocks[0]
+    compile(blocks[0], "docs/reading.md", "exec")
+
+
+def test_the_rule_of_the_page_is_that_of_the_code() -> None:
+    assert f"fully, {FILTERED.between} with the next, {FILTERED.between**2:.2f} with the one after" in PAGE
+    assert f"{FILTERED.lasting} of the rest, and all of a column that is released as 0" in PAGE
+    moved, filtered = NOISY.columns, FILTERED.columns
+    assert f"a correlation of {moved}, errors of kinds that filter one of {filtered}" in PAGE
