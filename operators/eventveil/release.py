@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ import orjson
 
 from eventveil.local.control import Control
 from eventveil.mechanisms.base import RELEASE_LIMIT, Release
-from eventveil.mechanisms.forecasting.arithmetic import Floats
+from eventveil.mechanisms.forecasting.arithmetic import Floats, exp
 from eventveil.timeline import format_rfc3339, start_of
 from eventveil.topology import columns_digest
 from eventveil.topology.model import Stream
 
+_LEAST_ERROR = 1e-9
 _LEDGER_FIELDS = (
     "stream", "timestamp", "fresh", "mechanism", "epsilon", "window", "units", "spent", "window_spent",
 )  # fmt: skip
@@ -43,6 +45,7 @@ def release_record(
     ``seeded`` marks a replay with predictable noise, ``missing`` the source partitions that do not count,
     ``forfeited`` a timestamp that is charged as if it had been published.
     """
+    release = clipped(release, stream.sink.minimum)
     record: dict[str, Any] = {
         "stream": stream.name,
         "timestamp": timestamp,
@@ -128,6 +131,29 @@ def _error(stream: Stream, release: Release) -> dict[str, Any]:
     if release.noise_scale is not None:
         fields["noise_scale"] = float(release.noise_scale)
     return fields
+
+
+def clipped(release: Release, minimum: int | None) -> Release:
+    """The release with no count below ``minimum``, and the errors of that; itself if that is None.
+
+    Post-processing, of a window's history too; the mechanism goes on with what it drew. ``groups`` stay as
+    they are: their totals are sums, which clipping would bias.
+
+    A count that is cut off is nearer to a true count that is no less than ``minimum``. For Laplace noise Z of
+    standard deviation s, and a true count x above the minimum, the mean square of max(x + Z, 0) - x is
+    s^2 (1 - e^-v (1 + v) / 2), v = x root(2) / s: half of s^2 at 0, s^2 far above. The released count stands
+    for x, and all of its error for such noise, also where some of it is movement.
+    """
+    if minimum is None:
+        return release
+    counts = np.maximum(release.counts, minimum)
+    history = tuple(max(count, minimum) for count in release.history)
+    if release.error is None:
+        return replace(release, counts=counts, history=history)
+    above = (counts - minimum) * (np.sqrt(2.0) / np.maximum(release.error, _LEAST_ERROR))
+    share = 1 - exp(-np.minimum(above, 700.0)) * (1 + above) / 2
+    error = release.error * np.sqrt(share)
+    return replace(release, counts=counts, history=history, error=error, noise_scale=None)
 
 
 def three_digits(numbers: Floats) -> Floats:

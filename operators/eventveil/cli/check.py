@@ -14,7 +14,7 @@ from eventveil.privacy.guarantee import describe
 from eventveil.privacy.noise import SystemNoise
 from eventveil.privacy.sums import describe_total, describe_unbounded, totals, unbounded
 from eventveil.topology.loading import load_with_defaults
-from eventveil.topology.model import Budget, Topology
+from eventveil.topology.model import Budget, Stream, Topology
 from eventveil.topology.problems import TopologyInvalid
 from eventveil.topology.shapes import Default
 from eventveil.values.description import describe as describe_values
@@ -54,7 +54,7 @@ def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
             continue
         mechanism = of_stream(stream, SystemNoise())
         yield from (f"  {line}" for line in describe(stream, mechanism.guarantee))
-        yield from (f"  {line}" for line in mechanism.notes)
+        yield from (f"  {line}" for line in (*mechanism.notes, *_clipped(stream)))
         yield from (f"  {line}" for line in _origin(stream.mechanism.kind))
     for readings in topology.readings:
         yield ""
@@ -67,6 +67,16 @@ def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
         yield "Defaults that this file relies on"
         yield from (f"  {default.setting}: {default.value}" for default in defaults)
     yield ""
+
+
+def _clipped(stream: Stream) -> Iterator[str]:
+    """What the minimum of a sink does to sums."""
+    if stream.sink.minimum is not None:
+        yield (
+            f"Counts below {stream.sink.minimum} are released as {stream.sink.minimum} (minimum in the sink):"
+            " it costs no budget and protects as before. Single counts err less; sums over columns or"
+            " timestamps are biased upwards, by up to half the noise scale for each count that is really 0."
+        )
 
 
 def _origin(kind: str) -> Iterator[str]:

@@ -21,6 +21,7 @@ numbers, so it stays unbiased exactly.
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import accumulate
 from math import exp
 
 from eventveil.local.sampling import (
@@ -105,6 +106,25 @@ class Hybrid:
             return self.threshold * self.wave.unbiased(report - 2) / (self.wave.inputs - 1)
         lift = 1 / (2 * self.keep - 1)
         return self.threshold * (1 + (lift if report else -lift)) / 2
+
+    def worst_variance(self) -> float:
+        """Variance of the estimate of one report, at the value of the grid where it is largest.
+
+        Values between two steps add a quarter of a step's square at most, which is in it.
+        """
+        wave, steps = self.wave, self.wave.inputs - 1
+        squares = [float(wave.unbiased(output)) ** 2 for output in range(wave.outputs)]
+        sums = [0.0, *accumulate(squares)]
+        lift, piecewise = float(wave.weight - 1), float(self.piecewise)
+        keep, largest = float(self.keep), 0.0
+        for step in range(wave.inputs):
+            within = sums[step + wave.window] - sums[step]
+            fine = (sums[-1] + lift * within) / float(wave.total)
+            high = (keep * step + (1 - keep) * (steps - step)) / steps
+            signs = [steps * (1 + sign / (2 * keep - 1)) / 2 for sign in (1, -1)]
+            coarse = high * signs[0] ** 2 + (1 - high) * signs[1] ** 2
+            largest = max(largest, piecewise * fine + (1 - piecewise) * coarse - step * step)
+        return (largest + piecewise / 4) * (self.threshold / steps) ** 2
 
     def _step(self, value: int, randomness: Randomness) -> int:
         """The value as a number of steps of the Piecewise grid, rounded so that its mean is right."""

@@ -85,7 +85,9 @@ class Mechanism(ABC):
     may hold, ``level`` what its epsilon covers, ``units`` the number of ledger units that make up epsilon:
     2 * window * 2**20, whatever the level. ``raw`` names the parts of a snapshot that hold true counts.
     ``predicts``: a release that is not fresh may differ from the one before it, being computed from earlier
-    releases.
+    releases. ``added`` names parts of a snapshot that those of earlier versions lack, and are read without;
+    ``unremembered`` options that decide only when budget is spent, which the ledger limits anyway: a state
+    is continued whatever they are.
     """
 
     kind: ClassVar[str]
@@ -94,6 +96,8 @@ class Mechanism(ABC):
     level: ClassVar[Level] = "w-event"
     raw: ClassVar[frozenset[str]] = frozenset()
     predicts: ClassVar[bool] = False
+    added: ClassVar[frozenset[str]] = frozenset()
+    unremembered: ClassVar[frozenset[str]] = frozenset()
     guarantee: Guarantee
     units: int
 

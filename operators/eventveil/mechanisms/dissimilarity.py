@@ -149,7 +149,15 @@ class DissimilarityMechanism(WEventMechanism):
         if offer < self._least_offer:
             return np.zeros(self._groups.count, np.bool_)
         limits = {size: floor(self._threshold(offer, size)) for size in set(self._groups.sizes.tolist())}
-        return sums + noise > np.array([limits[size] for size in self._groups.sizes.tolist()])
+        moved = sums + noise > np.array([limits[size] for size in self._groups.sizes.tolist()])
+        self._bound_unpublished(moved, offer)
+        return moved
+
+    def _bound_unpublished(self, moved: NDArray[np.bool_], offer: int) -> None:
+        """A group that was never published, and has not moved, is as far from 0 as a publication errs."""
+        unpublished = self._movement.unpublished & ~self._groups.columns_of(moved)
+        if self._groups.count > 1 and unpublished.any():
+            self._movement.bound(float(self._factor) * self._variance(offer), unpublished)
 
     def _threshold(self, offer: int, columns: int) -> Fraction:
         """Expected error of a publication, summed over so many columns, times ``factor``."""

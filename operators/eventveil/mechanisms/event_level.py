@@ -47,6 +47,7 @@ class EventLevelMechanism(PublishingMechanism):
 
     options: ClassVar[frozenset[str]] = frozenset({"span"})
     level: ClassVar[Level] = "event"
+    added: ClassVar[frozenset[str]] = frozenset()
 
     def _configure(self, options: Mapping[str, Option]) -> None:
         if self._window != 1:

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
+from eventveil.mechanisms.movement import ROUNDING, Movement
 from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, read_only
 from eventveil.mechanisms.reading import integer_between, whole_option
 from eventveil.mechanisms.w_event import WEventMechanism
@@ -39,8 +40,6 @@ PROPORTIONAL, INTEGRAL = 0.9, 0.1
 MEMORY = 5
 """How many feedback errors the integral part averages."""
 
-ROUNDING = 1 / 12
-"""The variance that rounding to a whole count adds."""
 SET_POINT = 0.1
 """The mean relative error at which the interval stays as it is."""
 
@@ -60,6 +59,7 @@ class Fast(WEventMechanism):
         self._drift = Fraction(options.get("drift", 10))
         if self._drift <= 0:
             raise UnfitSetting("drift", f"found {self._drift}, expected a number above 0")
+        self._movement = Movement(self._columns, predicts=True)
         self._sample_units = self.units // 2 // self._max_samples
         self._noise_scale = float(self._scale(self._sample_units))
         self._estimate: NDArray[np.float64] = np.zeros(self._columns)
@@ -105,7 +105,7 @@ class Fast(WEventMechanism):
         noisy, noise = self._noisy(counts, units), self._variance(units)
         self._movement.learn(noisy, self._last, noise, self._timestamp)
         gain = self._learn(noisy)
-        before = self._movement.variance(self._timestamp)
+        before = self._movement.variance(self._timestamp, self._last)
         left = 0.0 if before is None else (1 - gain) ** 2 * before
         self._movement.drawn(left + gain**2 * noise + ROUNDING, self._timestamp)
         self._sampled = self._timestamp

@@ -6,13 +6,17 @@ A function of what was published and of public constants alone: free post-proces
 that) and by D(g), how far counts move in the g timestamps since. A publication y of variance R that follows a
 release x of variance U after g timestamps tells of it: (y - x)^2 - R - U is D(g), in the mean. D is learned
 for every column, with less weight where there is more noise, and is shrunk to what all columns have in common
-at its level, for publications are few and mostly noise.
+at its level, the more the noise exceeds it, for publications are few and mostly noise.
+
+*Return.* Where counts scatter around a level l with variance s = M / 2, those that follow a release of x are
+expected at s + E[(c - l)^2 | x] from the count that it was drawn from: further if x was far out. With b = s /
+(s + U) that is s + b^2 (x - l)^2 + b U, and M in the mean. Of what is predicted it is M.
 
 *Growth.* Counts that scatter around a level, or follow a season, are as far away after one timestamp as after
-many; those that walk at random move by a variance for each timestamp. D(g) = M (1 - k + k g / G), G being the
-usual time between publications; k is how far the squared differences between every other publication, pooled
-over the columns, are above those between neighbours. Where k is 0, D does not depend on g; it is not learned
-where columns are published apart, whose states are large.
+many; those that walk at random move by a variance for each timestamp. Up to the usual time G between
+publications D is M, in the mean, which is too much for a walk, and afterwards M (1 + k (g / G - 1)): k is how
+far the squared differences between every other publication, pooled over the columns, are above those between
+neighbours. It is not learned where columns are published apart, whose states are large.
 
 Numbers of a column are kept in 32 bits or less, whose rounding IEEE 754 fixes: a state continues as a run.
 """
@@ -37,6 +41,10 @@ COMMON = 2.0
 """Poisson movement weighs like so many publications of one column."""
 OUTLIER = 25.0
 """A squared difference counts as so many times its expectation at most."""
+UNCLEAR = 0.2
+"""k is an estimate: from 1 less this on it counts as 1, up to this as 0."""
+ROUNDING = 1 / 12
+"""The variance that rounding to a whole count adds."""
 LINEAR, SQUARE, LEAST_LEVEL = 2.0, 0.1, 0.05
 """Movement while nothing was seen of it: twice the level, for Poisson numbers, and a tenth of its square."""
 _TYPES: dict[str, np.dtype[Any]] = {
@@ -67,12 +75,22 @@ class Movement:
     """The error of the release that stands, and what is known of each column's movement.
 
     Arrays have one number for each column, or one for all. ``moves`` is false for a kind that repeats next to
-    never: then nothing is learned. ``apart``: columns are not always drawn together. Timestamps are those of
-    the mechanism; of a predecessor, 0 and below.
+    never: then nothing is learned. ``apart``: columns are not always drawn together. ``predicts``: what
+    stands is expected of the counts, not one of them; ``hides``: it is 0 where that is not known well.
+    Timestamps are those of the mechanism; of a predecessor, 0 and below.
     """
 
-    def __init__(self, columns: int, *, moves: bool = True, apart: bool = False) -> None:
+    def __init__(
+        self,
+        columns: int,
+        *,
+        moves: bool = True,
+        apart: bool = False,
+        predicts: bool = False,
+        hides: bool = False,
+    ) -> None:
         self._columns, self._moves, self._apart = columns, moves, apart
+        self._predicts, self._hides = predicts, hides
         self.known = False  # whether there is a release that errs by a known variance
         # ``variance`` of the release when drawn, ``at`` which timestamp; the publication ``before``, its
         # variance ``noise`` and timestamp ``since``; ``weight`` and ``count`` of what ``moved`` is a mean of.
@@ -82,8 +100,8 @@ class Movement:
         self._pooled = np.zeros(5)
         self._usual: Floats | None = None
 
-    def variance(self, timestamp: int) -> Floats | None:
-        """Of the release that stands, around the counts of ``timestamp``; None if it is not known.
+    def variance(self, timestamp: int, standing: Floats | Counts) -> Floats | None:
+        """Of the release that is ``standing``, around the counts of ``timestamp``; None if it is not known.
 
         Of shape (1,) if it is the same for all columns, else (columns,).
         """
@@ -91,18 +109,28 @@ class Movement:
             return None
         gap = timestamp - self._arrays["at"]
         drawn = self._arrays["variance"].astype(np.float64)
-        return drawn + self._growth(gap) * self._movement() if gap.any() else drawn
+        return drawn + self._moved(gap, standing) if gap.any() else drawn
 
     def drawn(self, variance: Floats | float, timestamp: int, chosen: Chosen | None = None) -> None:
         """Take note of the variance of a release that was drawn now, in all columns or in those chosen."""
         self._take(chosen, variance=np.minimum(variance, _LARGEST), at=timestamp)
         self.known = True
 
+    @property
+    def unpublished(self) -> Chosen:
+        """The columns that were in no publication yet."""
+        never: Chosen = np.broadcast_to(self._arrays["count"] == 0, (self._columns,))
+        return never
+
+    def bound(self, variance: float, chosen: Chosen) -> None:
+        """Take note of the variance of columns that were in no publication yet."""
+        self._take(chosen, variance=min(variance, _LARGEST))
+
     def learn(
         self,
-        noisy: Counts,
+        noisy: Floats | Counts,
         standing: Floats | Counts,
-        noise: float,
+        noise: Floats | float,
         timestamp: int,
         chosen: Chosen | None = None,
     ) -> None:
@@ -112,42 +140,58 @@ class Movement:
         """
         if not self._moves:
             return
-        noise = min(noise, _LARGEST)
+        noise = np.minimum(noise, _LARGEST)
         if self.known:
             self._compare(noisy, standing, noise, timestamp, chosen)
         level, count = self._arrays["level"], MEMORY * self._arrays["count"] + 1
         level = level + (noisy - level) / count
         self._take(chosen, level=level, count=count)
-        if not self._apart:
-            self._take(chosen, before=noisy, noise=noise, since=timestamp)
+        if self._predicts:
+            self._take(chosen, noise=noise)
+        elif self.known and not self._apart:
+            arrays = self._arrays
+            self._take(chosen, before=standing, noise=arrays["variance"], since=arrays["at"])
 
     def _compare(
-        self, noisy: Counts, standing: Floats | Counts, noise: float, timestamp: int, chosen: Chosen | None
+        self,
+        noisy: Floats | Counts,
+        standing: Floats | Counts,
+        noise: Floats | float,
+        timestamp: int,
+        chosen: Chosen | None,
     ) -> None:
         """What a release and the next publication tell of the movement in between."""
         arrays = self._arrays
         gap, further = timestamp - arrays["at"], timestamp - arrays["since"]
         known = np.maximum(arrays["variance"] + np.float64(noise), _LEAST)
-        expected = self._growth(gap) * self._movement()
+        expected = self._moved(gap, standing)
         moved = _excess(noisy - standing, expected, known)
         other = _excess(noisy - arrays["before"], expected, arrays["noise"] + np.float64(noise))
         weight = np.maximum(1 / (known + total(expected) / len(expected)) ** 2, _LEAST_WEIGHT)
         together = MEMORY * arrays["weight"] + weight
         if (arrays["since"] > _NEVER).any():
-            trust = self._shape() / (known + expected) ** 2 * (arrays["since"] > _NEVER)
+            trust = self._shape() / (known + self._movement()) ** 2 * (arrays["since"] > _NEVER)
             trust = trust if chosen is None else np.where(chosen, trust, 0.0)
             sums = (moved * trust, other * trust, gap * trust, further * trust, trust)
             self._pooled = MEMORY * self._pooled + [float(total(one)) for one in sums]
         mean = arrays["moved"] + (moved - arrays["moved"]) * (weight / together)
         self._take(chosen, moved=mean, weight=together)
 
+    @property
+    def usual(self) -> Floats:
+        """How far each column's counts usually move between two publications, as a variance."""
+        return self._movement()
+
     def _movement(self) -> Floats:
         """How far each column's counts usually move between two publications, as a variance."""
         if self._usual is None:
             shape, seen = self._shape(), np.maximum(self._arrays["count"] - 1.0, 0.0)
             common = shape * self._multiple(shape, seen)
-            mean = (seen * self._arrays["moved"] + SHRUNK * common) / (seen + SHRUNK)
-            self._usual = np.maximum(mean, 0.0)
+            known = self._arrays["variance"] + np.float64(self._arrays["noise"])
+            moved = self._arrays["moved"].astype(np.float64)
+            likely = np.maximum(np.maximum(moved, common), _LEAST)
+            trust = seen / (seen + SHRUNK * (1 + known / likely) ** 2)
+            self._usual = np.maximum(common + trust * (moved - common), 0.0)
         return self._usual
 
     def _multiple(self, shape: Floats, seen: Floats) -> float:
@@ -156,20 +200,36 @@ class Movement:
         for _ in range(2):
             trust = seen * shape / (known + multiple * shape) ** 2
             moved, expected = total(trust * self._arrays["moved"]), total(trust * shape)
-            multiple = max((float(moved) + COMMON) / (float(expected) + COMMON), 0.01)
+            multiple = max((float(moved) + COMMON) / (float(expected) + COMMON), _LEAST)
         return multiple
 
     def _shape(self) -> Floats:
         level = np.maximum(self._arrays["level"].astype(np.float64), LEAST_LEVEL)
+        if self._hides:
+            # It may be as much more as it is uncertain; half of that is taken for granted.
+            noise = self._arrays["noise"].astype(np.float64)
+            level = level + np.sqrt(noise / np.maximum(self._arrays["count"], 1.0)) / 2
         return LINEAR * level + SQUARE * level * level
 
+    def _moved(self, gap: NDArray[np.int64], standing: Floats | Counts) -> Floats:
+        """How far counts are expected to have moved from a release after ``gap`` timestamps."""
+        usual, drawn = self._movement(), self._arrays["variance"].astype(np.float64)
+        moved = usual * (1 + self._growth(gap))
+        if not self._predicts:
+            scatter = usual / 2
+            trust = scatter / np.maximum(scatter + drawn, _LEAST)
+            off = trust * (standing - self._arrays["level"])
+            moved = moved - scatter + off * off + trust * drawn
+        return np.where(gap > 0, moved, 0.0)
+
     def _growth(self, gap: NDArray[np.int64]) -> Floats:
-        """What of the usual movement there is after ``gap`` timestamps."""
+        """What a random walk adds to the usual movement after more than the usual time."""
         near, far, gap_near, gap_far, weight = self._pooled.tolist()
         if near <= 0 or gap_far <= gap_near:
-            return np.where(gap > 0, 1.0, 0.0)
-        rate = min(max((far / near - 1) / (gap_far / gap_near - 1), 0.0), 1.0)
-        growth: Floats = np.where(gap > 0, 1 - rate + rate * (weight / gap_near) * gap, 0.0)
+            return np.zeros(1)
+        found = (far / near - 1) / (gap_far / gap_near - 1)
+        rate = min(max((found - UNCLEAR) / (1 - 2 * UNCLEAR), 0.0), 1.0)
+        growth: Floats = rate * np.maximum(gap * (weight / gap_near) - 1, 0.0)
         return growth
 
     def _take(self, chosen: Chosen | None, **values: Any) -> None:
@@ -186,7 +246,8 @@ class Movement:
 
     def empty(self) -> Movement:
         """One like this that knows nothing yet."""
-        return Movement(self._columns, moves=self._moves, apart=self._apart)
+        same = {"moves": self._moves, "apart": self._apart, "predicts": self._predicts, "hides": self._hides}
+        return Movement(self._columns, **same)
 
     def inherited(self, state: object, shift: int) -> Movement:
         """One like this that begins with another's ``snapshot()``, whose last timestamp was ``shift``.

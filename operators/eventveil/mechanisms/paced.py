@@ -32,7 +32,7 @@ cut, is the next interval. With nothing above the cut it is the window: this is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from math import fsum
 from typing import Any, ClassVar
@@ -41,6 +41,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Release
+from eventveil.mechanisms.forecasting.harmonics import periods_of
+from eventveil.mechanisms.forecasting.pace import unaliased
+from eventveil.mechanisms.movement import ROUNDING, Movement
 from eventveil.mechanisms.publishing import read_only
 from eventveil.mechanisms.reading import integer_between
 from eventveil.mechanisms.w_event import WEventMechanism
@@ -55,7 +58,8 @@ JUMP = 5.0
 CUTS = np.arange(0, 6.25, 0.25)
 FALSE_ALARMS = 0.1
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 40, 60, 120)
-"""Intervals between publications are the window over one of these, rounded down, and at least 1."""
+"""Intervals between publications are the window over one of these, rounded down, and at least 1; longer by
+half at most where that meets the phases of a day and a week (option ``periods``)."""
 FIRST_PARTS = 4
 _UNKNOWN = 1e30  # the variance before the first publication
 
@@ -65,36 +69,55 @@ class Paced(WEventMechanism):
 
     kind: ClassVar[str] = "paced"
     summary: ClassVar[str] = "publishes as often as counts move, zeros where there is only noise; filtered"
-    options: ClassVar[frozenset[str]] = frozenset()
+    options: ClassVar[frozenset[str]] = frozenset({"periods"})
+    unremembered: ClassVar[frozenset[str]] = frozenset({"periods"})
     predicts: ClassVar[bool] = True
 
     def _configure(self, options: Mapping[str, Option]) -> None:
         shape = (len(DRIFTS), self._columns)
+        self._parts = _parts(self._window, self.units, periods_of(options))
         self._level, self._score = np.zeros(shape), np.zeros(shape)
         self._variances = np.full(shape, _UNKNOWN)
         self._worth = np.full(self._columns, 1e-9)
+        self._movement = Movement(self._columns, predicts=True, hides=True)
+        self._uncertain = np.zeros(self._columns)
         self._until_next = self._last
         self._published = 0  # timestamp of the last publication
-        self._interval = max(1, self._window // FIRST_PARTS)
+        self._interval = _nearest(self._parts, max(1, self._window // FIRST_PARTS))
+        self._left = np.ones(self._columns)  # the part of the last surprise that was not followed
 
     @classmethod
     def can_spend(
         cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
     ) -> bool:
         """See ``Mechanism.can_spend``: one of the parts, or nothing."""
-        return spend == Spend(0, 0) or spend in [Spend(0, part) for part in _parts(window, units).values()]
+        parts = units // spend.publish if 0 < spend.publish <= units else 0
+        whole = 0 < parts <= window and units // parts == spend.publish
+        return spend == Spend(0, 0) or (not spend.test and whole)
 
     def _allot(self, counts: Counts) -> int:
         due = not self._published or self._timestamp >= self._published + self._interval
-        units = _parts(self._window, self.units)[self._interval]
+        units = self._parts[self._interval]
         fits = self._ledger.window_spent + units <= self.units and self._ledger.bridges_allow(units)
         return units if due and fits else 0
 
     def _publish(self, counts: Counts, units: int) -> None:
         self._ledger.charge_publish(units)
         scale = float(self._scale(units))
-        now, after = self._learn(self._noisy(counts, units).astype(np.float64), 2 * scale**2)
+        noisy, noise = self._noisy(counts, units), self._variance(units)
+        self._movement.learn(noisy, self._until_next, noise, self._timestamp)
+        now, after = self._learn(noisy.astype(np.float64), 2 * scale**2)
+        before = self._movement.variance(self._timestamp, self._until_next)
+        left = self._left * self._left * (0.0 if before is None else before)
+        self._drawn = left + (1 - self._left) ** 2 * noise + ROUNDING
+        # What comes next is a prediction, as far off as the filter takes it to be, and as counts move.
+        self._movement.drawn(self._uncertain, self._timestamp)
         self._published, self._last, self._until_next = self._timestamp, _whole(now), _whole(after)
+
+    def _variance_now(self) -> Floats | None:
+        if self._published and self._published == self._timestamp:
+            return self._drawn
+        return super()._variance_now()
 
     def _learn(self, noisy: Counts, noise: float) -> tuple[Floats, Floats]:
         """Estimates of the counts now and until the next publication; ``noise`` is a variance."""
@@ -118,11 +141,14 @@ class Paced(WEventMechanism):
         if self._published:  # one publication says nothing about drifts
             self._interval = self._best_interval(drifts, np.maximum(level, 0.0)[above])
         shown = above & ((self._worth > 0) | jumped[best])
+        followed = np.where(jumped, 1.0, (before + scatter) / total)[best]
+        self._left = 1 - np.where(shown, followed, 0.0)
+        self._uncertain = np.where(shown, variance, 0.0)
         return np.where(shown, now[best], 0.0), np.where(shown, level, 0.0)
 
     def _best_interval(self, drifts: Floats, scatter: Floats) -> int:
         """The one with the least expected error; the longest if no column is above the cut."""
-        parts = _parts(self._window, self.units)
+        parts = self._parts
         return min(parts, key=lambda interval: self._expected(interval, parts[interval], drifts, scatter))
 
     def _expected(self, interval: int, units: int, drifts: Floats, scatter: Floats) -> float:
@@ -142,7 +168,7 @@ class Paced(WEventMechanism):
         return super()._release(fresh=fresh)
 
     def _scales(self) -> tuple[Fraction, Fraction]:
-        parts = _parts(self._window, self.units).values()
+        parts = self._parts.values()
         return self._scale(max(parts)), self._scale(min(parts))
 
     @classmethod
@@ -169,17 +195,22 @@ class Paced(WEventMechanism):
             raise ValueError("levels and variances should be those of this filter")
         published = integer_between(values["published"], 0, timestamp, "published")
         interval = integer_between(values["interval"], 1, self._window, "interval")
-        if interval not in _parts(self._window, self.units):
+        if interval not in _parts(self._window, self.units, ()) | self._parts:
             raise ValueError(f"{interval} is not one of the intervals")
         self._until_next = self._restored_release(values["until_next"])
         self._level, self._variances, self._score, self._worth = level, variance, score, worth
-        self._published, self._interval = published, interval
+        self._published, self._interval = published, _nearest(self._parts, interval)
 
 
-def _parts(window: int, units: int) -> dict[int, int]:
+def _parts(window: int, units: int, periods: tuple[int, ...]) -> dict[int, int]:
     """What a publication may spend by interval, the longest first: a window can pay for all of its own."""
-    intervals = dict.fromkeys(max(1, window // parts) for parts in PARTS)
+    intervals = dict.fromkeys(unaliased(max(1, window // parts), periods) for parts in PARTS)
     return {interval: units // -(-window // interval) for interval in intervals}
+
+
+def _nearest(intervals: Iterable[int], wanted: int) -> int:
+    """The first of the intervals that are nearest to one that was wanted."""
+    return min(intervals, key=lambda interval: abs(interval - wanted))
 
 
 def _above(level: Floats, deviation: Floats) -> NDArray[np.bool_]:

@@ -57,6 +57,7 @@ class PublishingMechanism(Mechanism):
     """
 
     repeats: ClassVar[bool] = True
+    added: ClassVar[frozenset[str]] = frozenset({"error"})
 
     def __init__(
         self, settings: MechanismSettings, columns: int, sensitivity: int, noise: NoiseSource
@@ -68,7 +69,7 @@ class PublishingMechanism(Mechanism):
         self._timestamp = 0
         self._last = read_only(np.zeros(columns, np.int64))
         self._usable = True
-        self._movement = Movement(columns, moves=self.repeats)
+        self._movement = Movement(columns, moves=self.repeats, predicts=self.predicts)
         self._exact: Fraction | None = None  # the scale of all that was added to the counts of this timestamp
         self._configure(settings.options)
         self._ledger = self._new_ledger()
@@ -112,10 +113,9 @@ class PublishingMechanism(Mechanism):
     def restore(self, state: bytes) -> None:
         """See ``Mechanism.restore``; a refused state changes nothing."""
         values = orjson.loads(state)
-        added = set(self._error_state())  # a state of before errors were released has none
-        expected = {"settings", "timestamp", "last", "ledger", *self._extra_state()}
-        if not isinstance(values, dict) or not expected <= set(values) <= expected | added:
-            raise ValueError(f"the state should be an object with {', '.join(sorted(expected | added))}")
+        expected = {"settings", "timestamp", "last", "ledger", *self._error_state(), *self._extra_state()}
+        if not isinstance(values, dict) or not expected - self.added <= set(values) <= expected:
+            raise ValueError(f"the state should be an object with {', '.join(sorted(expected))}")
         if values["settings"] != self._identity():
             raise ValueError(f"the state belongs to {values['settings']!r}, not to {self._identity()!r}")
         timestamp = integer_between(values["timestamp"], 0, TIMESTAMP_LIMIT, "timestamp")
@@ -174,7 +174,7 @@ class PublishingMechanism(Mechanism):
 
     def _variance_now(self) -> Floats | None:
         """Of the release of the open timestamp, around the counts; of shape (1,) or (columns,)."""
-        return self._movement.variance(self._timestamp)
+        return self._movement.variance(self._timestamp, self._last)
 
     def _error_state(self) -> dict[str, Any]:
         """What the error of a release is computed from."""

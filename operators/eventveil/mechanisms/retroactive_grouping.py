@@ -28,17 +28,24 @@ what the rule chooses. Groups have at most GRID members, so that their means lie
 
 from __future__ import annotations
 
+import base64
+import binascii
+from collections import deque
 from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil, isqrt
 from typing import Any, ClassVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eventveil.errors import UnfitSetting
 from eventveil.mechanisms import sampling
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.event_level import GRID, EventLevelMechanism
+from eventveil.mechanisms.forecasting.arithmetic import Floats
+from eventveil.mechanisms.movement import ROUNDING, Chosen, Movement
+from eventveil.mechanisms.publishing import state_numbers
 from eventveil.mechanisms.reading import integers
 from eventveil.mechanisms.sampling import Thinner
 from eventveil.privacy.ledger import Ledger, Spend
@@ -56,6 +63,7 @@ class RetroactiveGrouping(EventLevelMechanism):
     summary: ClassVar[str] = "window sums; counts that have not changed are grouped over time for less noise"
     options: ClassVar[frozenset[str]] = frozenset({"span", "share", "sampling", "factor"})
     raw: ClassVar[frozenset[str]] = frozenset({"sums"})
+    added: ClassVar[frozenset[str]] = frozenset({"groups", "error"})
 
     def _configure(self, options: Mapping[str, Option]) -> None:
         super()._configure(options)
@@ -79,6 +87,9 @@ class RetroactiveGrouping(EventLevelMechanism):
         self._sizes = np.zeros(self._columns, np.int64)
         self._wanted = np.full(self._columns, 2)
         self._moved = np.ones(self._columns, np.bool_)
+        self._movement = Movement(self._columns, apart=True)
+        # Of each timestamp of the sum, the size of the group that was published last; below 0 if earlier.
+        self._groups: deque[NDArray[np.int16]] = deque(maxlen=self._span)
 
     def _allot(self, counts: Counts) -> int:
         if self._timestamp == 1:
@@ -95,14 +106,35 @@ class RetroactiveGrouping(EventLevelMechanism):
         self._sizes[self._moved] = 1
         published = self._moved | (self._sizes >= self._wanted)
         newest = self._previous.copy()
+        last = self._groups[-1] if self._groups else np.zeros(self._columns, np.int16)
+        drawn = np.where(published, self._sizes, -np.abs(last)).astype(np.int16)
         if published.any():
             sizes = self._sizes[published]
             noisy = self._sums[published] + self._draw(units, len(sizes))
             clamped = np.clip(noisy, -RELEASE_LIMIT * sizes, RELEASE_LIMIT * sizes)
             newest[published] = clamped * (GRID // sizes)
+            self._learn_group(newest / GRID, units, drawn, published)
             self._wanted[published] = np.minimum(2 * sizes, GRID)
             self._sums[published] = self._sizes[published] = 0
+        self._groups.append(drawn)
         return newest
+
+    def _learn_group(self, newest: Floats, units: int, sizes: NDArray[np.int16], published: Chosen) -> None:
+        """Take note of how far published means are from those before them."""
+        noise = self._variance(units) / np.where(published, sizes.astype(np.float64), 1.0) ** 2
+        self._movement.learn(newest, self._previous / GRID, noise, self._timestamp, published)
+        self._movement.drawn(noise, self._timestamp, published)
+
+    def _variance_now(self) -> Floats | None:
+        """Noise that repeated counts share, and movement of those that were not published as they came."""
+        if len(self._groups) < len(self._units) or not all(one.all() for one in self._groups):
+            return None
+        noise, run, moving = np.zeros((3, self._columns))
+        for group in self._groups:
+            run = np.where(group > 0, 1.0, run + 1)
+            noise += (2 * run - 1) / group.astype(np.float64) ** 2
+            moving += group != 1
+        return noise * self._variance(self.units - self._test) + moving * self._movement.usual + ROUNDING
 
     def _estimate(self, counts: Counts) -> Counts:
         """The counts in multiples of 1 / GRID, noisily, for a test that has been charged."""
@@ -145,7 +177,9 @@ class RetroactiveGrouping(EventLevelMechanism):
         return {**super()._identity(), **own}
 
     def _extra_state(self) -> dict[str, Any]:
-        own = {"sums": self._sums, "sizes": self._sizes, "wanted": self._wanted}
+        drawn = b"".join(one.astype("<i2").tobytes() for one in self._groups)
+        own: dict[str, Any] = {"sums": self._sums, "sizes": self._sizes, "wanted": self._wanted}
+        own |= {"groups": base64.b64encode(drawn).decode(), "error": self._movement.snapshot()}
         return {**super()._extra_state(), **own}
 
     def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: Ledger) -> None:
@@ -156,14 +190,32 @@ class RetroactiveGrouping(EventLevelMechanism):
             raise ValueError("groups should be smaller than wanted, and that be a power of two")
         if np.any(sums < 0) or np.any(sums > sizes * RELEASE_LIMIT):
             raise ValueError("the sum of a group should be one of so many counts")
+        groups = self._restored_groups(values.get("groups", ""), min(timestamp, self._span))
         super()._restore_extra(values, timestamp, ledger)
+        self._groups = groups
         self._sums, self._sizes, self._wanted = sums, sizes, wanted
+
+    def _restored_groups(self, text: object, length: int) -> deque[NDArray[np.int16]]:
+        """Those of a state; none in one of before they were kept."""
+        try:
+            data = base64.b64decode(text.encode() if isinstance(text, str) else b"!", validate=True)
+        except (binascii.Error, UnicodeEncodeError):
+            raise ValueError("groups should be numbers as base64 text") from None
+        size = 2 * self._columns
+        if len(data) % size or len(data) > length * size:
+            raise ValueError(f"groups should be those of at most {length} timestamps")
+        rows = np.frombuffer(data, "<i2").astype(np.int16).reshape(-1, self._columns)
+        if rows.size and int(np.abs(rows.astype(np.int64)).max()) > GRID:
+            raise ValueError(f"groups should have at most {GRID} members")
+        return deque(rows, maxlen=self._span)
 
     @classmethod
     def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
         """See ``Mechanism.numbers``: also sum, size and wanted size of each column's group."""
         state, release = super().numbers(settings, columns)
-        return state + 3 * columns, release
+        span = int(settings.options.get("span", 1))
+        error = Movement.bytes_of(columns, apart=True) + 4 * -(-2 * span * columns // 3) + 64
+        return state + 3 * columns + state_numbers(error), release
 
 
 def _clamped(noisy: Counts) -> Counts:

@@ -32,18 +32,17 @@ forecast wants; if not, another phase of the first period is tried, with all tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 
-from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.forecasting import pace
 from eventveil.mechanisms.forecasting.arithmetic import Floats
 from eventveil.mechanisms.forecasting.forecast import Forecast
-from eventveil.mechanisms.forecasting.harmonics import LONGEST_PERIOD, MOST_PERIODS
+from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.forecasting.rounding import Rounding
 from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, read_only, state_numbers
 from eventveil.mechanisms.reading import integer_between
@@ -201,28 +200,6 @@ class Seasonal(WEventMechanism):
         forecast.published, forecast.last = published, last
         self._forecast, self._interval, self._due, self._decided = forecast, interval, due, decided
         self._rounding.owed = owed
-
-
-def periods_of(options: Mapping[str, object]) -> tuple[int, ...]:
-    """The periods of an option such as "24,168", in timestamps; none if it is left out.
-
-    UnfitSetting unless they are at most two whole numbers from 2 on, the shorter first.
-    """
-    text = options.get("periods", "")
-    words = text.split(",") if isinstance(text, str) and text else []
-    numbers = tuple(int(word) for word in words if word.isdecimal() and len(word) < 8)
-    fit = isinstance(text, str) and ",".join(map(str, numbers)) == text and len(numbers) <= MOST_PERIODS
-    if not fit or list(numbers) != sorted(set(numbers)) or not _in_range(numbers):
-        raise UnfitSetting(
-            "periods",
-            f"found {text}, expected at most {MOST_PERIODS} different whole numbers of timestamps from 2 to"
-            f" {LONGEST_PERIOD}, the shorter first",
-        )
-    return numbers
-
-
-def _in_range(periods: Iterable[int]) -> bool:
-    return all(2 <= period <= LONGEST_PERIOD for period in periods)
 
 
 def _enough(units: int, part: int) -> bool:

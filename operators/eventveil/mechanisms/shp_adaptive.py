@@ -81,16 +81,25 @@ class ShpAdaptive(HorizonMechanism):
         return 0
 
     def _publish(self, counts: Counts, units: int) -> None:
+        self._predicted()
         self._last = np.array([self._prediction])
         super()._publish(counts, units)
-        # What comes next is no repetition, so that how far predictions err is learned as a whole.
-        self._movement.drawn(0.0, self._timestamp)
         self._left -= 1
         self._schedule(int(self._last[0]))
 
     def _variance_now(self) -> Floats | None:
-        drawn = np.array([self._variance(self.units // self._samples)])
-        return drawn if self._exact is not None else super()._variance_now()
+        if self._exact is not None:
+            return np.array([self._variance(self.units // self._samples)])
+        self._predicted()
+        return super()._variance_now()
+
+    def _predicted(self) -> None:
+        """Take note of what the noise of the samples adds to a prediction; it errs by movement too."""
+        if self._points:
+            shares = shares_of(self._timestamp, [point.timestamp for point in self._points], self._weights())
+            part = float(sum(share * share for share in shares))
+            variance = part * self._variance(self.units // self._samples)
+            self._movement.drawn(variance, self._points[-1].timestamp)
 
     def _schedule(self, noisy: int) -> None:
         """Learn from a sampled count when to sample next."""
@@ -107,10 +116,13 @@ class ShpAdaptive(HorizonMechanism):
 
     def _predict(self) -> int:
         """What the sampled counts let one expect at the open timestamp; 0 before the first one."""
+        points = [(p.timestamp, p.count) for p in self._points]
+        return regressed(self._timestamp, points, self._weights())
+
+    def _weights(self) -> list[Fraction]:
         least = ceil(self._scales()[0])
         newest_first = reversed(self._points)
-        weights = [Fraction(1, r * (p.surprise + least)) for r, p in enumerate(newest_first, 1)]
-        return regressed(self._timestamp, [(p.timestamp, p.count) for p in self._points], weights[::-1])
+        return [Fraction(1, r * (p.surprise + least)) for r, p in enumerate(newest_first, 1)][::-1]
 
     def _scales(self) -> tuple[Fraction, Fraction]:
         scale = self._scale(self.units // self._samples)
@@ -147,6 +159,15 @@ class ShpAdaptive(HorizonMechanism):
         """See ``Mechanism.numbers``: also the sampled points."""
         state, release = super().numbers(settings, columns)
         return state + 3 * POINTS + 3, release
+
+
+def shares_of(at: int, times: list[int], weights: list[Fraction]) -> list[Fraction]:
+    """What each count adds to the weighted linear regression at time ``at``; exact, their sum is 1."""
+    total = sum(weights, Fraction(0))
+    mean = sum(w * (time - at) for w, time in zip(weights, times, strict=True)) / total
+    spread = sum(w * (time - at - mean) ** 2 for w, time in zip(weights, times, strict=True))
+    slope = mean / Fraction(spread) if spread else Fraction(0)
+    return [w / total - slope * w * (time - at - mean) for w, time in zip(weights, times, strict=True)]
 
 
 def regressed(at: int, points: list[tuple[int, int]], weights: list[Fraction]) -> int:

@@ -21,13 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from eventveil.local import control, server
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Guarantee, Mechanism, Release
+from eventveil.mechanisms.movement import ROUNDING
 from eventveil.mechanisms.publishing import read_only, units_of
 from eventveil.mechanisms.reading import integer_between, integers, whole_option
 from eventveil.privacy.ledger import Bridge, Spend
@@ -35,6 +38,12 @@ from eventveil.privacy.noise import NoiseSource
 from eventveil.topology.model import Level, MechanismSettings
 
 _TOTAL = 2**60
+
+
+@lru_cache(maxsize=16)
+def _worst_variance(epsilon: Fraction, threshold: int) -> float:
+    """Of the estimate that one report gives, for the value at which it is largest."""
+    return control.hybrid(epsilon, threshold).worst_variance()
 
 
 class Topl(Mechanism):
@@ -107,6 +116,13 @@ class Topl(Mechanism):
             window_spent=self.units,
             phase=phase,
             threshold=self.threshold,
+            error=self._error(used) if phase == "sums" else None,
+        )
+
+    def _error(self, used: int) -> NDArray[np.float64]:
+        """Of the sum, at worst over the values behind the reports; how many there were is known."""
+        return np.array(
+            [np.sqrt(used * _worst_variance(self._epsilon, self._threshold) + ROUNDING), 0.0, 0.0]
         )
 
     def _estimate(self, counts: Counts) -> int:

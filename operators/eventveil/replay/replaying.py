@@ -25,7 +25,7 @@ from eventveil.mechanisms.pan_private import PanPrivate
 from eventveil.memory import NOTHING, Held
 from eventveil.merging import Merger
 from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
-from eventveil.release import release_record
+from eventveil.release import clipped, release_record
 from eventveil.replay.counting import INSTANCE, Counting, OwnCounting, Task
 from eventveil.replay.inputs import Input
 from eventveil.replay.processes import ProcessCounting, shares
@@ -172,6 +172,7 @@ class _StreamReplay:
         units = self._mechanism.units
         record = release_record(self.stream, timestamp, release, units, seeded=seeded)
         truth = self._sums.add(counts)
+        release = clipped(release, self.stream.sink.minimum)
         return Released(self.stream, timestamp, record, counts, release, units, truth, *events)
 
 

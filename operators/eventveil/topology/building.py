@@ -171,9 +171,13 @@ def _stream(name: str, stream: Section, application: str) -> Stream:
         timeline=_timeline(stream.get("timeline")),
         counts=local.counts_of(values, mechanism) if is_local else _counts(stream.get("counts")),
         mechanism=local.mechanism_of(values, mechanism) if is_local else _mechanism(mechanism),
-        sink=Sink(sink.get("topic"), sink.get("counts") or "object"),
+        sink=_sink(sink),
         dead_letter=stream.get("dead_letter"),
     )
+
+
+def _sink(sink: Section) -> Sink:
+    return Sink(sink.get("topic"), sink.get("counts") or "object", sink.get("minimum"))
 
 
 def _readings(name: str, stream: Section) -> ReadingStream:

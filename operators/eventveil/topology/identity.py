@@ -42,6 +42,9 @@ def fingerprint_fields(stream: Stream, partitions: int, partials: int) -> dict[s
     plugin = mechanisms.plugin_of(mechanism.kind)
     if plugin is not None:
         newer |= plugin.fields
+    # What decides only when budget is spent does no harm if it changes: the ledger limits it.
+    kept = mechanisms.find(mechanism.kind, mechanism.options).unremembered
+    remembered = {name: value for name, value in sorted(mechanism.options.items()) if name not in kept}
     unknown = counts.unknown if counts.unknown_column is None else f"column {counts.unknown_column}"
     return {
         "fingerprint.version": VERSION,
@@ -68,7 +71,7 @@ def fingerprint_fields(stream: Stream, partitions: int, partials: int) -> dict[s
         "mechanism.epsilon": str(mechanism.epsilon),
         "mechanism.window": mechanism.window,
         "mechanism.adjacency": mechanism.adjacency,
-        **{f"mechanism.{name}": str(value) for name, value in sorted(mechanism.options.items())},
+        **{f"mechanism.{name}": str(value) for name, value in remembered.items()},
         "topics.partials": partials,
     }
 

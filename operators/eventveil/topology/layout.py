@@ -156,6 +156,11 @@ def _stream() -> Record:
         (
             Field("topic", One(Topic()), "topic of sanitized counts, of this stream alone", True),
             Field("counts", One(Choice(("object", "array"))), "Form of the counts.", default="object"),
+            Field(
+                "minimum",
+                One(Whole(0, 0)),
+                "0: negative counts are released as 0. It costs no budget, and biases sums upwards.",
+            ),
         )
     )
     return Record(

@@ -144,10 +144,14 @@ class MechanismSettings:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """The topic of sanitized counts; ``counts`` chooses a name-to-count object or a plain array."""
+    """The topic of sanitized counts; ``counts`` chooses a name-to-count object or a plain array.
+
+    Counts below ``minimum`` are released as it is; None: as they are drawn.
+    """
 
     topic: str
     counts: Literal["object", "array"] = "object"
+    minimum: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ import pytest
 
 from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.base import Counts, Mechanism
+from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.forecasting.packing import packed
-from eventveil.mechanisms.seasonal import Seasonal, periods_of
+from eventveil.mechanisms.seasonal import Seasonal
 from eventveil.privacy.ledger import Spend
 from eventveil.privacy.noise import SeededNoise
 from tests.contract.noises import ZeroNoise, make

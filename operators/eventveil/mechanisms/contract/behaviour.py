@@ -214,8 +214,8 @@ def states(subject: Subject) -> str:
     missing = subject.mechanism.raw - set(parts)
     expect(not missing, f"raw names {', '.join(sorted(missing))}, which the snapshot does not have")
     damaged = {f"{name} left out": {k: v for k, v in parts.items() if k != name} for name in parts}
-    # States of before errors were released have none.
-    damaged.pop("error left out", None)
+    for name in subject.mechanism.added:
+        damaged.pop(f"{name} left out", None)
     damaged |= {f"{name} null": {**parts, name: None} for name in parts}
     damaged["one part more"] = {**parts, "surprise": 1}
     cases = {name: orjson.dumps(one) for name, one in damaged.items()}

@@ -7,11 +7,13 @@ harmonic of the day.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
+from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.forecasting.arithmetic import Floats, turn
 
 HARMONICS = 12
@@ -75,3 +77,25 @@ def _of_second(first: int, second: int) -> dict[Fraction, float]:
         if 0 < 2 * numerator < second:
             beside.setdefault(Fraction(numerator, second), weight)
     return beside
+
+
+def periods_of(options: Mapping[str, object]) -> tuple[int, ...]:
+    """The periods of an option such as "24,168", in timestamps; none if it is left out.
+
+    UnfitSetting unless they are at most two whole numbers from 2 on, the shorter first.
+    """
+    text = options.get("periods", "")
+    words = text.split(",") if isinstance(text, str) and text else []
+    numbers = tuple(int(word) for word in words if word.isdecimal() and len(word) < 8)
+    fit = isinstance(text, str) and ",".join(map(str, numbers)) == text and len(numbers) <= MOST_PERIODS
+    if not fit or list(numbers) != sorted(set(numbers)) or not _in_range(numbers):
+        raise UnfitSetting(
+            "periods",
+            f"found {text}, expected at most {MOST_PERIODS} different whole numbers of timestamps from 2 to"
+            f" {LONGEST_PERIOD}, the shorter first",
+        )
+    return numbers
+
+
+def _in_range(periods: Iterable[int]) -> bool:
+    return all(2 <= period <= LONGEST_PERIOD for period in periods)

@@ -60,6 +60,14 @@ def intervals(window: int, periods: tuple[int, ...]) -> Mapping[int, int]:
     return dict(sorted(found.items(), reverse=True))
 
 
+def unaliased(least: int, periods: tuple[int, ...]) -> int:
+    """An interval of ``least`` timestamps or up to half as much again that meets all phases of the periods.
+
+    ``least`` if there are none.
+    """
+    return _good(least, periods, declared=True) if periods else least
+
+
 def first(choices: Mapping[int, int], window: int, scale: float) -> int:
     """The interval to begin with; ``scale``: that of noise for the whole budget."""
     parts = min(FIRST_PARTS, max(LEAST_FIRST, FIRST_SCALE / scale), window)

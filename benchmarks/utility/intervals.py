@@ -1,0 +1,117 @@
+"""How many of the intervals that releases carry hold the true count: release +- 1.96 error, nominally 95 %.
+
+A cell is a count of a column at a timestamp, or the sum that is released there. Left out are the first
+``START_WINDOWS`` windows, in which movement is learned, and timestamps before the first publication, which
+have no error. Columns are in thirds by their true mean. Discrete Laplace noise alone is covered in 93.7 %. Of
+columns that are 0 nearly always, a release of 0 is right with any error: those cannot be covered less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.utility.measuring import AheadNoise, Case, Scope, epsilons, window_sums
+from benchmarks.utility.real import REAL, WITHOUT_PACKAGES, RealStream
+from benchmarks.utility.streams import Counts
+from eventveil.mechanisms import build
+from eventveil.mechanisms.pan_private import PanPrivate
+from eventveil.release import clipped
+from eventveil.topology.model import Level, MechanismSettings, Option
+
+PART = "intervals"
+HALF_WIDTH = 1.96
+START_WINDOWS = 4
+WINDOW = 24
+EPSILONS = ("0.1", "0.5", "1")
+THIRDS = ("sparse", "middle", "dense")
+QUICK_TIMESTAMPS = 200
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A mechanism with options; ``periods``: it takes those of the stream."""
+
+    label: str
+    kind: str
+    options: dict[str, Option] = field(default_factory=dict)
+    level: Level = "w-event"
+    minimum: int | None = None
+    periods: bool = False
+
+
+GROUPED: dict[str, Option] = {"groups": 5}
+KINDS = (
+    Kind("uniform", "uniform"),
+    Kind("uniform, minimum 0", "uniform", minimum=0),
+    Kind("sample", "sample", periods=True),
+    Kind("sample, minimum 0", "sample", minimum=0, periods=True),
+    Kind("budget-distribution", "budget-distribution"),
+    Kind("budget-distribution, 5 groups", "budget-distribution", GROUPED),
+    Kind("budget-absorption", "budget-absorption"),
+    Kind("budget-absorption, 5 groups", "budget-absorption", GROUPED),
+    Kind("budget-absorption, pan-private", "budget-absorption", {"pan_private": "single"}),
+    Kind("fast", "fast"),
+    Kind("paced", "paced", periods=True),
+    Kind("seasonal", "seasonal", periods=True),
+    Kind("time-unit", "time-unit", level="event"),
+    Kind("retroactive-grouping", "retroactive-grouping", level="event"),
+    Kind("shp-point", "shp-point", level="user"),
+    Kind("shp-window", "shp-window", level="user"),
+    Kind("shp-adaptive", "shp-adaptive", level="user"),
+)
+
+
+def covered(kind: Kind, stream: RealStream, epsilon: Fraction, seed: int) -> dict[str, float]:
+    """The part of the cells that are held: of all columns, and of each third if there are three columns."""
+    counts = stream.counts.sum(axis=1, keepdims=True) if kind.level == "user" else stream.counts
+    options, window, truth = dict(kind.options), WINDOW, counts
+    if kind.level == "event":
+        options["span"], window, truth = stream.day, 1, window_sums(counts, stream.day)
+    elif kind.level == "user":
+        window = len(counts)
+    if kind.periods and stream.periods:
+        options["periods"] = stream.periods
+    settings = MechanismSettings(kind.kind, epsilon, str(epsilon), window, options=options)
+    held = within(kind, settings, counts, truth, seed)[START_WINDOWS * WINDOW :]
+    if np.isnan(held).all():
+        return {}
+    return {name: float(np.nanmean(held[:, some])) for name, some in thirds(counts).items()}
+
+
+def thirds(counts: Counts) -> dict[str, NDArray[np.int64]]:
+    """Which columns are in which third, the sparse ones first; and all of them."""
+    parts = np.array_split(np.argsort(counts.mean(axis=0), kind="stable"), len(THIRDS))
+    some = dict(zip(THIRDS, parts, strict=True)) if counts.shape[1] >= len(THIRDS) else {}
+    return {"all": np.arange(counts.shape[1]), **some}
+
+
+def within(
+    kind: Kind, settings: MechanismSettings, counts: Counts, truth: Counts, seed: int
+) -> NDArray[np.float64]:
+    """For every cell whether its interval holds it; nan where it has none."""
+    mechanism = build(settings, counts.shape[1], 1, AheadNoise(seed))
+    step = mechanism.step_on_truth if isinstance(mechanism, PanPrivate) else mechanism.step
+    held = np.full(counts.shape, np.nan)
+    for timestamp, (row, true) in enumerate(zip(counts, truth, strict=True)):
+        release = clipped(step(row), kind.minimum)
+        if release.error is not None:
+            held[timestamp] = np.abs(release.counts - true) <= HALF_WIDTH * release.error
+    return held
+
+
+def measure(scope: Scope) -> Iterator[Case]:
+    """A case for each real stream and epsilon: what is covered, by kind and third."""
+    for make in WITHOUT_PACKAGES if scope.quick else REAL:
+        stream = make().first(QUICK_TIMESTAMPS) if scope.quick else make()
+        for text, epsilon in epsilons(*(EPSILONS[-1:] if scope.quick else EPSILONS)):
+            found: dict[str, list[float]] = {}
+            for kind in KINDS:
+                for seed in range(scope.seeds):
+                    for part, share in covered(kind, stream, epsilon, seed).items():
+                        found.setdefault(f"{kind.label}: {part}", []).append(share)
+            yield Case(PART, stream.name, text, {"window": WINDOW}, found)

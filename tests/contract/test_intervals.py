@@ -1,0 +1,49 @@
+"""The errors that releases carry: intervals of 1.96 of them to either side cover 90 to 99 % of the counts.
+
+On a year's first six weeks of departures from New York by carrier, in thirds by size: the carriers with one
+flight in hours, those with one an hour, and those with many. Timestamps before the fifth window are left out.
+
+Columns with less than one event a timestamp may be covered in more than 99 %: where most counts are 0, so are
+most releases of a kind that knows it, and 0 is right with any error. A count of 1 is then covered or not, as
+a whole: nothing in between can be had. The same goes for kinds that release 0 for what does not rise above
+the noise, up to columns of half the noise scale: that 0 is a better guess than noise lets them know.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from benchmarks.utility.intervals import EPSILONS, KINDS, START_WINDOWS, WINDOW, Kind, covered, thirds
+from benchmarks.utility.real import nyc_carriers
+from eventveil.mechanisms import KINDS as ALL
+
+TIMESTAMPS = 1000
+LOWEST, HIGHEST, LEAST_MEAN = 0.90, 0.99, 1.0
+HIDING, LEAST_RISE = {"paced", "seasonal"}, 0.5
+
+
+def test_every_kind_that_releases_counts_is_tried() -> None:
+    assert {kind.kind for kind in KINDS} == set(ALL)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.label)
+def test_intervals_cover_as_much_as_they_say(kind: Kind, epsilon: str) -> None:
+    stream = nyc_carriers().first(TIMESTAMPS)
+    found = covered(kind, stream, Fraction(epsilon), seed=1)
+    least = max(LEAST_MEAN, LEAST_RISE / float(epsilon)) if kind.kind in HIDING else LEAST_MEAN
+    for name, columns in thirds(stream.counts).items():
+        if name in found and (name != "all" or len(found) == 1):
+            assert found[name] >= LOWEST, name
+            assert found[name] <= HIGHEST or stream.counts[:, columns].mean() < least, name
+
+
+def test_no_interval_is_left_out_once_something_was_published() -> None:
+    stream = nyc_carriers().first(START_WINDOWS * WINDOW + 24)
+    for kind in KINDS:
+        found = covered(kind, stream, Fraction(100), seed=1)
+        assert found, kind.label
+        assert np.isfinite(list(found.values())).all(), kind.label
