@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.utility import event_level, plots, side_by_side, summary, tables, user_level, values, w_event
 from benchmarks.utility.measuring import Case, Results, Scope
-from benchmarks.utility.side_by_side import DRAWN_PART, REAL_PART
+from benchmarks.utility.side_by_side import DRAWN_PART, KINDS, PEERS, REAL_PART
 
 HOME = Path(__file__).resolve().parents[2]
 PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
@@ -38,8 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = Results(options.results / "utility.json")
     began = time.monotonic()
     for part in options.parts:
-        for case in PARTS[part](Scope(options.seeds or SEEDS.get(part, 20), options.quick)):
-            results.put(case)
+        seeds = options.seeds or SEEDS.get(part, 20)
+        for case in PARTS[part](Scope(seeds, options.quick, tuple(options.only))):
+            (results.renew if options.only else results.put)(case)
             print(f"{time.monotonic() - began:6.0f} s  {case.part}, {case.title}", flush=True)
     plots.draw(results, options.results)
     summary.draw(results, options.results / "kinds.png")
@@ -51,6 +52,9 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, help="default: 1 of real and drawn, 20 of the others")
     parser.add_argument("--quick", action="store_true", help="beginnings of streams, one epsilon: a trial")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=[REAL_PART, DRAWN_PART])
+    parser.add_argument(
+        "--only", nargs="*", choices=[*KINDS, *PEERS], default=[], help="of real and drawn, keep the others"
+    )
     parser.add_argument("--results", type=Path, default=HOME / "benchmarks" / "results", help="directory")
     parser.add_argument("--docs", type=Path, default=HOME / "docs", help="folder of utility.md and utility/")
     return parser

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,10 +19,14 @@ MOST_AHEAD = 2**16
 
 @dataclass(frozen=True)
 class Scope:
-    """How much is measured: seeds 0, 1, ... and whether it is only tried out on the beginnings of streams."""
+    """How much is measured: seeds 0, 1, ... and whether it is only tried out on the beginnings of streams.
+
+    ``only``: contenders side by side that are measured, if not all of them.
+    """
 
     seeds: int
     quick: bool = False
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,12 @@ class Results:
         self._path = path
         cases = json.loads(path.read_text())["cases"] if path.exists() else []
         self._cases = {case.key: case for case in (Case(**fields) for fields in cases)}
+
+    def renew(self, case: Case) -> None:
+        """Write the file with the contenders of this case instead of what it has of them; keep the others."""
+        old = self._cases.get(case.key, case)
+        errors, medians = {**old.errors, **case.errors}, {**old.medians, **case.medians}
+        self.put(replace(case, errors=errors, medians=medians))
 
     def put(self, case: Case) -> None:
         """Write the file with this case."""

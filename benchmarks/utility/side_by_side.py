@@ -90,14 +90,15 @@ def _cases(part: str, streams: Iterable[RealStream], scope: Scope) -> Iterator[C
     for stream in streams:
         tried = stream.first(QUICK_TIMESTAMPS) if scope.quick else stream
         for text, window in TERMS[:1] if scope.quick else TERMS:
-            yield _case(part, tried, text, window, scope.seeds)
+            yield _case(part, tried, text, window, scope)
 
 
-def _case(part: str, stream: RealStream, epsilon: str, window: int, seeds: int) -> Case:
+def _case(part: str, stream: RealStream, epsilon: str, window: int, scope: Scope) -> Case:
     runs: dict[str, list[dict[str, float]]] = {ZERO: [_measures(np.zeros_like(stream.counts), stream)]}
-    for label, run in {**KINDS, **PEERS}.items():
-        for seed in range(seeds):
-            released = run(stream, Fraction(epsilon), window, seed)
+    all_of_them = {**KINDS, **PEERS}
+    for label in scope.only or all_of_them:
+        for seed in range(scope.seeds):
+            released = all_of_them[label](stream, Fraction(epsilon), window, seed)
             runs.setdefault(label, []).append(_measures(released, stream))
             if (released < 0).any():
                 runs.setdefault(label + CLIPPED, []).append(_measures(released.clip(0), stream))

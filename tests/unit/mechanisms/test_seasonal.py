@@ -90,6 +90,13 @@ def test_a_first_publication_that_shows_nothing_is_followed_by_another_phase() -
     assert published[:2] == [1, 10]
 
 
+def test_what_the_first_noise_made_large_does_not_stay_large() -> None:
+    counts = poisson(5, 90, 2000)
+    found, published = released(seasonal(720, 2000, periods="7"), counts)
+    assert published[:2] == [1, 61]
+    assert found[60:].sum() == pytest.approx(counts[60:].sum(), rel=0.1)
+
+
 def test_the_expected_error_is_that_of_fresh_counts_of_predictions_and_of_zeros() -> None:
     levels = np.array([0.1, 4.0, 30.0, 300.0])
     season = 1 + 0.8 * np.sin(2 * np.pi * np.arange(1200)[:, np.newaxis] / 24)

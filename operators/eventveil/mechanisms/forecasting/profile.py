@@ -19,8 +19,6 @@ from eventveil.mechanisms.forecasting.regression import Classes, Regression
 MEMORY = 0.97
 CLIP = 5.0
 LEAST = 0.02
-UNCERTAIN = 0.3
-"""The variance of the profile before anything was learned."""
 _CLASS = Classes(np.ones(1))
 
 
@@ -33,9 +31,12 @@ class Profile:
         self._score = np.zeros(len(harmonics.sizes))
 
     def at(self, terms: Floats) -> tuple[float, float]:
-        """The profile and its variance."""
+        """The profile and its variance; before anything was learned, that there is none.
+
+        A variance would be taken for one of each column: those that the first noise made large would stay so.
+        """
         if not self._season.begun:
-            return 1.0, UNCERTAIN
+            return 1.0, 0.0
         likelihood = exp(self._score - self._score.max())
         weights = likelihood / total(likelihood)
         means, variances = self._expected(terms)
