@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from fractions import Fraction
 from typing import Any
 
@@ -194,7 +195,8 @@ def test_another_mechanism_s_state_is_refused(case: str) -> None:
             mechanism.restore(other.snapshot())
 
 
-MISSING = object()
+#: Named alike in every process, for the ids of tests.
+MISSING = Enum("Missing", "FIELD").FIELD
 SPAN: dict[str, dict[str, Any]] = {"event": {"span": 3}, "user": {"span": 3}}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from enum import Enum
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from eventveil.errors import BudgetExceeded
 from eventveil.privacy.ledger import BudgetLedger, HorizonLedger, Spend
 
-MISSING = object()
+#: Named alike in every process, for the ids of tests.
+MISSING = Enum("Missing", "FIELD").FIELD
 
 
 class Reference:
