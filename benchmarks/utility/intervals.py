@@ -104,6 +104,13 @@ def within(
     return held
 
 
+def main() -> None:
+    """Print what is covered, a line for each kind, stream and epsilon: all columns, then each third."""
+    for case in measure(Scope(1)):
+        for label, found in case.errors.items():
+            print(f"{case.title}, {label}: {found[0]:.3f}", flush=True)
+
+
 def measure(scope: Scope) -> Iterator[Case]:
     """A case for each real stream and epsilon: what is covered, by kind and third."""
     for make in WITHOUT_PACKAGES if scope.quick else REAL:
@@ -115,3 +122,7 @@ def measure(scope: Scope) -> Iterator[Case]:
                     for part, share in covered(kind, stream, epsilon, seed).items():
                         found.setdefault(f"{kind.label}: {part}", []).append(share)
             yield Case(PART, stream.name, text, {"window": WINDOW}, found)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Release
-from eventveil.release import digest, ledger_entry, release_record, three_digits
+from eventveil.release import clipped, digest, ledger_entry, release_record, three_digits
 from eventveil.topology.model import Stream
 from tests.unit.support import stream
 
@@ -112,3 +112,20 @@ def test_the_ledger_entry_knows_every_byte_of_the_release_and_holds_no_counts() 
     assert ledger_entry(other, "abc") != ledger_entry(OBJECT, "abc")
     assert digest(OBJECT) == hashlib.sha256(OBJECT).hexdigest()
     assert b"counts" not in ledger_entry(OBJECT, "abc")
+
+
+def test_a_minimum_clips_counts_and_history_and_halves_the_variance_of_what_is_cut_off() -> None:
+    release = replace(erring(10.0, scale=Fraction(7)), counts=np.array([-40, 500]), history=(-3, 4))
+    found = clipped(release, 0)
+    assert found.counts.tolist() == [0, 500]
+    assert found.history == (0, 4)
+    assert found.noise_scale is None
+    assert np.asarray(found.error).tolist() == pytest.approx([10 / 2**0.5, 10.0])
+    assert clipped(release, None) is release
+
+
+def test_the_record_of_a_sink_with_a_minimum_has_clipped_counts() -> None:
+    one = stream()
+    found = orjson.loads(record(replace(one, sink=replace(one.sink, minimum=0)), erring(10.0)))
+    assert found["counts"] == {"a": 3, "b": 0}
+    assert found["error"]["b"] == 7.07

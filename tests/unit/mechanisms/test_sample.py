@@ -33,3 +33,12 @@ def test_a_restored_mechanism_keeps_to_the_rhythm() -> None:
     restored = make("sample", ForcedNoise([]), window=3)
     restored.restore(mechanism.snapshot())
     assert spends(restored, 3) == [(0, 0), (0, mechanism.units), (0, 0)]
+
+
+def test_with_periods_it_meets_every_hour_of_the_day_and_never_twice_in_a_window() -> None:
+    mechanism = make("sample", ZeroNoise(), window=24, periods="24,168")
+    spent = spends(mechanism, 29 * 24)
+    published = [timestamp for timestamp, (_, publish) in enumerate(spent, 1) if publish]
+    assert {timestamp % 24 for timestamp in published} == set(range(24))
+    assert min(np.diff(published)) >= 24
+    assert max(np.diff(published)) <= 36
