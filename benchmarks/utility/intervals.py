@@ -117,7 +117,8 @@ def measure(scope: Scope) -> Iterator[Case]:
         stream = make().first(QUICK_TIMESTAMPS) if scope.quick else make()
         for text, epsilon in epsilons(*(EPSILONS[-1:] if scope.quick else EPSILONS)):
             found: dict[str, list[float]] = {}
-            for kind in KINDS:
+            fitting = [kind for kind in KINDS if int(kind.options.get("groups", 1)) <= stream.counts.shape[1]]
+            for kind in fitting:
                 for seed in range(scope.seeds):
                     for part, share in covered(kind, stream, epsilon, seed).items():
                         found.setdefault(f"{kind.label}: {part}", []).append(share)
