@@ -56,9 +56,9 @@ def _peer(peer: Peer, stream: RealStream, epsilon: Fraction, window: int, seed: 
 
 KINDS: dict[str, Run] = {
     OURS: Kind(Contender(OURS, "seasonal"), seasonal=True),
-    "paced": Kind(Contender("paced", "paced")),
+    "paced": Kind(Contender("paced", "paced"), seasonal=True),
     "uniform": Kind(Contender("uniform", "uniform")),
-    "sample": Kind(Contender("sample", "sample")),
+    "sample": Kind(Contender("sample", "sample"), seasonal=True),
     "budget-distribution": Kind(Contender("BD", "budget-distribution", {"factor": Fraction(2)})),
     "budget-absorption": Kind(Contender("BA", "budget-absorption", {"factor": Fraction(2)})),
     "fast": Kind(Contender("FAST", "fast")),
