@@ -18,8 +18,8 @@ from eventveil.privacy.guarantee import count, duration_words
 
 #: Said before anything else: what advice costs.
 LEAKS = (
-    "Whoever chooses by people's events, and then releases counts of the same people, reveals something by"
-    " the choice, which no epsilon covers. Choose on older events, or on generated ones (eventveil generate)."
+    "A choice that was made on people's events reveals something about them, which no epsilon covers, if"
+    " counts of the same people are released. Choose on older or generated events (eventveil generate)."
 )
 RAW = "All figures here are computed from true counts without noise: raw data, as private as the events."
 _UNITS = {HOUR: "hour", DAY: "day", 7 * DAY: "week"}

@@ -87,7 +87,7 @@ def test_what_is_recommended_passes_check_and_promises_what_check_says() -> None
     assert promise in checked.stdout
     assert "the first 4 events of a user count" in promise
     assert "Bounding leaves out" in advised.stdout
-    assert "reveals something by the choice" in advised.stdout
+    assert "reveals something about them" in advised.stdout
     assert "raw data" in advised.stdout
     topology = Path("advised.yaml").read_text()
     assert "topic: shop.views\n" in topology
