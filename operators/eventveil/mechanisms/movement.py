@@ -167,7 +167,11 @@ class Movement:
         expected = self._moved(gap, standing)
         moved = _excess(noisy - standing, expected, known)
         other = _excess(noisy - arrays["before"], expected, arrays["noise"] + np.float64(noise))
-        weight = np.maximum(1 / (known + total(expected) / len(expected)) ** 2, _LEAST_WEIGHT)
+        # The part of the usual movement in what is seen. With that in what was expected now, small movements
+        # would count for more; with weights that fall as movement grows, what was believed first would stay.
+        usual = self._movement()
+        part = total(usual) / len(usual)
+        weight = np.maximum((part / (known + part)) ** 2, _LEAST_WEIGHT)
         together = MEMORY * arrays["weight"] + weight
         if (arrays["since"] > _NEVER).any():
             trust = self._shape() / (known + self._movement()) ** 2 * (arrays["since"] > _NEVER)

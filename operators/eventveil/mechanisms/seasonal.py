@@ -41,6 +41,7 @@ import numpy as np
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.forecasting import pace
 from eventveil.mechanisms.forecasting.arithmetic import Floats
+from eventveil.mechanisms.forecasting.calibration import Calibration
 from eventveil.mechanisms.forecasting.forecast import Forecast
 from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.forecasting.rounding import Rounding
@@ -58,6 +59,7 @@ GAIN = 0.97
 OTHER_PHASE = 0.4
 """Part of the first period after which another phase is tried if the first one showed nothing."""
 _LEAST_NOISE = 1e-9
+_CALIBRATION_BYTES = 80
 
 
 class Seasonal(WEventMechanism):
@@ -68,6 +70,7 @@ class Seasonal(WEventMechanism):
     options: ClassVar[frozenset[str]] = frozenset({"periods"})
     predicts: ClassVar[bool] = True
     repeats: ClassVar[bool] = False
+    added: ClassVar[frozenset[str]] = WEventMechanism.added | {"calibration"}
 
     def _configure(self, options: Mapping[str, Option]) -> None:
         self._periods = periods_of(options)
@@ -75,6 +78,7 @@ class Seasonal(WEventMechanism):
         self._parts = pace.intervals(self._window, self._periods)
         self._interval = pace.first(self._parts, self._window, float(self._scale(self.units)))
         self._rounding = Rounding()
+        self._calibration = Calibration()
         self._due = 0  # timestamp of the next publication
         self._decided = 0  # publications when the interval was chosen
 
@@ -107,6 +111,9 @@ class Seasonal(WEventMechanism):
     def _publish(self, counts: Counts, units: int) -> None:
         self._ledger.charge_publish(units)
         interval, noisy = self._interval, self._noisy(counts, units)
+        if self._forecast.published:
+            shown, said = self._predicted()
+            self._calibration.learn(noisy - shown, said, self._variance(units))
         estimate = self._forecast.learn(noisy.astype(np.float64), self._variance(units), self._timestamp)
         self._last = self._whole(estimate)
         self._pace()
@@ -150,13 +157,23 @@ class Seasonal(WEventMechanism):
         self._decided = forecast.published
 
     def _release(self, *, fresh: bool) -> Any:
-        if self._forecast.published:
+        if fresh:
             mean, variance = self._forecast.expected(self._timestamp)
-            if not fresh:
-                self._last = self._whole(np.where(self._forecast.above, mean, 0.0))
             off = self._last - mean
             self._movement.drawn(variance + off * off, self._timestamp)
+        elif self._forecast.published:
+            shown, said = self._predicted()
+            self._last = self._whole(shown)
+            off = self._last - shown
+            self._movement.drawn(self._calibration.factor * said + off * off, self._timestamp)
         return super()._release(fresh=fresh)
+
+    def _predicted(self) -> tuple[Floats, Floats]:
+        """What is shown of this timestamp's counts, and the variance of counts around it, by the models."""
+        mean, variance = self._forecast.expected(self._timestamp)
+        shown = np.where(self._forecast.above, mean, 0.0)
+        off: Floats = shown - mean
+        return shown, variance + off * off
 
     def _variance(self, units: int) -> float:
         return max(super()._variance(units), _LEAST_NOISE)
@@ -168,7 +185,9 @@ class Seasonal(WEventMechanism):
     @classmethod
     def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
         """See ``Mechanism.numbers``: also what the forecast takes."""
-        forecast = state_numbers(Forecast.bytes_of(columns, periods_of(settings.options)))
+        forecast = state_numbers(
+            Forecast.bytes_of(columns, periods_of(settings.options)) + _CALIBRATION_BYTES
+        )
         return forecast + super().numbers(settings, columns)[0], 0
 
     def _identity(self) -> dict[str, Any]:
@@ -182,6 +201,7 @@ class Seasonal(WEventMechanism):
             "due": self._due,
             "decided": self._decided,
             "owed": self._rounding.owed,
+            "calibration": self._calibration.snapshot(),
         }
 
     def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: Ledger) -> None:
@@ -196,10 +216,12 @@ class Seasonal(WEventMechanism):
         owed = values["owed"]
         if type(owed) is not float or not abs(owed) <= self._columns:
             raise ValueError(f"owed should be a number within the {self._columns} columns, not {owed!r}")
+        known = "calibration" in values  # not in a state of before errors were released
+        calibration = Calibration.restored(values["calibration"]) if known else Calibration()
         forecast = self._forecast.restored(values["forecast"], self._window)
         forecast.published, forecast.last = published, last
         self._forecast, self._interval, self._due, self._decided = forecast, interval, due, decided
-        self._rounding.owed = owed
+        self._rounding.owed, self._calibration = owed, calibration
 
 
 def _enough(units: int, part: int) -> bool:
