@@ -43,7 +43,7 @@ MUTANTS = [
     ("hospital-visits", "origin: 2026-01-01T00:00:00+01:00", "origin: 2026-01-01T00:00:00Z", REFUSED),
     ("hospital-visits", "interval: 1d", "interval: 12h", "once a day"),
     ("hospital-visits", "user: /patient", "user: /region", "once a day"),
-    ("hospital-visits", "window: 30", "window: 29", "one day in thirty"),
+    ("hospital-visits", "window: 30", "window: 25", "one day in thirty"),
     ("hospital-visits", "epsilon: 0.5", "epsilon: 0.25", "one day in thirty"),
     ("page-views", "contributions: 3 ", "contributions: 4 ", "first three views"),
     ("page-views", "user_type: integer", "user_type: string", "whole numbers"),
