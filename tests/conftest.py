@@ -12,6 +12,7 @@ import pytest
 from tests.kafka.broker import local_broker
 from tests.kafka.cluster import Cluster, three_brokers
 from tests.kafka.jars import missing_tools
+from tests.kafka.links import MISLED
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +44,7 @@ def kafka() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def _three_brokers() -> Iterator[Cluster]:
-    with three_brokers() as made:
+    with three_brokers(clients=(MISLED,)) as made:
         yield made
 
 

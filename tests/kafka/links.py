@@ -18,6 +18,8 @@ from typing import Literal
 from tests.kafka.ports import HOST, Reservation, reserve
 
 CLIENT = "client"
+#: A second client of the tests' cluster, which can be left with one broker alone.
+MISLED = "misled"
 #: As seen from the server: the bytes that go to it, those that come from it, or all.
 Way = Literal["in", "out", "both"]
 
