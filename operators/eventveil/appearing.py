@@ -11,6 +11,8 @@ from typing import BinaryIO
 
 #: Instead of a path: standard output.
 STANDARD_OUTPUT = "-"
+#: The mode of a file of raw data.
+OWNER_ONLY = 0o600
 
 
 @contextmanager

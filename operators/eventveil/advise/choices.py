@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from eventveil.advise.generating import DAY, HOUR
+from eventveil.advise.generating import HOUR
 from eventveil.mechanisms import KINDS
 from eventveil.topology.document import Scalar
 from eventveil.topology.model import Adjacency, MechanismSettings, Option
 from eventveil.topology.options import LONGEST_WINDOW, option_of, options_of
-from eventveil.topology.periods import derived
+from eventveil.topology.periods import DAY, derived
 from eventveil.topology.problems import START
 
 INTERVALS = (HOUR // 4, HOUR, 3 * HOUR, DAY)

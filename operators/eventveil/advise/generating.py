@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-HOUR, DAY = 3_600_000, 86_400_000
+from eventveil.topology.periods import DAY
+
+HOUR = 3_600_000
 #: What the first columns are called; later ones have numbers.
 SECTIONS = ("home", "search", "product", "basket", "account", "offers", "help", "stores")
 #: Sessions that begin in each hour of a day and on each day of a week from Monday on, relative to each other.

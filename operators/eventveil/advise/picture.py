@@ -15,6 +15,8 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from eventveil.topology.periods import DAY
+
 Floats = NDArray[np.float64]
 WIDTH, HEIGHT = 360, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 14, 12, 48
@@ -22,7 +24,6 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 14, 12, 48
 TWO_SIDED = 1.96
 #: So few points have marks of their own.
 _FEW = 40
-_DAY = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +101,11 @@ class _Canvas:
         """At most five days, at their beginnings; of timestamps of a day, in their middles."""
         lines = self._lines
         end = lines.begin + lines.interval * len(lines.released)
-        first, last = -(-lines.begin // _DAY), (end - 1) // _DAY
+        first, last = -(-lines.begin // DAY), (end - 1) // DAY
         stride = max(1, -(-(last - first + 1) // 5))
         for day in range(first, last + 1, stride):
             moment = datetime.fromtimestamp(day * 86_400, UTC)
-            index = (day * _DAY - lines.begin) / lines.interval - (0.5 if lines.interval < _DAY else 0)
+            index = (day * DAY - lines.begin) / lines.interval - (0.5 if lines.interval < DAY else 0)
             yield index, f"{moment.day} {moment:%b}"
 
     def band(self) -> Iterator[str]:

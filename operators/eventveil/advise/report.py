@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.advise.choices import Choice
-from eventveil.advise.generating import DAY, HOUR
+from eventveil.advise.generating import HOUR
 from eventveil.advise.scoring import HOPELESS, pooled, sizes, within
 from eventveil.advise.searching import OTHER, Findings
 from eventveil.privacy.guarantee import count, duration_words
+from eventveil.topology.periods import DAY
 
 #: Said before anything else: what advice costs.
 LEAKS = (

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from eventveil.advise import report
 from eventveil.advise.choices import Question
-from eventveil.advise.generating import DAY, HOUR
+from eventveil.advise.generating import HOUR
 from eventveil.advise.page import page
 from eventveil.advise.planning import plan_of
 from eventveil.advise.reading import Read, read_events
@@ -22,9 +22,10 @@ from eventveil.advise.searching import Findings, search
 from eventveil.advise.tally import Tally
 from eventveil.advise.trials import Processes, Runner, alone, perform
 from eventveil.advise.writing import Plan, topology_text
+from eventveil.appearing import OWNER_ONLY, appearing
 from eventveil.cli.files import refuse_existing, write_topology
-from eventveil.cli.loading import EXIT_FAILED
-from eventveil.cli.subjects import Subject, is_topology, of_file, of_topology, with_found_columns
+from eventveil.cli.loading import EXIT_FAILED, is_topology
+from eventveil.cli.subjects import Subject, of_file, of_topology, with_found_columns
 from eventveil.errors import EventveilError
 from eventveil.mechanisms import find, of_stream
 from eventveil.privacy.guarantee import describe
@@ -33,6 +34,7 @@ from eventveil.replay.processes import cores
 from eventveil.topology import load
 from eventveil.topology.document import Scalar
 from eventveil.topology.model import Stream
+from eventveil.topology.periods import DAY
 from eventveil.topology.problems import START
 from eventveil.topology.scalars import Rational, UnfitError
 
@@ -238,7 +240,8 @@ def _answer(
     if html is not None:
         whole = perform(findings.trial(findings.best, 0, whole=True))
         text = page(findings, read.outcomes, topology_text(plan), promise, whole)
-        _write_private(html, text)
+        with appearing(html, OWNER_ONLY) as file:
+            file.write(text.encode())
         _note(f"wrote {html}, which is raw data")
     for line in _lines(findings, read, promise):
         click.echo(line, err=output == "-")
@@ -276,12 +279,6 @@ def _promise(plan: Plan) -> tuple[str, ...]:
         (stream,) = load(path, {}).streams
     mechanism = of_stream(stream, SystemNoise())
     return (*describe(stream, mechanism.guarantee), *mechanism.notes)
-
-
-def _write_private(path: str, text: str) -> None:
-    """Readable by its owner only, as all raw data that is written."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def _note(text: str) -> None:

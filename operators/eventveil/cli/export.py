@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,8 +14,9 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from eventveil.appearing import STANDARD_OUTPUT, appearing
-from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.appearing import appearing
+from eventveil.cli.files import refuse_existing
+from eventveil.cli.loading import EXIT_FAILED, is_topology, load_or_exit
 from eventveil.cli.times import Time
 from eventveil.errors import EventveilError
 from eventveil.read.exporting import WRITERS
@@ -25,8 +25,6 @@ from eventveil.read.releases import Releases
 from eventveil.read.sources import Progress as Told
 from eventveil.read.sources import file, stream_of, topic
 from eventveil.read.tables import Table
-
-_TOPOLOGIES = (".yaml", ".yml")
 
 
 @click.command()
@@ -81,8 +79,7 @@ def export(
     It costs no budget. Every count comes with what it is expected to err by and an interval; so do sums.
     """
     write = WRITERS[_kind(kind, output)]
-    if output != STANDARD_OUTPUT and os.path.isfile(output) and not force:
-        raise click.UsageError(f"--output: {output} exists; --force replaces it")
+    refuse_existing({"--output": output}, force)
     if every is None and groups is None and (average or partial or zone is not None):
         raise click.UsageError("--average, --partial and --zone are about sums: say --every or --groups too")
     form: Literal["long", "wide"] = "long" if is_long else "wide"
@@ -121,7 +118,7 @@ def _kind(kind: str | None, output: str) -> str:
 
 def _read(source: str, stream: str | None, start: int | None, end: int | None) -> Releases:
     first, last = _time(start), _time(end)
-    if not source.endswith(_TOPOLOGIES):
+    if not is_topology(source):
         with _shown("reading") as told:
             return file(source, stream, start=first, end=last, progress=told)
     loaded = load_or_exit(source)

@@ -15,6 +15,11 @@ EXIT_MEMORY = 75
 EXIT_INVALID = 78
 
 
+def is_topology(path: str) -> bool:
+    """Whether a file is a topology, by its name."""
+    return path.endswith((".yaml", ".yml"))
+
+
 def load_or_exit(path: str) -> Topology:
     """The topology in a file; exits with 78 and every mistake on standard error if it is invalid."""
     try:

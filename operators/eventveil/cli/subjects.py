@@ -35,11 +35,6 @@ class Subject:
     has_columns: bool
 
 
-def is_topology(path: str) -> bool:
-    """Whether a file is a topology, by its name."""
-    return path.endswith((".yaml", ".yml"))
-
-
 def of_topology(path: str, source: str | None, only: str | None) -> Subject:
     """A stream of a topology; exits with 78 if that is invalid. UsageError unless one stream is meant."""
     topology = load_or_exit(path)

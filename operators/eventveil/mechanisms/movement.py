@@ -169,12 +169,12 @@ class Movement:
         other = _excess(noisy - arrays["before"], expected, arrays["noise"] + np.float64(noise))
         # The part of the usual movement in what is seen. With that in what was expected now, small movements
         # would count for more; with weights that fall as movement grows, what was believed first would stay.
-        usual = self._movement()
+        usual = self.usual
         part = total(usual) / len(usual)
         weight = np.maximum((part / (known + part)) ** 2, _LEAST_WEIGHT)
         together = MEMORY * arrays["weight"] + weight
         if (arrays["since"] > _NEVER).any():
-            trust = self._shape() / (known + self._movement()) ** 2 * (arrays["since"] > _NEVER)
+            trust = self._shape() / (known + usual) ** 2 * (arrays["since"] > _NEVER)
             trust = trust if chosen is None else np.where(chosen, trust, 0.0)
             sums = (moved * trust, other * trust, gap * trust, further * trust, trust)
             self._pooled = MEMORY * self._pooled + [float(total(one)) for one in sums]
@@ -183,10 +183,6 @@ class Movement:
 
     @property
     def usual(self) -> Floats:
-        """How far each column's counts usually move between two publications, as a variance."""
-        return self._movement()
-
-    def _movement(self) -> Floats:
         """How far each column's counts usually move between two publications, as a variance."""
         if self._usual is None:
             shape, seen = self._shape(), np.maximum(self._arrays["count"] - 1.0, 0.0)
@@ -217,7 +213,7 @@ class Movement:
 
     def _moved(self, gap: NDArray[np.int64], standing: Floats | Counts) -> Floats:
         """How far counts are expected to have moved from a release after ``gap`` timestamps."""
-        usual, drawn = self._movement(), self._arrays["variance"].astype(np.float64)
+        usual, drawn = self.usual, self._arrays["variance"].astype(np.float64)
         moved = usual * (1 + self._growth(gap))
         if not self._predicts:
             scatter = usual / 2
@@ -259,7 +255,7 @@ class Movement:
         One that does not learn takes the usual movement for granted, once. Raises ValueError as ``restored``.
         """
         other = self.restored(state)
-        usual = other._movement()
+        usual = other.usual
         other._arrays["at"] = other._arrays["at"] - shift
         since = other._arrays["since"]
         other._arrays["since"] = np.where(since > _NEVER, since - shift, _NEVER)

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.read.problems import ReadingError
+from eventveil.topology.periods import DAY
 
 ALL = "all"
 _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_DAY = _MILLISECONDS["d"]
 _MONDAY = date(1970, 1, 5)
 _LENGTH = re.compile(r"0*([1-9][0-9]{0,8})(ms|s|m|h|d|w)")
 
@@ -63,7 +63,7 @@ def _length(every: str) -> int:
     if match is None:
         raise ReadingError("every", f"{every!r} is no length of time", f"Say 1h, 6h, 1d, 1w, or {ALL}")
     length = int(match[1]) * _MILLISECONDS[match[2]]
-    if length > _DAY and length % _DAY:
+    if length > DAY and length % DAY:
         raise ReadingError("every", f"{every} is longer than a day, but not whole days", "Say 1d, 2d, 1w")
     return length
 
@@ -82,13 +82,13 @@ def _zone(name: str | None) -> tzinfo:
 def _bounds(first: int, last: int, length: int, zone: tzinfo) -> Iterator[int]:
     """Where spans begin, from the one that ``first`` lies in to the end of that of ``last``."""
     day = datetime.fromtimestamp(first / 1000, zone).date()
-    days = max(1, length // _DAY)
+    days = max(1, length // DAY)
     day -= timedelta((day - _MONDAY).days % days)
     end = _midnight(day, zone)
     while end <= last:
         start, day = end, day + timedelta(days)
         end = _midnight(day, zone)
-        yield from range(start, end, length) if length < _DAY else (start,)
+        yield from range(start, end, length) if length < DAY else (start,)
     yield end
 
 

@@ -39,13 +39,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.read.intervals import LAPLACE
+from eventveil.topology.periods import DAY
 
 if TYPE_CHECKING:
     from eventveil.read.releases import Releases
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-_DAY = 86_400_000
 _RANGE = 1 / 8
 """Of a period: how far the error of a season reaches."""
 _LEAST_MEAN = 0.25
@@ -201,7 +201,7 @@ def _rule(releases: Releases, row: int) -> Rule:
 
 def _range(interval: int) -> float:
     """How far the error of a season reaches, in milliseconds."""
-    return _RANGE * (_DAY if 2 * interval <= _DAY else 7 * _DAY)
+    return _RANGE * (DAY if 2 * interval <= DAY else 7 * DAY)
 
 
 def _steadiness(releases: Releases, span_of: NDArray[np.int64], spans: int) -> Floats:

@@ -11,14 +11,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from eventveil.appearing import STANDARD_OUTPUT, appearing
+from eventveil.appearing import OWNER_ONLY, STANDARD_OUTPUT, appearing
 from eventveil.replay.replaying import Released
 from eventveil.replay.values import Replayed
 from eventveil.topology.model import Stream
 
 __all__ = ["STANDARD_OUTPUT", "Outputs", "Paths", "open_outputs"]
-
-_OWNER_ONLY = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def open_outputs(paths: Paths) -> Iterator[Outputs]:
         # Opened first, so closed and named last: where the releases are, the rest is.
         output = stack.enter_context(appearing(paths.output))
         ledger = stack.enter_context(appearing(paths.ledger)) if paths.ledger else None
-        truth = stack.enter_context(appearing(paths.truth, _OWNER_ONLY)) if paths.truth else None
+        truth = stack.enter_context(appearing(paths.truth, OWNER_ONLY)) if paths.truth else None
         yield Outputs(output, ledger, truth)
 
 

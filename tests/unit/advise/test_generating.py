@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from eventveil.advise.generating import (
-    DAY,
     HOUR,
     Events,
     Traffic,
@@ -15,6 +14,7 @@ from eventveil.advise.generating import (
     labels,
     user_names,
 )
+from eventveil.topology.periods import DAY
 
 MONDAY = 1_767_571_200_000  # 2026-01-05T00:00:00Z
 SHOP = Traffic(MONDAY, 7, 90_000, 8, 4_500)

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Error, Page, Playwright, sync_playwright
 
 from eventveil.advise.choices import Question
-from eventveil.advise.generating import DAY, HOUR, Traffic, draw
+from eventveil.advise.generating import HOUR, Traffic, draw
 from eventveil.advise.page import page
 from eventveil.advise.picture import HEIGHT, WIDTH, Lines, nice_step, short, svg
 from eventveil.advise.planning import plan_of
@@ -23,6 +23,7 @@ from eventveil.advise.searching import search
 from eventveil.advise.tally import Tally
 from eventveil.advise.trials import alone, perform
 from eventveil.advise.writing import topology_text
+from eventveil.topology.periods import DAY
 from tests.unit.replay.history import stream
 
 Scheme = Literal["light", "dark"]

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eventveil.advise.generating import DAY, Events
+from eventveil.advise.generating import Events
 from eventveil.advise.reading import find_columns, read_events, types_of
 from eventveil.advise.tally import Tally, per_unit, rolled_up
 from eventveil.errors import EventveilError
 from eventveil.replay import replay
 from eventveil.topology.model import Source
+from eventveil.topology.periods import DAY
 from tests.unit.replay.history import (
     COLUMNS,
     HOUR,

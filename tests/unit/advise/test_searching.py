@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eventveil.advise.choices import WINDOWED, Choice, Question, intervals, kinds, settings_of
-from eventveil.advise.generating import DAY, HOUR, Traffic, draw, labels
+from eventveil.advise.generating import HOUR, Traffic, draw, labels
 from eventveil.advise.planning import plan_of
 from eventveil.advise.report import best_errors, impossible, recommendation, rows, table
 from eventveil.advise.scoring import pooled, score, sizes, within
@@ -19,6 +19,7 @@ from eventveil.advise.trials import Processes, alone, perform
 from eventveil.cli.files import write_topology
 from eventveil.errors import EventveilError
 from eventveil.topology import load
+from eventveil.topology.periods import DAY
 from tests.unit.replay.history import stream
 
 MONDAY = 1_767_571_200_000
