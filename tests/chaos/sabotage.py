@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.chaos.schedule import ClusterFault
@@ -16,6 +17,7 @@ from tests.kafka.links import Way
 
 _UNCLEAN = "unclean.leader.election.enable"
 _WHOLE_SECONDS = 120.0
+_ASK_SECONDS = 10.0
 
 
 class Sabotage:
@@ -201,8 +203,17 @@ def unclean_allowed(cluster: Cluster, topics: Sequence[str]) -> Iterator[None]:
 
 
 def _alter(cluster: Cluster, topics: Sequence[str], value: str) -> None:
+    """Asks again through a new client: one that was told of a broker that died since waits for it in vain."""
     entry = ConfigEntry(_UNCLEAN, value, incremental_operation=AlterConfigOpType.SET)
     resources = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry]) for topic in topics]
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    for future in admin.incremental_alter_configs(resources).values():
-        future.result(60)
+    deadline = time.monotonic() + _WHOLE_SECONDS
+    while True:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        futures = admin.incremental_alter_configs(resources, request_timeout=_ASK_SECONDS).values()
+        try:
+            for future in futures:
+                future.result(2 * _ASK_SECONDS)
+            return
+        except (KafkaException, TimeoutError):
+            if time.monotonic() > deadline:
+                raise

@@ -38,6 +38,8 @@ def test_a_state_that_an_unclean_election_has_rewound_is_refused_and_nothing_is_
             wait_for_releases(application, len(application.releases()) + 4)
             worker.kill()
         released = application.releases("read_uncommitted")
+        # The kill may have cut a transaction short, which is then committed or aborted.
+        committed = application.releases()
         _rewind(cluster, changelog)
         worker.start()
         _wait_until_it_stops(worker)
@@ -47,7 +49,7 @@ def test_a_state_that_an_unclean_election_has_rewound_is_refused_and_nothing_is_
     assert changelog in reason
     assert "rewound or lost" in reason
     assert application.releases("read_uncommitted") == released
-    assert last_release(application, application.sink) == max(released)
+    assert max(committed) <= last_release(application, application.sink) <= max(released)
 
 
 def _rewind(cluster: Cluster, topic: str) -> None:
