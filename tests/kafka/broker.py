@@ -7,6 +7,7 @@ data when started again with the same directory. Programs use ``local_broker``.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import signal
@@ -82,6 +83,7 @@ class LocalBroker:
         self._wanted_port = port
         self._ports: list[Reservation] = []
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock: int | None = None
 
     @property
     def port(self) -> int:
@@ -102,6 +104,7 @@ class LocalBroker:
         """Return once the broker serves. Raises BrokerError with the end of the log when it does not."""
         java_classes = class_path()
         self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock_directory()
         self._reserve_ports()
         self._write_settings()
         self._format(java_classes)
@@ -148,6 +151,19 @@ class LocalBroker:
         for port in self._ports:
             port.release()
         self._ports.clear()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _lock_directory(self) -> None:
+        """Kafka's own lock comes late: until then a second broker writes into the metadata of the first."""
+        if self._lock is not None:
+            return
+        self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BrokerError(f"another broker uses {self.directory}: choose another directory") from error
 
     def _reserve_ports(self) -> None:
         if self._ports:
