@@ -15,7 +15,7 @@ import pytest
 
 from tests.kafka.broker import LocalBroker, local_broker
 from tests.kafka.jars import missing_tools
-from tests.kafka.topics import abandon, produce, read, transactional_producer
+from tests.kafka.topics import abandon, create_topic, produce, read, transactional_producer, unique
 from tests.worker.application import Application, Traffic
 from tests.worker.checks import assert_truth, refusal, worker
 from tests.worker.process import ROOT
@@ -91,6 +91,17 @@ def test_a_budget_state_that_was_rewound_is_refused(application: Application, tm
     log = refusal(application, tmp_path)
     assert "according to the ledger" in log
     assert "one of them was rewound or lost" in log
+    assert "one of them was rewound or lost" in a_new_sink_is_refused(application)
+
+
+def a_new_sink_is_refused(application: Application) -> str:
+    """Why `migrate` does not go on into another sink, as it would if the state were the newest."""
+    sink = create_topic(application.bootstrap, unique("another-sink"))
+    application.document["streams"]["places"]["sink"]["topic"] = sink
+    application.write()
+    said = application.command("migrate", str(application.path))
+    assert f"sink.topic {sink}, was {application.sink}" in said
+    return application.failing_command("migrate", str(application.path), "--apply")
 
 
 def test_state_and_ledger_that_were_rewound_together_are_refused(
@@ -108,6 +119,7 @@ def test_state_and_ledger_that_were_rewound_together_are_refused(
         for key, value in records:
             produce(application.bootstrap, topic, [value], key=key, partition=partition)
     assert "it shows a release of places" in refusal(application, tmp_path)
+    assert "it shows a release of places" in a_new_sink_is_refused(application)
 
 
 def backed_up(

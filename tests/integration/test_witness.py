@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
+from eventveil.local import Control
 from eventveil.privacy.witness import Line, Witness
 from eventveil.topology import load
 from eventveil.witness import WitnessFile
@@ -17,12 +22,17 @@ from tests.integration.test_ledger import MECHANISM, Publisher
 from tests.integration.test_values import Values
 from tests.kafka.broker import LocalBroker, local_broker
 from tests.kafka.jars import missing_tools
-from tests.kafka.topics import produce, transactional_producer, unique
+from tests.kafka.topics import Isolation, create_topic, produce, read, transactional_producer, unique
+from tests.unit.local.streams import SeededRandomness
 from tests.worker.application import Application
 from tests.worker.process import WorkerProcess
 from tests.worker.taking_over import refusals
 from tests.worker.waiting import wait_for_releases
 
+#: The streams with timestamps, and what the local one goes by.
+TIMED = ("places", "hidden", "stays")
+NOWHERE = dict.fromkeys(TIMED, 0)
+EPSILON, MAXIMUM, AFTER = Fraction(4), 200, 40
 BACK = (
     ": the cluster, or its topics, were put back to an earlier point, and what was released after that would "
     "be drawn again. Restore a copy of the cluster that has what was released last: that costs nothing. If "
@@ -30,25 +40,96 @@ BACK = (
 )
 
 
+class Mixed(Values):
+    """An application with a stream of each kind: ``places`` counts, ``minutes`` are values, ``hidden`` is
+    pan-private, ``stays`` are local reports."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        mechanism = {"kind": "tops", "epsilon": 1, "held": 60, "smoothed": 0}
+        super().__init__(bootstrap, folder, counts=True, minutes=mechanism)
+
+    def create(self) -> None:
+        """Create all topics and the genesis records, for the streams of the other kinds too."""
+        self.hidden, self.reports, self.control = (
+            f"{self.name}{ending}" for ending in (".hidden", ".reports", "-control")
+        )
+        self.document["streams"] |= {"hidden": self._pan_private(), "stays": self._local()}
+        self.write()
+        create_topic(self.bootstrap, self.hidden, 1, {"message.timestamp.type": "LogAppendTime"})
+        super().create()
+
+    def _pan_private(self) -> dict[str, Any]:
+        mechanism = {
+            "kind": "budget-distribution", "epsilon": 1, "window": 2, "pan_private": "single",
+            "adjacency": "substitute",
+        }  # fmt: skip
+        made = self.stream(self.hidden, self.sink_of("hidden"), mechanism)
+        made["counts"]["contributions"] = "trusted"
+        return made
+
+    def _local(self) -> dict[str, Any]:
+        mechanism = {"kind": "topl", "epsilon": str(EPSILON), "estimate_after": AFTER, "range": 5000}
+        made = self.stream(self.reports, self.sink_of("stays"), mechanism)
+        del made["counts"], made["source"]["column"]
+        made["source"]["report"] = "/place"
+        made["values"] = {"maximum": MAXIMUM}
+        return made
+
+    def sink_of(self, stream: str) -> str:
+        """The sink of a stream with timestamps."""
+        return self.sink if stream == "places" else f"{self.name}.{stream}.counts"
+
+    def released(self, stream: str, isolation: Isolation = "read_committed") -> dict[int, list[bytes]]:
+        """All values per timestamp in the sink of a stream."""
+        return self.releases(isolation, self.sink_of(stream))
+
+    def report_until_asked_for_sums(self, value: int, seconds: float = 60) -> None:
+        """Send reports of this value, as producers do, until the stream has chosen its threshold."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random"})
+        asked, randomness = Control("stays", EPSILON, MAXIMUM), SeededRandomness(value)
+        deadline = time.monotonic() + seconds
+        while self.threshold() is None:
+            assert time.monotonic() < deadline
+            now = time.time_ns() // 1_000_000
+            for device in range(AFTER):
+                event = {"user": f"{device}", "place": asked.report(value, randomness), "time": now}
+                producer.produce(self.reports, value=json.dumps(event), key=f"{device}")
+            assert producer.flush(30) == 0
+
+    def threshold(self) -> int | None:
+        """What producers are asked to report by, None in the beginning."""
+        asked = json.loads(read(self.bootstrap, self.control)[-1].value() or b"")
+        threshold: int | None = asked.get("threshold")
+        return threshold
+
+
 class Restored:
-    """An application with streams of counts and of values on a broker of its own, which can be put back."""
+    """An application with a stream of each kind on a broker of its own, which can be put back."""
 
     def __init__(self, broker: LocalBroker, folder: Path) -> None:
         self.broker, self._folder = broker, folder
         self._saved = folder / "saved"
-        mechanism = {"kind": "tops", "epsilon": 1, "held": 60, "smoothed": 0}
-        self.application = Values(broker.bootstrap, folder, counts=True, minutes=mechanism)
+        self.application = Mixed(broker.bootstrap, folder)
         self.witness = folder / "witness"
 
-    def run(self, values: Sequence[int]) -> None:
-        """Release some timestamps more, and readings of these values, with the product's own noise."""
-        application, before = self.application, len(self.application.releases())
+    def run(
+        self, values: Sequence[int], report: int | None = None, past: Mapping[str, int] = NOWHERE
+    ) -> None:
+        """Release some timestamps more of each stream, ``past`` of them at least, and read these values.
+
+        The noise is the product's own. With a value to ``report`` the local stream chooses its threshold.
+        """
+        application = self.application
+        count = {stream: max(len(application.released(stream)) + 8, past[stream]) for stream in TIMED}
         read = len(application.readings("minutes", 0))
         events = [json.dumps({"value": value}) for value in values]
         produce(application.bootstrap, application.values_topic, events)
         log = self._folder / "log"
         with WorkerProcess("tests.worker.quick", application.path, log, "3") as worker:
-            wait_for_releases(application, before + 8)
+            if report is not None:
+                application.report_until_asked_for_sums(report)
+            for stream in TIMED:
+                wait_for_releases(application, count[stream], sink=application.sink_of(stream))
             application.wait_for_readings("minutes", 0, read + len(values))
             worker.signal(signal.SIGTERM)
             assert worker.wait(15) == 0
@@ -89,60 +170,73 @@ def test_a_cluster_put_back_in_place_draws_again_unless_a_witness_is_asked(tmp_p
         application, file = restored.application, restored.witness
         restored.run([400] * 80)
         restored.save()
-        saved = max(application.releases())
+        saved = {stream: max(application.released(stream)) for stream in TIMED}
         assert restored.keep_witness().startswith(f"witness {file}: begun")
-        restored.run([400] * 20)
+        restored.run([400] * 20, report=30)
         assert restored.keep_witness().startswith(f"witness {file}: nothing of 20")
         assert restored.refusals() == []
-        seen = restored.seen().seen[Line("places")]
-        published, readings = application.releases(), application.readings("minutes", 0)
+        seen = {stream: restored.seen().seen[Line(stream)] for stream in TIMED}
+        published = {stream: application.released(stream) for stream in TIMED}
+        readings, threshold = application.readings("minutes", 0), application.threshold()
+        assert threshold is not None
 
         restored.put_back()
-        assert max(application.releases()) == saved
-        expected = [
-            f"{file}, stream places: on {restored.seen().when} the ledger had timestamp {seen.last} (of "
-            f"{seen.instance}), and now it ends with timestamp {saved}{BACK}",
-            f"{file}, stream minutes, source partition 0: on {restored.seen().when} the sink had 100 values, "
-            f"and now it ends with 80 values{BACK}",
-        ]
+        assert {stream: max(application.released(stream)) for stream in TIMED} == saved
+        assert application.threshold() is None
+        when = restored.seen().when
+        expected = {
+            stream: f"{file}, stream {stream}: on {when} the ledger had timestamp {seen[stream].last} (of "
+            f"{seen[stream].instance}), and now it ends with timestamp {saved[stream]}{BACK}"
+            for stream in TIMED
+        }
+        expected["minutes"] = (
+            f"{file}, stream minutes, source partition 0: on {when} the sink had 100 values, "
+            f"and now it ends with 80 values{BACK}"
+        )
         found = restored.refusals()
-        assert len(found) == 2
-        assert all(any(message.startswith(one) for message in found) for one in expected), found
-        check_that_a_worker_stops(restored, expected[0])
+        # Streams of one partition of the ledger are refused together, by the first of them.
+        assert all(any(message.startswith(one) for one in expected.values()) for message in found), found
+        for stream in ("hidden", "minutes"):
+            assert any(message.startswith(expected[stream]) for message in found), found
+        check_that_a_worker_stops(restored, found)
         kept = file.read_bytes()
         output = application.failing_command("ledger", str(application.path), "--witness", str(file))
-        assert f"eventveil ledger: {expected[1]}" in output
-        assert expected[0] in output
+        for one in expected.values():
+            assert one in output
         assert file.read_bytes() == kept
 
         # Without a witness nobody knows: this is the limit that docs/reliability.md tells.
         assert refusals(application.path) == []
-        restored.run([0] * 20)
-        wait_for_releases(application, len(published))
-        again, read_again = application.releases(), application.readings("minutes", 0)
-        assert any(again[timestamp] != published[timestamp] for timestamp in published if timestamp > saved)
+        restored.run([0] * 20, report=170, past={stream: len(published[stream]) for stream in TIMED})
+        for stream in TIMED:
+            again, before = application.released(stream), published[stream]
+            drawn = [timestamp for timestamp in before if timestamp > saved[stream]]
+            assert any(again[timestamp] != before[timestamp] for timestamp in drawn), stream
+        assert application.threshold() not in (None, threshold)
+        read_again = application.readings("minutes", 0)
         assert readings[:80] == read_again[:80]
         # The noise of a tree is drawn once, so the same lies under other values now.
         assert all(one != other for one, other in zip(readings[80:], read_again[80:], strict=True))
         assert "violation" not in application.command("ledger", str(application.path))
         # It does not forget: the ledger has grown past it, and is another one.
-        assert any(
-            f"the ledger had timestamp {seen.last} " in one and "now it has another history" in one
-            for one in restored.refusals()
-        )
+        for stream in ("hidden", "minutes"):
+            assert any(
+                f"stream {stream}" in one and "now it has another history" in one
+                for one in restored.refusals()
+            )
 
 
-def check_that_a_worker_stops(restored: Restored, message: str) -> None:
-    """`eventveil run --witness` ends with the message, and nothing was released meanwhile."""
+def check_that_a_worker_stops(restored: Restored, messages: Sequence[str]) -> None:
+    """`eventveil run --witness` ends with one of the messages, and nothing was released meanwhile."""
     application, log = restored.application, restored.witness.with_name("refused")
-    before = application.releases("read_uncommitted")
+    before = [application.released(stream, "read_uncommitted") for stream in TIMED]
     arguments = ("--witness", str(restored.witness), "--metrics", "off")
     with WorkerProcess("eventveil", application.path, log, *arguments) as worker:
         assert worker.wait(60) == 1
     assert f"witness {restored.witness}: written {restored.seen().when}" in log.read_text()
     assert "the cluster, or its topics, were put back to an earlier point" in log.read_text()
-    assert application.releases("read_uncommitted") == before
-    assert message.split(":")[0].split(",")[0] in log.read_text()
+    assert [application.released(stream, "read_uncommitted") for stream in TIMED] == before
+    assert any(message.partition(": on ")[0] in log.read_text() for message in messages)
 
 
 @pytest.fixture

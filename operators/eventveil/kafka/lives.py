@@ -35,6 +35,7 @@ from eventveil.release import fields_of
 from eventveil.streams import StreamPlan, counting_places, writer_of
 from eventveil.topology.changes import new_ground
 from eventveil.topology.model import Topology
+from eventveil.worker.published import Public
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,8 @@ class Keeper:
         if apply:
             self.take_over()
         life, following = self._read() if apply else self._looked()
+        if apply:
+            self._check_public(life)
         differences = life.differences_to(following)
         ground = reground(self._plan.stream, life, self._ground(life), since)
         if not differences and ground is None:
@@ -126,6 +129,8 @@ class Keeper:
         To be applied it needs ``take_over``.
         """
         life, following = self._read()
+        if apply:
+            self._check_public(life)
         if (moved := reground(self._plan.stream, life, self._ground(life))) is not None:
             what = f"{', '.join(moved.differences)} changed"
             raise StateRefused(f"stream {life.stream}", what, "Migrate first")
@@ -141,6 +146,22 @@ class Keeper:
             }
             self._write(reset(life, following, start, resume))
         return Step(life.stream, start, differences, life.terms, following.terms)
+
+    def _check_public(self, life: Life) -> None:
+        """Raise StateRefused unless the state that was taken over is where ledger and former sink are.
+
+        A change in the ledger says where the stream goes on, and owners believe it: written from a state that
+        was rewound, it would hide that, and what was published since would be drawn again.
+        """
+        fields, name = life.genesis.fields, life.stream
+        former = self._cluster.topics({fields["sink.topic"]}).get(fields["sink.topic"])
+        sinks = {name: former} if former is not None and former.id == fields["sink.topic_id"] else {}
+        if former is not None and former.name != self._sink.name:
+            self._writers[self._budget].mark(former.places)
+        public = Public(self._topology.kafka, self._cluster, self._ledger, self._floors)
+        start = life.genesis.ledger_start(self._topics[self._ledger[0]].id)
+        public.check_ledger({name: life.state}, {name: start}, self._budget[0])
+        public.check_sinks({name: life.state}, sinks)
 
     def history(self) -> History:
         """What the ledger says of the stream."""
