@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,6 +25,7 @@ from eventveil.advise.writing import Plan, topology_text
 from eventveil.appearing import OWNER_ONLY, appearing
 from eventveil.cli.files import refuse_existing, write_topology
 from eventveil.cli.loading import EXIT_FAILED, is_topology
+from eventveil.cli.progress import progress
 from eventveil.cli.subjects import Subject, of_file, of_topology, with_found_columns
 from eventveil.errors import EventveilError
 from eventveil.mechanisms import find, of_stream
@@ -194,34 +195,16 @@ def _runner(processes: int) -> Iterator[Runner]:
 
 def _read(chosen: Subject, stream: Stream) -> Read:
     source = chosen.open()
-    with _progress("reading events", source.total or 0) as to:
-        return read_events(stream, source, lambda: to(source.done, source.total or 0))
+    with progress("reading events") as told:
+        return read_events(stream, source, lambda: told(source.done, source.total or 0))
 
 
 def _search(question: Question, tally: Tally, run: Runner) -> Findings:
-    with _progress("trying choices", 1) as to:
+    with progress("trying choices") as told:
         for done, expected, found in search(question, tally, run):
             findings = found
-            to(done, expected)
+            told(done, expected)
     return findings
-
-
-@contextmanager
-def _progress(label: str, length: int) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, if that is a terminal; what is yielded is told how much is done of what."""
-    if not sys.stderr.isatty():
-        yield lambda done, length: None
-        return
-    with click.progressbar(length=max(length, 1), label=label, file=sys.stderr) as bar:
-
-        def to(done: int, length: int) -> None:
-            bar.length = max(length, 1)
-            bar.update(min(done, length) - bar.pos)
-
-        yield to
-        # How much there was to do was an estimate.
-        bar.length = max(bar.pos, 1)
-        bar.render_progress()
 
 
 def _answer(

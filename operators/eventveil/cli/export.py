@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import click
 import numpy as np
 import yaml
 from confluent_kafka import KafkaException
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from eventveil.appearing import appearing
 from eventveil.cli.files import refuse_existing
 from eventveil.cli.loading import EXIT_FAILED, is_topology, load_or_exit
+from eventveil.cli.progress import Told, progress
 from eventveil.cli.times import Time
 from eventveil.errors import EventveilError
 from eventveil.read.exporting import WRITERS
 from eventveil.read.problems import ReadingError
 from eventveil.read.releases import Releases
-from eventveil.read.sources import Progress as Told
 from eventveil.read.sources import file, stream_of, topic
 from eventveil.read.tables import Table
 
@@ -95,7 +92,7 @@ def export(
         else:
             sums = releases.totals(every, zone=zone, groups=named, level=level, partial=partial)
             pieces, total = (sums.per_timestamp() if average else sums).pieces(form), len(sums)
-        with appearing(output) as opened, _shown("writing") as told:
+        with appearing(output) as opened, progress("writing") as told:
             write(_counted(pieces, total, told), opened)
     except (EventveilError, KafkaException) as error:
         _fail(str(error))
@@ -119,11 +116,11 @@ def _kind(kind: str | None, output: str) -> str:
 def _read(source: str, stream: str | None, start: int | None, end: int | None) -> Releases:
     first, last = _time(start), _time(end)
     if not is_topology(source):
-        with _shown("reading") as told:
+        with progress("reading") as told:
             return file(source, stream, start=first, end=last, progress=told)
     loaded = load_or_exit(source)
     stream_of(loaded, stream)
-    with _shown("reading") as told:
+    with progress("reading") as told:
         return topic(loaded, stream=stream, start=first, end=last, progress=told)
 
 
@@ -154,13 +151,3 @@ def _counted(pieces: Iterator[Table], total: int, told: Told) -> Iterator[Table]
         yield piece
         done += len(np.unique(piece["time"]))
         told(done, total)
-
-
-@contextmanager
-def _shown(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Progress on a terminal; the function to call with what is done and what there is to do."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    hidden: Any = not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -6,19 +6,17 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import click
 from click.core import ParameterSource
 from confluent_kafka import KafkaException
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from eventveil import heap
 from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
 from eventveil.cli.options import memory_limit
+from eventveil.cli.progress import progress
 from eventveil.cli.times import Time
 from eventveil.decode import Reason
 from eventveil.errors import EventveilError
@@ -269,7 +267,7 @@ def _write(running: Replay, given: Input, paths: Paths, limit: MemoryLimit) -> d
     begun = time.monotonic()
     wanted = [stream for stream in running.streams if paths.truth is not None and not stream.is_local]
     errors = {stream.name: Errors(len(stream.counts.labels)) for stream in wanted}
-    with open_outputs(paths) as outputs, _progress(running, given, limit) as advance:
+    with open_outputs(paths) as outputs, _watched(running, given, limit) as advance:
         for released in running:
             outputs.write(released)
             if released.stream.name in errors:
@@ -286,24 +284,25 @@ def _tell_speed(events: int, begun: float) -> None:
 
 
 @contextmanager
-def _progress(running: Replay, given: Input, limit: MemoryLimit) -> Iterator[Any]:
-    """Show progress on a terminal, and mind the limit; the function to call after each release."""
-    last = running.span.last
-    first = running.span.first
-    expected = None if last is None else sum(max(0, last[name] - first[name] + 1) for name in first)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        unit = "bytes" if given.topic is None else "offsets"
-        reading = progress.add_task(f"reading ({unit})", total=given.total)
-        releasing = progress.add_task("releasing", total=expected)
+def _watched(running: Replay, given: Input, limit: MemoryLimit) -> Iterator[Callable[[], None]]:
+    """Show progress on a terminal, and check the limit; the function to call after each release."""
+    last, first = running.span.last, running.span.first
+    expected = "" if last is None else f" of {sum(max(0, last[name] - first[name] + 1) for name in first):,}"
+    released = 0
+    unit = "bytes" if given.topic is None else "offsets"
+    with progress(f"reading ({unit})", lambda: f"{released:,}{expected} released") as told:
 
-        def mind() -> None:
+        def check() -> None:
             limit.check(running.held, running.elsewhere)
-            progress.update(reading, completed=given.done)
+            told(given.done, given.total or 0)
 
-        running.on_chunk = mind
-        yield lambda: progress.advance(releasing)
+        def advance() -> None:
+            nonlocal released
+            released += 1
+            told(given.done, given.total or 0)
+
+        running.on_chunk = check
+        yield advance
 
 
 def _by_count(outcomes: Counter[str]) -> list[tuple[str, int]]:
