@@ -37,6 +37,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.forecasting import pace
@@ -111,10 +112,11 @@ class Seasonal(WEventMechanism):
     def _publish(self, counts: Counts, units: int) -> None:
         self._ledger.charge_publish(units)
         interval, noisy = self._interval, self._noisy(counts, units)
-        if self._forecast.published:
-            shown, said = self._predicted()
-            self._calibration.learn(noisy - shown, said, self._variance(units))
+        above, first = self._forecast.above, not self._forecast.published
         estimate = self._forecast.learn(noisy.astype(np.float64), self._variance(units), self._timestamp)
+        if not first:
+            shown, said = _shown(above, *self._forecast.foreseen)
+            self._calibration.learn(noisy - shown, said, self._variance(units))
         self._last = self._whole(estimate)
         self._pace()
         self._due = self._timestamp + self._wait(interval)
@@ -170,10 +172,7 @@ class Seasonal(WEventMechanism):
 
     def _predicted(self) -> tuple[Floats, Floats]:
         """What is shown of this timestamp's counts, and the variance of counts around it, by the models."""
-        mean, variance = self._forecast.expected(self._timestamp)
-        shown = np.where(self._forecast.above, mean, 0.0)
-        off: Floats = shown - mean
-        return shown, variance + off * off
+        return _shown(self._forecast.above, *self._forecast.expected(self._timestamp))
 
     def _variance(self, units: int) -> float:
         return max(super()._variance(units), _LEAST_NOISE)
@@ -222,6 +221,13 @@ class Seasonal(WEventMechanism):
         forecast.published, forecast.last = published, last
         self._forecast, self._interval, self._due, self._decided = forecast, interval, due, decided
         self._rounding.owed, self._calibration = owed, calibration
+
+
+def _shown(above: NDArray[np.bool_], mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
+    """Zeros where columns are no more than noise; and the variance of counts around what is shown."""
+    shown = np.where(above, mean, 0.0)
+    off: Floats = shown - mean
+    return shown, variance + off * off
 
 
 def _enough(units: int, part: int) -> bool:

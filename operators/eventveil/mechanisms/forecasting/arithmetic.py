@@ -28,19 +28,28 @@ _LEAST = -700.0
 
 def exp(exponents: Floats) -> Floats:
     """e to these powers, which may not exceed 700; 0 would be e^-700 at least."""
-    bounded = np.maximum(exponents, _LEAST)
-    twos = np.rint(bounded * _PER_LN2)
-    rest = (bounded - twos * _LN2_HIGH) - twos * _LN2_LOW
-    powers = ((twos.astype(np.int64) + 1023) << 52).view(np.float64)
-    return _polynomial(_EXP, rest) * powers
+    rest = np.maximum(exponents, _LEAST)
+    twos = rest * _PER_LN2
+    np.rint(twos, out=twos)
+    rest -= twos * _LN2_HIGH
+    rest -= twos * _LN2_LOW
+    powers = twos.astype(np.int64)
+    powers += 1023
+    powers <<= 52
+    powered = _polynomial(_EXP, rest)
+    powered *= powers.view(np.float64)
+    return powered
 
 
 def log(numbers: Floats) -> Floats:
     """Natural logarithms of positive numbers, not below 1e-300."""
     bits = np.asarray(numbers, np.float64).view(np.int64)
-    twos = (bits - _ROOT_HALF) >> 52  # so that the rest lies between root 1/2 and root 2
+    twos = bits - _ROOT_HALF
+    twos >>= 52  # so that the rest lies between root 1/2 and root 2
     rest = (bits - (twos << 52)).view(np.float64)
-    ratio = (rest - 1) / (rest + 1)
+    ratio = rest - 1
+    rest += 1
+    ratio /= rest
     logarithms = _polynomial(_LOG, ratio * ratio)
     logarithms *= ratio
     logarithms += twos * _LN2
@@ -88,9 +97,12 @@ def total(numbers: Floats) -> Floats:
     """The sum over the first axis: the second half is added to the first, again and again."""
     while len(numbers) > 1:
         half = (len(numbers) + 1) // 2
-        rest = numbers[half:]
-        numbers = numbers[:half].copy()
-        numbers[: len(rest)] += rest
+        first, rest = numbers[:half], numbers[half:]
+        if len(rest) == half:
+            numbers = first + rest
+        else:
+            numbers = first.copy()
+            numbers[: len(rest)] += rest
     whole: Floats = numbers[0]
     return whole
 
@@ -109,8 +121,9 @@ def inverse(matrix: Floats) -> Floats:
 
 def _polynomial(coefficients: list[float], at: Floats) -> Floats:
     """The highest power's coefficient comes first."""
-    result = np.full_like(at, coefficients[0])
-    for coefficient in coefficients[1:]:
-        result *= at
+    result: Floats = coefficients[0] * at
+    for coefficient in coefficients[1:-1]:
         result += coefficient
+        result *= at
+    result += coefficients[-1]
     return result

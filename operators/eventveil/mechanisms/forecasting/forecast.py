@@ -53,6 +53,7 @@ class Forecast:
         self._long = LongRun(columns, 1 - 1 / max(self.memory, LEVEL_WINDOWS_KEPT * window))
         self.scatter = Scatter(columns)
         self._estimate = np.zeros((2, columns))
+        self.foreseen = self._estimate  # what ``expected`` said of the last publication's timestamp before it
         self.above = np.zeros(columns, np.bool_)  # the columns that are more than noise
         self.published = 0
         self.last = 0
@@ -66,12 +67,7 @@ class Forecast:
 
     def mean(self, timestamp: int) -> Floats:
         """What is expected to be counted, 0 where a column is not shown; after the first publication."""
-        terms = self._terms(timestamp)
-        profile = self._profile.at(terms)[0] if self._profile else 1.0
-        fades = self._fades(timestamp - self.last)
-        seasons = self._own.means(terms, self._classes) if self._own else _NONE
-        mean = np.concatenate([one.mean(profile, fades, _of(seasons, part)) for part, one in self._mixtures])
-        return np.where(self.above, mean, 0.0)
+        return np.where(self.above, self._ahead(timestamp)[0], 0.0)
 
     def expected(self, timestamp: int) -> tuple[Floats, Floats]:
         """What is expected to be counted, shown or not, and the variance of counts around it.
@@ -80,11 +76,11 @@ class Forecast:
         """
         if timestamp == self.last:
             return self._estimate[0], self._estimate[1]
-        terms, gap = self._terms(timestamp), timestamp - self.last
-        mean, variance = [], []
-        for _, mixture, outlook in self._outlooks(terms, gap):
-            mean.append(mixture.mean(outlook.profile, outlook.fades, outlook.seasons))
-            variance.append(mixture.variance(outlook))
+        return self._ahead(timestamp)
+
+    def _ahead(self, timestamp: int) -> tuple[Floats, Floats]:
+        outlooks = self._outlooks(self._terms(timestamp), timestamp - self.last)
+        mean, variance = zip(*(mixture.expected(outlook) for _, mixture, outlook in outlooks), strict=True)
         return np.concatenate(mean), np.concatenate(variance)
 
     def learn(self, noisy: Floats, noise: float, timestamp: int) -> Floats:
@@ -104,6 +100,7 @@ class Forecast:
             steady = self.above & ~lesson.jumped  # a level that changed is no scatter
             self.scatter.learn(lesson.squares, lesson.variance + noise, self.level, steady)
         self._estimate = np.array([lesson.estimate, lesson.error])
+        self.foreseen = np.array([lesson.foreseen, lesson.around])
         return np.where(self.above, lesson.estimate, 0.0)
 
     def _learn_columns(self, noisy: Floats, noise: float, terms: Floats, gap: int) -> Lesson:

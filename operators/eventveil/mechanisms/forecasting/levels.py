@@ -44,19 +44,25 @@ class Levels:
 
     def aged(self, gap: int) -> Floats:
         """The variances after ``gap`` timestamps, in which levels may have moved."""
-        return self.variance + gap * self.drifts(np.maximum(self.level, 0.5))
+        aged = self.drifts(np.maximum(self.level, 0.5))
+        aged *= gap
+        aged += self.variance
+        return aged
 
     def variances(self, profile: float, uncertain: float, aged: Floats) -> Floats:
         """How uncertain ``means`` are; ``uncertain``: the variance of the profile."""
         variances = aged.copy()
         shaped = np.maximum(self.level[len(PLAIN) :], 0.5)
-        variances[len(PLAIN) :] *= profile * profile
-        variances[len(PLAIN) :] += uncertain * shaped * shaped
+        own = variances[len(PLAIN) :]
+        own *= profile * profile
+        own += uncertain * shaped * shaped
         return variances
 
     def drifts(self, levels: Floats) -> Floats:
         """How fast levels move, as variances a timestamp."""
-        drifts: Floats = self.slope * np.maximum(levels, 1) + self.curve * levels * levels
+        drifts: Floats = self.curve * levels
+        drifts *= levels
+        drifts += self.slope * np.maximum(levels, 1)
         return drifts
 
     def learn(
@@ -77,8 +83,12 @@ class Levels:
         seen[len(PLAIN) :] = profile
         gain = self.variance * seen / expected
         anew = 1 / np.maximum(seen, 0.3)
-        self.level += np.where(far, anew, gain) * error
-        self.variance = np.where(far, around * anew * anew, self.variance * (1 - gain * seen))
         steady = gain[STEADY].clip(0, 1)
+        left = 1 - gain * seen
+        left *= self.variance
+        self.variance = np.where(far, around * anew * anew, left)
+        gain = np.where(far, anew, gain)
+        gain *= error
+        self.level += gain
         left = 1 - steady
         self.empty = np.where(far[STEADY], noise, left * left * self.empty + steady * steady * noise)

@@ -50,11 +50,13 @@ class Lesson:
 
     Of the prediction before it, all of the mixture: variance, the ``scatter`` around it, the squared
     error. Whether the count ``jumped``; and what an own season should learn: the count without what is beyond
-    belief.
+    belief. ``foreseen`` and ``around``: what ``Mixture.expected`` said of the count.
     """
 
     estimate: Floats
     error: Floats
+    foreseen: Floats
+    around: Floats
     variance: Floats
     scatter: Floats
     squares: Floats
@@ -74,35 +76,47 @@ class Mixture:
         self._score[: len(PLAIN)] = 0.0
         self._weights = self._softmax()
 
-    def mean(self, profile: float, fades: float, seasons: Floats) -> Floats:
-        """What is expected to be counted."""
-        return total(self._weights * self._means(profile, fades, seasons))
+    def expected(self, outlook: Outlook) -> tuple[Floats, Floats]:
+        """What is expected to be counted, and the variance of counts around it.
 
-    def variance(self, outlook: Outlook) -> Floats:
-        """That of counts around ``mean``: models that differ or are uncertain, and scatter."""
-        means = self._means(outlook.profile, outlook.fades, outlook.seasons)
-        apart = means - total(self._weights * means)
+        The latter is that of models which differ or are uncertain, and of scatter.
+        """
+        means = self._means(outlook)
         variances = self._variances(outlook, self.levels.aged(outlook.gap), self._faded(outlook))
-        return total(self._weights * (variances + _scatter(means, outlook) + apart * apart))
+        return self._mixed(means, variances + _scatter(means, outlook))
 
-    def _means(self, profile: float, fades: float, seasons: Floats) -> Floats:
-        own = np.repeat(seasons, len(DEVIATIONS), axis=0) + fades * self._deviation
-        return np.concatenate([self.levels.means(profile), own])
+    def _mixed(self, means: Floats, around: Floats) -> tuple[Floats, Floats]:
+        """Mean and variance of models whose counts have the variances ``around`` their means."""
+        mean = total(self._weights * means)
+        apart = means - mean
+        apart *= apart
+        apart += around
+        apart *= self._weights
+        return mean, total(apart)
+
+    def _means(self, outlook: Outlook) -> Floats:
+        own = np.repeat(outlook.seasons, len(DEVIATIONS), axis=0) + outlook.fades * self._deviation
+        return _beside(self.levels.means(outlook.profile), own)
 
     def learn(self, noisy: Floats, noise: float, outlook: Outlook, *, first: bool) -> Lesson:
         """Take in noisy counts, whose noise has the variance ``noise``."""
-        means = self._means(outlook.profile, outlook.fades, outlook.seasons)
+        means = self._means(outlook)
         self._age(outlook)
         variances = self._variances(outlook, self.levels.variance, self._uncertain)
         scatter = _scatter(means, outlook)
+        foreseen, apart = self._mixed(means, variances + scatter)
         around = scatter + noise
         expected = variances + around
         error = noisy - means
         squares = error * error
         if not first:  # initial variances differ by model: they say nothing about which is right
-            surprise = 1 + squares / (3 * expected)
+            surprise = squares / (3 * expected)
+            surprise += 1
+            likelihood = np.sqrt(expected)
+            likelihood *= surprise
+            likelihood *= surprise
             self._score *= MEMORY
-            self._score -= log(np.sqrt(expected) * surprise * surprise)
+            self._score -= log(likelihood)
         self._score -= self._score.max(axis=0)
         self._weights = self._softmax()
         far = squares > JUMP * JUMP * expected
@@ -110,12 +124,14 @@ class Mixture:
         gain = self._gain(far, variances, scatter, noise, squares - expected)
         estimates = means + gain * error
         estimate = total(self._weights * estimates)
-        apart = estimates - estimate
+        off = estimates - estimate
         seasonal = self._believable(noisy, means, expected)
         self._correct(error, expected, around, noise, outlook.profile, far, first=first)
         return Lesson(
             estimate,
-            total(self._weights * (gain * noise + apart * apart)),
+            total(self._weights * (gain * noise + off * off)),
+            foreseen,
+            apart,
             total(self._weights * variances),
             total(self._weights * scatter),
             total(self._weights * squares),
@@ -142,17 +158,21 @@ class Mixture:
     def _variances(self, outlook: Outlook, aged: Floats, faded: Floats) -> Floats:
         """How uncertain means are."""
         own = np.repeat(outlook.season_variances, len(DEVIATIONS), axis=0) + faded
-        return np.concatenate([self.levels.variances(outlook.profile, outlook.profile_variance, aged), own])
+        return _beside(self.levels.variances(outlook.profile, outlook.profile_variance, aged), own)
 
     @staticmethod
     def _gain(
         far: NDArray[np.bool_], variances: Floats, scatter: Floats, noise: float, beyond: Floats
     ) -> Floats:
         """How much of an error belongs to the count; where scatter exceeds noise its tails are heavy."""
-        tails = np.where(scatter > 0.5 * noise, np.maximum(beyond, 0.0) / 4, 0.0)
-        own = variances + scatter + tails
-        gain: Floats = np.where(far, 1.0, own / (own + noise))
-        return gain
+        tails = np.maximum(beyond, 0.0, out=beyond)
+        tails /= 4
+        np.copyto(tails, 0.0, where=scatter <= 0.5 * noise)
+        own = variances + scatter
+        own += tails
+        own /= own + noise
+        np.copyto(own, 1.0, where=far)
+        return own
 
     def _believable(self, noisy: Floats, means: Floats, expected: Floats) -> Floats:
         """The noisy count, but no further off than ``JUMP`` standard deviations from the likelier season."""
@@ -225,9 +245,13 @@ class Mixture:
         self._weights = self._softmax()
 
 
+def _beside(levels: Floats, own: Floats) -> Floats:
+    """The rows of both; those of own seasons are none where there are too many columns."""
+    return np.concatenate([levels, own]) if len(own) else levels
+
+
 def _scatter(means: Floats, outlook: Outlook) -> Floats:
     """How counts scatter around means, as variances."""
-    scatter: Floats = np.maximum(
-        np.maximum(means, 0.5), outlook.phi * np.maximum(means, 0.25 * outlook.level)
-    )
-    return scatter
+    scatter: Floats = np.maximum(means, 0.25 * outlook.level)
+    scatter *= outlook.phi
+    return np.maximum(scatter, np.maximum(means, 0.5), out=scatter)

@@ -38,7 +38,7 @@ class Classes:
     def __init__(self, levels: Floats) -> None:
         steps = np.rint(log(np.maximum(levels, LOWEST) / LOWEST) / _LOG_STEP)
         self.of: NDArray[np.int64] = steps.clip(0, CLASSES - 1).astype(np.int64)
-        self.present: list[int] = np.unique(self.of).tolist()
+        self.present: list[int] = np.flatnonzero(np.bincount(self.of)).tolist()
 
     def spread(self, table: Floats) -> Floats:
         """One value for each class along the last axis becomes one for each column."""

@@ -43,6 +43,15 @@ class Rounding:
         near = (mean - rounded) / np.sqrt(np.maximum(mean, 0.5))
         up = steps > 0
         some = np.flatnonzero((rounded >= 1) | enough if up else rounded >= 1)
-        chosen = some[np.argsort(-near[some] if up else near[some], kind="stable")[: abs(steps)]]
+        chosen = some[_least(-near[some] if up else near[some], abs(steps))]
         rounded[chosen] += 1 if up else -1
         return len(chosen) if up else -len(chosen)
+
+
+def _least(numbers: Floats, size: int) -> NDArray[np.int64]:
+    """Where the ``size`` least numbers are, the first ones of equals; all, if there are fewer."""
+    if size >= len(numbers):
+        return np.arange(len(numbers))
+    bar = np.partition(numbers, size - 1)[size - 1]
+    less, equal = np.flatnonzero(numbers < bar), np.flatnonzero(numbers == bar)
+    return np.concatenate([less, equal[: size - len(less)]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eventveil.mechanisms.forecasting.rounding import Rounding
+from eventveil.mechanisms.forecasting.rounding import Rounding, _least
 
 
 @pytest.mark.parametrize("mean", [0.51, 0.6, 0.7, 1.1, 2.5, 1000.9])
@@ -47,3 +47,9 @@ def test_where_zeros_are_likelier_more_of_them_are_released() -> None:
             for one, scatter in ((rounding, phi), (poisson, 1.0))
         )
         assert np.abs(some - counts).mean() < 0.9 * np.abs(others - counts).mean()
+
+
+@pytest.mark.parametrize("size", [1, 3, 60, 99, 100, 500])
+def test_the_least_numbers_are_those_of_a_stable_sort(size: int) -> None:
+    numbers = np.random.default_rng(5).integers(-9, 9, 100) / 4
+    assert sorted(_least(numbers, size)) == sorted(np.argsort(numbers, kind="stable")[:size])
