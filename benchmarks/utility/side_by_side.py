@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.utility.contenders import Counts, Peer, Reals, adapub, dsat, pegasus, rescue
+from benchmarks.utility.contenders import Counts, Peer, Reals, adapub, dsat, pegasus, rescue, spas
 from benchmarks.utility.measures import measured
 from benchmarks.utility.measuring import AheadNoise, Case, Scope
 from benchmarks.utility.real import REAL, WITHOUT_PACKAGES, RealStream
@@ -69,6 +69,7 @@ PEERS: dict[str, Run] = {
     "AdaPub, always": partial(_peer, adapub.always),
     "AdaPub, sampled": partial(_peer, adapub.sampled),
     "RescueDP": partial(_peer, rescue.rescue),
+    "SPAS": partial(_peer, spas.spas),
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.utility.contenders import Peer, adapub, dsat, pegasus, rescue
+from benchmarks.utility.contenders import Peer, adapub, dsat, pegasus, rescue, spas
 from benchmarks.utility.measures import MEASURES, measured
 from benchmarks.utility.measuring import AheadNoise
 from benchmarks.utility.real import REAL, WITHOUT_PACKAGES, table, us_origins, us_routes
@@ -70,7 +70,8 @@ def test_what_others_draw_costs_epsilon_a_window_at_most(peer: Peer, windows: in
 
 @pytest.mark.parametrize("label", PEERS)
 def test_others_follow_counts_that_are_large_against_the_noise(label: str) -> None:
-    peers = {"DSAT": dsat.dsat, "PeGaSus": pegasus.pegasus, "RescueDP": rescue.rescue}
+    peers = {"DSAT": dsat.dsat, "PeGaSus": pegasus.pegasus, "RescueDP": rescue.rescue,
+             "SPAS": spas.spas}  # fmt: skip
     peers |= {"AdaPub, always": adapub.always, "AdaPub, sampled": adapub.sampled}
     counts = np.tile([1000, 2000, 4000], (80, 1))
     released = peers[label](counts, Fraction(4), 20, AheadNoise(3))
@@ -82,3 +83,37 @@ def test_a_group_of_pegasus_ends_when_counts_jump() -> None:
     released = pegasus.pegasus(counts, Fraction(10), 10, AheadNoise(1))
     assert np.abs(released[:20] - 100).max() < 20
     assert np.abs(released[20:] - 5000).max() < 20
+
+
+class Logged(Recorded):
+    """Noise that remembers the size and 1 over the scale of each draw."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.draws: list[tuple[int, Fraction]] = []
+
+    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        self.draws.append((size, 1 / scale))
+        return super().discrete_laplace(scale, size)
+
+
+@pytest.mark.parametrize("window", [7, 60])
+def test_publications_and_sparse_vectors_of_spas_cost_their_shares_a_window_at_most(window: int) -> None:
+    epsilon, windows, noise = Fraction(1, 2), 6, Logged(4)
+    jumping = 20_000 * (np.arange(window * windows)[:, np.newaxis] % 2) * np.ones(3, np.int64)
+    spas.spas(jumping, epsilon, window, noise)
+    published = [cost for size, cost in noise.draws if size == 3]
+    sizes = [size for size, _ in noise.draws]
+    thresholds = [2 * cost for before, (size, cost) in zip(sizes, noise.draws[1:], strict=False)
+                  if before == 3 and size == 1]  # fmt: skip
+    assert len(thresholds) >= windows - 2  # each publication after the first window draws a threshold anew
+    assert sum(published) <= Fraction(3, 4) * epsilon * windows
+    assert sum(thresholds[:-1]) <= Fraction(1, 4) * epsilon * windows  # the last vector has not ended
+
+
+def test_a_sparse_vector_of_spas_costs_every_window_that_it_meets() -> None:
+    spent = spas.Spent(5)
+    spent.spends.append((3, Fraction(1, 10)))
+    assert [spent.left(Fraction(1, 4), timestamp) for timestamp in (4, 7, 8)] == [
+        Fraction(3, 20), Fraction(3, 20), Fraction(1, 4)
+    ]  # fmt: skip
