@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Release
 from eventveil.mechanisms.movement import Movement
-from eventveil.provisioning import Setting, TopicPlan, largest_release, largest_state, plan_topics
+from eventveil.mechanisms.sizes import largest_release, largest_state
+from eventveil.provisioning import Setting, TopicPlan, plan_topics
 from eventveil.records import BATCH_BYTES, MAX_MESSAGE_BYTES
 from eventveil.release import release_record
 from eventveil.sanitizing import ReleaseState

@@ -15,11 +15,12 @@ from eventveil.mechanisms.base import Guarantee, Mechanism
 from eventveil.mechanisms.contract import LIMITS, PROPERTIES, Finding, judge
 from eventveil.mechanisms.contract.subject import Subject
 from eventveil.privacy.noise import SystemNoise
+from eventveil.spelling import suggestion
 from eventveil.topology.document import Scalar
 from eventveil.topology.local import OPTIONS as OPTIONS_OF_REPORTS
 from eventveil.topology.model import MechanismSettings, Option
 from eventveil.topology.options import EXTENT, option_of
-from eventveil.topology.problems import START, suggestion
+from eventveil.topology.problems import START
 from eventveil.topology.scalars import UnfitError
 from eventveil.topology.shapes import Field
 from eventveil.topology.values import OPTIONS as OPTIONS_OF_VALUES

@@ -22,8 +22,8 @@ from typing import get_args
 from eventveil.errors import PluginRefused
 from eventveil.mechanisms.base import Guarantee, Mechanism
 from eventveil.mechanisms.publishing import units_of
+from eventveil.spelling import nearest
 from eventveil.topology.model import Level, MechanismSettings
-from eventveil.topology.problems import nearest
 
 GROUP = "eventveil.mechanisms"
 UNKNOWN = "unknown"

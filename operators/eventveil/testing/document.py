@@ -9,12 +9,13 @@ from typing import Any
 
 from eventveil import timeline
 from eventveil.errors import EventveilError
+from eventveil.spelling import nearest, suggestion
 from eventveil.testing.layout import layout
 from eventveil.testing.model import At, Case, Event, Expected, TestFile
 from eventveil.topology.document import SIZE_LIMIT, Node, compose
 from eventveil.topology.loading import load
 from eventveil.topology.model import ReadingStream, Stream, Topology
-from eventveil.topology.problems import Position, Problems, TopologyInvalid, nearest, suggestion
+from eventveil.topology.problems import Position, Problems, TopologyInvalid
 from eventveil.topology.shapes import Reading, Section
 
 #: How the name of a file of tests ends.

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from eventveil import mechanisms
 from eventveil.privacy import guarantee, sums
+from eventveil.spelling import suggestion
 from eventveil.topology.building import (
     all_streams_of,
     covered,
@@ -22,7 +23,7 @@ from eventveil.topology.building import (
 )
 from eventveil.topology.document import shorten
 from eventveil.topology.options import EXTENT, EXTENT_HELP, OPTIONS, TRUSTED, extent_of, options_of
-from eventveil.topology.problems import Position, Problems, suggestion
+from eventveil.topology.problems import Position, Problems
 from eventveil.topology.scalars import duration_text, one_of
 from eventveil.topology.shapes import Section
 from eventveil.topology.values import is_value_stream

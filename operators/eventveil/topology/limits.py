@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eventveil import mechanisms, provisioning
+from eventveil import mechanisms
 from eventveil.errors import PluginRefused, UnfitSetting
+from eventveil.mechanisms.sizes import largest_state
 from eventveil.privacy.noise import SystemNoise
 from eventveil.records import MAX_MESSAGE_BYTES
 from eventveil.topology.building import all_streams_of, streams_of
@@ -62,13 +63,13 @@ def _check_mechanism(stream: Stream, section: Section, problems: Problems) -> No
 
 
 def _check_state(stream: Stream, section: Section, problems: Problems) -> None:
-    largest = provisioning.largest_state(stream)
+    largest = largest_state(stream)
     if largest <= MAX_MESSAGE_BYTES:
         return
     settings, columns = stream.mechanism, len(stream.counts.labels)
     span = "span" in settings.options
     extent, length = ("span", settings.options["span"]) if span else ("window", settings.window)
-    least = provisioning.largest_state(replace(stream, mechanism=_shortest(settings)))
+    least = largest_state(replace(stream, mechanism=_shortest(settings)))
     wide = largest - least < largest // 2
     part, key = (section.get("counts"), "columns") if wide else (section.get("mechanism"), extent)
     remedy = "fewer columns, shorter names, or counts: array in the sink" if wide else f"a smaller {extent}"

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
+from eventveil.spelling import nearest
 from eventveil.topology.document import Scalar, shorten
-from eventveil.topology.problems import nearest
 
 Value = TypeVar("Value")
 Schema = dict[str, Any]

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from eventveil.spelling import suggestion
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table, shorten
-from eventveil.topology.problems import SHOWN, Position, Problems, suggestion
+from eventveil.topology.problems import SHOWN, Position, Problems
 from eventveil.topology.scalars import Kind, Schema, UnavailableError, UnfitError, found
 
 

@@ -14,7 +14,9 @@ from jsonschema import Draft202012Validator
 
 from eventveil.cli.check import check
 from eventveil.local.control import reports
-from eventveil.provisioning import MAX_MESSAGE_BYTES, largest_release, largest_state, plan_topics
+from eventveil.mechanisms.sizes import largest_release, largest_state
+from eventveil.provisioning import plan_topics
+from eventveil.records import MAX_MESSAGE_BYTES
 from eventveil.topology import fingerprint_fields, json_schema, load_with_defaults
 from eventveil.topology.model import Source, Stream
 from tests.unit.topology.examples import BASE, as_data, load_text, problems_of

@@ -25,8 +25,8 @@ from eventveil.mechanisms.contract.subject import (
     expect,
     outcome,
 )
+from eventveil.mechanisms.sizes import largest_snapshot
 from eventveil.privacy.noise import SATURATION, SeededNoise
-from eventveil.provisioning import largest_snapshot
 from eventveil.topology.model import MechanismSettings
 
 _PARTS = (

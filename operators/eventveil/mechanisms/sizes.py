@@ -1,0 +1,51 @@
+"""How many bytes a release and the state of a stream take at most, so that both are known to fit Kafka."""
+
+from __future__ import annotations
+
+import orjson
+
+from eventveil.mechanisms import find
+from eventveil.mechanisms.base import Mechanism
+from eventveil.records import BATCH_BYTES, NUMBER_BYTES
+from eventveil.topology.model import MechanismSettings, Stream
+
+#: The most that the spends of one timestamp take in the state: [1,1048576,<13 digits>], and a comma.
+WINDOW_STATE_BYTES = 26
+#: A released count, -1099511627776 at its longest, and a comma.
+DIGITS = 15
+#: The error of a released count, 2200000000000.0 at its longest, and a comma.
+ERROR_DIGITS = 16
+
+
+def largest_release(stream: Stream) -> int:
+    """An upper bound of the bytes of a record batch with one release of a stream."""
+    names = 0
+    if stream.sink.counts == "object":
+        # A colon comes with each name; the counts have them, and the errors.
+        names = 2 * (len(orjson.dumps(stream.columns)) + len(stream.columns))
+    columns = len(stream.columns)
+    _, extra = find(stream.mechanism.kind).numbers(stream.mechanism, columns)
+    return max(1_048_588, names + (DIGITS + ERROR_DIGITS) * columns + NUMBER_BYTES * extra + 4096)
+
+
+def largest_state(stream: Stream) -> int:
+    """An upper bound of the bytes of a stream's record in the ledger changelog, its largest by far.
+
+    It holds the spends of a window, the last release, and what is decided but not published: a batch that is
+    not full, and one release more, as JSON inside of JSON, which doubles a character at most.
+    """
+    columns = len(stream.counts.labels)
+    names = 0
+    if stream.sink.counts == "object":
+        names = 2 * (len(orjson.dumps(orjson.dumps(stream.columns).decode())) + columns)
+    kind = find(stream.mechanism.kind)
+    release = (
+        NUMBER_BYTES * kind.numbers(stream.mechanism, columns)[1] + (DIGITS + ERROR_DIGITS) * columns + names
+    )
+    return largest_snapshot(kind, stream.mechanism, columns) + release + 2 * BATCH_BYTES + 4096
+
+
+def largest_snapshot(kind: type[Mechanism], settings: MechanismSettings, columns: int) -> int:
+    """An upper bound of the bytes of a mechanism's snapshot: a window's spends, the last release, its own."""
+    spends = WINDOW_STATE_BYTES * settings.window if kind.level == "w-event" else 0
+    return spends + NUMBER_BYTES * kind.numbers(settings, columns)[0] + DIGITS * columns + 4096
