@@ -31,8 +31,8 @@ from benchmarks.demo.picture import draw
 from benchmarks.demo.releases import Outlet, Series
 from benchmarks.demo.screen import screen
 from benchmarks.demo.topology import AIRPORTS, DESTINATIONS, Timetable, write_topology
-from eventveil.topology import load
-from eventveil.topology.model import Topology
+from eventveil.model.topology import Topology
+from eventveil.topology.loading import load
 from tests.kafka.jars import BrokerError
 
 ROOT = Path(__file__).parents[2]

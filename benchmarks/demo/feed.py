@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from benchmarks.demo.flights import Flight
 from benchmarks.demo.topology import Timetable
-from eventveil.timeline import format_rfc3339
+from eventveil.model.timeline import format_rfc3339
 
 
 class Feed:

@@ -11,7 +11,7 @@ import orjson
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from numpy.typing import NDArray
 
-from eventveil.topology.model import MechanismSettings
+from eventveil.model.topology import MechanismSettings
 
 
 class Series:

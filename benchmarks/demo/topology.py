@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from benchmarks.demo.flights import BEGIN, Flight
-from eventveil.timeline import format_rfc3339
+from eventveil.model.timeline import format_rfc3339
 
 ORIGINAL = Path(__file__).parents[2] / "topologies" / "flights.yaml"
 AIRPORTS, DESTINATIONS = "airports", "destinations"

@@ -16,9 +16,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from eventveil.kafka.reading import read_partition
-from eventveil.timeline import first_whole_timestamp, start_of
-from eventveil.topology import load
+from eventveil.kafka.log import read_partition
+from eventveil.model.timeline import first_whole_timestamp, start_of
+from eventveil.topology.loading import load
 from tests.kafka.broker import LocalBroker
 from tests.kafka.topics import read, unique
 from tests.worker.accelerated import accelerated

@@ -12,9 +12,9 @@ import numpy as np
 from benchmarks.utility.measuring import AheadNoise
 from benchmarks.utility.real import RealStream
 from benchmarks.utility.streams import ORIGIN, bursts, departures, mixed, slow_drift
-from eventveil.mechanisms import build, options_of
+from eventveil.mechanisms.registry import build, options_of
+from eventveil.model.topology import MechanismSettings, Option
 from eventveil.read import Part, Releases
-from eventveil.topology.model import MechanismSettings, Option
 
 HOUR = 3_600_000
 KINDS = ("sample", "seasonal", "budget-absorption", "uniform")

@@ -18,11 +18,11 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from benchmarks.throughput.events import Workload
 from benchmarks.throughput.ingest import Counted, make_stream
-from eventveil.aggregation import PartitionAggregator
-from eventveil.counting import CounterState
-from eventveil.records import Chunk
-from eventveil.worker import batches
-from eventveil.worker.batches import Fetch
+from eventveil.counting.counter import CounterState
+from eventveil.model.records import Chunk
+from eventveil.tasks.aggregate import PartitionAggregator
+from eventveil.worker.faust import fetches
+from eventveil.worker.faust.fetches import Fetch
 
 _CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _KINDS = {"walked through": MemoryRecords, "in arrays": Fetch}
@@ -49,7 +49,7 @@ def spent(data: bytes, kind: type, workload: Workload) -> tuple[float, float, Co
     source = SimpleNamespace(
         _records=kind(data), _check_crcs=True, _isolation_level=READ_UNCOMMITTED, next_fetch_offset=0
     )
-    blocks, unpacking, counting, end = batches._unpack(source), 0.0, 0.0, 0
+    blocks, unpacking, counting, end = fetches._unpack(source), 0.0, 0.0, 0
     while True:
         begun = time.process_time()
         block = next(blocks, None)

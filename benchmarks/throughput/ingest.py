@@ -19,11 +19,11 @@ from random import Random
 
 import orjson
 
-from eventveil.aggregation import PartitionAggregator
-from eventveil.bulk import BulkReader, fields_of
-from eventveil.counting import CounterState
-from eventveil.records import Chunk, Headers
-from eventveil.topology.model import Counts, MechanismSettings, Sink, Source, Stream, Timeline
+from eventveil.counting.counter import CounterState
+from eventveil.decoding.bulk import BulkReader, fields_of
+from eventveil.model.records import Chunk, Headers
+from eventveil.model.topology import Counts, MechanismSettings, Sink, Source, Stream, Timeline
+from eventveil.tasks.aggregate import PartitionAggregator
 
 INTERVAL = 60_000
 _PARTITIONS = 12

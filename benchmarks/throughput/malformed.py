@@ -20,10 +20,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.throughput.ingest import make_chunk, make_stream
-from eventveil.aggregation import PartitionAggregator
-from eventveil.clock import SYSTEM_CLOCK, OwnerClock, wall_clock
-from eventveil.counting import CounterState
-from eventveil.topology.model import Stream, Timeline
+from eventveil.counting.counter import CounterState
+from eventveil.model.topology import Stream, Timeline
+from eventveil.process.clock import SYSTEM_CLOCK, OwnerClock, wall_clock
+from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.worker.ends import Ends, EndWatch
 
 CHUNK = 65_536

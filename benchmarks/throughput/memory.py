@@ -12,8 +12,8 @@ import gc
 from pathlib import Path
 
 from benchmarks.throughput.ingest import INTERVAL, make_chunk, make_stream
-from eventveil.aggregation import PartitionAggregator
-from eventveil.counting import CounterState
+from eventveil.counting.counter import CounterState
+from eventveil.tasks.aggregate import PartitionAggregator
 
 _CHUNK = 8192
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.throughput.events import Feed
 from benchmarks.throughput.measuring import Run, cpu_of, peak_memory
-from eventveil.counting import Partial
+from eventveil.counting.counter import Partial
 from tests.kafka.topics import read, unique
 from tests.worker.process import WorkerProcess
 

@@ -16,9 +16,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms import build
+from eventveil.mechanisms.registry import build
+from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.noise import SystemNoise
-from eventveil.topology.model import MechanismSettings, Option
 
 COLUMNS, WINDOW, BEFORE, DAY = 100_000, 24, 8, 24
 KINDS: dict[str, tuple[str, dict[str, Option]]] = {

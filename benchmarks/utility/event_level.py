@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks.utility.measuring import AheadNoise, Case, Scope, epsilons, window_sums
 from benchmarks.utility.streams import COUNT_STREAMS, Counts, CountStream
-from eventveil.mechanisms import build
-from eventveil.topology.model import MechanismSettings, Option
+from eventveil.mechanisms.registry import build
+from eventveil.model.topology import MechanismSettings, Option
 
 PART = "event-level"
 BASELINE, RG = "Baseline", "RG"

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from benchmarks.utility.measuring import AheadNoise, Case, Scope, epsilons, window_sums
 from benchmarks.utility.real import REAL, WITHOUT_PACKAGES, RealStream
 from benchmarks.utility.streams import Counts
-from eventveil.mechanisms import build
+from eventveil.formats.release import clipped
 from eventveil.mechanisms.pan_private import PanPrivate
-from eventveil.release import clipped
-from eventveil.topology.model import Level, MechanismSettings, Option
+from eventveil.mechanisms.registry import build
+from eventveil.model.topology import Level, MechanismSettings, Option
 
 PART = "intervals"
 HALF_WIDTH = 1.96

@@ -23,8 +23,8 @@ from benchmarks.utility.streams import Counts, air_time, departures
 from benchmarks.utility.values import SeededRandomness, pak, tops
 from benchmarks.utility.w_event import Contender
 from eventveil.local import Hybrid
-from eventveil.mechanisms import build
-from eventveil.topology.model import MechanismSettings, Option
+from eventveil.mechanisms.registry import build
+from eventveil.model.topology import MechanismSettings, Option
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "docs" / "mechanisms" / "pictures"
 ATLANTA, BUSIEST = 4, 12  # Atlanta is the fifth of all destinations by name

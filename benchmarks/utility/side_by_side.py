@@ -23,7 +23,7 @@ from benchmarks.utility.real import REAL, WITHOUT_PACKAGES, RealStream
 from benchmarks.utility.streams import CountStream, bursts, mixed, slow_drift
 from benchmarks.utility.unseen import UNSEEN
 from benchmarks.utility.w_event import Contender
-from eventveil.topology.model import Option
+from eventveil.model.topology import Option
 
 REAL_PART, DRAWN_PART = "real", "drawn"
 OURS, ZERO, CLIPPED = "seasonal", "Zero", ", clipped"

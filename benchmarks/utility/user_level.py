@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from benchmarks.utility.measuring import AheadNoise, Case, Scope, epsilons
 from benchmarks.utility.streams import COUNT_STREAMS, Counts
-from eventveil.mechanisms import build
 from eventveil.mechanisms.base import Release
-from eventveil.topology.model import MechanismSettings
+from eventveil.mechanisms.registry import build
+from eventveil.model.topology import MechanismSettings
 
 PART = "user-level"
 HORIZON, SPAN = 240, 24

@@ -18,7 +18,7 @@ from benchmarks.utility.measuring import Case, Scope
 from benchmarks.utility.streams import ValueStream as Stream
 from benchmarks.utility.streams import air_time, cut, heavy_tail
 from eventveil.local import Hybrid, SquareWave
-from eventveil.local.server import distribution, pruned, threshold
+from eventveil.mechanisms.local_estimator import distribution, pruned, threshold
 from eventveil.privacy.noise import SeededNoise
 from eventveil.values.pak import Pak, PakSettings
 from eventveil.values.stream import ValueStream

@@ -15,9 +15,9 @@ import numpy as np
 from benchmarks.utility.measuring import AheadNoise, Case, Scope, epsilons
 from benchmarks.utility.streams import COUNT_STREAMS, Counts, CountStream
 from benchmarks.utility.unseen import UNSEEN
-from eventveil.mechanisms import build
 from eventveil.mechanisms.pan_private import PanPrivate
-from eventveil.topology.model import MechanismSettings, Option
+from eventveil.mechanisms.registry import build
+from eventveil.model.topology import MechanismSettings, Option
 
 PART, NEVER_SEEN = "w-event", "unseen"
 ZERO, UNIFORM, SAMPLE, OURS = "Zero", "Uniform", "Sample", "Paced, our own"

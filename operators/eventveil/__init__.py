@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from eventveil import read
-    from eventveil.errors import EventveilError, UnfitSetting
     from eventveil.mechanisms.base import Counts, Guarantee, Mechanism, Release
     from eventveil.mechanisms.contract import examine
     from eventveil.mechanisms.contract.subject import Subject
     from eventveil.mechanisms.event_level import EventLevelMechanism
     from eventveil.mechanisms.horizon import HorizonMechanism
     from eventveil.mechanisms.w_event import WEventMechanism
+    from eventveil.model.errors import EventveilError, UnfitSetting
+    from eventveil.model.topology import MechanismSettings, Option
     from eventveil.privacy.ledger import Spend
     from eventveil.privacy.noise import NoiseSource
-    from eventveil.topology.model import MechanismSettings, Option
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "eventveil.errors": ("EventveilError", "UnfitSetting"),
+    "eventveil.model.errors": ("EventveilError", "UnfitSetting"),
     "eventveil.mechanisms.base": ("Counts", "Guarantee", "Mechanism", "Release"),
     "eventveil.mechanisms.contract": ("examine",),
     "eventveil.mechanisms.contract.subject": ("Subject",),
@@ -32,7 +32,7 @@ _HOMES = {
     "eventveil.mechanisms.w_event": ("WEventMechanism",),
     "eventveil.privacy.ledger": ("Spend",),
     "eventveil.privacy.noise": ("NoiseSource",),
-    "eventveil.topology.model": ("MechanismSettings", "Option"),
+    "eventveil.model.topology": ("MechanismSettings", "Option"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -13,20 +13,20 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from eventveil import timeline
-from eventveil.clock import OwnerClock
-from eventveil.counting import StreamCounter
-from eventveil.decode import Reason, Rejection
+from eventveil.counting.assigner import Placed, Placer
+from eventveil.counting.counter import StreamCounter
+from eventveil.decoding.rules import Reason, Rejection
 from eventveil.kafka.barrier import is_nonce
-from eventveil.kafka.fenced import FencedTable, OwnerClosed, TransactionFailed
-from eventveil.kafka.reading import committed_ends, read_table
-from eventveil.placing import Placed, Placer
-from eventveil.records import Outgoing
-from eventveil.sanitizing import PartitionSanitizer, ReleaseState
+from eventveil.kafka.changelog import FencedTable, OwnerClosed, TransactionFailed
+from eventveil.kafka.log import committed_ends, read_table
+from eventveil.lifecycle.published import Public
+from eventveil.model import timeline
+from eventveil.model.records import Outgoing
+from eventveil.process.clock import OwnerClock
+from eventveil.tasks.release import PartitionSanitizer, ReleaseState
 from eventveil.worker import app
 from eventveil.worker.aggregate import AggregateOwner
-from eventveil.worker.chunks import ChunkConsumerThread
-from eventveil.worker.published import Public
+from eventveil.worker.faust.driver import ChunkConsumerThread
 from eventveil.worker.sanitize import SanitizeOwner
 from tests.chaos.verifier import NOISE
 

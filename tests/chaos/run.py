@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from eventveil.faults import FAULT_POINTS
+from eventveil.process.faults import FAULT_POINTS
 from tests.chaos.ground import ThreeBrokers
 from tests.chaos.sabotage import Sabotage
 from tests.chaos.schedule import cluster_faults, faults

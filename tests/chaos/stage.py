@@ -18,9 +18,9 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from eventveil.faults import TRANSACTIONS
-from eventveil.streams import plan_streams
-from eventveil.topology import load
+from eventveil.lifecycle.placement import plan_streams
+from eventveil.process.faults import TRANSACTIONS
+from eventveil.topology.loading import load
 from tests.chaos.ground import OneBroker, ThreeBrokers, ground
 from tests.chaos.process import ChaosWorker
 from tests.chaos.schedule import Fault

@@ -33,11 +33,11 @@ from confluent_kafka import Consumer
 from numpy.typing import NDArray
 
 from eventveil.cli.run import configure_logging, run_worker
-from eventveil.clock import Clock
-from eventveil.faults import FAULT_POINTS
-from eventveil.kafka import reading
-from eventveil.topology import load
-from eventveil.topology.model import Kafka, Topology
+from eventveil.kafka import log
+from eventveil.model.topology import Kafka, Topology
+from eventveil.process.clock import Clock
+from eventveil.process.faults import FAULT_POINTS
+from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
 from tests.chaos.verifier import NOISE
 
@@ -123,12 +123,12 @@ def fill_the_disk() -> None:
 
 def read_from(bootstrap: str) -> None:
     """Let every client that reads a partition to its end find the cluster at ``bootstrap``."""
-    make = reading._consumer
+    make = log._consumer
 
     def elsewhere(kafka: Kafka, *arguments: Any) -> Consumer:
         return make(replace(kafka, bootstrap=bootstrap), *arguments)
 
-    reading._consumer = elsewhere
+    log._consumer = elsewhere
 
 
 def _say(line: str) -> None:

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaException
 
 from eventveil.kafka.barrier import Place
 from eventveil.kafka.writer import Appended
-from eventveil.partitioner import murmur2_partition
-from eventveil.records import Outgoing
+from eventveil.model.partitioners import murmur2_partition
+from eventveil.model.records import Outgoing
 from eventveil.replay.log import TransactionalWriter
 from tests.conformance.logs import BOTH, SECONDS, Log
 from tests.kafka.topics import unique

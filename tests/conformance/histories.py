@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from eventveil.kafka.barrier import Place
 from eventveil.kafka.writer import Appended
-from eventveil.records import Outgoing
+from eventveil.model.records import Outgoing
 from tests.conformance.logs import BOTH, SECONDS, Log
 
 #: So many are compared with a broker's.

@@ -23,11 +23,11 @@ from eventveil.kafka.barrier import Place
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.connection import Address
 from eventveil.kafka.links import Link, links
-from eventveil.kafka.reading import Isolation, _watermarks, read_table
+from eventveil.kafka.log import Isolation, _watermarks, read_table
 from eventveil.kafka.writer import Appended, Writer, _Deadline
-from eventveil.records import Outgoing
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Kafka
 from eventveil.replay.log import Logged, MemoryLog, MemoryWriter
-from eventveil.topology.model import Kafka
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, unique
 
 BOTH: tuple[Isolation, Isolation] = ("read_committed", "read_uncommitted")

@@ -25,9 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.privacy.noise import NoiseSource, SeededNoise
-from eventveil.replay import replay
-from eventveil.topology.model import (
+from eventveil.model.topology import (
     Counts,
     Kafka,
     MechanismSettings,
@@ -39,6 +37,8 @@ from eventveil.topology.model import (
     TopicSettings,
     Topology,
 )
+from eventveil.privacy.noise import NoiseSource, SeededNoise
+from eventveil.replay.run import replay
 from tests.unit.replay.history import HOUR, ORIGIN, Recorded, event
 
 RISK = 1e-3

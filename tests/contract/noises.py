@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms import KINDS
 from eventveil.mechanisms.base import Counts, Mechanism
 from eventveil.mechanisms.contract.privacy import Target
 from eventveil.mechanisms.dissimilarity import DissimilarityMechanism
+from eventveil.mechanisms.registry import KINDS
+from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.noise import NoiseSource
-from eventveil.topology.model import MechanismSettings, Option
 
 HUGE = 2**61
 COLUMNS = 2

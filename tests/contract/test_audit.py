@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from eventveil.mechanisms import KINDS
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.pan_private import PAN_PRIVATE, Counters, PanPrivate
+from eventveil.mechanisms.registry import KINDS
+from eventveil.model.topology import MechanismSettings
 from eventveil.privacy.noise import NoiseSource, SeededNoise
-from eventveil.topology.model import MechanismSettings
 from tests.contract.broken import pan_private, windows
 from tests.contract.distinguishing import (
     RISK,

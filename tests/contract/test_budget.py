@@ -9,12 +9,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from eventveil.errors import BudgetExceeded
-from eventveil.mechanisms import KINDS
 from eventveil.mechanisms.base import Mechanism
+from eventveil.mechanisms.registry import KINDS
+from eventveil.model.errors import BudgetExceeded
+from eventveil.model.topology import Option
 from eventveil.privacy.ledger import Spend
 from eventveil.privacy.noise import SeededNoise
-from eventveil.topology.model import Option
 from tests.contract.broken.windows import Greedy, Impatient, PermissiveLedger
 from tests.contract.noises import (
     COLUMNS,

@@ -18,7 +18,7 @@ import pytest
 
 from benchmarks.utility.intervals import EPSILONS, KINDS, START_WINDOWS, WINDOW, Kind, covered, thirds
 from benchmarks.utility.real import nyc_carriers
-from eventveil.mechanisms import KINDS as ALL
+from eventveil.mechanisms.registry import KINDS as ALL
 
 TIMESTAMPS = 1000
 LOWEST, HIGHEST, LEAST_MEAN = 0.90, 0.99, 1.0

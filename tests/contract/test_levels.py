@@ -17,9 +17,9 @@ import numpy as np
 import orjson
 import pytest
 
-from eventveil.mechanisms import KINDS
 from eventveil.mechanisms.base import Counts, Mechanism
-from eventveil.topology.model import MechanismSettings, Option
+from eventveil.mechanisms.registry import KINDS
+from eventveil.model.topology import MechanismSettings, Option
 from tests.contract.noises import ObservedNoise, make
 
 EPSILON = Fraction(1)

@@ -18,8 +18,8 @@ import pytest
 from numpy.typing import NDArray
 
 from eventveil.mechanisms.base import Counts, Mechanism
+from eventveil.model.topology import Option
 from eventveil.privacy.noise import NoiseSource
-from eventveil.topology.model import Option
 from tests.contract.noises import CASES, COLUMNS, HUGE, W_EVENT_CASES, ProbingNoise, RescaledNoise, make
 
 pytestmark = pytest.mark.slow

@@ -10,9 +10,9 @@ import numpy as np
 import orjson
 import pytest
 
-from eventveil.errors import BudgetExceeded
-from eventveil.mechanisms import KINDS
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
+from eventveil.mechanisms.registry import KINDS
+from eventveil.model.errors import BudgetExceeded
 from eventveil.privacy.noise import SATURATION, SeededNoise
 from tests.contract.noises import (
     CASES,

@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
-from eventveil.errors import BudgetExceeded
-from eventveil.mechanisms import KINDS
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.pan_private import PAN_PRIVATE, PanPrivate
+from eventveil.mechanisms.registry import KINDS
+from eventveil.model.errors import BudgetExceeded
 from tests.contract import test_budget, test_levels, test_likelihood, test_mechanisms, test_pan_private
 from tests.contract.broken import counting, levels, pan_private, reports, values, windows
-from tests.unit import test_accumulating, test_contributions, test_earliest, test_users
+from tests.unit.counting import test_bounding, test_bounding_by_origin, test_users
 from tests.unit.local import test_reports
 from tests.unit.mechanisms import test_budget_absorption, test_event_level
 from tests.unit.privacy import test_noise
+from tests.unit.tasks import test_pan_private as test_pan_private_task
 from tests.unit.values import checks, test_privacy
 
 
@@ -44,7 +45,7 @@ PERMISSIVE = {LEDGER: windows.PermissiveLedger}
 MOVING = test_likelihood.test_a_transcript_tells_a_moving_user_s_presence_as_much_as_was_charged_and_no_more
 LONG_RUN = test_budget.test_no_window_of_a_long_random_run_spends_more_than_epsilon
 WHATEVER_FAILS = (
-    test_accumulating.test_whatever_fails_each_timestamp_is_released_once_with_the_truth_or_given_up
+    test_pan_private_task.test_whatever_fails_each_timestamp_is_released_once_with_the_truth_or_given_up
 )
 SEEN = test_pan_private.test_publications_and_one_offer_that_was_seen_stay_within_epsilon
 EVERY_DRAW = test_mechanisms.test_every_draw_was_charged_before_and_has_the_scale_of_its_charge
@@ -116,12 +117,12 @@ MUTATIONS = {
         pan_private.ReusedNoise,
     ),
     "reused noise inside a timestamp: two looks": Mutation(
-        test_accumulating.test_a_timestamp_is_looked_at_once_and_with_half_of_its_time_left,
-        places={"tests.unit.test_accumulating.PanPrivateStream": pan_private.SeenTwice},
+        test_pan_private_task.test_a_timestamp_is_looked_at_once_and_with_half_of_its_time_left,
+        places={"tests.unit.tasks.test_pan_private.PanPrivateStream": pan_private.SeenTwice},
     ),
     "counters that were seen, counted again": Mutation(
-        test_accumulating.test_whoever_fails_after_a_look_gives_the_timestamp_up,
-        places={"tests.unit.test_accumulating.PanPrivateStream": pan_private.CountedAgain},
+        test_pan_private_task.test_whoever_fails_after_a_look_gives_the_timestamp_up,
+        places={"tests.unit.tasks.test_pan_private.PanPrivateStream": pan_private.CountedAgain},
     ),
     "a timestamp given up whose budget is offered again": Mutation(
         test_pan_private.test_a_timestamp_that_is_given_up_costs_what_a_publication_costs,
@@ -130,12 +131,14 @@ MUTATIONS = {
         expected=BudgetExceeded,
     ),
     "counters of one timestamp: what was passed over is not read again": Mutation(
-        WHATEVER_FAILS, {"seed": 3}, places={"eventveil.accumulating.SingleCounter": pan_private.ReadAhead}
+        WHATEVER_FAILS,
+        {"seed": 3},
+        places={"eventveil.tasks.pan_private.SingleCounter": pan_private.ReadAhead},
     ),
     "counters of one timestamp: closed before it is read again": Mutation(
         WHATEVER_FAILS,
         {"seed": 3},
-        places={"eventveil.accumulating.SingleAggregator": pan_private.KeepsClock},
+        places={"eventveil.tasks.pan_private.SingleAggregator": pan_private.KeepsClock},
     ),
     "SHP3 with true counts: the next sample": Mutation(
         FROM_NOISY, {"kind": "shp-adaptive", "options": SAMPLED}, levels.ComparesTrueCounts
@@ -238,19 +241,21 @@ MUTATIONS = {
     ),
     "a user hash that decides": Mutation(
         test_users.test_users_are_told_apart_although_their_hashes_collide,
-        places={"tests.unit.test_users.Users": counting.HashDecides},
+        places={"tests.unit.counting.test_users.Users": counting.HashDecides},
     ),
     "a place in the table that decides": Mutation(
-        test_contributions.test_many_users_are_told_apart_although_their_places_collide,
-        places={"tests.unit.test_contributions.Contributions": counting.PlaceDecides},
+        test_bounding.test_many_users_are_told_apart_although_their_places_collide,
+        places={"tests.unit.counting.test_bounding.Contributions": counting.PlaceDecides},
     ),
     "a user hash that decides: re-keyed events": Mutation(
-        test_earliest.test_the_earliest_events_of_every_user_count,
-        places={"tests.unit.test_earliest.EarliestContributions": counting.EarliestHashDecides},
+        test_bounding_by_origin.test_the_earliest_events_of_every_user_count,
+        places={
+            "tests.unit.counting.test_bounding_by_origin.EarliestContributions": counting.EarliestHashDecides
+        },
     ),
     "the order of reading decides": Mutation(
-        test_earliest.test_the_earliest_events_of_every_user_count,
-        places={"tests.unit.test_earliest.EarliestContributions": counting.FirstReadCount},
+        test_bounding_by_origin.test_the_earliest_events_of_every_user_count,
+        places={"tests.unit.counting.test_bounding_by_origin.EarliestContributions": counting.FirstReadCount},
     ),
     "predictions of sums": Mutation(
         test_privacy.test_predictions_are_of_values_and_not_of_sums, patch=values.undivided_guess

@@ -11,9 +11,9 @@ import pytest
 
 from eventveil.mechanisms.base import Counts
 from eventveil.mechanisms.pan_private import PAN_PRIVATE, Counters, PanPrivate
+from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import Spend
 from eventveil.privacy.noise import NoiseSource, SeededNoise
-from eventveil.topology.model import MechanismSettings, Option
 from tests.contract.noises import COLUMNS, ForcedNoise, ProbingNoise, ZeroNoise, attach
 from tests.contract.test_likelihood import EPSILON, FLOAT_ERROR, BlackBox, _log_mass
 

@@ -9,11 +9,11 @@ from types import ModuleType
 import pytest
 
 from docs.examples.stride import Stride
-from eventveil.mechanisms import KINDS
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.contract import PROPERTIES, Property, examine, judge
 from eventveil.mechanisms.contract.distinguishing import ERROR, RUNS, above, below
 from eventveil.mechanisms.contract.subject import Subject
+from eventveil.mechanisms.registry import KINDS
 from eventveil.mechanisms.uniform import Uniform
 from tests.contract import unsound
 from tests.contract.noises import CASES

@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from eventveil.errors import BudgetExceeded
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Guarantee, Release
 from eventveil.mechanisms.budget_absorption import BudgetAbsorption
 from eventveil.mechanisms.publishing import SHARE
 from eventveil.mechanisms.shp_point import ShpPoint
 from eventveil.mechanisms.time_unit import TimeUnit
 from eventveil.mechanisms.uniform import Uniform
+from eventveil.model.errors import BudgetExceeded
 from eventveil.privacy.ledger import Bridge, BudgetLedger, HorizonLedger, Ledger, Spend
 
 _OWN = np.random.default_rng(1)

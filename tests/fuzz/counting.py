@@ -11,13 +11,13 @@ from typing import Any
 
 import orjson
 
-from eventveil.aggregation import PartitionAggregator
-from eventveil.counting import CounterState, StreamCounter
-from eventveil.decode import Rejection, parse
-from eventveil.placing import Placer
-from eventveil.records import NO_APPEND_TIME, Chunk, Origin
-from eventveil.topology.model import Stream
-from eventveil.users import Users
+from eventveil.counting.assigner import Placer
+from eventveil.counting.counter import CounterState, StreamCounter
+from eventveil.counting.users import Users
+from eventveil.decoding.rules import Rejection, parse
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Origin
+from eventveil.model.topology import Stream
+from eventveil.tasks.aggregate import PartitionAggregator
 from tests.fuzz.values import mutated
 from tests.unit.support import counter_state, sparse, stream
 

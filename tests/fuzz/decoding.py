@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from eventveil.bulk import IGNORED, UNSURE, BulkReader, ColumnFinder, fields_of
-from eventveil.decode import Decoder, Event, Rejection, parse
-from eventveil.fields import UNSURE_TIME, Fields
-from eventveil.packed import Packed
-from eventveil.shapes import Spans
+from eventveil.decoding.binary_array import Packed
+from eventveil.decoding.bulk import IGNORED, UNSURE, BulkReader, ColumnFinder, fields_of
+from eventveil.decoding.columns import UNSURE_TIME, Fields
+from eventveil.decoding.rules import Decoder, Event, Rejection, parse
+from eventveil.decoding.templates import Spans
 from tests.unit.support import stream
 
 MAX_BYTES = 5000

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
-from eventveil.replay import TopicInput, replay
-from eventveil.timeline import start_of
-from eventveil.topology import load
+from eventveil.model.timeline import start_of
+from eventveil.replay.inputs import TopicInput
+from eventveil.replay.run import replay
+from eventveil.topology.loading import load
 from tests.chaos.verifier import java_partition
 from tests.kafka.topics import read
 from tests.worker.application import ORIGIN, Application, Traffic, valid_event

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eventveil.faults import FAULT_POINTS
+from eventveil.process.faults import FAULT_POINTS
 from tests.chaos import mutations
 from tests.chaos.mutants import MUTANTS
 from tests.chaos.mutations import TRIALS, Outcome, Trial

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from eventveil.kafka.cluster import Cluster
-from eventveil.topology import load
-from eventveil.topology.model import Kafka
+from eventveil.model.topology import Kafka
+from eventveil.topology.loading import load
 from tests.kafka.broker import LocalBroker, local_broker
 from tests.kafka.jars import missing_tools
 from tests.kafka.mirror import mirror

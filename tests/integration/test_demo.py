@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from benchmarks.demo.__main__ import COLUMN_OF
 from benchmarks.demo.flights import first_flights, true_counts
-from eventveil.topology import load
+from eventveil.topology.loading import load
 from tests.kafka.jars import missing_tools
 
 ROOT = Path(__file__).parents[2]

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-from eventveil.clock import Clock, ClockAhead, OwnerClock, wall_clock
-from eventveil.errors import Unsettled
-from eventveil.faults import FaultHook, no_fault
-from eventveil.kafka import fenced, reading
+from eventveil.kafka import changelog, log
 from eventveil.kafka.barrier import is_nonce
-from eventveil.kafka.fenced import FencedTable, OwnerClosed, TransactionFailed
-from eventveil.records import Outgoing
-from eventveil.topology.model import Kafka
+from eventveil.kafka.changelog import FencedTable, OwnerClosed, TransactionFailed
+from eventveil.model.errors import Unsettled
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Kafka
+from eventveil.process.clock import Clock, ClockAhead, OwnerClock, wall_clock
+from eventveil.process.faults import FaultHook, no_fault
 from tests.chaos.mutants import take_over_without_barrier
 from tests.integration.conftest import NewTopic
 from tests.kafka.topics import (
@@ -53,7 +53,7 @@ def test_a_writer_that_is_shut_out_while_it_writes_is_told_so_and_nothing_else(
 def test_a_writer_whose_transaction_outlived_its_timeout_is_told_that_and_not_of_another(
     kafka: str, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fenced, "_TRANSACTION_SECONDS", 1.0)
+    monkeypatch.setattr(changelog, "_TRANSACTION_SECONDS", 1.0)
     topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
 
     def slow(point: str) -> None:
@@ -157,7 +157,7 @@ def test_a_broker_that_does_not_tell_its_time_lets_nothing_be_decided(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give up on brokers that show an old log after a second."""
-    monkeypatch.setattr(reading, "BARRIER_SECONDS", 1.0)
+    monkeypatch.setattr(log, "BARRIER_SECONDS", 1.0)
 
 
 class CutOff:
@@ -172,7 +172,7 @@ class CutOff:
         return Stale(consumer, self.end) if self.made <= self.stale else consumer
 
 
-consumer_of = reading._consumer
+consumer_of = log._consumer
 
 
 class Stale:
@@ -204,7 +204,7 @@ def test_a_take_over_believes_no_broker_that_shows_less_than_was_acknowledged(
 ) -> None:
     topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
     cut = CutOff(written_and_cut_off(kafka, topic, owner), stale=3)
-    monkeypatch.setattr(reading, "_consumer", cut)
+    monkeypatch.setattr(log, "_consumer", cut)
     assert FencedTable(Kafka(kafka), owner, topic, 0).take_over() == {b"next": b"new"}
     assert cut.made == 4
 
@@ -215,7 +215,7 @@ def test_without_the_barrier_the_same_broker_is_believed(
     """The broken table of the mutation trials is broken indeed."""
     topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
     cut = CutOff(written_and_cut_off(kafka, topic, owner), stale=3)
-    monkeypatch.setattr(reading, "_consumer", cut)
+    monkeypatch.setattr(log, "_consumer", cut)
     table = FencedTable(Kafka(kafka), owner, topic, 0)
     assert take_over_without_barrier(table) == {b"next": b"old"}
     table.transact("close", [Outgoing(topic, b"a second draw", b"next", 0)])
@@ -228,7 +228,7 @@ def test_a_take_over_that_is_only_shown_old_logs_ends_in_a_doubt_and_a_later_one
 ) -> None:
     topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
     cut = CutOff(written_and_cut_off(kafka, topic, owner), stale=1000)
-    monkeypatch.setattr(reading, "_consumer", cut)
+    monkeypatch.setattr(log, "_consumer", cut)
     with pytest.raises(Unsettled, match="no broker has shown what its leader had acknowledged") as caught:
         FencedTable(Kafka(kafka), owner, topic, 0).take_over()
     assert caught.value.refusal is None
@@ -241,7 +241,7 @@ def test_a_table_that_lacks_the_nonce_is_not_believed_however_long_its_log(
 ) -> None:
     """As a topic would be that was created again and filled from a backup."""
     topic = new_topic("changelog", settings=COMPACTED)
-    monkeypatch.setattr(fenced, "read_table", lambda *_, **__: {b"next": b"old"})
+    monkeypatch.setattr(changelog, "read_table", lambda *_, **__: {b"next": b"old"})
     with pytest.raises(Unsettled):
         FencedTable(Kafka(kafka), unique("owner"), topic, 0).take_over()
 

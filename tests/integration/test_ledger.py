@@ -16,13 +16,13 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eventveil.cli.main import main
-from eventveil.kafka import reading
+from eventveil.formats.release import ledger_entry, release_record
+from eventveil.kafka import log
 from eventveil.kafka.cluster import Cluster
-from eventveil.mechanisms import build
+from eventveil.lifecycle.placement import StreamPlan, plan_streams
+from eventveil.mechanisms.registry import build
 from eventveil.privacy.noise import SystemNoise
-from eventveil.release import ledger_entry, release_record
-from eventveil.streams import StreamPlan, plan_streams
-from eventveil.topology import load
+from eventveil.topology.loading import load
 from tests.kafka.topics import end_offset, read, transactional_producer, unique
 from tests.worker.application import COLUMNS, Application
 
@@ -131,7 +131,7 @@ class CutOff:
         return Shortened(consumer, self._topic, self._end) if self._stale >= 0 else consumer
 
 
-consumer_of = reading._consumer
+consumer_of = log._consumer
 
 
 class Shortened:
@@ -156,7 +156,7 @@ def test_behind_the_barrier_an_audit_believes_no_broker_that_shows_an_early_end(
     ledger, place = f"{application.name}-ledger", publisher.plan.partials_partition
     early = end_offset(application.bootstrap, ledger, partition=place)
     publisher.publish(publisher.take(5))
-    monkeypatch.setattr(reading, "_consumer", CutOff(ledger, early, stale=3))
+    monkeypatch.setattr(log, "_consumer", CutOff(ledger, early, stale=3))
     assert_clean(audit(application, "--barrier"), 11)
     assert_clean(audit(application, "--barrier"), 11)
     monkeypatch.undo()

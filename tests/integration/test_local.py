@@ -19,9 +19,10 @@ from confluent_kafka import Producer
 
 from eventveil.local import Control, Hybrid
 from eventveil.local.control import purpose, reports
-from eventveil.replay import TopicInput, replay
-from eventveil.timeline import start_of
-from eventveil.topology import load
+from eventveil.model.timeline import start_of
+from eventveil.replay.inputs import TopicInput
+from eventveil.replay.run import replay
+from eventveil.topology.loading import load
 from tests.kafka.topics import produce, read
 from tests.unit.local.streams import SeededRandomness
 from tests.worker.application import ORIGIN, Application

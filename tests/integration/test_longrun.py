@@ -15,8 +15,8 @@ import pytest
 from faust.types import TP
 
 from benchmarks.longrun.run import LongRun, halves, hasten_cleaner, median_memory
-from eventveil.kafka import reading
-from eventveil.topology import load
+from eventveil.kafka import log
+from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
 from tests.kafka.broker import local_broker
 from tests.kafka.jars import missing_tools
@@ -62,7 +62,7 @@ def records_read_by_take_overs(run: LongRun, monkeypatch: pytest.MonkeyPatch) ->
     """How many records the owners of all partitions read to take them over, in this process."""
     topology = load(str(run.application.path), os.environ)
     found = 0
-    original = reading._until
+    original = log._until
 
     def counting(*arguments: Any) -> Iterator[Any]:
         nonlocal found
@@ -80,6 +80,6 @@ def records_read_by_take_overs(run: LongRun, monkeypatch: pytest.MonkeyPatch) ->
             owner.end()
 
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "_until", counting)
+        patch.setattr(log, "_until", counting)
         asyncio.run(take_all_over())
     return found

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from eventveil.memory import format_size
+from eventveil.process.memory import format_size
 from tests.worker.application import COLUMNS, ORIGIN, Application
 from tests.worker.checks import SILENT
 from tests.worker.process import WorkerProcess

@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
-from eventveil.worker.metrics import METRICS
+from eventveil.worker.observe.metrics import METRICS
 from tests.kafka.topics import abandon, read, transactional_producer
 from tests.worker.application import Application, Traffic
 from tests.worker.process import WorkerProcess

@@ -15,13 +15,13 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from eventveil.cli import migrate
-from eventveil.errors import Unsettled
 from eventveil.kafka.cluster import Cluster, Topic
-from eventveil.kafka.layout import Layout
-from eventveil.kafka.lives import Keeper
-from eventveil.streams import merged_streams
-from eventveil.topology import load
-from eventveil.topology.model import Kafka, Topology
+from eventveil.lifecycle.apply import Keeper
+from eventveil.lifecycle.layout import Layout
+from eventveil.lifecycle.placement import merged_streams
+from eventveil.model.errors import Unsettled
+from eventveil.model.topology import Kafka, Topology
+from eventveil.topology.loading import load
 from tests.chaos.verifier import java_partition
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, end_offset, produce, read
 from tests.worker.application import ORIGIN, Application

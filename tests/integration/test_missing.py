@@ -13,9 +13,9 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eventveil.kafka.cluster import Cluster
-from eventveil.provisioning import plan_topics
-from eventveil.topology import load
-from eventveil.topology.model import Kafka
+from eventveil.lifecycle.topics import plan_topics
+from eventveil.model.topology import Kafka
+from eventveil.topology.loading import load
 from tests.kafka.broker import LocalBroker, local_broker
 from tests.kafka.jars import missing_tools
 from tests.kafka.second import NODE, SecondBroker, second_broker

@@ -14,13 +14,13 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from faust.types import TP
 
-from eventveil.errors import Unsettled
+from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.fenced import FencedTable
 from eventveil.kafka.writer import Writer
-from eventveil.topology import load
+from eventveil.model.errors import Unsettled
+from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
-from eventveil.worker.observation import ROLES
+from eventveil.worker.observe.observation import ROLES
 from eventveil.worker.owner import Owner
 from tests.chaos.streams import ChaosApplication
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from eventveil.replay import TopicInput, replay
-from eventveil.timeline import start_of
-from eventveil.topology import load
+from eventveil.model.timeline import start_of
+from eventveil.replay.inputs import TopicInput
+from eventveil.replay.run import replay
+from eventveil.topology.loading import load
 from tests.kafka.topics import produce, read
 from tests.worker.application import Application, Traffic
 from tests.worker.process import ROOT, WorkerProcess

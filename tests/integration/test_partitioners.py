@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 
-from eventveil.partitioner import PARTITIONERS
+from eventveil.model.partitioners import PARTITIONERS
 from tests.integration.conftest import NewTopic
 from tests.kafka.topics import read
 

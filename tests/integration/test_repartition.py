@@ -9,10 +9,11 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from eventveil.replay import TopicInput, replay
-from eventveil.timeline import start_of
-from eventveil.topology import load
+from eventveil.model.timeline import start_of
+from eventveil.replay.inputs import TopicInput
+from eventveil.replay.run import replay
 from eventveil.topology.changes import RENAME
+from eventveil.topology.loading import load
 from tests.kafka.topics import end_offset, read
 from tests.worker.application import ORIGIN, Application, ScatteredTraffic, valid_event
 from tests.worker.process import WorkerProcess

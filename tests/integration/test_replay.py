@@ -17,11 +17,12 @@ from confluent_kafka.admin import AdminClient
 from numpy.typing import NDArray
 
 from eventveil.cli.main import main
-from eventveil.kafka.reading import read_topic
-from eventveil.replay import Replay, TopicInput, replay
-from eventveil.timeline import format_rfc3339
-from eventveil.topology import load
-from eventveil.topology.model import Kafka, Stream
+from eventveil.kafka.log import read_topic
+from eventveil.model.timeline import format_rfc3339
+from eventveil.model.topology import Kafka, Stream
+from eventveil.replay.inputs import TopicInput
+from eventveil.replay.run import Replay, replay
+from eventveil.topology.loading import load
 from tests.integration.conftest import NewTopic
 from tests.kafka.topics import (
     LOG_APPEND_TIME,

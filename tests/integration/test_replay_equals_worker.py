@@ -6,9 +6,10 @@ import os
 import time
 from pathlib import Path
 
-from eventveil.replay import TopicInput, replay
-from eventveil.timeline import start_of
-from eventveil.topology import load
+from eventveil.model.timeline import start_of
+from eventveil.replay.inputs import TopicInput
+from eventveil.replay.run import replay
+from eventveil.topology.loading import load
 from tests.contract.noises import W_EVENT_KINDS
 from tests.kafka.topics import read
 from tests.worker.application import Application, Traffic

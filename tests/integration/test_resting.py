@@ -9,7 +9,7 @@ from aiokafka import TopicPartition
 from confluent_kafka import Producer
 from faust.types import TP
 
-from eventveil.worker.chunks import _let_rest
+from eventveil.worker.faust.driver import _let_rest
 from tests.integration.conftest import NewTopic
 
 _RECORDS = 100

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
-from eventveil.errors import Unsettled
-from eventveil.kafka import reading
-from eventveil.kafka.fenced import FencedTable, TransactionFailed
-from eventveil.records import Outgoing
-from eventveil.topology.model import Kafka
+from eventveil.kafka import log
+from eventveil.kafka.changelog import FencedTable, TransactionFailed
+from eventveil.model.errors import Unsettled
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Kafka
 from tests.chaos.mutants import take_over_without_barrier
 from tests.kafka.cluster import Cluster
 from tests.kafka.jars import missing_tools
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_
 
 TAKE_OVERS = 4
 DEPOSED, OTHERS = 1, (2, 3)
-consumer_of = reading._consumer
+consumer_of = log._consumer
 
 
 def until(condition: Callable[[], bool], seconds: float = 60) -> None:
@@ -87,7 +87,7 @@ def test_no_take_over_returns_what_a_deposed_leader_shows(
     table = FencedTable(everybody, owner, topic, 0)
     table.take_over()
     table.transact("close", [Outgoing(topic, b"old", b"next", 0)])
-    until(lambda: reading.read_table(everybody, topic, 0).get(b"next") == b"old")
+    until(lambda: log.read_table(everybody, topic, 0).get(b"next") == b"old")
     depose(cluster, topic)
 
     def go_on() -> None:
@@ -97,7 +97,7 @@ def test_no_take_over_returns_what_a_deposed_leader_shows(
 
     insist(go_on)
     readers = Readers(cluster, misled=2)
-    monkeypatch.setattr(reading, "_consumer", readers)
+    monkeypatch.setattr(log, "_consumer", readers)
     found: Counter[bytes] = Counter()
     for _ in range(TAKE_OVERS):
 
@@ -127,8 +127,8 @@ def test_a_take_over_that_meets_the_deposed_leader_only_is_a_doubt_until_the_cut
         unique("changelog"), [[DEPOSED, *OTHERS]], COMPACTED | {"min.insync.replicas": "2"}
     )
     everybody, owner = Kafka(cluster.bootstrap), unique("owner")
-    monkeypatch.setattr(reading, "BARRIER_SECONDS", 2.0)
-    monkeypatch.setattr(reading, "_consumer", Readers(cluster, misled=10_000))
+    monkeypatch.setattr(log, "BARRIER_SECONDS", 2.0)
+    monkeypatch.setattr(log, "_consumer", Readers(cluster, misled=10_000))
     insist(lambda: FencedTable(everybody, owner, topic, 0).take_over())
     depose(cluster, topic)
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from eventveil.replay import TopicInput, replay_values
-from eventveil.topology import load
+from eventveil.replay.inputs import TopicInput
+from eventveil.replay.values import replay_values
+from eventveil.topology.loading import load
 from tests.kafka.topics import Value, abandon, produce, read, transactional_producer, unique
 from tests.worker.application import Application
 from tests.worker.process import WorkerProcess

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from eventveil.audit.witness_file import WitnessFile
+from eventveil.formats.witness import Line, Witness
 from eventveil.local import Control
-from eventveil.privacy.witness import Line, Witness
-from eventveil.topology import load
-from eventveil.witness import WitnessFile
+from eventveil.topology.loading import load
 from tests.integration.test_ledger import MECHANISM, Publisher
 from tests.integration.test_values import Values
 from tests.kafka.broker import LocalBroker, local_broker

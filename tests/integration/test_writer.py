@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
 )
 
 from eventveil.kafka.writer import Appended, Writer
-from eventveil.records import Outgoing
-from eventveil.topology.model import Kafka, Security
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Kafka, Security
 from tests.integration.conftest import NewTopic
 from tests.integration.test_rights import SecuredBroker
 from tests.kafka.broker import local_broker

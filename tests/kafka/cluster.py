@@ -307,7 +307,8 @@ class Cluster:
             del settings["inter.broker.listener.name"]
             if not at_least("3.9.0"):
                 # Until then it tells nobody where it is, and refuses to be told what to say: brokers go by
-                # the voters, through the proxy. Later brokers ask it, too: https://cwiki.apache.org/confluence/
+                # the voters, through the proxy. Later brokers ask it, too:
+                # https://cwiki.apache.org/confluence/
                 # display/KAFKA/KIP-853:+KRaft+Controller+Membership+Changes
                 del settings["advertised.listeners"]
         else:

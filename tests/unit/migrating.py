@@ -9,20 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from eventveil.counting import CounterState
-from eventveil.genesis import Genesis
-from eventveil.mechanisms import build
+from eventveil.audit.findings import Report
+from eventveil.audit.generations import GenerationsAudit
+from eventveil.audit.history import History
+from eventveil.audit.records import Found
+from eventveil.counting.counter import CounterState
+from eventveil.formats.change import Change, Terms
+from eventveil.formats.release import ledger_entry, release_record
+from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.migration import Following, Life, Place, migration, reset
+from eventveil.lifecycle.placement import StreamPlan
 from eventveil.mechanisms.base import Mechanism
-from eventveil.migration import Following, Life, Place, migration, reset
-from eventveil.privacy.audit import Found, GenerationsAudit, Report
-from eventveil.privacy.changes import Change, Terms
-from eventveil.privacy.history import History
+from eventveil.mechanisms.registry import build
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Stream
 from eventveil.privacy.noise import NoiseSource
-from eventveil.records import Outgoing
-from eventveil.release import ledger_entry, release_record
-from eventveil.sanitizing import ReleaseState
-from eventveil.streams import StreamPlan
-from eventveil.topology.model import Stream
+from eventveil.tasks.release import ReleaseState
 from tests.contract.noises import ForcedNoise, attach
 from tests.unit.support import stream
 

@@ -14,10 +14,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from eventveil.aggregation import PartitionAggregator
-from eventveil.counting import CounterState, Partial
-from eventveil.records import Chunk
-from eventveil.topology.model import (
+from eventveil.counting.counter import CounterState, Partial
+from eventveil.model.records import Chunk
+from eventveil.model.topology import (
     Counts,
     Kafka,
     MechanismSettings,
@@ -28,6 +27,7 @@ from eventveil.topology.model import (
     TopicSettings,
     Topology,
 )
+from eventveil.tasks.aggregate import PartitionAggregator
 
 INSTANCE = "0123456789abcdef"
 #: Of two partitions under murmur2; the hashes of these strings are among the Java client's own test vectors.

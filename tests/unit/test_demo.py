@@ -14,8 +14,8 @@ from benchmarks.demo.kafka import NoKafka, choose
 from benchmarks.demo.page import write_page
 from benchmarks.demo.releases import Series
 from benchmarks.demo.topology import AIRPORTS, DESTINATIONS, LEFT, ORIGINAL, Timetable, write_topology
-from eventveil.topology import load
-from eventveil.topology.model import MechanismSettings
+from eventveil.model.topology import MechanismSettings
+from eventveil.topology.loading import load
 
 MECHANISM = MechanismSettings("uniform", Fraction(1), "1.0", 2)
 COLUMNS = ("ATL", "BOS")

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from eventveil.topology import load
-from eventveil.worker.endpoint import Endpoint
-from eventveil.worker.observation import Observation
+from eventveil.topology.loading import load
+from eventveil.worker.observe.endpoint import Endpoint
+from eventveil.worker.observe.observation import Observation
 from tests.kafka.jars import newest_version
 from tests.unit.cli.commands import made
 

@@ -10,8 +10,8 @@ from typing import get_args
 import pytest
 from click.testing import CliRunner
 
+from eventveil.audit.findings import Invariant
 from eventveil.cli.main import main
-from eventveil.privacy.audit.findings import Invariant
 from tests.chaos.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]

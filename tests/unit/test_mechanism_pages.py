@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eventveil.mechanisms import KINDS
+from eventveil.mechanisms.registry import KINDS
 from tests.unit.topology.examples import ROOT, changed, load_text
 
 PAGES = ROOT / "docs" / "mechanisms"

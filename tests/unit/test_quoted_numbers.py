@@ -10,21 +10,23 @@ from typing import Any
 
 import pytest
 
-from eventveil import memory
 from eventveil.cli import loading
 from eventveil.cli import run as run_command
-from eventveil.kafka import barrier, fenced, reading
+from eventveil.describe.guarantee import void_from
+from eventveil.kafka import barrier, changelog, log
 from eventveil.local import control, reports
 from eventveil.mechanisms.base import RELEASE_LIMIT
 from eventveil.mechanisms.publishing import SHARE
-from eventveil.privacy.guarantee import void_from
+from eventveil.process import memory
 from eventveil.replay import processes
 from eventveil.topology import checks, local, options, values
 from eventveil.values.pak import PakSettings
 from eventveil.values.stream import HELD_LIMIT
 from eventveil.values.tops import TopsSettings
 from eventveil.values.tree import LEAF_LIMIT
-from eventveil.worker import assignment, batches, observation
+from eventveil.worker import assignment
+from eventveil.worker.faust import fetches
+from eventveil.worker.observe import observation
 from tests.kafka.broker import main as broker_command
 from tests.kafka.jars import newest_version
 
@@ -57,16 +59,16 @@ QUOTED: list[tuple[str, str, object]] = [
     (DEPLOY, r"which listens on port (\d+)", BROKER_PORT),
     ("docs/first-steps.md", r"in the foreground, on port (\d+)", BROKER_PORT),
     ("docs/privacy.md", r"epsilon is 2 \* window \* (2\^\d+) units", SHARE),
-    ("docs/reliability.md", r"each of up to ([\d,]+) events may open", batches._MOST_RECORDS),
-    ("docs/reliability.md", r"two chunks of a partition, of up to (\d+) MB", batches._MOST_BYTES / MEGABYTE),
-    ("docs/reliability.md", r"the transaction timeout \((\d+) s\)", fenced._TRANSACTION_SECONDS),
-    ("docs/reliability.md", r"in blocks of ([\d,]+) records and more", reading._CHUNK_RECORDS),
+    ("docs/reliability.md", r"each of up to ([\d,]+) events may open", fetches._MOST_RECORDS),
+    ("docs/reliability.md", r"two chunks of a partition, of up to (\d+) MB", fetches._MOST_BYTES / MEGABYTE),
+    ("docs/reliability.md", r"the transaction timeout \((\d+) s\)", changelog._TRANSACTION_SECONDS),
+    ("docs/reliability.md", r"in blocks of ([\d,]+) records and more", log._CHUNK_RECORDS),
     ("docs/architecture.md", r"for (a quarter of a second) at most \(`Assignment", assignment._REST_MS),
     ("docs/architecture.md", r"learn of another leader, for up to (\d+) s", barrier.BARRIER_SECONDS),
-    (f"{DECISIONS}/0003-chunks.md", r"gives up to ([\d,]+) records at a time", batches._MOST_RECORDS),
-    (f"{DECISIONS}/0003-chunks.md", r"runs of fewer than (\d+) records", batches._WORTH),
+    (f"{DECISIONS}/0003-chunks.md", r"gives up to ([\d,]+) records at a time", fetches._MOST_RECORDS),
+    (f"{DECISIONS}/0003-chunks.md", r"runs of fewer than (\d+) records", fetches._WORTH),
     (f"{DECISIONS}/0008-repartition.md", r"\(above (\d+) MB\)", checks.LARGEST_REKEYED / MEGABYTE),
-    (f"{DECISIONS}/0009-value-streams.md", r"at most some ([\d,]+) records", batches._MOST_RECORDS),
+    (f"{DECISIONS}/0009-value-streams.md", r"at most some ([\d,]+) records", fetches._MOST_RECORDS),
     (f"{DECISIONS}/0009-value-streams.md", r"at most (2\^\d+) values held back", HELD_LIMIT),
     (f"{DECISIONS}/0009-value-streams.md", r"at most (2\^\d+) leaves of one tree", LEAF_LIMIT),
     (f"{MECHANISMS}/pak.md", r"`held` \(default ([\d,]+):", PAK["held"]),

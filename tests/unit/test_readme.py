@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from eventveil.cli.main import main
-from eventveil.decode import Reason
+from eventveil.decoding.rules import Reason
 from tests.unit.cli.commands import made
 
 ROOT = Path(__file__).parents[2]

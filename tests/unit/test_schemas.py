@@ -14,15 +14,15 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator
 
-from eventveil.decode import Reason
-from eventveil.mechanisms import KINDS, build
+from eventveil.decoding.rules import Reason
+from eventveil.formats.change import Change, Difference, Kind, Terms
+from eventveil.formats.release import control_record, ledger_entry, release_record
+from eventveil.formats.witness import Sighting, Witness
 from eventveil.mechanisms.base import RELEASE_LIMIT, Release
-from eventveil.privacy.changes import Change, Difference, Kind, Terms
+from eventveil.mechanisms.registry import KINDS, build
+from eventveil.model.topology import Stream
 from eventveil.privacy.noise import SystemNoise
-from eventveil.privacy.witness import Sighting, Witness
-from eventveil.release import control_record, ledger_entry, release_record
-from eventveil.topology.layout import NAME
-from eventveil.topology.model import Stream
+from eventveil.topology.spec import NAME
 from eventveil.values.kinds import VALUE_KINDS
 from tests.unit.local.streams import counts_of, local_stream, send
 from tests.unit.support import USER_OF_PARTITION, aggregator, chunk, counter_state, event, stream

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import eventveil
-from eventveil.mechanisms import KINDS
 from eventveil.mechanisms.pan_private import PAN_PRIVATE
+from eventveil.mechanisms.registry import KINDS
 
 ROOT = Path(eventveil.__file__).parent
 MODULES = [f"values/{name}.py" for name in ("stream", "threshold", "tree", "tops", "pak", "smoothers")]

@@ -13,7 +13,7 @@ from benchmarks.utility.measures import MEASURES, measured
 from benchmarks.utility.measuring import AheadNoise
 from benchmarks.utility.real import REAL, WITHOUT_PACKAGES, table, us_origins, us_routes
 from benchmarks.utility.side_by_side import KINDS, PEERS
-from eventveil.mechanisms import KINDS as OURS
+from eventveil.mechanisms.registry import KINDS as OURS
 
 
 class Recorded:

@@ -10,9 +10,9 @@ import sys
 from functools import partial
 
 from eventveil.cli.run import configure_logging, run_worker
-from eventveil.clock import Clock, monotonic_clock, wall_clock
-from eventveil.topology import load
-from eventveil.topology.model import Topology
+from eventveil.model.topology import Topology
+from eventveil.process.clock import Clock, monotonic_clock, wall_clock
+from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
 
 

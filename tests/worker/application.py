@@ -21,9 +21,9 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from eventveil.cli.main import main
-from eventveil.kafka.reading import offset_of
-from eventveil.provisioning import plan_topics
-from eventveil.topology import load
+from eventveil.kafka.log import offset_of
+from eventveil.lifecycle.topics import plan_topics
+from eventveil.topology.loading import load
 from tests.chaos.sums import LocalRules
 from tests.chaos.verifier import (
     Event,

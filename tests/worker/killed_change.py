@@ -7,9 +7,9 @@ import signal
 import sys
 
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.lives import Keeper
-from eventveil.streams import plan_streams
-from eventveil.topology import load
+from eventveil.lifecycle.apply import Keeper
+from eventveil.lifecycle.placement import plan_streams
+from eventveil.topology.loading import load
 
 
 def main(path: str, point: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eventveil.provisioning import plan_topics
-from eventveil.topology import load
+from eventveil.lifecycle.topics import plan_topics
+from eventveil.topology.loading import load
 from tests.kafka.cluster import Cluster
 from tests.worker.application import Application
 

@@ -12,8 +12,8 @@ import sys
 from collections import Counter
 
 from eventveil.cli.run import configure_logging, run_worker
-from eventveil.topology import load
-from eventveil.topology.model import Topology
+from eventveil.model.topology import Topology
+from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
 from tests.worker.silent import DOUBT_SECONDS
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.cli.run import configure_logging, run_worker
-from eventveil.topology import load
-from eventveil.topology.model import Topology
+from eventveil.model.topology import Topology
+from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
 
 #: Nothing is cut off where this worker runs: a doubt will stay.

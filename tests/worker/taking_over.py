@@ -8,11 +8,11 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from faust.types import TP
 
+from eventveil.audit.witness_file import WitnessFile
 from eventveil.cli.run import check_surroundings
-from eventveil.errors import EventveilError
 from eventveil.kafka.cluster import Cluster
-from eventveil.topology import load
-from eventveil.witness import WitnessFile
+from eventveil.model.errors import EventveilError
+from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
 
 _ATTEMPTS = 80

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from eventveil.advise.generating import HOUR
-from eventveil.mechanisms import KINDS
+from eventveil.mechanisms.registry import KINDS
+from eventveil.model.topology import Adjacency, MechanismSettings, Option
 from eventveil.topology.document import Scalar
-from eventveil.topology.model import Adjacency, MechanismSettings, Option
 from eventveil.topology.options import LONGEST_WINDOW, option_of, options_of
 from eventveil.topology.periods import DAY, derived
 from eventveil.topology.problems import START

@@ -17,9 +17,9 @@ from eventveil.advise.report import Row, kind_words, percent, unit_words
 from eventveil.advise.scoring import HOPELESS
 from eventveil.advise.searching import Findings
 from eventveil.advise.trials import Outcome
-from eventveil.privacy.guarantee import count, duration_words
-from eventveil.timeline import start_of
-from eventveil.topology.model import Timeline
+from eventveil.describe.guarantee import count, duration_words
+from eventveil.model.timeline import start_of
+from eventveil.model.topology import Timeline
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 #: So many timestamps fit into a picture, so many columns into a list, so many choices are shown at first.

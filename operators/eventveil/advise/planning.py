@@ -8,7 +8,7 @@ from dataclasses import replace
 from eventveil.advise.choices import options_as_text
 from eventveil.advise.searching import OTHER, Findings
 from eventveil.advise.writing import Plan
-from eventveil.topology.model import Stream
+from eventveil.model.topology import Stream
 
 
 def plan_of(findings: Findings, stream: Stream, name: str, remarks: Sequence[str]) -> Plan:

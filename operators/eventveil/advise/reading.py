@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.advise.generating import Events
-from eventveil.aggregation import PartitionAggregator
-from eventveil.bulk import IGNORED, BulkReader
-from eventveil.counting import CounterState, StreamCounter
-from eventveil.decode import Rejection, compile_pointer, parse
-from eventveil.errors import EventveilError
-from eventveil.placing import Placements, Rows
-from eventveil.records import Chunk
-from eventveil.replay.counting import INSTANCE
+from eventveil.counting.assigner import Placements, Rows
+from eventveil.counting.counter import CounterState, StreamCounter
+from eventveil.decoding.bulk import IGNORED, BulkReader
+from eventveil.decoding.rules import Rejection, compile_pointer, parse
+from eventveil.model.errors import EventveilError
+from eventveil.model.records import Chunk
+from eventveil.model.timeline import parse_rfc3339
+from eventveil.model.topology import Source, Stream
 from eventveil.replay.inputs import Input
-from eventveil.timeline import parse_rfc3339
+from eventveil.replay.partitions import INSTANCE
+from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.topology.columns import COLUMN_LIMIT
-from eventveil.topology.model import Source, Stream
 
 #: The timeline of an event that is read: a timestamp is a millisecond.
 _BEGINNING = parse_rfc3339("0001-01-01T00:00:00Z")

@@ -14,7 +14,7 @@ from eventveil.advise.choices import Choice
 from eventveil.advise.generating import HOUR
 from eventveil.advise.scoring import HOPELESS, pooled, sizes, within
 from eventveil.advise.searching import OTHER, Findings
-from eventveil.privacy.guarantee import count, duration_words
+from eventveil.describe.guarantee import count, duration_words
 from eventveil.topology.periods import DAY
 
 #: Said before anything else: what advice costs.

@@ -17,7 +17,7 @@ from eventveil.advise.choices import WINDOWED, Choice, Question, intervals, kind
 from eventveil.advise.scoring import HOPELESS, Score, score
 from eventveil.advise.tally import Counts, Tally, per_unit, rolled_up
 from eventveil.advise.trials import Outcome, Runner, Trial
-from eventveil.errors import EventveilError
+from eventveil.model.errors import EventveilError
 
 RUNS = 8
 _BOUNDS, _FINALISTS = 2, 4

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.advise.tally import Counts, per_unit
-from eventveil.mechanisms import build
+from eventveil.mechanisms.registry import build
+from eventveil.model.topology import MechanismSettings
 from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
-from eventveil.topology.model import MechanismSettings
 
 
 @dataclass(frozen=True, slots=True)

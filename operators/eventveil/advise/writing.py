@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eventveil.timeline import format_rfc3339
+from eventveil.model.timeline import format_rfc3339
 from eventveil.topology.scalars import duration_text
 
 #: More columns than these are better off in a file of their own.

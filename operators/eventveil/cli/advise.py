@@ -22,19 +22,19 @@ from eventveil.advise.searching import Findings, search
 from eventveil.advise.tally import Tally
 from eventveil.advise.trials import Processes, Runner, alone, perform
 from eventveil.advise.writing import Plan, topology_text
-from eventveil.appearing import OWNER_ONLY, appearing
 from eventveil.cli.files import refuse_existing, write_topology
 from eventveil.cli.loading import EXIT_FAILED, is_topology
 from eventveil.cli.progress import progress
 from eventveil.cli.subjects import Subject, of_file, of_topology, with_found_columns
-from eventveil.errors import EventveilError
-from eventveil.mechanisms import find, of_stream
-from eventveil.privacy.guarantee import describe
+from eventveil.describe.guarantee import describe
+from eventveil.mechanisms.registry import find, of_stream
+from eventveil.model.errors import EventveilError
+from eventveil.model.topology import Stream
 from eventveil.privacy.noise import SystemNoise
+from eventveil.process.atomic_file import OWNER_ONLY, appearing
 from eventveil.replay.processes import cores
-from eventveil.topology import load
 from eventveil.topology.document import Scalar
-from eventveil.topology.model import Stream
+from eventveil.topology.loading import load
 from eventveil.topology.periods import DAY
 from eventveil.topology.problems import START
 from eventveil.topology.scalars import Rational, UnfitError

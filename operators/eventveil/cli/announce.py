@@ -9,18 +9,18 @@ import uuid
 import click
 from confluent_kafka import KafkaException
 
-from eventveil import timeline
-from eventveil.accumulating import Exposure
-from eventveil.announcing import Announcement
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
-from eventveil.errors import EventveilError, StateRefused
+from eventveil.formats.announcement import Announcement
+from eventveil.kafka.changelog import write_once
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.fenced import write_once
-from eventveil.kafka.lives import pan_private_genesis
-from eventveil.kafka.reading import read_partition
-from eventveil.records import Outgoing
-from eventveil.streams import plan_streams
-from eventveil.topology.model import Stream, Topology
+from eventveil.kafka.log import read_partition
+from eventveil.lifecycle.apply import pan_private_genesis
+from eventveil.lifecycle.placement import plan_streams
+from eventveil.model import timeline
+from eventveil.model.errors import EventveilError, StateRefused
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Stream, Topology
+from eventveil.tasks.pan_private import Exposure
 
 _POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = 60.0

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import click
 
 from eventveil.cli.loading import EXIT_INVALID
-from eventveil.local.description import describe as describe_local
-from eventveil.mechanisms import of_stream, plugin_of
-from eventveil.privacy.guarantee import describe
+from eventveil.describe.guarantee import describe
+from eventveil.describe.local import describe as describe_local
+from eventveil.describe.sums import describe_total, describe_unbounded, totals, unbounded
+from eventveil.describe.values import describe as describe_values
+from eventveil.mechanisms.registry import of_stream, plugin_of
+from eventveil.model.topology import Budget, Stream, Topology
 from eventveil.privacy.noise import SystemNoise
-from eventveil.privacy.sums import describe_total, describe_unbounded, totals, unbounded
+from eventveil.topology.fields import Default
 from eventveil.topology.loading import load_with_defaults
-from eventveil.topology.model import Budget, Stream, Topology
 from eventveil.topology.problems import TopologyInvalid
-from eventveil.topology.shapes import Default
-from eventveil.values.description import describe as describe_values
 from eventveil.values.kinds import build as build_values
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import yaml
 from confluent_kafka import KafkaException
 
-from eventveil.appearing import appearing
 from eventveil.cli.files import refuse_existing
 from eventveil.cli.loading import EXIT_FAILED, is_topology, load_or_exit
 from eventveil.cli.progress import Told, progress
 from eventveil.cli.times import Time
-from eventveil.errors import EventveilError
+from eventveil.model.errors import EventveilError
+from eventveil.process.atomic_file import appearing
 from eventveil.read.exporting import WRITERS
 from eventveil.read.problems import ReadingError
 from eventveil.read.releases import Releases

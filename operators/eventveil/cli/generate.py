@@ -12,9 +12,9 @@ from eventveil.advise.writing import Plan
 from eventveil.cli.files import refuse_existing, write_topology
 from eventveil.cli.loading import EXIT_FAILED
 from eventveil.cli.times import Time
-from eventveil.errors import EventveilError
-from eventveil.timeline import format_rfc3339
-from eventveil.topology.layout import NAME, NAME_EXPECTED
+from eventveil.model.errors import EventveilError
+from eventveil.model.timeline import format_rfc3339
+from eventveil.topology.spec import NAME, NAME_EXPECTED
 
 _MOST = 100_000_000
 #: On average a user has so many events, if nobody says how many users there are.

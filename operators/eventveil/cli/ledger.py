@@ -18,33 +18,28 @@ from pathlib import Path
 import click
 from confluent_kafka import KafkaException
 
-from eventveil import timeline
+from eventveil.audit.findings import Finding, Kept, ReadingsReport, Report
+from eventveil.audit.generations import GenerationsAudit
+from eventveil.audit.readings import ReadingsAudit
+from eventveil.audit.records import Found
+from eventveil.audit.stream import stranger
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.options import witness_file
 from eventveil.cli.witness import WitnessKeeper
-from eventveil.errors import EventveilError
+from eventveil.describe.guarantee import number
+from eventveil.formats.change import Change, crossings
+from eventveil.formats.reading import terms_of
+from eventveil.formats.release import control_record
 from eventveil.kafka.barrier import Place, is_nonce
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.ends import Offsets, proven_ends, shown_ends
-from eventveil.kafka.reading import offset_of, read_partition
-from eventveil.mechanisms import of_stream
-from eventveil.privacy.audit import (
-    Finding,
-    Found,
-    GenerationsAudit,
-    Kept,
-    ReadingsAudit,
-    ReadingsReport,
-    Report,
-    stranger,
-)
-from eventveil.privacy.changes import Change, crossings
-from eventveil.privacy.guarantee import number
+from eventveil.kafka.log import offset_of, read_partition
+from eventveil.lifecycle.placement import ReadingPlan, StreamPlan, plan_readings, plan_streams
+from eventveil.mechanisms.registry import of_stream
+from eventveil.model import timeline
+from eventveil.model.errors import EventveilError
+from eventveil.model.topology import Kafka, Timeline, Topology
 from eventveil.privacy.noise import SystemNoise
-from eventveil.readings import terms_of
-from eventveil.release import control_record
-from eventveil.streams import ReadingPlan, StreamPlan, plan_readings, plan_streams
-from eventveil.topology.model import Kafka, Timeline, Topology
 from eventveil.values.kinds import build as build_values
 
 Audit = GenerationsAudit | ReadingsAudit

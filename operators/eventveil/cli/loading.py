@@ -7,8 +7,9 @@ import sys
 
 import click
 
-from eventveil.topology import TopologyInvalid, load
-from eventveil.topology.model import Topology
+from eventveil.model.topology import Topology
+from eventveil.topology.loading import load
+from eventveil.topology.problems import TopologyInvalid
 
 EXIT_FAILED = 1
 EXIT_MEMORY = 75

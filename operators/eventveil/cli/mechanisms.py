@@ -7,22 +7,22 @@ from fractions import Fraction
 
 import click
 
-from eventveil import mechanisms as kinds
 from eventveil.cli.loading import EXIT_FAILED
-from eventveil.errors import PluginRefused, UnfitSetting
 from eventveil.mechanisms import plugins
+from eventveil.mechanisms import registry as kinds
 from eventveil.mechanisms.base import Guarantee, Mechanism
 from eventveil.mechanisms.contract import LIMITS, PROPERTIES, Finding, judge
 from eventveil.mechanisms.contract.subject import Subject
+from eventveil.model.errors import PluginRefused, UnfitSetting
+from eventveil.model.spelling import suggestion
+from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.noise import SystemNoise
-from eventveil.spelling import suggestion
 from eventveil.topology.document import Scalar
+from eventveil.topology.fields import Field
 from eventveil.topology.local import OPTIONS as OPTIONS_OF_REPORTS
-from eventveil.topology.model import MechanismSettings, Option
 from eventveil.topology.options import EXTENT, option_of
 from eventveil.topology.problems import START
 from eventveil.topology.scalars import UnfitError
-from eventveil.topology.shapes import Field
 from eventveil.topology.values import OPTIONS as OPTIONS_OF_VALUES
 from eventveil.values.kinds import VALUE_KINDS
 

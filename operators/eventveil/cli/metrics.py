@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from eventveil.worker.metrics import describe_metrics
+from eventveil.worker.observe.metrics import describe_metrics
 
 
 @click.command()

@@ -9,17 +9,17 @@ import click
 from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
-from eventveil.errors import EventveilError, Unsettled
+from eventveil.describe.guarantee import number
+from eventveil.formats.change import Crossing, Terms
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.layout import Layout
-from eventveil.kafka.lives import Keeper, Step, pan_private_genesis
-from eventveil.patience import PATIENCE_SECONDS, Patience, look
-from eventveil.privacy.changes import Crossing, Terms
-from eventveil.privacy.guarantee import number
-from eventveil.regrounding import doubtful
-from eventveil.streams import StreamPlan, merged_streams, plan_streams
+from eventveil.lifecycle.apply import Keeper, Step, pan_private_genesis
+from eventveil.lifecycle.layout import Layout
+from eventveil.lifecycle.placement import StreamPlan, merged_streams, plan_streams
+from eventveil.lifecycle.regrounding import doubtful
+from eventveil.model.errors import EventveilError, Unsettled
+from eventveil.model.topology import Topology
+from eventveil.process.patience import PATIENCE_SECONDS, Patience, look
 from eventveil.topology.changes import SAME_LIFE
-from eventveil.topology.model import Topology
 
 
 @click.command()

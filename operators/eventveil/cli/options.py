@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from eventveil.memory import DEFAULT_SHARE, default_limit, format_size, parse_size, resident
+from eventveil.process.memory import DEFAULT_SHARE, default_limit, format_size, parse_size, resident
 
 
 class Size(click.ParamType):

@@ -13,22 +13,24 @@ import click
 from click.core import ParameterSource
 from confluent_kafka import KafkaException
 
-from eventveil import heap
 from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
 from eventveil.cli.options import memory_limit
 from eventveil.cli.progress import progress
 from eventveil.cli.times import Time
-from eventveil.decode import Reason
-from eventveil.errors import EventveilError
-from eventveil.mechanisms import find
-from eventveil.memory import MemoryLimit, MemoryLimitReached
-from eventveil.perturbing import READ
-from eventveil.replay import Input, Replay, TopicInput, ValueReplay, open_file, replay_values
-from eventveil.replay import replay as start_replay
+from eventveil.decoding.rules import Reason
+from eventveil.mechanisms.registry import find
+from eventveil.model.errors import EventveilError
+from eventveil.model.timeline import format_rfc3339, start_of
+from eventveil.model.topology import Stream, Topology
+from eventveil.process import allocator
+from eventveil.process.memory import MemoryLimit, MemoryLimitReached
 from eventveil.replay.errors import Errors
+from eventveil.replay.inputs import Input, TopicInput, open_file
 from eventveil.replay.outputs import STANDARD_OUTPUT, Paths, open_outputs
-from eventveil.timeline import format_rfc3339, start_of
-from eventveil.topology.model import Stream, Topology
+from eventveil.replay.run import Replay
+from eventveil.replay.run import replay as start_replay
+from eventveil.replay.values import ValueReplay, replay_values
+from eventveil.tasks.values import READ
 
 _TOPIC = "topic:"
 #: From so many empty timestamps before the first event on, a replay says how to begin later.
@@ -109,7 +111,7 @@ def replay(
     paths, limit = Paths(output, ledger, truth), MemoryLimit(memory_limit, _MORE_MEMORY)
     _check_paths(paths, source, force)
     loaded = load_or_exit(topology)
-    heap.settle()
+    allocator.settle()
     try:
         given = _open_input(loaded, source)
         if _is_of_values(loaded, given.topic, only):

@@ -11,13 +11,13 @@ from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.migrate import words
-from eventveil.errors import EventveilError
+from eventveil.describe.guarantee import number
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.lives import Keeper
-from eventveil.migration import check_cap
-from eventveil.privacy.guarantee import number
-from eventveil.streams import StreamPlan, plan_streams
-from eventveil.topology.model import Topology
+from eventveil.lifecycle.apply import Keeper
+from eventveil.lifecycle.migration import check_cap
+from eventveil.lifecycle.placement import StreamPlan, plan_streams
+from eventveil.model.errors import EventveilError
+from eventveil.model.topology import Topology
 
 
 @click.command()

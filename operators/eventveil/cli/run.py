@@ -20,18 +20,18 @@ import click
 from click.core import ParameterSource
 from confluent_kafka import KafkaException
 
-from eventveil import heap
+from eventveil.audit.witness_file import WitnessFile
 from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
 from eventveil.cli.options import memory_limit, witness_file
-from eventveil.errors import EventveilError, Unsettled
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.provision import inspect_topics
-from eventveil.memory import MemoryLimitReached, format_size
-from eventveil.patience import PATIENCE_SECONDS, Patience
-from eventveil.topology.model import Topology
-from eventveil.witness import WitnessFile
+from eventveil.lifecycle.create import inspect_topics
+from eventveil.model.errors import EventveilError, Unsettled
+from eventveil.model.topology import Topology
+from eventveil.process import allocator
+from eventveil.process.memory import MemoryLimitReached, format_size
+from eventveil.process.patience import PATIENCE_SECONDS, Patience
 from eventveil.worker.app import Worker
-from eventveil.worker.endpoint import Endpoint
+from eventveil.worker.observe.endpoint import Endpoint
 
 log = logging.getLogger("eventveil")
 
@@ -138,7 +138,7 @@ def run_worker(
     Mistakes of topics that stay the same for ``doubt_seconds`` are a failure; only tests pass another number.
     """
     _raise_file_limit()
-    heap.settle()
+    allocator.settle()
     try:
         # First of all: who asks for the health of a worker that waits for its brokers gets an answer.
         endpoint = None if listen is None else listen()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from eventveil.testing import layout as tests
+from eventveil.testing import spec as tests
 from eventveil.topology.schema import json_schema_text
 
 

@@ -14,9 +14,9 @@ from eventveil.advise.generating import HOUR
 from eventveil.advise.planning import with_columns
 from eventveil.advise.reading import find_columns, types_of
 from eventveil.cli.loading import load_or_exit
-from eventveil.errors import EventveilError
-from eventveil.replay import Input, TopicInput, open_file
-from eventveil.topology.model import Counts, MechanismSettings, Sink, Source, Stream, Timeline, Topology
+from eventveil.model.errors import EventveilError
+from eventveil.model.topology import Counts, MechanismSettings, Sink, Source, Stream, Timeline, Topology
+from eventveil.replay.inputs import Input, TopicInput, open_file
 
 FOUND = "found"
 _TOPIC = "topic:"

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from eventveil.timeline import parse_rfc3339
+from eventveil.model.timeline import parse_rfc3339
 
 LAST = "last"
 

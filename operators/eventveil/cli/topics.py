@@ -9,11 +9,11 @@ import click
 from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
-from eventveil.errors import EventveilError
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.provision import Provision, create_topics, inspect_topics, name_cluster, write_genesis
-from eventveil.provisioning import TopicPlan, plan_topics
-from eventveil.topology.model import Topology
+from eventveil.lifecycle.create import Provision, create_topics, inspect_topics, name_cluster, write_genesis
+from eventveil.lifecycle.topics import TopicPlan, plan_topics
+from eventveil.model.errors import EventveilError
+from eventveil.model.topology import Topology
 
 _PER_SOURCE = ("counting changelog", "state changelog")
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from eventveil.errors import EventveilError
+from eventveil.audit.records import Found
+from eventveil.audit.witness_file import read_witness, replace_witness
+from eventveil.formats.witness import Sighting, Sightings, Witness, refusal
 from eventveil.kafka.cluster import Cluster
-from eventveil.privacy.audit import Found
-from eventveil.privacy.witness import Sighting, Sightings, Witness, refusal
-from eventveil.topology.model import Topology
-from eventveil.witness import read_witness, replace_witness
+from eventveil.model.errors import EventveilError
+from eventveil.model.topology import Topology
 
 _LOOK_AGAIN = (
     "First run the audit once more with --barrier: a broker that is cut off may have shown an old log. The "

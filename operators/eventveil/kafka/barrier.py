@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eventveil.errors import Unsettled
-from eventveil.records import Outgoing
+from eventveil.model.errors import Unsettled
+from eventveil.model.records import Outgoing
 
 Place = tuple[str, int]
 #: By partition, the offset of a record that the true leader has acknowledged: a reading has to go beyond it.

@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from eventveil.errors import EventveilError, doubt
 from eventveil.kafka.settings import librdkafka
-from eventveil.topology.model import Kafka
+from eventveil.model.errors import EventveilError, doubt
+from eventveil.model.topology import Kafka
 
 #: One question for offsets; its broker may be down, and no longer the leader at the next look.
 _ATTEMPT_SECONDS = 10.0

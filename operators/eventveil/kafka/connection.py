@@ -25,7 +25,7 @@ from aiokafka.errors import KafkaError as ClientError
 from aiokafka.protocol.admin import ApiVersionRequest, SaslAuthenticateRequest, SaslHandShakeRequest
 from confluent_kafka import KafkaError
 
-from eventveil.errors import EventveilError
+from eventveil.model.errors import EventveilError
 
 #: Host and port.
 Address = tuple[str, int]

@@ -18,16 +18,16 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from eventveil.errors import EventveilError
 from eventveil.kafka.barrier import Place
+from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.fenced import FencedTable
-from eventveil.kafka.reading import committed_ends
-from eventveil.topology.model import Kafka, Topology
+from eventveil.kafka.log import committed_ends
+from eventveil.model.errors import EventveilError
+from eventveil.model.topology import Kafka, Topology
 
 Offsets = Mapping[Place, int]
 
-#: The broker ends a transaction after 20 seconds (``eventveil.kafka.fenced``), and looks every 10 seconds.
+#: The broker ends a transaction after 20 seconds (``eventveil.kafka.changelog``), and looks every 10 seconds.
 _UNDECIDED_SECONDS = 60.0
 
 

@@ -20,10 +20,10 @@ from aiokafka.conn import collect_hosts
 from aiokafka.protocol.metadata import MetadataRequest
 from confluent_kafka import KafkaError
 
-from eventveil.errors import EventveilError
 from eventveil.kafka.connection import Address, Connection, Unanswered, Unreached
 from eventveil.kafka.settings import aiokafka as aiokafka_settings
-from eventveil.topology.model import Kafka
+from eventveil.model.errors import EventveilError
+from eventveil.model.topology import Kafka
 
 #: Of a question that any broker can answer: then the next one is asked.
 _ANY_SECONDS = 5.0

@@ -6,8 +6,8 @@ from contextlib import closing
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
-from eventveil.kafka.reading import read_partition
-from eventveil.topology.model import Kafka
+from eventveil.kafka.log import read_partition
+from eventveil.model.topology import Kafka
 
 
 def first_appended(kafka: Kafka, log: tuple[str, int], now: int) -> int:

@@ -15,8 +15,8 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from aiokafka.record.util import calc_crc32c
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.partitioner import murmur2_partitions
-from eventveil.records import MAX_MESSAGE_BYTES, Outgoing
+from eventveil.model.partitioners import murmur2_partitions
+from eventveil.model.records import MAX_MESSAGE_BYTES, Outgoing
 
 #: Of a batch before compression, unless a single record is larger: what brokers take without being told to.
 _BATCH_BYTES = 1_000_000

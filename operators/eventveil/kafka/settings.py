@@ -7,7 +7,7 @@ from typing import Any
 
 import faust
 
-from eventveil.topology.model import Kafka, Security
+from eventveil.model.topology import Kafka, Security
 
 #: Errors reach the caller as exceptions; a broker that is away would fill the log with one line per attempt.
 _QUIET = {"log_level": 2, "reconnect.backoff.ms": 250, "reconnect.backoff.max.ms": 5000}

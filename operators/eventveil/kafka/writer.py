@@ -32,8 +32,8 @@ from eventveil.kafka.barrier import Place
 from eventveil.kafka.connection import Address, Unanswered, Unreached
 from eventveil.kafka.links import Link, Refused, links
 from eventveil.kafka.outgoing import Batch, Producer, batches, partitions, portions
-from eventveil.records import Outgoing
-from eventveil.topology.model import Kafka
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Kafka
 
 T = TypeVar("T")
 _ALL_REPLICAS, _TRANSACTION = -1, 1

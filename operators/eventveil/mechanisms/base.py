@@ -11,9 +11,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from eventveil.model.topology import Level, MechanismSettings
 from eventveil.privacy.ledger import Bridge, Spend
 from eventveil.privacy.noise import NoiseSource
-from eventveil.topology.model import Level, MechanismSettings
 
 Counts = NDArray[np.int64]
 

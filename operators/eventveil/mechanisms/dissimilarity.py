@@ -44,15 +44,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.base import Counts
 from eventveil.mechanisms.groups import GROUP_LIMIT, PERIOD_LIMIT, Groups
 from eventveil.mechanisms.movement import Movement
 from eventveil.mechanisms.publishing import SHARE, read_only, state_numbers
-from eventveil.mechanisms.reading import whole_option
+from eventveil.mechanisms.validation import whole_option
 from eventveil.mechanisms.w_event import WEventMechanism
+from eventveil.model.errors import UnfitSetting
+from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import Ledger, Spend
-from eventveil.topology.model import MechanismSettings, Option
 
 LEAST_OFFER = 64
 _LARGEST_THRESHOLD = 2**61

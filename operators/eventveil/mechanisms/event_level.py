@@ -25,12 +25,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.publishing import PublishingMechanism
-from eventveil.mechanisms.reading import integers, whole_option
+from eventveil.mechanisms.validation import integers, whole_option
+from eventveil.model.errors import UnfitSetting
+from eventveil.model.topology import Level, MechanismSettings, Option
 from eventveil.privacy.ledger import Ledger
-from eventveil.topology.model import Level, MechanismSettings, Option
 
 GRID = 2**10
 """Sanitized counts of a timestamp are multiples of 1 / GRID, within +-RELEASE_LIMIT."""

@@ -27,14 +27,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.movement import ROUNDING, Movement
 from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, read_only
-from eventveil.mechanisms.reading import integer_between, whole_option
+from eventveil.mechanisms.validation import integer_between, whole_option
 from eventveil.mechanisms.w_event import WEventMechanism
+from eventveil.model.errors import UnfitSetting
+from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import Ledger, Spend
-from eventveil.topology.model import MechanismSettings, Option
 
 PROPORTIONAL, INTEGRAL = 0.9, 0.1
 MEMORY = 5

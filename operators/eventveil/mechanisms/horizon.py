@@ -13,8 +13,9 @@ both.
 
 **Source.** X. Zhang, X. Meng, "Streaming Histogram Publication Method with Differential Privacy" (SHP), Ruan
 Jian Xue Bao 27(2), 2016. At each timestamp the released counts of the last ``span`` timestamps are the
-window's histogram; it is also offered in at most ``parts`` groups (``eventveil.mechanisms.partition``), from
-released counts alone. Changed: discrete noise, sensitivity k instead of 1, and what the kinds' modules say.
+window's histogram; it is also offered in at most ``parts`` groups (``eventveil.mechanisms.segmentation``),
+from released counts alone. Changed: discrete noise, sensitivity k instead of 1, and what the kinds' modules
+say.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, ClassVar, cast
 
-from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.base import RELEASE_LIMIT, Guarantee, Release
 from eventveil.mechanisms.event_level import SPAN_LIMIT
-from eventveil.mechanisms.partition import Groups, partition
 from eventveil.mechanisms.publishing import PublishingMechanism
-from eventveil.mechanisms.reading import integers, whole_option
+from eventveil.mechanisms.segmentation import Groups, partition
+from eventveil.mechanisms.validation import integers, whole_option
+from eventveil.model.errors import UnfitSetting
+from eventveil.model.topology import Level, MechanismSettings, Option
 from eventveil.privacy.ledger import HorizonLedger, Ledger, Spend
-from eventveil.topology.model import Level, MechanismSettings, Option
 
 
 class HorizonMechanism(PublishingMechanism):

@@ -45,10 +45,10 @@ from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.forecasting.pace import unaliased
 from eventveil.mechanisms.movement import ROUNDING, Movement
 from eventveil.mechanisms.publishing import read_only
-from eventveil.mechanisms.reading import integer_between
+from eventveil.mechanisms.validation import integer_between
 from eventveil.mechanisms.w_event import WEventMechanism
+from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import Ledger, Spend
-from eventveil.topology.model import MechanismSettings, Option
 
 Floats = NDArray[np.float64]
 

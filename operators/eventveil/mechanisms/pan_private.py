@@ -36,7 +36,7 @@ stay as they are.
 A timestamp that cannot publish (nullified, or an offer too small to count) discards its events, and has no
 counters to be seen.
 
-*Failures* (``eventveil.accumulating``). A timestamp whose owner failed before anything was drawn for its
+*Failures* (``eventveil.tasks.pan_private``). A timestamp whose owner failed before anything was drawn for its
 release, and in which no look was announced, is counted again, with fresh seeds. One look sees one of the two
 counters, u_i / 2, and given the seeds of the other the test and the release lose t + u_i / 2: the sums above.
 In every other case it is given up (``forfeit``): what an aborted transaction may have shown (t + u_i / 2) and
@@ -68,9 +68,9 @@ from eventveil.mechanisms.budget_absorption import BudgetAbsorption
 from eventveil.mechanisms.budget_distribution import BudgetDistribution
 from eventveil.mechanisms.dissimilarity import DissimilarityMechanism, units_of_test
 from eventveil.mechanisms.movement import Chosen, noise_variance
+from eventveil.model.topology import Option
 from eventveil.privacy.ledger import Ledger, Spend
 from eventveil.privacy.noise import NoiseSource
-from eventveil.topology.model import Option
 
 _LARGEST_SEED_SCALE = 2**40
 _COUNTER_LIMIT = 2**60

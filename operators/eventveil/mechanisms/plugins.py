@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
 from typing import get_args
 
-from eventveil.errors import PluginRefused
 from eventveil.mechanisms.base import Guarantee, Mechanism
 from eventveil.mechanisms.publishing import units_of
-from eventveil.spelling import nearest
-from eventveil.topology.model import Level, MechanismSettings
+from eventveil.model.errors import PluginRefused
+from eventveil.model.spelling import nearest
+from eventveil.model.topology import Level, MechanismSettings
 
 GROUP = "eventveil.mechanisms"
 UNKNOWN = "unknown"

@@ -35,11 +35,11 @@ import orjson
 from eventveil.mechanisms.base import COLUMN_LIMIT, RELEASE_LIMIT, Counts, Guarantee, Mechanism, Release
 from eventveil.mechanisms.forecasting.arithmetic import Floats
 from eventveil.mechanisms.movement import Chosen, Movement, noise_variance
-from eventveil.mechanisms.reading import integer_between
+from eventveil.mechanisms.validation import integer_between
+from eventveil.model.records import NUMBER_BYTES
+from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import Bridge, BudgetLedger, Ledger
 from eventveil.privacy.noise import SATURATION, NoiseSource
-from eventveil.records import NUMBER_BYTES
-from eventveil.topology.model import MechanismSettings, Option
 
 SHARE = 2**20
 """Units of one timestamp's share of half the budget: epsilon is 2 * window * SHARE units."""

@@ -39,17 +39,17 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.errors import UnfitSetting
 from eventveil.mechanisms import sampling
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.event_level import GRID, EventLevelMechanism
 from eventveil.mechanisms.forecasting.arithmetic import Floats
 from eventveil.mechanisms.movement import ROUNDING, Chosen, Movement
 from eventveil.mechanisms.publishing import state_numbers
-from eventveil.mechanisms.reading import integers
 from eventveil.mechanisms.sampling import Thinner
+from eventveil.mechanisms.validation import integers
+from eventveil.model.errors import UnfitSetting
+from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import Ledger, Spend
-from eventveil.topology.model import MechanismSettings, Option
 
 _LEAST_TEST = 64
 _LARGEST_ESTIMATE = 2**44

@@ -22,10 +22,10 @@ from eventveil.mechanisms.base import Counts
 from eventveil.mechanisms.forecasting import pace
 from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT
-from eventveil.mechanisms.reading import integer_between
+from eventveil.mechanisms.validation import integer_between
 from eventveil.mechanisms.w_event import WEventMechanism
+from eventveil.model.topology import Option
 from eventveil.privacy.ledger import Ledger, Spend
-from eventveil.topology.model import Option
 
 
 class Sample(WEventMechanism):

@@ -47,10 +47,10 @@ from eventveil.mechanisms.forecasting.forecast import Forecast
 from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.forecasting.rounding import Rounding
 from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, read_only, state_numbers
-from eventveil.mechanisms.reading import integer_between
+from eventveil.mechanisms.validation import integer_between
 from eventveil.mechanisms.w_event import WEventMechanism
+from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import Ledger, Spend
-from eventveil.topology.model import MechanismSettings, Option
 
 LEAST = Fraction(3, 5)
 """The least part of its share that a publication is worth."""

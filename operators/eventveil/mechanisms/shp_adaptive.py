@@ -29,13 +29,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.forecasting.arithmetic import Floats
 from eventveil.mechanisms.horizon import HorizonMechanism
-from eventveil.mechanisms.reading import integer_between, integers
+from eventveil.mechanisms.validation import integer_between, integers
+from eventveil.model.errors import UnfitSetting
+from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import HorizonLedger, Ledger
-from eventveil.topology.model import MechanismSettings, Option
 
 POINTS = 8
 """So many sampled counts take part in a prediction."""

@@ -24,9 +24,9 @@ import numpy as np
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.horizon import HorizonMechanism
-from eventveil.mechanisms.reading import integers
+from eventveil.mechanisms.validation import integers
+from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import HorizonLedger, Ledger
-from eventveil.topology.model import MechanismSettings, Option
 
 
 class ShpWindow(HorizonMechanism):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import orjson
 
-from eventveil.mechanisms import find
 from eventveil.mechanisms.base import Mechanism
-from eventveil.records import BATCH_BYTES, NUMBER_BYTES
-from eventveil.topology.model import MechanismSettings, Stream
+from eventveil.mechanisms.registry import find
+from eventveil.model.records import BATCH_BYTES, NUMBER_BYTES
+from eventveil.model.topology import MechanismSettings, Stream
 
 #: The most that the spends of one timestamp take in the state: [1,1048576,<13 digits>], and a comma.
 WINDOW_STATE_BYTES = 26

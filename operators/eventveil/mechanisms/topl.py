@@ -6,7 +6,8 @@ report made of any other value, which is what "local" means. *Assumptions*: prod
 ``eventveil.local`` or by the same rules. That a report was sent, by whom and when, is not protected, and
 whoever sends k reports, in whichever phase, is protected by k epsilon.
 
-**Source.** T. Wang et al. (CCS 2021), Section 4; the estimates are those of ``eventveil.local.server``.
+**Source.** T. Wang et al. (CCS 2021), Section 4; the estimates are those of
+``eventveil.mechanisms.local_estimator``.
 
 **Proof.** A function of what is epsilon-private is so too (post-processing).
 
@@ -28,14 +29,15 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from eventveil.local import control, server
+from eventveil.local import control
+from eventveil.mechanisms import local_estimator
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Guarantee, Mechanism, Release
 from eventveil.mechanisms.movement import ROUNDING
 from eventveil.mechanisms.publishing import read_only, units_of
-from eventveil.mechanisms.reading import integer_between, integers, whole_option
+from eventveil.mechanisms.validation import integer_between, integers, whole_option
+from eventveil.model.topology import Level, MechanismSettings
 from eventveil.privacy.ledger import Bridge, Spend
 from eventveil.privacy.noise import NoiseSource
-from eventveil.topology.model import Level, MechanismSettings
 
 _TOTAL = 2**60
 
@@ -130,8 +132,8 @@ class Topl(Mechanism):
         seen = counts[: len(self._wave)]
         wave = self._wave + seen
         if wave.sum() >= self._after:
-            shares = server.pruned(server.distribution(self._square_wave, wave))
-            self._threshold = server.threshold(
+            shares = local_estimator.pruned(local_estimator.distribution(self._square_wave, wave))
+            self._threshold = local_estimator.threshold(
                 shares, self._maximum, self._epsilon, self._range, self._thresholds
             )
             wave = np.zeros_like(wave)

@@ -28,8 +28,8 @@ import orjson
 
 from eventveil.mechanisms.movement import Movement
 from eventveil.mechanisms.publishing import PublishingMechanism
+from eventveil.model.topology import Level
 from eventveil.privacy.ledger import Bridge
-from eventveil.topology.model import Level
 
 
 class WEventMechanism(PublishingMechanism):

@@ -13,7 +13,7 @@ At user level epsilon covers a horizon: ``window`` timestamps from the first one
 them, and not each ``window`` of them anew. There the ledger adds up from the beginning of the horizon.
 
 A ledger that takes over from one with other terms begins empty, and *bridges* limit the windows that hold
-timestamps of both (``eventveil.migration`` has the proof).
+timestamps of both (``eventveil.lifecycle.migration`` has the proof).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from eventveil.errors import BudgetExceeded
+from eventveil.model.errors import BudgetExceeded
 
 
 class Spend(NamedTuple):

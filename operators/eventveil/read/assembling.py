@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from eventveil.model.timeline import format_rfc3339, parse_rfc3339
 from eventveil.read.problems import ReadingError
 from eventveil.read.records import Record, decode
 from eventveil.read.releases import Part, Releases
-from eventveil.timeline import format_rfc3339, parse_rfc3339
-from eventveil.topology import columns_digest
+from eventveil.topology.fingerprints import columns_digest
 
 _DISTRIBUTION = "distribution"
 

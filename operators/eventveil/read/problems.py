@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventveil.errors import EventveilError
+from eventveil.model.errors import EventveilError
 
 
 class ReadingError(EventveilError):

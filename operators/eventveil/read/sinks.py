@@ -7,9 +7,9 @@ from contextlib import closing
 
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.reading import committed_ends, offset_of, read_partition
+from eventveil.kafka.log import committed_ends, offset_of, read_partition
+from eventveil.model.topology import Kafka
 from eventveil.read.assembling import Assembly
-from eventveil.topology.model import Kafka
 
 _OFTEN = 256
 

@@ -16,7 +16,7 @@ from eventveil.read.problems import ReadingError
 from eventveil.read.releases import Releases, instant
 
 if TYPE_CHECKING:
-    from eventveil.topology.model import Kafka, Stream, Topology
+    from eventveil.model.topology import Kafka, Stream, Topology
 
 #: Told now and then while reading: how much is done, and of how much.
 Progress = Callable[[int, int], None]
@@ -91,8 +91,8 @@ def _wanted(
     stream: str | None,
     columns: Sequence[str] | None,
 ) -> tuple[Kafka, str, str | None, Sequence[str] | None]:
-    from eventveil.topology import load
-    from eventveil.topology.model import Kafka
+    from eventveil.model.topology import Kafka
+    from eventveil.topology.loading import load
 
     if topology is None:
         if bootstrap is None or topic is None:

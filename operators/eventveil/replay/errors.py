@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.privacy.guarantee import count
-from eventveil.replay.replaying import Released
+from eventveil.describe.guarantee import count
+from eventveil.replay.run import Released
 
 #: The columns that are the largest of so many are told about apart.
 TENTH = 10

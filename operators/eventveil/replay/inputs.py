@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-from eventveil.boundaries import Boundary
-from eventveil.counting import Partial
-from eventveil.errors import EventveilError
+from eventveil.counting.boundaries import Boundary
+from eventveil.counting.counter import Partial
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.reading import committed_ends, read_partition, read_topic
-from eventveil.records import Chunk
-from eventveil.timeline import format_rfc3339, start_of, timestamp_of
+from eventveil.kafka.log import committed_ends, read_partition, read_topic
+from eventveil.model.errors import EventveilError
+from eventveil.model.records import Chunk
+from eventveil.model.timeline import format_rfc3339, start_of, timestamp_of
+from eventveil.model.topology import Kafka, Stream
 from eventveil.topology.checks import END_OF_TIME
-from eventveil.topology.model import Kafka, Stream
 
 _BLOCK_BYTES = 1 << 20
 #: How files of rows begin. No JSON begins so.

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.barrier import Place
+from eventveil.kafka.log import Isolation
 from eventveil.kafka.outgoing import partitions, portions
-from eventveil.kafka.reading import Isolation
 from eventveil.kafka.writer import Appended, Writer
-from eventveil.records import NO_APPEND_TIME, Chunk, Headers, Outgoing
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Outgoing
 
 
 class TransactionalWriter(Protocol):

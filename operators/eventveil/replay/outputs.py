@@ -11,10 +11,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from eventveil.appearing import OWNER_ONLY, STANDARD_OUTPUT, appearing
-from eventveil.replay.replaying import Released
+from eventveil.model.topology import Stream
+from eventveil.process.atomic_file import OWNER_ONLY, STANDARD_OUTPUT, appearing
+from eventveil.replay.run import Released
 from eventveil.replay.values import Replayed
-from eventveil.topology.model import Stream
 
 __all__ = ["STANDARD_OUTPUT", "Outputs", "Paths", "open_outputs"]
 

@@ -20,13 +20,13 @@ from threading import Thread
 import numpy as np
 from confluent_kafka import KafkaException
 
-from eventveil import heap
-from eventveil.counting import Partial
-from eventveil.errors import EventveilError
-from eventveil.memory import NOTHING, Held, resident
-from eventveil.records import NO_APPEND_TIME
-from eventveil.replay.counting import INSTANCE, Counting, OwnCounting, Task
+from eventveil.counting.counter import Partial
+from eventveil.model.errors import EventveilError
+from eventveil.model.records import NO_APPEND_TIME
+from eventveil.process import allocator
+from eventveil.process.memory import NOTHING, Held, resident
 from eventveil.replay.inputs import Input, Share
+from eventveil.replay.partitions import INSTANCE, Counting, OwnCounting, Task
 
 #: A process takes half a second of a core to start, and counts 700,000 events in that time. With fewer events
 #: than these, all would take more than a tenth of the time to start.
@@ -204,7 +204,7 @@ def count(connection: Connection) -> None:
     """Be a child: count what the parent sends, and tell it."""
     task, share = connection.recv()
     Thread(target=_end_with_parent, args=[connection], daemon=True).start()
-    heap.settle()
+    allocator.settle()
     try:
         for message in _messages(task, share):
             connection.send(message)

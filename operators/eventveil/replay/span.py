@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eventveil.timeline import format_rfc3339, start_of, timestamp_of
-from eventveil.topology.model import Stream
+from eventveil.model.timeline import format_rfc3339, start_of, timestamp_of
+from eventveil.model.topology import Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ A row means what the same event means as JSON, an object with a member for each 
 | bool, null, struct, list | true or false, null, object, array |
 
 The object has the columns that are asked for and no others, so neither these nor their size matter.
-``eventveil.decode`` judges that JSON; it is made only of rows for which the columns themselves do not tell
-that they are events.
+``eventveil.decoding.rules`` judges that JSON; it is made only of rows for which the columns themselves do not
+tell that they are events.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import types
 
-from eventveil.bulk import Columnar, Documents
-from eventveil.decode import TIME_LIMIT, pointer_tokens
-from eventveil.errors import EventveilError
-from eventveil.fields import UNSURE_TIME, Fields, Kind
+from eventveil.decoding.bulk import Columnar, Documents
+from eventveil.decoding.columns import UNSURE_TIME, Fields, Kind
+from eventveil.decoding.dictionary import BEHIND, Texts
+from eventveil.decoding.rules import TIME_LIMIT, pointer_tokens
+from eventveil.model.errors import EventveilError
 from eventveil.replay.inputs import ARROW_STREAM, PARQUET, FileInput
-from eventveil.words import BEHIND, Texts
 
 #: Rows of a chunk, and rows that become JSON together when one of them is asked for.
 _CHUNK_ROWS = 16_384

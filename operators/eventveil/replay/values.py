@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from eventveil.perturbing import PerturberState, StreamPerturber
+from eventveil.model.topology import ReadingStream, Topology
 from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from eventveil.replay.inputs import Input
-from eventveil.topology.model import ReadingStream, Topology
+from eventveil.tasks.values import PerturberState, StreamPerturber
 from eventveil.values.kinds import build
 from eventveil.values.ledger import Charge
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from eventveil import timeline
+from eventveil.model import timeline
+from eventveil.model.topology import Stream
 from eventveil.testing.model import At, Case, Expected, Fate, Played
-from eventveil.topology.model import Stream
 from eventveil.topology.problems import Position
 
 #: A fraction with a larger denominator is shown in decimals.

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from eventveil import timeline
-from eventveil.errors import EventveilError
-from eventveil.spelling import nearest, suggestion
-from eventveil.testing.layout import layout
+from eventveil.model import timeline
+from eventveil.model.errors import EventveilError
+from eventveil.model.spelling import nearest, suggestion
+from eventveil.model.topology import ReadingStream, Stream, Topology
 from eventveil.testing.model import At, Case, Event, Expected, TestFile
+from eventveil.testing.spec import layout
 from eventveil.topology.document import SIZE_LIMIT, Node, compose
+from eventveil.topology.fields import Reading, Section
 from eventveil.topology.loading import load
-from eventveil.topology.model import ReadingStream, Stream, Topology
 from eventveil.topology.problems import Position, Problems, TopologyInvalid
-from eventveil.topology.shapes import Reading, Section
 
 #: How the name of a file of tests ends.
 SUFFIX = "_test.yaml"

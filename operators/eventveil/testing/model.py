@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
-from eventveil.topology.model import ReadingStream, Stream, Topology
+from eventveil.model.topology import ReadingStream, Stream, Topology
 from eventveil.topology.problems import Position
 
 Value = TypeVar("Value")

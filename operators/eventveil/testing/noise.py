@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.errors import EventveilError
+from eventveil.model.errors import EventveilError
 
 #: Only a mechanism that waits for noise other than 0 makes more requests in one timestamp.
 _PATIENCE = 100_000

@@ -13,22 +13,22 @@ from fractions import Fraction
 
 import orjson
 
-from eventveil import timeline
-from eventveil.aggregation import Batch, PartitionAggregator
-from eventveil.counting import Partial
-from eventveil.decode import Decoder, Rejection, UserFinder, compile_pointer, parse
-from eventveil.errors import EventveilError
-from eventveil.partitioner import PARTITIONERS
-from eventveil.records import NO_APPEND_TIME, Chunk, Headers, Outgoing
-from eventveil.rejections import DeadLetters
-from eventveil.rekeying import Rekeyer, RekeyerState
-from eventveil.replay.counting import INSTANCE, OwnCounting, Task
+from eventveil.counting.counter import Partial
+from eventveil.counting.rejections import DeadLetters
+from eventveil.decoding.rules import Decoder, Rejection, UserFinder, compile_pointer, parse
+from eventveil.model import timeline
+from eventveil.model.errors import EventveilError
+from eventveil.model.partitioners import PARTITIONERS
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Outgoing
+from eventveil.model.topology import Stream
 from eventveil.replay.inputs import Input
-from eventveil.replay.replaying import Released, Replay
+from eventveil.replay.partitions import INSTANCE, OwnCounting, Task
+from eventveil.replay.run import Released, Replay
 from eventveil.replay.span import Span
+from eventveil.tasks.aggregate import Batch, PartitionAggregator
+from eventveil.tasks.repartition import Rekeyer, RekeyerState
 from eventveil.testing.model import Case, Played
 from eventveil.testing.noise import NoiseOff
-from eventveil.topology.model import Stream
 from eventveil.topology.problems import Position
 
 #: A test that covers more timestamps has no ``from``, or one that is far away.

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 
 import orjson
 
-from eventveil.perturbing import READ
-from eventveil.records import Chunk
+from eventveil.model.records import Chunk
+from eventveil.model.topology import ReadingStream, Stream
 from eventveil.replay.inputs import Input
 from eventveil.replay.values import ValueReplay
+from eventveil.tasks.values import READ
 from eventveil.testing.model import Case, Event, Played
 from eventveil.testing.noise import NoiseOff
-from eventveil.topology.model import ReadingStream, Stream
 
 
 class _Values(Input):

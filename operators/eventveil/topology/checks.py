@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from eventveil import mechanisms
-from eventveil.privacy import guarantee, sums
-from eventveil.spelling import suggestion
-from eventveil.topology.building import (
+from eventveil.describe import guarantee, sums
+from eventveil.mechanisms import registry
+from eventveil.model.spelling import suggestion
+from eventveil.topology.build import (
     all_streams_of,
     covered,
     local_streams_of,
@@ -22,16 +22,16 @@ from eventveil.topology.building import (
     value_streams_of,
 )
 from eventveil.topology.document import shorten
+from eventveil.topology.fields import Section
 from eventveil.topology.options import EXTENT, EXTENT_HELP, OPTIONS, TRUSTED, extent_of, options_of
 from eventveil.topology.problems import Position, Problems
 from eventveil.topology.scalars import duration_text, one_of
-from eventveil.topology.shapes import Section
 from eventveil.topology.values import is_value_stream
 from eventveil.values.stream import VALUE_LIMIT
 
 # The last millisecond that RFC 3339 can write: 9999-12-31T23:59:59.999Z.
 END_OF_TIME = 253_402_300_799_999
-# What follows the name of the topology in topics of Eventveil itself; eventveil.topology.model names them.
+# What follows the name of the topology in topics of Eventveil itself; eventveil.model.topology names them.
 INTERNAL_TOPICS = (
     "repartition-changelog",
     "counting-changelog",
@@ -234,7 +234,7 @@ def _check_options(mechanism: Section, problems: Problems) -> None:
         return
     for option in OPTIONS:
         if option in mechanism.positions and option not in options_of(kind):
-            kinds = tuple(sorted(other for other in mechanisms.KINDS if option in options_of(other)))
+            kinds = tuple(sorted(other for other in registry.KINDS if option in options_of(other)))
             problems.add(
                 mechanism.at(option),
                 f"{mechanism.name(option)}: {kind} has no option {option}; remove it, or use {one_of(kinds)}",
@@ -457,5 +457,5 @@ def _cost(stream: Section, span: int) -> Fraction | None:
     interval = timeline.get("interval")
     if interval is None or kind is None or epsilon is None or window is None:
         return None
-    level, renews = mechanisms.find(kind).level, mechanism.get("on_horizon") == "renew"
+    level, renews = registry.find(kind).level, mechanism.get("on_horizon") == "renew"
     return sums.cost(epsilon.value, window, interval, span, level, renews=renews)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table
+from eventveil.topology.fields import INVALID, Field, Invalid, One, Reading, Record, Section, Shape, describe
 from eventveil.topology.problems import Position
 from eventveil.topology.scalars import (
     LONGEST_LABEL,
@@ -20,7 +21,6 @@ from eventveil.topology.scalars import (
     found,
     label,
 )
-from eventveil.topology.shapes import INVALID, Field, Invalid, One, Reading, Record, Section, Shape, describe
 
 COLUMN_LIMIT = 1_000_000
 FILE_LIMIT = 64 * 1024 * 1024

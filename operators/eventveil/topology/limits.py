@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eventveil import mechanisms
-from eventveil.errors import PluginRefused, UnfitSetting
+from eventveil.mechanisms import registry
 from eventveil.mechanisms.sizes import largest_state
+from eventveil.model.errors import PluginRefused, UnfitSetting
+from eventveil.model.records import MAX_MESSAGE_BYTES
+from eventveil.model.topology import MechanismSettings, ReadingStream, Stream, Topology
 from eventveil.privacy.noise import SystemNoise
-from eventveil.records import MAX_MESSAGE_BYTES
-from eventveil.topology.building import all_streams_of, streams_of
-from eventveil.topology.model import MechanismSettings, ReadingStream, Stream, Topology
+from eventveil.topology.build import all_streams_of, streams_of
+from eventveil.topology.fields import Section
 from eventveil.topology.problems import Problems
-from eventveil.topology.shapes import Section
 from eventveil.values.kinds import build as build_values
 
 
@@ -28,7 +28,7 @@ def check_limits(topology: Topology, file: Section, problems: Problems) -> None:
             _check_mechanism(stream, section, problems)
             _check_state(stream, section, problems)
         except Exception as error:
-            if mechanisms.plugin_of(stream.mechanism.kind) is None:
+            if registry.plugin_of(stream.mechanism.kind) is None:
                 raise
             what = error if isinstance(error, PluginRefused) else f"it failed: {error!r}; correct the class"
             problems.add(mechanism.at("kind"), f"{mechanism.name('kind')}: {what}")
@@ -48,7 +48,7 @@ def _check_values(stream: ReadingStream, mechanism: Section, problems: Problems)
 def _check_mechanism(stream: Stream, section: Section, problems: Problems) -> None:
     mechanism = section.get("mechanism")
     try:
-        mechanisms.of_stream(stream, SystemNoise())
+        registry.of_stream(stream, SystemNoise())
     except UnfitSetting as unfit:
         part = section.get("counts") if unfit.setting == "columns" else mechanism
         problems.add(part.at(unfit.setting), f"{part.name(unfit.setting)}: {unfit}")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from eventveil.topology.building import build, fill
+from eventveil.model.topology import Topology
+from eventveil.topology.build import build, fill
 from eventveil.topology.checks import check
 from eventveil.topology.document import SIZE_LIMIT, compose
+from eventveil.topology.fields import Default, Reading, Section
 from eventveil.topology.interpolation import expand
-from eventveil.topology.layout import layout
 from eventveil.topology.limits import check_limits
-from eventveil.topology.model import Topology
 from eventveil.topology.problems import START, Problems
-from eventveil.topology.shapes import Default, Reading, Section
+from eventveil.topology.spec import layout
 
 SECRET_LIMIT = 64 * 1024
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from eventveil.local.control import COLUMNS, LARGEST, LONGEST, reports
 from eventveil.local.sampling import EPSILON_LIMIT, LEAST_EPSILON
-from eventveil.topology.model import Counts, MechanismSettings
+from eventveil.model.topology import Counts, MechanismSettings
+from eventveil.topology.fields import Field, One, Record, Section
 from eventveil.topology.scalars import Choice, Pointer, Rational, Topic, Whole
-from eventveil.topology.shapes import Field, One, Record, Section
 
 _REPORT = Field(
     "report", One(Pointer()), "JSON pointer to what `eventveil.local` made of a value, such as /report", True

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eventveil import mechanisms
+from eventveil.mechanisms import registry
+from eventveil.model.topology import Level, Option
 from eventveil.topology.document import Scalar
-from eventveil.topology.model import Level, Option
+from eventveil.topology.fields import One
 from eventveil.topology.periods import Periods, as_text
 from eventveil.topology.problems import START
 from eventveil.topology.scalars import Choice, Exact, Or, Plain, Rational, Whole
-from eventveil.topology.shapes import One
 
 # Budget state holds one spend per timestamp of the window and must stay a Kafka message.
 LONGEST_WINDOW = 1_000_000
@@ -148,9 +148,9 @@ def option_of(name: str) -> MechanismOption:
 
 def options_of(kind: str) -> frozenset[str]:
     """The options that a kind of mechanism takes."""
-    return mechanisms.options_of(kind)
+    return registry.options_of(kind)
 
 
 def extent_of(kind: str) -> str | None:
     """The key that says how many timestamps epsilon covers; None at event level."""
-    return EXTENT.get(mechanisms.find(kind).level)
+    return EXTENT.get(registry.find(kind).level)

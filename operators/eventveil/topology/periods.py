@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from eventveil.mechanisms.forecasting.harmonics import LONGEST_PERIOD, MOST_PERIODS
 from eventveil.topology.document import Broken, Items, Node, Scalar
+from eventveil.topology.fields import INVALID, Invalid, One, Reading, describe
 from eventveil.topology.scalars import Kind, Schema, UnfitError, Whole
-from eventveil.topology.shapes import INVALID, Invalid, One, Reading, describe
 
 DAY = 86_400_000
 WEEK = 7 * DAY

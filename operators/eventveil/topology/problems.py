@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eventveil.errors import EventveilError
+from eventveil.model.errors import EventveilError
 
 SHOWN = 100
 

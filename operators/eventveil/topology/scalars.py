@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
-from eventveil.spelling import nearest
+from eventveil.model.spelling import nearest
 from eventveil.topology.document import Scalar, shorten
 
 Value = TypeVar("Value")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from eventveil.topology.layout import layout
 from eventveil.topology.scalars import Schema
+from eventveil.topology.spec import layout
 
 
 def json_schema() -> Schema:

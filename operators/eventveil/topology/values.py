@@ -8,18 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from eventveil.topology.document import Node, Scalar, Table
-from eventveil.topology.scalars import (
-    Choice,
-    Exact,
-    Or,
-    Pointer,
-    Rational,
-    Schema,
-    Text,
-    Topic,
-    Whole,
-)
-from eventveil.topology.shapes import INVALID, Field, Invalid, One, Reading, Record, Section, Shape
+from eventveil.topology.fields import INVALID, Field, Invalid, One, Reading, Record, Section, Shape
+from eventveil.topology.scalars import Choice, Exact, Or, Pointer, Rational, Schema, Text, Topic, Whole
 from eventveil.values.kinds import VALUE_KINDS
 from eventveil.values.stream import HELD_LIMIT
 

@@ -11,7 +11,7 @@ from eventveil.values.stream import ValueStream
 from eventveil.values.tops import Tops, TopsSettings
 
 if TYPE_CHECKING:  # eventveil.topology checks settings with this module
-    from eventveil.topology.model import ReadingStream
+    from eventveil.model.topology import ReadingStream
 
 VALUE_KINDS: Mapping[str, type[ValueStream]] = {kind.kind: kind for kind in (Tops, Pak)}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, get_args
 
-from eventveil.errors import BudgetExceeded
+from eventveil.model.errors import BudgetExceeded
 
 Purpose = Literal["threshold", "tree"]
 PURPOSES = get_args(Purpose)

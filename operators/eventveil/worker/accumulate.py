@@ -9,7 +9,24 @@ from functools import partial
 
 import orjson
 
-from eventveil.accumulating import (
+from eventveil.formats.announcement import Announcement
+from eventveil.formats.witness import Line
+from eventveil.kafka.changelog import FencedTable
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.log import offset_of, read_partition
+from eventveil.lifecycle.manifest import Genesis, check_neighbours
+from eventveil.lifecycle.placement import StreamPlan
+from eventveil.lifecycle.published import Public
+from eventveil.mechanisms.pan_private import PanPrivate
+from eventveil.mechanisms.registry import of_stream
+from eventveil.model.errors import StateRefused, doubt
+from eventveil.model.records import Chunk
+from eventveil.model.topology import Topology
+from eventveil.privacy.noise import NoiseSource
+from eventveil.process.clock import OwnerClock
+from eventveil.process.memory import Held
+from eventveil.tasks.aggregate import Batch
+from eventveil.tasks.pan_private import (
     Exposure,
     PanPrivateStream,
     Places,
@@ -19,30 +36,13 @@ from eventveil.accumulating import (
     publishing,
     release_key,
 )
-from eventveil.aggregation import Batch
-from eventveil.announcing import Announcement
-from eventveil.clock import OwnerClock
-from eventveil.errors import StateRefused, doubt
-from eventveil.genesis import Genesis, check_neighbours
-from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.fenced import FencedTable
-from eventveil.kafka.reading import offset_of, read_partition
-from eventveil.mechanisms import of_stream
-from eventveil.mechanisms.pan_private import PanPrivate
-from eventveil.memory import Held
-from eventveil.privacy.noise import NoiseSource
-from eventveil.privacy.witness import Line
-from eventveil.records import Chunk
-from eventveil.sanitizing import StreamSanitizer
-from eventveil.streams import StreamPlan
+from eventveil.tasks.release import StreamSanitizer
 from eventveil.topology.changes import RENAME, new_ground
-from eventveil.topology.model import Topology
 from eventveil.worker.ground import AppendTimes, Ground, Inquiry
 from eventveil.worker.home import check_home
-from eventveil.worker.observation import Observation, StreamView
+from eventveil.worker.observe.observation import Observation, StreamView
 from eventveil.worker.offsets import check_resume, end_behind
 from eventveil.worker.owner import Owner
-from eventveil.worker.published import Public
 from eventveil.worker.sinks import Sinks
 from eventveil.worker.threads import Threads
 from eventveil.worker.witnessed import Witnessed

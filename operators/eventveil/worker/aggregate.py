@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from eventveil.aggregation import Batch, PartitionAggregator
-from eventveil.clock import OwnerClock
-from eventveil.genesis import Genesis, check_neighbours
+from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.fenced import FencedTable
-from eventveil.records import Chunk, Outgoing
-from eventveil.streams import StreamPlan
+from eventveil.lifecycle.manifest import Genesis, check_neighbours
+from eventveil.lifecycle.placement import StreamPlan
+from eventveil.model.records import Chunk, Outgoing
+from eventveil.process.clock import OwnerClock
+from eventveil.tasks.aggregate import Batch, PartitionAggregator
 from eventveil.topology.changes import MIGRATE_LOST
 from eventveil.worker.ends import End, Ends, EndWatch
 from eventveil.worker.ground import AppendTimes, Ground, Inquiry
 from eventveil.worker.home import check_home
-from eventveil.worker.observation import Observation, StreamView
+from eventveil.worker.observe.observation import Observation, StreamView
 from eventveil.worker.offsets import check_resume, end_behind, shortened
 from eventveil.worker.owner import Owner
 from eventveil.worker.threads import Threads

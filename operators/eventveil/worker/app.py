@@ -17,22 +17,22 @@ from typing import Any, cast
 import faust
 from faust.types import TP
 
-from eventveil.clock import SYSTEM_CLOCK, Clock
-from eventveil.faults import FaultHook, no_fault
+from eventveil.audit.witness_file import WitnessFile
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.settings import faust_credentials
-from eventveil.memory import NOTHING, Held, MemoryLimit, MemoryLimitReached
-from eventveil.patience import PATIENCE_SECONDS
+from eventveil.model.records import Chunk
+from eventveil.model.topology import Topology
 from eventveil.privacy.noise import NoiseSource, SystemNoise
-from eventveil.records import Chunk
-from eventveil.topology.model import Topology
-from eventveil.witness import WitnessFile
+from eventveil.process.clock import SYSTEM_CLOCK, Clock
+from eventveil.process.faults import FaultHook, no_fault
+from eventveil.process.memory import NOTHING, Held, MemoryLimit, MemoryLimitReached
+from eventveil.process.patience import PATIENCE_SECONDS
 from eventveil.worker.assignment import Assignment
-from eventveil.worker.chunks import ChunkConsumer, ChunkSchema, ChunkTransport
-from eventveil.worker.compatibility import check_private_members
 from eventveil.worker.ends import EndWatch
+from eventveil.worker.faust.compatibility import check_private_members
+from eventveil.worker.faust.driver import ChunkConsumer, ChunkSchema, ChunkTransport
 from eventveil.worker.missing import LeaderWatch
-from eventveil.worker.observation import Hold, Observation, PartitionView
+from eventveil.worker.observe.observation import Hold, Observation, PartitionView
 from eventveil.worker.owners import Owners
 from eventveil.worker.threads import Threads
 from eventveil.worker.witnessed import Witnessed
@@ -76,11 +76,12 @@ class Worker:
     """Runs a topology until it is asked to stop or must not go on.
 
     ``memory_limit`` is in bytes of resident memory, None for none. ``witness`` is the file that the ledger is
-    held against before anything is released (``eventveil.privacy.witness``).
+    held against before anything is released (``eventveil.formats.witness``).
 
     ``noise`` makes the noise source of an owner; ``fault`` is called at every step of the protocol
-    (``eventveil.faults``); ``doubt_seconds`` is how long the same doubt may stand (``eventveil.patience``).
-    Only tests pass others than the defaults of these, of the clock and of the session timeout.
+    (``eventveil.process.faults``); ``doubt_seconds`` is how long the same doubt may stand
+    (``eventveil.process.patience``). Only tests pass others than the defaults of these, of the clock and of
+    the session timeout.
     """
 
     def __init__(
@@ -197,7 +198,7 @@ class Worker:
         return moved
 
     def assigned(self, partitions: set[TP]) -> None:
-        """See ``eventveil.worker.chunks.Delivery``."""
+        """See ``eventveil.worker.faust.driver.Delivery``."""
         mine = {tp for tp in partitions if self.owners.has_streams(tp)}
         log.info("assigned %d partitions", len(mine))
         self.observation.assigned = frozenset(mine)
@@ -206,31 +207,31 @@ class Worker:
         self._fault("rebalance:assigned")
 
     def revoked(self) -> None:
-        """See ``eventveil.worker.chunks.Delivery``."""
+        """See ``eventveil.worker.faust.driver.Delivery``."""
         self.observation.assigned = None
         self._assignment.revoke()
         self._fault("rebalance:revoked")
 
     def wanted(self) -> Mapping[TP, int]:
-        """See ``eventveil.worker.chunks.Delivery``."""
+        """See ``eventveil.worker.faust.driver.Delivery``."""
         return self._assignment.wanted()
 
     def satisfied(self) -> bool:
-        """See ``eventveil.worker.chunks.Delivery``."""
+        """See ``eventveil.worker.faust.driver.Delivery``."""
         return len(self._assignment.wanted()) < len(self._assignment.owners)
 
     def resting(self) -> Collection[TP]:
-        """See ``eventveil.worker.chunks.Delivery``."""
+        """See ``eventveil.worker.faust.driver.Delivery``."""
         return self._assignment.resting(self._clock.wall())
 
     def delivered(self, partition: TP, records: int) -> None:
-        """See ``eventveil.worker.chunks.Delivery``."""
+        """See ``eventveil.worker.faust.driver.Delivery``."""
         owner = self._assignment.owners.get(partition)
         if owner is not None:
             owner.sent(records)
 
     def out_of_range(self, partitions: Collection[TP]) -> None:
-        """See ``eventveil.worker.chunks.Delivery``."""
+        """See ``eventveil.worker.faust.driver.Delivery``."""
         for tp in partitions:
             self._assignment.doubt(tp, "it does not hold the offset that is to be read next")
 

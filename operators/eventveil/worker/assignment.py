@@ -22,13 +22,13 @@ from math import inf
 from confluent_kafka import KafkaError, KafkaException
 from faust.types import TP
 
-from eventveil.clock import ClockAhead
-from eventveil.errors import EventveilError, StateRefused, Unsettled
+from eventveil.kafka.changelog import OwnerClosed, TransactionFailed
 from eventveil.kafka.cluster import is_denied
-from eventveil.kafka.fenced import OwnerClosed, TransactionFailed
-from eventveil.patience import Doubts
-from eventveil.records import Chunk
-from eventveil.worker.observation import Observation
+from eventveil.model.errors import EventveilError, StateRefused, Unsettled
+from eventveil.model.records import Chunk
+from eventveil.process.clock import ClockAhead
+from eventveil.process.patience import Doubts
+from eventveil.worker.observe.observation import Observation
 from eventveil.worker.owner import Blocking, Owner
 
 log = logging.getLogger(__name__)

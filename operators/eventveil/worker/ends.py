@@ -21,10 +21,10 @@ from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil import timeline
-from eventveil.clock import OwnerClock
 from eventveil.kafka.cluster import is_denied
-from eventveil.topology.model import Timeline
+from eventveil.model import timeline
+from eventveil.model.topology import Timeline
+from eventveil.process.clock import OwnerClock
 from eventveil.worker.watching import Watch
 
 log = logging.getLogger(__name__)

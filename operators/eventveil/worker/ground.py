@@ -14,8 +14,8 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
-from eventveil.errors import Unsettled
 from eventveil.kafka.cluster import Topic
+from eventveil.model.errors import Unsettled
 from eventveil.worker.owner import Blocking
 
 _PAUSE_SECONDS = 1.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from eventveil.genesis import check_cluster
 from eventveil.kafka.cluster import Cluster
+from eventveil.lifecycle.manifest import check_cluster
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 A thread asks the cluster once a second for the leaders of the topics of such streams, from the start of the
 worker to its end. What it saw and when is all that decides which partitions a timestamp goes without
-(``eventveil.outages``). A question without an answer shows nothing.
+(``eventveil.tasks.outages``). A question without an answer shows nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Protocol
 
 from confluent_kafka import KafkaException
 
-from eventveil.clock import Clock, OwnerClock
-from eventveil.outages import Outage, Outages
+from eventveil.process.clock import Clock, OwnerClock
+from eventveil.tasks.outages import Outage, Outages
 from eventveil.worker.watching import Watch
 
 log = logging.getLogger(__name__)

@@ -9,13 +9,13 @@ import time
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from eventveil.errors import StateRefused, Unsettled, doubt
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.lost import first_appended
-from eventveil.regrounding import lost_span
+from eventveil.lifecycle.regrounding import lost_span
+from eventveil.model.errors import StateRefused, Unsettled, doubt
+from eventveil.model.topology import Timeline
 from eventveil.topology import changes
 from eventveil.topology.changes import MIGRATE_LOST, RENAME
-from eventveil.topology.model import Timeline
 from eventveil.worker.ground import Ground
 from eventveil.worker.owner import Blocking
 

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import Any, TypeVar
 
-from eventveil.kafka.fenced import FencedTable, OwnerClosed
-from eventveil.records import Chunk
-from eventveil.worker.observation import StreamView
+from eventveil.kafka.changelog import FencedTable, OwnerClosed
+from eventveil.model.records import Chunk
+from eventveil.worker.observe.observation import StreamView
 from eventveil.worker.threads import Threads
 
 T = TypeVar("T")

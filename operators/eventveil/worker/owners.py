@@ -6,19 +6,25 @@ from collections.abc import Callable, Collection, Iterable
 
 from faust.types import TP
 
-from eventveil.clock import Clock, OwnerClock
-from eventveil.faults import FaultHook
+from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.fenced import FencedTable
+from eventveil.lifecycle.placement import (
+    first_partitions,
+    merged_streams,
+    plan_readings,
+    plan_streams,
+    writer_of,
+)
+from eventveil.model.topology import Stream, Topology
 from eventveil.privacy.noise import NoiseSource
-from eventveil.streams import first_partitions, merged_streams, plan_readings, plan_streams, writer_of
-from eventveil.topology.model import Stream, Topology
+from eventveil.process.clock import Clock, OwnerClock
+from eventveil.process.faults import FaultHook
 from eventveil.worker.accumulate import AccumulateOwner
 from eventveil.worker.aggregate import AggregateOwner
 from eventveil.worker.ends import EndWatch
 from eventveil.worker.ground import Inquiry
 from eventveil.worker.missing import LeaderWatch
-from eventveil.worker.observation import Observation
+from eventveil.worker.observe.observation import Observation
 from eventveil.worker.offsets import grown
 from eventveil.worker.owner import Owner
 from eventveil.worker.perturb import PerturbOwner

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from eventveil.genesis import Genesis, check_neighbours
+from eventveil.formats.witness import Line
+from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster, Topic
-from eventveil.kafka.fenced import FencedTable
-from eventveil.perturbing import PartitionPerturber, StreamPerturber, Topics
+from eventveil.lifecycle.manifest import Genesis, check_neighbours
+from eventveil.lifecycle.placement import ReadingPlan
+from eventveil.lifecycle.published import Public
+from eventveil.model.records import Chunk
+from eventveil.model.topology import Kafka
 from eventveil.privacy.noise import NoiseSource
-from eventveil.privacy.witness import Line
-from eventveil.records import Chunk
-from eventveil.streams import ReadingPlan
+from eventveil.tasks.values import PartitionPerturber, StreamPerturber, Topics
 from eventveil.topology.changes import RENAME, remedy_for_values
-from eventveil.topology.model import Kafka
 from eventveil.values.kinds import build
 from eventveil.worker.ground import Ground, Inquiry
 from eventveil.worker.home import check_home
-from eventveil.worker.observation import Observation, StreamView
+from eventveil.worker.observe.observation import Observation, StreamView
 from eventveil.worker.offsets import check_resume
 from eventveil.worker.owner import Owner
-from eventveil.worker.published import Public
 from eventveil.worker.sinks import Sinks
 from eventveil.worker.threads import Threads
 from eventveil.worker.witnessed import Witnessed

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from eventveil.clock import OwnerClock
-from eventveil.errors import StateRefused
-from eventveil.genesis import Genesis
+from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.fenced import FencedTable
-from eventveil.records import Chunk, Outgoing
-from eventveil.rekeying import Rekeyer, RekeyerState, fingerprint
+from eventveil.lifecycle.manifest import Genesis
+from eventveil.model.errors import StateRefused
+from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.topology import Stream
+from eventveil.process.clock import OwnerClock
+from eventveil.tasks.repartition import Rekeyer, RekeyerState, fingerprint
 from eventveil.topology.changes import new_ground
-from eventveil.topology.model import Stream
 from eventveil.worker.ground import AppendTimes, Ground, Inquiry
 from eventveil.worker.home import check_home
-from eventveil.worker.observation import StreamView
+from eventveil.worker.observe.observation import StreamView
 from eventveil.worker.offsets import check_resume, end_behind
 from eventveil.worker.owner import Owner
 from eventveil.worker.threads import Threads

@@ -8,27 +8,27 @@ from collections.abc import Callable, Iterable, Mapping
 
 import orjson
 
-from eventveil.clock import OwnerClock
-from eventveil.genesis import Genesis
+from eventveil.formats.release import control_record
+from eventveil.formats.witness import Line
+from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster, Topic
-from eventveil.kafka.fenced import FencedTable
-from eventveil.mechanisms import of_stream
-from eventveil.memory import Held
+from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.placement import StreamPlan
+from eventveil.lifecycle.published import Public
+from eventveil.mechanisms.registry import of_stream
+from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.topology import Kafka
 from eventveil.privacy.noise import NoiseSource
-from eventveil.privacy.witness import Line
-from eventveil.records import Chunk, Outgoing
-from eventveil.release import control_record
-from eventveil.sanitizing import PartitionSanitizer, StreamSanitizer, Topics
-from eventveil.streams import StreamPlan
+from eventveil.process.clock import OwnerClock
+from eventveil.process.memory import Held
+from eventveil.tasks.release import PartitionSanitizer, StreamSanitizer, Topics
 from eventveil.topology.changes import MIGRATE_GROUND, MIGRATE_SINK
-from eventveil.topology.model import Kafka
 from eventveil.worker.ground import Ground, Inquiry
 from eventveil.worker.home import check_home
 from eventveil.worker.missing import LeaderWatch
-from eventveil.worker.observation import Observation, StreamView
+from eventveil.worker.observe.observation import Observation, StreamView
 from eventveil.worker.offsets import check_resume
 from eventveil.worker.owner import Owner
-from eventveil.worker.published import Public
 from eventveil.worker.sinks import Sinks
 from eventveil.worker.threads import Threads
 from eventveil.worker.witnessed import Witnessed

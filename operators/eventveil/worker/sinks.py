@@ -1,15 +1,15 @@
 """A sink must stay the topic that it was when an owner took over: its records are matched with charges.
 
 This is by metadata, which may be old, and finds out early. The answers to what is written to a sink tell for
-certain that it is another topic (``eventveil.kafka.fenced``).
+certain that it is another topic (``eventveil.kafka.changelog``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from eventveil.errors import doubt
 from eventveil.kafka.cluster import Cluster, Topic
+from eventveil.model.errors import doubt
 
 
 class Sinks:

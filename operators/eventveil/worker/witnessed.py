@@ -1,7 +1,7 @@
 """Do the ledger, and sinks of values, still hold what a witness outside Kafka has seen in them?
 
 State, ledger and sinks that were put back together agree with each other, so that
-``eventveil.worker.published`` finds nothing, and what was released since would be drawn again. So an owner
+``eventveil.lifecycle.published`` finds nothing, and what was released since would be drawn again. So an owner
 asks before it publishes anything.
 """
 
@@ -13,12 +13,12 @@ from contextlib import closing
 
 from confluent_kafka import Message
 
+from eventveil.audit.witness_file import WitnessFile
+from eventveil.formats.witness import Line, Sighting, Sightings, refusal
 from eventveil.kafka.barrier import Floors, Place, least_end
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.reading import offset_of, read_partition
-from eventveil.privacy.witness import Line, Sighting, Sightings, refusal
-from eventveil.topology.model import Kafka
-from eventveil.witness import WitnessFile
+from eventveil.kafka.log import offset_of, read_partition
+from eventveil.model.topology import Kafka
 
 log = logging.getLogger(__name__)
 

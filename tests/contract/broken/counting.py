@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.contributions import Contributions
-from eventveil.earliest import EarliestContributions
-from eventveil.users import Users
-from eventveil.words import Words
+from eventveil.counting.bounding import Contributions
+from eventveil.counting.bounding_by_origin import EarliestContributions
+from eventveil.counting.users import Users
+from eventveil.decoding.dictionary import Words
 
 
 class HashDecides(Users):

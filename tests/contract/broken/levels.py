@@ -10,9 +10,9 @@ import numpy as np
 from eventveil.mechanisms import sampling
 from eventveil.mechanisms.base import Counts
 from eventveil.mechanisms.horizon import HorizonMechanism
-from eventveil.mechanisms.partition import partition
 from eventveil.mechanisms.retroactive_grouping import RetroactiveGrouping
 from eventveil.mechanisms.sampling import Thinner
+from eventveil.mechanisms.segmentation import partition
 from eventveil.mechanisms.shp_adaptive import ShpAdaptive
 from eventveil.mechanisms.shp_window import ShpWindow
 

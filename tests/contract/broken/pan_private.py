@@ -5,10 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from eventveil.accumulating import PanPrivateStream, SingleAggregator, SingleCounter
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Release
 from eventveil.mechanisms.pan_private import PanPrivateAbsorption, PanPrivateDistribution
-from eventveil.timeline import deadline_of
+from eventveil.model.timeline import deadline_of
+from eventveil.tasks.pan_private import PanPrivateStream, SingleAggregator, SingleCounter
 
 
 class PrintedThird(PanPrivateDistribution):

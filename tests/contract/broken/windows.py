@@ -16,9 +16,9 @@ from eventveil.mechanisms.fast import Fast
 from eventveil.mechanisms.publishing import SHARE, read_only
 from eventveil.mechanisms.seasonal import Seasonal
 from eventveil.mechanisms.uniform import Uniform
+from eventveil.model.topology import Option
 from eventveil.privacy.ledger import BudgetLedger
 from eventveil.privacy.noise import SeededNoise
-from eventveil.topology.model import Option
 
 
 class Impatient(BudgetAbsorption):

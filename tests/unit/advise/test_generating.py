@@ -5,15 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from eventveil.advise.generating import (
-    HOUR,
-    Events,
-    Traffic,
-    draw,
-    json_lines,
-    labels,
-    user_names,
-)
+from eventveil.advise.generating import HOUR, Events, Traffic, draw, json_lines, labels, user_names
 from eventveil.topology.periods import DAY
 
 MONDAY = 1_767_571_200_000  # 2026-01-05T00:00:00Z

@@ -12,9 +12,9 @@ import pytest
 from eventveil.advise.generating import Events
 from eventveil.advise.reading import find_columns, read_events, types_of
 from eventveil.advise.tally import Tally, per_unit, rolled_up
-from eventveil.errors import EventveilError
-from eventveil.replay import replay
-from eventveil.topology.model import Source
+from eventveil.model.errors import EventveilError
+from eventveil.model.topology import Source
+from eventveil.replay.run import replay
 from eventveil.topology.periods import DAY
 from tests.unit.replay.history import (
     COLUMNS,
@@ -28,7 +28,7 @@ from tests.unit.replay.history import (
     write_lines,
     zero_noise,
 )
-from tests.unit.replay.test_replaying import in_partitions
+from tests.unit.replay.test_run import in_partitions
 
 BAD = [b"{", b"null", b'{"user": "u"}', event("u", "nowhere", ORIGIN), event("", "ATL", ORIGIN)]
 
@@ -80,7 +80,7 @@ def test_what_is_ignored_is_not_read_and_other_columns_count_where_they_should(t
 def test_users_who_count_keep_their_numbers_when_others_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eventveil.users._FREE", 64)  # kept without looking; else 65,536
+    monkeypatch.setattr("eventveil.counting.users._FREE", 64)  # kept without looking; else 65,536
     values = []
     for turn in range(8):
         values += [event(f"passing {turn} {number}", "XYZ", ORIGIN) for number in range(300)]

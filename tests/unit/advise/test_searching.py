@@ -17,8 +17,8 @@ from eventveil.advise.searching import OTHER, RUNS, Findings, search
 from eventveil.advise.tally import Tally
 from eventveil.advise.trials import Processes, alone, perform
 from eventveil.cli.files import write_topology
-from eventveil.errors import EventveilError
-from eventveil.topology import load
+from eventveil.model.errors import EventveilError
+from eventveil.topology.loading import load
 from eventveil.topology.periods import DAY
 from tests.unit.replay.history import stream
 

@@ -7,7 +7,7 @@ import pytest
 
 from eventveil.advise.writing import Plan
 from eventveil.cli.files import write_topology
-from eventveil.topology import load
+from eventveil.topology.loading import load
 
 PLAN = Plan(
     "shop", "views", "shop.views", "/user", "/column", "/time", 3_600_000, 0, ("a",), "seasonal", "0.5", 24

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from eventveil.cli.check import check
 from eventveil.cli.schema import schema
-from eventveil.topology import json_schema
+from eventveil.topology.schema import json_schema
 from tests.unit.topology.examples import BASE, TOPOLOGIES, changed, two_streams
 
 NO_BUDGET = ("budget: {epsilon: 5, span: 5d}\n", "")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from eventveil.audit.findings import Finding, Report
 from eventveil.cli.ledger import describe, largest_spent, seen
 from eventveil.cli.main import main
-from eventveil.privacy.audit import Finding, Report
-from eventveil.topology.model import Timeline
+from eventveil.model.topology import Timeline
 from tests.kafka.ports import reserve
 from tests.unit.topology.examples import changed
 

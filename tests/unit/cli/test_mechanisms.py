@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from eventveil.cli.main import main
-from eventveil.mechanisms import KINDS, LOCAL_KINDS, plugins
+from eventveil.mechanisms import plugins
+from eventveil.mechanisms.registry import KINDS, LOCAL_KINDS
 from eventveil.topology.values import OPTIONS
 from eventveil.values.kinds import VALUE_KINDS
 from tests.unit.topology.examples import BASE

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from eventveil import memory
 from eventveil.cli.main import main
+from eventveil.process import memory
 from tests.unit.topology.examples import BASE, two_streams
 
 EVENTS = """\

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eventveil.cli import run
-from eventveil.errors import EventveilError, Unsettled
-from eventveil.topology.model import Topology
+from eventveil.model.errors import EventveilError, Unsettled
+from eventveil.model.topology import Topology
 from tests.unit.support import topology
 
 MISSING = Unsettled("topics", "topic raw (source) does not exist", EventveilError("topic raw is missing"))

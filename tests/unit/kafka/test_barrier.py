@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from eventveil.errors import Unsettled
-from eventveil.kafka import reading
+from eventveil.kafka import log
 from eventveil.kafka.barrier import is_nonce, least_end, nonce, nonce_key
-from eventveil.kafka.reading import read_table
-from eventveil.topology.model import Kafka
+from eventveil.kafka.log import read_table
+from eventveil.model.errors import Unsettled
+from eventveil.model.topology import Kafka
 
 PLACE = ("changelog", 0)
 
@@ -53,7 +53,7 @@ def showing(monkeypatch: pytest.MonkeyPatch, *ends: int) -> list[Shown]:
         made.append(Shown(ends[min(len(made), len(ends) - 1)]))
         return made[-1]
 
-    monkeypatch.setattr(reading, "_consumer", make)
+    monkeypatch.setattr(log, "_consumer", make)
     return made
 
 
@@ -71,7 +71,7 @@ def test_without_a_floor_the_first_log_is_believed(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_log_that_goes_on_ending_early_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BARRIER_SECONDS", 0.2)
+    monkeypatch.setattr(log, "BARRIER_SECONDS", 0.2)
     made = showing(monkeypatch, 3)
     with pytest.raises(Unsettled, match="changelog, partition 0: for 35 s no broker has shown") as doubt:
         read_table(Kafka("nowhere:1"), *PLACE, least=4)

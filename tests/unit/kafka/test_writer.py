@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.connection import Address, Unanswered, Unreached
 from eventveil.kafka.writer import Appended, Writer
-from eventveil.records import MAX_MESSAGE_BYTES, Outgoing
-from eventveil.topology.model import Kafka
+from eventveil.model.records import MAX_MESSAGE_BYTES, Outgoing
+from eventveil.model.topology import Kafka
 
 TOPIC = "changelog"
 COORDINATOR, OTHER, LEADER = ("coordinator", 1), ("other", 2), ("leader", 3)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from eventveil.local import Control
 from eventveil.local.control import COLUMNS, reports
-from eventveil.topology.model import Stream
+from eventveil.model.topology import Stream
 from tests.unit.support import stream
 
 EPSILON, MAXIMUM, AFTER = Fraction(2), 40, 300

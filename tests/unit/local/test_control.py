@@ -11,7 +11,7 @@ import pytest
 
 from eventveil.local import Control, Hybrid, SquareWave
 from eventveil.local.control import LARGEST, STEPS, purpose, reports, thresholds
-from eventveil.local.server import worst_variance
+from eventveil.mechanisms.local_estimator import worst_variance
 from tests.unit.local.streams import EPSILON, LABELS, MAXIMUM, SeededRandomness, asked, send
 
 

@@ -16,12 +16,12 @@ from click.testing import CliRunner
 
 from docs.examples.stays import Asked
 from eventveil.cli.main import main
+from eventveil.formats.release import control_record, release_record
 from eventveil.local import Control
-from eventveil.mechanisms import of_stream
+from eventveil.mechanisms.registry import of_stream
+from eventveil.model.topology import Stream
 from eventveil.privacy.noise import SystemNoise
-from eventveil.release import control_record, release_record
-from eventveil.topology.layout import layout
-from eventveil.topology.model import Stream
+from eventveil.topology.spec import layout
 from tests.unit.local.streams import SeededRandomness
 from tests.unit.topology.examples import ROOT, load_text
 

@@ -13,7 +13,7 @@ import pytest
 
 from eventveil.local import Hybrid, SquareWave, reports, sampling
 from eventveil.local.sampling import SlidingWindow, SystemRandomness, happens, power_of_e
-from eventveil.local.server import worst_variance
+from eventveil.mechanisms.local_estimator import worst_variance
 from tests.unit.local.branching import Masses, follow_probabilities, masses
 from tests.unit.privacy.goodness import p_value
 

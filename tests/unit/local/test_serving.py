@@ -14,19 +14,21 @@ from typing import Any
 import orjson
 import pytest
 
-from eventveil.decode import Reason
-from eventveil.errors import StateRefused
+from eventveil.audit.findings import Report
+from eventveil.audit.generations import GenerationsAudit
+from eventveil.audit.records import Found
+from eventveil.decoding.rules import Reason
+from eventveil.formats.change import Difference
+from eventveil.formats.release import control_record, ledger_entry
+from eventveil.lifecycle.migration import check_reset, check_sound
 from eventveil.local import Control
 from eventveil.local.control import purpose
-from eventveil.mechanisms import of_stream
-from eventveil.migration import check_reset, check_sound
-from eventveil.privacy.audit import Found, GenerationsAudit, Report
-from eventveil.privacy.changes import Difference
+from eventveil.mechanisms.registry import of_stream
+from eventveil.model.errors import StateRefused
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Stream
 from eventveil.privacy.noise import SystemNoise
-from eventveil.records import Outgoing
-from eventveil.release import control_record, ledger_entry
-from eventveil.sanitizing import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
-from eventveil.topology.model import Stream
+from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
 from tests.unit.local.streams import EPSILON, LABELS, MAXIMUM, asked, local_stream, send, sparse_counts
 from tests.unit.migrating import Lifetime
 from tests.unit.support import INSTANCE, USER_OF_PARTITION, aggregator, chunk, event, partial, stream
@@ -94,7 +96,7 @@ def test_wherever_a_worker_dies_one_threshold_is_asked_for_and_each_report_is_co
 ) -> None:
     """Each transaction of three rounds may be the last; a state that is durable is never estimated again."""
     estimated = iter([8, 14, 20])
-    monkeypatch.setattr("eventveil.local.server.threshold", lambda *_: next(estimated))
+    monkeypatch.setattr("eventveil.mechanisms.local_estimator.threshold", lambda *_: next(estimated))
     timestamps = [*EARLY, send([5, 6], 8), send([7], 14)]
     durable, public = BEGINNING, list[Outgoing]()
     worker, step = sanitizer(), 0
@@ -285,7 +287,7 @@ def _found(place: tuple[str, int], records: Sequence[bytes]) -> Iterator[Found]:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Log:
-    monkeypatch.setattr("eventveil.local.server.threshold", lambda *_: 8)
+    monkeypatch.setattr("eventveil.mechanisms.local_estimator.threshold", lambda *_: 8)
     return Log.honest()
 
 

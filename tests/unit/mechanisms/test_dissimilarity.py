@@ -5,9 +5,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from eventveil.mechanisms import KINDS, build
 from eventveil.mechanisms.base import COLUMN_LIMIT, RELEASE_LIMIT, Counts, Mechanism
 from eventveil.mechanisms.dissimilarity import LEAST_OFFER
+from eventveil.mechanisms.registry import KINDS, build
 from tests.contract.noises import COLUMNS, ProbingNoise, Scripted, ZeroNoise, attach, make, settings
 
 TESTED = pytest.mark.parametrize("kind", ["budget-distribution", "budget-absorption"])

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.groups import Groups
+from eventveil.model.errors import UnfitSetting
 from tests.contract.noises import HUGE, ProbingNoise, WatchedNoise, ZeroNoise, make
 
 KINDS = pytest.mark.parametrize("kind", ["budget-distribution", "budget-absorption"])

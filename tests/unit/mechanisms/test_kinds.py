@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from eventveil.mechanisms import KINDS, build
+from eventveil.mechanisms.registry import KINDS, build
 from tests.contract.noises import ZeroNoise, settings
 
 

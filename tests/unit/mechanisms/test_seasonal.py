@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.base import Counts, Mechanism
 from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.forecasting.packing import packed
 from eventveil.mechanisms.seasonal import Seasonal
+from eventveil.model.errors import UnfitSetting
 from eventveil.privacy.ledger import Spend
 from eventveil.privacy.noise import SeededNoise
 from tests.contract.noises import ZeroNoise, make

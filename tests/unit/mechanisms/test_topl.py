@@ -10,11 +10,11 @@ import numpy as np
 import orjson
 import pytest
 
-from eventveil.errors import UnfitSetting
 from eventveil.local.control import hybrid, purpose, square_wave, thresholds
-from eventveil.local.server import distribution, pruned, threshold, total
-from eventveil.mechanisms import KINDS, LOCAL_KINDS, build, find, known
 from eventveil.mechanisms.base import RELEASE_LIMIT, Mechanism, Release
+from eventveil.mechanisms.local_estimator import distribution, pruned, threshold, total
+from eventveil.mechanisms.registry import KINDS, LOCAL_KINDS, build, find, known
+from eventveil.model.errors import UnfitSetting
 from eventveil.privacy.ledger import Spend
 from eventveil.privacy.noise import SystemNoise
 from tests.unit.local.streams import AFTER, EPSILON, LABELS, MAXIMUM, counts_of, local_stream, send
@@ -127,7 +127,7 @@ def test_a_threshold_that_is_durable_is_not_estimated_again(monkeypatch: pytest.
     """Another machine may compute another one: what is in the state counts."""
     state = orjson.loads(at_sums().snapshot())
     other = next(one for one in thresholds(MAXIMUM) if one != state["threshold"])
-    monkeypatch.setattr("eventveil.mechanisms.topl.server", None)
+    monkeypatch.setattr("eventveil.mechanisms.topl.local_estimator", None)
     mechanism = made()
     mechanism.restore(orjson.dumps({**state, "threshold": other}))
     sent = [*send([5] * 4, other), *send([5], state["threshold"]), *send([5] * AFTER)]

@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from eventveil.mechanisms import KINDS, build
 from eventveil.mechanisms.base import COLUMN_LIMIT
 from eventveil.mechanisms.publishing import WINDOW_LIMIT
-from eventveil.topology.model import MechanismSettings
+from eventveil.mechanisms.registry import KINDS, build
+from eventveil.model.topology import MechanismSettings
 from tests.contract.noises import COLUMNS, W_EVENT_KINDS, ForcedNoise, ZeroNoise, make, settings, spends
 
 EVERY_KIND = pytest.mark.parametrize("kind", sorted(KINDS))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventveil.errors import BudgetExceeded
+from eventveil.model.errors import BudgetExceeded
 from eventveil.privacy.ledger import Bridge, BudgetLedger
 
 
@@ -171,7 +171,7 @@ def test_every_sequence_of_spends_of_every_small_change_keeps_the_promise() -> N
 def check_promise(
     past: tuple[int, ...], after: tuple[int, ...], old_window: int, new_window: int, old: int, new: int
 ) -> None:
-    """(a), (b) and (c) of ``eventveil.migration``, from their words."""
+    """(a), (b) and (c) of ``eventveil.lifecycle.migration``, from their words."""
     width, limit, whole, change = max(old_window, new_window), max(old, new), past + after, len(past)
     assert all(sum(after[i : i + new_window]) <= new for i in range(len(after)))
     for begin in range(len(whole) - width + 1):

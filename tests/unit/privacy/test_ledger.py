@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventveil.errors import BudgetExceeded
+from eventveil.model.errors import BudgetExceeded
 from eventveil.privacy.ledger import BudgetLedger, HorizonLedger, Spend
 
 #: Named alike in every process, for the ids of tests.

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from eventveil import read
-from eventveil.timeline import format_rfc3339
+from eventveil.model.timeline import format_rfc3339
 
 HOUR = 3_600_000
 #: 2026-03-01T00:00:00Z, a Sunday.

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.errors import EventveilError
-from eventveil.records import Chunk
-from eventveil.replay import replay
+from eventveil.model.errors import EventveilError
+from eventveil.model.records import Chunk
 from eventveil.replay.inputs import Share
+from eventveil.replay.run import replay
 from tests.unit.replay.history import ORIGIN, Recorded, stream, topology
 
 Partitions = dict[int, Sequence[tuple[int, bytes | None]]]

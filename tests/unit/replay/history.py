@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms import KINDS
-from eventveil.records import Chunk
-from eventveil.replay import FileInput, Input, Released, Replay, replay
-from eventveil.topology.model import (
+from eventveil.mechanisms.registry import KINDS
+from eventveil.model.records import Chunk
+from eventveil.model.topology import (
     Counts,
     Kafka,
     MechanismSettings,
@@ -31,6 +30,8 @@ from eventveil.topology.model import (
     TopicSettings,
     Topology,
 )
+from eventveil.replay.inputs import FileInput, Input
+from eventveil.replay.run import Released, Replay, replay
 
 HOUR = 3_600_000
 ORIGIN = 1_356_998_400_000  # 2013-01-01T00:00:00Z

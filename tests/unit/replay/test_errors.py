@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from eventveil.mechanisms.base import Release
-from eventveil.replay import Released, replay
+from eventveil.model.topology import Stream
 from eventveil.replay.errors import Errors
 from eventveil.replay.outputs import truth_line
-from eventveil.topology.model import Stream
+from eventveil.replay.run import Released, replay
 from tests.unit.replay.history import (
     COLUMNS,
     HOUR,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from eventveil.kafka.reading import Isolation
+from eventveil.kafka.log import Isolation
 from eventveil.replay import log as module
 from eventveil.replay.log import MemoryLog
 from tests.conformance.behaviours import LogBehaviours

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from eventveil.replay import Released
+from eventveil.model.topology import Sink
 from eventveil.replay.outputs import Paths, open_outputs, truth_line
-from eventveil.topology.model import Sink
+from eventveil.replay.run import Released
 from tests.unit.replay.history import HOUR, ORIGIN, event, replay_file, stream
 
 

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from eventveil.errors import EventveilError
-from eventveil.partitioner import murmur2_partition
-from eventveil.replay import FileInput, Replay, TopicInput, processes, replay
-from eventveil.topology.model import Kafka
+from eventveil.model.errors import EventveilError
+from eventveil.model.partitioners import murmur2_partition
+from eventveil.model.topology import Kafka
+from eventveil.replay import processes
+from eventveil.replay.inputs import FileInput, TopicInput
+from eventveil.replay.run import Replay, replay
 from tests.unit.replay.divided import Divided, Misbehaving, Partitions
 from tests.unit.replay.history import COLUMNS, HOUR, ORIGIN, event, stream, topology
 

@@ -20,12 +20,14 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventveil.aggregation import PartitionAggregator
 from eventveil.cli.main import main
-from eventveil.counting import CounterState
-from eventveil.errors import EventveilError
-from eventveil.replay import FileInput, open_file, replay, tables
-from eventveil.topology.model import Stream
+from eventveil.counting.counter import CounterState
+from eventveil.model.errors import EventveilError
+from eventveil.model.topology import Stream
+from eventveil.replay import tables
+from eventveil.replay.inputs import FileInput, open_file
+from eventveil.replay.run import replay
+from eventveil.tasks.aggregate import PartitionAggregator
 from tests.unit.replay.history import (
     COLUMNS,
     HOUR,

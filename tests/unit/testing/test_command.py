@@ -229,5 +229,5 @@ def test_only_the_tests_of_topologies_use_no_noise() -> None:
     outside = {one for one in users if "/testing/" not in one}
     assert outside <= {
         "operators/eventveil/cli/test.py", "operators/eventveil/cli/schema.py",
-        "operators/eventveil/replay/replaying.py",
+        "operators/eventveil/replay/run.py",
     }  # fmt: skip

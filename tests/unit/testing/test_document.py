@@ -10,8 +10,8 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from eventveil.testing.document import TestsInvalid, load_tests
-from eventveil.testing.layout import json_schema_text
-from eventveil.topology import TopologyInvalid
+from eventveil.testing.spec import json_schema_text
+from eventveil.topology.problems import TopologyInvalid
 from tests.unit.testing.support import write
 from tests.unit.topology.examples import ROOT, as_data
 

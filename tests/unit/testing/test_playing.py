@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eventveil.mechanisms import KINDS
+from eventveil.mechanisms.registry import KINDS
 from tests.unit.testing.support import outcome, passes
 
 ONE_EVENT = """

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from eventveil.topology import Problem, TopologyInvalid, load
+from eventveil.model.topology import Topology
 from eventveil.topology.document import Broken, Items, Node, Table, compose
-from eventveil.topology.model import Topology
-from eventveil.topology.problems import Problems
+from eventveil.topology.loading import load
+from eventveil.topology.problems import Problem, Problems, TopologyInvalid
 
 ROOT = Path(__file__).parents[3]
 TOPOLOGIES = sorted(path for path in (ROOT / "topologies").glob("*.yaml") if not path.stem.endswith("_test"))

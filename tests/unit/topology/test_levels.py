@@ -9,12 +9,14 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from eventveil.cli.check import report
-from eventveil.mechanisms import event_level, groups, of_stream
-from eventveil.privacy.guarantee import describe
+from eventveil.describe.guarantee import describe
+from eventveil.describe.sums import cost, cost_of
+from eventveil.mechanisms import event_level, groups
+from eventveil.mechanisms.registry import of_stream
 from eventveil.privacy.noise import SystemNoise
-from eventveil.privacy.sums import cost, cost_of
-from eventveil.topology import fingerprint_fields, json_schema
+from eventveil.topology.fingerprints import fingerprint_fields
 from eventveil.topology.options import LONGEST_PERIOD, LONGEST_SPAN, MOST_GROUPS
+from eventveil.topology.schema import json_schema
 from tests.unit.topology.examples import as_data, changed, load_text, problems_of
 
 NO_BUDGET = ("budget: {epsilon: 5, span: 5d}\n", "")

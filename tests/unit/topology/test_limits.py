@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from eventveil.cli.check import report
-from eventveil.mechanisms import build
+from eventveil.formats.release import release_record
+from eventveil.mechanisms.registry import build
+from eventveil.model.timeline import first_whole_timestamp
 from eventveil.privacy.noise import SystemNoise
-from eventveil.release import release_record
-from eventveil.timeline import first_whole_timestamp
 from tests.unit.topology.examples import changed, load_text, problems_of
 
 NO_BUDGET = ("budget: {epsilon: 5, span: 5d}\n", "")

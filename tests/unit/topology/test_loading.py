@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eventveil.topology import Problem, TopologyInvalid, load, load_with_defaults
-from eventveil.topology.checks import INTERNAL_TOPICS
-from eventveil.topology.model import (
+from eventveil.model.topology import (
     Budget,
     Counts,
     Kafka,
@@ -24,6 +22,9 @@ from eventveil.topology.model import (
     TopicSettings,
     Topology,
 )
+from eventveil.topology.checks import INTERNAL_TOPICS
+from eventveil.topology.loading import load, load_with_defaults
+from eventveil.topology.problems import Problem, TopologyInvalid
 from tests.unit.topology.examples import (
     BASE,
     DESIGN,
@@ -360,7 +361,7 @@ def test_the_flights_have_all_destinations_of_the_data(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["eventveil.topology", "eventveil.topology.model", "eventveil.mechanisms", "eventveil.privacy.sums"],
+    ["eventveil.topology", "eventveil.model.topology", "eventveil.mechanisms", "eventveil.describe.sums"],
 )
 def test_each_package_can_be_imported_first(module: str) -> None:
     subprocess.run([sys.executable, "-c", f"import {module}"], check=True, timeout=60)

@@ -13,12 +13,14 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 from eventveil.cli.check import check
+from eventveil.lifecycle.topics import plan_topics
 from eventveil.local.control import reports
 from eventveil.mechanisms.sizes import largest_release, largest_state
-from eventveil.provisioning import plan_topics
-from eventveil.records import MAX_MESSAGE_BYTES
-from eventveil.topology import fingerprint_fields, json_schema, load_with_defaults
-from eventveil.topology.model import Source, Stream
+from eventveil.model.records import MAX_MESSAGE_BYTES
+from eventveil.model.topology import Source, Stream
+from eventveil.topology.fingerprints import fingerprint_fields
+from eventveil.topology.loading import load_with_defaults
+from eventveil.topology.schema import json_schema
 from tests.unit.topology.examples import BASE, as_data, load_text, problems_of
 
 TEXT = """\

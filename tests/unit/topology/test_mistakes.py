@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from eventveil.topology import TopologyInvalid, load
+from eventveil.topology.loading import load
+from eventveil.topology.problems import TopologyInvalid
 from tests.unit.topology.examples import BASE, changed, load_text, problems_of, two_streams
 from tests.unit.topology.mistakes import IN_BASE, IN_SECOND, WHOLE_FILES
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eventveil.topology import fingerprint_fields
+from eventveil.topology.fingerprints import fingerprint_fields
 from tests.unit.topology.examples import BASE, changed, load_text, problems_of, two_streams
 
 NO_BUDGET = ("budget: {epsilon: 5, span: 5d}\n", "")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from eventveil.topology.identity import fingerprint_fields
+from eventveil.model.topology import Topology
+from eventveil.topology.fingerprints import fingerprint_fields
 from eventveil.topology.loading import load_with_defaults
-from eventveil.topology.model import Topology
 from eventveil.topology.periods import DAY, derived
 from tests.unit.topology.examples import changed, load_text
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from eventveil import mechanisms
-from eventveil.mechanisms import plugins
-from eventveil.topology import fingerprint_fields, json_schema
+from eventveil.mechanisms import plugins, registry
 from eventveil.topology.changes import MIGRATE, remedy
+from eventveil.topology.fingerprints import fingerprint_fields
 from eventveil.topology.loading import load_with_defaults
+from eventveil.topology.schema import json_schema
 from tests.unit.topology.examples import BASE, as_data, changed, load_text, problems_of
 
 STRIDE = "docs.examples.stride:Stride"
@@ -264,7 +264,7 @@ def test_two_distributions_that_quarrel_about_a_name_are_refused(install: Instal
 def test_a_kind_of_eventveil_is_never_another_ones(install: Install, tmp_path: Path) -> None:
     install(OWN, points="uniform = MODULE:Own")
     load_text(tmp_path, of("uniform"))
-    assert mechanisms.find("uniform") is mechanisms.KINDS["uniform"]
+    assert registry.find("uniform") is registry.KINDS["uniform"]
 
 
 def test_the_schema_takes_plug_ins_and_their_options_and_still_refuses_slips_elsewhere(
@@ -281,6 +281,6 @@ def test_the_schema_takes_plug_ins_and_their_options_and_still_refuses_slips_els
 
 
 def test_no_record_makes_a_process_import_anything() -> None:
-    assert mechanisms.known("this:Mechanism") is None
+    assert registry.known("this:Mechanism") is None
     assert "this" not in sys.modules
-    assert mechanisms.known("uniform") is mechanisms.KINDS["uniform"]
+    assert registry.known("uniform") is registry.KINDS["uniform"]

@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from eventveil.topology import TopologyInvalid, json_schema, json_schema_text
-from eventveil.topology.layout import layout
+from eventveil.topology.fields import Named, Record
 from eventveil.topology.options import OPTIONS, options_of
-from eventveil.topology.shapes import Named, Record
+from eventveil.topology.problems import TopologyInvalid
+from eventveil.topology.schema import json_schema, json_schema_text
+from eventveil.topology.spec import layout
 from eventveil.topology.values import ByKind
 from tests.unit.topology.examples import (
     BASE,
@@ -143,7 +144,7 @@ def _at(data: Any, path: tuple[str, ...]) -> Any:
 def test_every_key_of_the_table_has_help_and_options_belong_to_a_kind() -> None:
     for record in _walk(layout()):
         assert all(len(field.help) > 5 for field in record.fields)
-    from eventveil.mechanisms import KINDS
+    from eventveil.mechanisms.registry import KINDS
 
     assert set().union(*(options_of(kind) for kind in KINDS)) == set(OPTIONS)
 

@@ -16,10 +16,12 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 from eventveil.cli.check import check
-from eventveil.replay import FileInput, replay_values
-from eventveil.topology import json_schema, load, load_with_defaults
-from eventveil.topology.identity import reading_fields
-from eventveil.topology.model import ValueSource
+from eventveil.model.topology import ValueSource
+from eventveil.replay.inputs import FileInput
+from eventveil.replay.values import replay_values
+from eventveil.topology.fingerprints import reading_fields
+from eventveil.topology.loading import load, load_with_defaults
+from eventveil.topology.schema import json_schema
 from eventveil.topology.values import OPTIONS
 from eventveil.values.pak import PakSettings
 from eventveil.values.tops import TopsSettings

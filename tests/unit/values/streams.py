@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from eventveil.perturbing import PerturberState, StreamPerturber
+from eventveil.model.topology import ReadingStream, ValueMechanism, ValueSource
 from eventveil.privacy.noise import NoiseSource, SeededNoise
-from eventveil.topology.model import ReadingStream, ValueMechanism, ValueSource
+from eventveil.tasks.values import PerturberState, StreamPerturber
 from eventveil.values.kinds import build
 
 INSTANCE = "0" * 32

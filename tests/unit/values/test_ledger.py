@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventveil.errors import BudgetExceeded
+from eventveil.model.errors import BudgetExceeded
 from eventveil.values.ledger import Charge, PositionLedger
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from eventveil.errors import BudgetExceeded
+from eventveil.model.errors import BudgetExceeded
 from eventveil.privacy.noise import NoiseSource, SeededNoise
 from eventveil.values import stream, threshold
 from tests.unit.values import checks

@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from faust.types import TP
 
-from eventveil.errors import StateRefused, Unsettled
-from eventveil.kafka.fenced import OwnerClosed, TransactionFailed
-from eventveil.records import Chunk
+from eventveil.kafka.changelog import OwnerClosed, TransactionFailed
+from eventveil.model.errors import StateRefused, Unsettled
+from eventveil.model.records import Chunk
 from eventveil.worker import assignment
 from eventveil.worker.assignment import Assignment
-from eventveil.worker.observation import Observation, StreamView
+from eventveil.worker.observe.observation import Observation, StreamView
 from eventveil.worker.owner import Owner
 from eventveil.worker.threads import Threads
 from tests.unit.support import topology

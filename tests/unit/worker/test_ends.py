@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.clock import Clock, OwnerClock, wall_clock
-from eventveil.records import NO_APPEND_TIME
+from eventveil.model.records import NO_APPEND_TIME
+from eventveil.process.clock import Clock, OwnerClock, wall_clock
 from eventveil.worker import ends
 from eventveil.worker.aggregate import AggregateOwner
 from eventveil.worker.ends import End, Ends, EndWatch
 from eventveil.worker.ground import Inquiry
-from eventveil.worker.observation import Observation
+from eventveil.worker.observe.observation import Observation
 from eventveil.worker.threads import Threads
 from tests.unit.support import aggregator, chunk, event, stream, topology
 

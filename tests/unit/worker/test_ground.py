@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from eventveil.errors import Unsettled
 from eventveil.kafka.cluster import Topic
+from eventveil.model.errors import Unsettled
 from eventveil.worker.ground import Ground, Inquiry
 
 RAW, PARTIALS = Topic("raw", "id", 3), Topic("partials", "p", 2)

@@ -9,8 +9,8 @@ import time
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.clock import Clock, OwnerClock
-from eventveil.outages import Outage
+from eventveil.process.clock import Clock, OwnerClock
+from eventveil.tasks.outages import Outage
 from eventveil.worker.missing import LeaderWatch
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from eventveil.boundaries import Boundary
-from eventveil.clock import SYSTEM_CLOCK, OwnerClock
-from eventveil.errors import StateRefused, Unsettled
+from eventveil.counting.boundaries import Boundary
 from eventveil.kafka.cluster import Topic
+from eventveil.model.errors import StateRefused, Unsettled
+from eventveil.process.clock import SYSTEM_CLOCK, OwnerClock
 from eventveil.topology.changes import MIGRATE_LOST
 from eventveil.worker.aggregate import AggregateOwner
 from eventveil.worker.ends import EndWatch
 from eventveil.worker.ground import Ground, Inquiry
-from eventveil.worker.observation import Observation
+from eventveil.worker.observe.observation import Observation
 from eventveil.worker.offsets import LOST, check_resume, end_behind, grown
 from eventveil.worker.threads import Threads
 from tests.unit.migrating import COUNTING, FIRST, Lifetime

@@ -11,7 +11,6 @@ from fractions import Fraction
 import numpy as np
 import orjson
 
-from eventveil.errors import PluginRefused
 from eventveil.mechanisms import plugins
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Mechanism, Release
 from eventveil.mechanisms.contract.subject import (
@@ -26,8 +25,9 @@ from eventveil.mechanisms.contract.subject import (
     outcome,
 )
 from eventveil.mechanisms.sizes import largest_snapshot
+from eventveil.model.errors import PluginRefused
+from eventveil.model.topology import MechanismSettings
 from eventveil.privacy.noise import SATURATION, SeededNoise
-from eventveil.topology.model import MechanismSettings
 
 _PARTS = (
     ("Guarantee", re.compile(r"\*\*Guarantee\.\*\*")),

@@ -11,7 +11,6 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.errors import BudgetExceeded
 from eventveil.mechanisms.base import Counts, Mechanism
 from eventveil.mechanisms.contract.subject import (
     HUGE,
@@ -26,6 +25,7 @@ from eventveil.mechanisms.contract.subject import (
     by,
     expect,
 )
+from eventveil.model.errors import BudgetExceeded
 from eventveil.privacy.ledger import Bridge, Ledger, Spend
 from eventveil.privacy.noise import SeededNoise
 

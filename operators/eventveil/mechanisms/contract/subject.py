@@ -11,11 +11,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.base import Counts, Mechanism, Release
+from eventveil.model.errors import UnfitSetting
+from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import Ledger
 from eventveil.privacy.noise import NoiseSource, SeededNoise
-from eventveil.topology.model import MechanismSettings, Option
 
 HUGE = 2**61
 """Drowns every count: a release that carries it is clamped, a test decides by its sign."""

@@ -13,8 +13,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from eventveil.errors import UnfitSetting
 from eventveil.mechanisms.forecasting.arithmetic import Floats, turn
+from eventveil.model.errors import UnfitSetting
 
 HARMONICS = 12
 LONGEST_PERIOD = 1_000_000

@@ -1,0 +1,111 @@
+"""What the ledger says of a stream so far: the terms of its generations, its changes, what was spent."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import islice
+from math import ceil, floor
+from typing import Any
+
+import orjson
+
+from eventveil.formats.change import Change, Terms, crossings
+from eventveil.model.errors import StateRefused
+from eventveil.privacy.ledger import Bridge
+from eventveil.topology.scalars import exact_number
+
+
+@dataclass(slots=True)
+class History:
+    """What the ledger says of a stream, record by record: spends and changes of the newest generation.
+
+    ``generations`` are the terms that each generation has had, the newest last.
+    """
+
+    stream: str
+    generations: list[list[Terms]] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    first: int = 0
+    _spends: array[int] = field(default_factory=lambda: array("q"))
+    #: What a unit is worth from which index on.
+    _prices: list[tuple[int, Fraction]] = field(default_factory=list)
+
+    @property
+    def next(self) -> int:
+        """The timestamp after the last one; 0 if there is none."""
+        return self.first + len(self._spends)
+
+    def add(self, value: bytes | None, place: str) -> None:
+        """Take in the next committed record. Raises StateRefused if it does not follow from those before."""
+        try:
+            fields = orjson.loads(value or b"null")
+            change = Change.read(fields)
+            if change is not None:
+                self._change(change)
+            else:
+                self._entry(fields)
+        except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
+            raise StateRefused(
+                place,
+                f"the ledger of stream {self.stream} cannot be continued: {error!r}",
+                "`eventveil ledger` says more; restore the topic from a backup",
+            ) from None
+
+    def _change(self, change: Change) -> None:
+        if change.kind == "reset":
+            self.generations.append([change.after])
+            self.changes.clear()
+            self._prices.clear()
+            del self._spends[:]
+            self.first = change.start
+        elif not self.generations:
+            self.generations.append([change.before])
+            self.first = change.start
+        if change.start != self.next:
+            raise ValueError(f"a change at {change.start}, where {self.next} was due")
+        if change.kind == "migration":
+            self.changes.append(change)
+            self.generations[-1].append(change.after)
+
+    def _entry(self, fields: Mapping[str, Any]) -> None:
+        epsilon = exact_number(fields["epsilon"])
+        if epsilon is None:
+            raise ValueError(f"epsilon {fields['epsilon']!r:.40}")
+        terms = Terms(fields["mechanism"], epsilon, fields["window"], fields["units"])
+        if not self.generations:
+            self.generations.append([terms])
+            self.first = fields["timestamp"]
+        if fields["timestamp"] != self.next:
+            raise ValueError(f"timestamp {fields['timestamp']}, where {self.next} was due")
+        if not self._prices or self._prices[-1][1] != terms.unit:
+            self._prices.append((len(self._spends), terms.unit))
+        self._spends.append(fields["spent"]["test"] + fields["spent"]["publish"])
+
+    def bridges(self, change: Change) -> list[Bridge]:
+        """The limits that a ledger begins under after ``change``, which comes next.
+
+        One for the change itself, and one for each earlier change whose windows still reach beyond it.
+        """
+        at, unit = change.start, change.after.unit
+        return [
+            Bridge(
+                window=one.window,
+                units=floor(one.epsilon / unit),
+                past=[ceil(spend / unit) for spend in self._last(one.window - 1)],
+                left=one.until - at,
+            )
+            for one in crossings([*self.changes, change], self.first)
+            if one.until > at
+        ]
+
+    def _last(self, count: int) -> Iterable[Fraction]:
+        """What the last ``count`` timestamps spent in terms of epsilon, the oldest first."""
+        begin = max(0, len(self._spends) - count)
+        ends = [index for index, _ in self._prices[1:]] + [len(self._spends)]
+        for (_, price), end in zip(self._prices, ends, strict=True):
+            for spend in islice(self._spends, begin, end):
+                yield spend * price
+            begin = max(begin, end)

@@ -1,0 +1,1 @@
+"""From decoded events to counts: which timestamp, which user, how often, and the state of that."""

@@ -1,0 +1,282 @@
+"""Where records of one source partition count: at which timestamp, for which user and column, or why not.
+
+``Placer.verdict`` is the rule, for one record. ``Placer.place`` finds at once those of many for which the
+rule certainly says yes, or certainly no; it is asked for every other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from orjson import JSONDecodeError, loads
+
+from eventveil.counting.boundaries import Boundaries
+from eventveil.counting.growth import Growth, PartitionCounts
+from eventveil.counting.refusing import Read, Refuser, wrong_partition
+from eventveil.counting.rejections import Rejections
+from eventveil.counting.users import Users
+from eventveil.decoding.binary_array import picked
+from eventveil.decoding.bulk import IGNORED, UNSURE, ColumnFinder
+from eventveil.decoding.columns import UNSURE_TIME, Fields
+from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, parse, why_no_json
+from eventveil.model import timeline
+from eventveil.model.partitioners import PARTITIONERS
+from eventveil.model.records import NO_APPEND_TIME
+from eventveil.model.topology import Stream
+
+
+@dataclass(slots=True)
+class Rows:
+    """Records of a chunk as columns of equal length; ``origins`` only of re-keyed ones.
+
+    Those are rows of append time, partition and offset, as in ``Origin``. ``parts`` are what bulk decoding is
+    sure of, each row in one of them at most. ``shared``: more than one stream asks for the documents.
+    """
+
+    offsets: NDArray[np.int64]
+    append_times: NDArray[np.int64]
+    values: Sequence[bytes | None]
+    parts: Sequence[Fields]
+    origins: NDArray[np.int64] | None = None
+    shared: bool = False
+    _documents: dict[int, Any] = field(default_factory=dict)
+
+    def documents(
+        self, rows: NDArray[np.int64], max_bytes: int, broken: Broken
+    ) -> Iterator[tuple[int, Any | Rejection]]:
+        """These rows with what ``parse`` makes of their values; those that are no JSON go to ``broken``.
+
+        Each is parsed once for all streams, if there are several. Otherwise none is kept: the garbage
+        collector would look through all of them.
+        """
+        for row, value in zip(rows.tolist(), picked(self.values, rows), strict=True):
+            if value is None or len(value) > max_bytes:
+                yield row, parse(value, max_bytes)
+            elif row in self._documents:
+                yield row, self._documents[row]
+            else:
+                try:
+                    document = loads(value)
+                except JSONDecodeError as error:
+                    broken.add(row, error)
+                    continue
+                if self.shared:
+                    self._documents[row] = document
+                yield row, document
+
+
+class Broken:
+    """Rows whose values are no JSON."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._details: list[str] = []
+
+    def add(self, row: int, error: JSONDecodeError) -> None:
+        """One more, and why."""
+        self._rows.append(row)
+        self._details.append(why_no_json(error))
+
+    def rejections(self) -> Rejections:
+        """What is wrong with each."""
+        return Rejections.alike(np.array(self._rows, np.int64), Reason.NOT_JSON, self._details)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An event that is on time, and its timestamp."""
+
+    event: Event
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placements:
+    """Events on time: the indices of their rows, numbers of their users, columns or IGNORED, timestamps."""
+
+    rows: NDArray[np.int64]
+    users: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    timestamps: NDArray[np.int64]
+
+    def where(self, chosen: NDArray[Any]) -> Placements:
+        """Those that a mask or indices choose."""
+        if chosen.dtype == bool and chosen.all():
+            return self
+        return Placements(
+            self.rows[chosen], self.users[chosen], self.columns[chosen], self.timestamps[chosen]
+        )
+
+
+class Placer:
+    """Places the events of one stream in one of ``partitions`` source partitions; ``grown`` had it fewer."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        partitions: int,
+        partition: int,
+        first: int,
+        users: Users,
+        grown: Sequence[Growth] = (),
+    ) -> None:
+        self._stream = stream
+        self._partitions, self._partition, self._first = PartitionCounts(partitions, grown), partition, first
+        self._users = users
+        self._decoder = Decoder(stream.source, stream.counts)
+        self._find_columns = ColumnFinder(stream.source, stream.counts)
+        self._refuse = Refuser(stream, first, self._partitions.since, self._decoder, users)
+        self._partition_of = PARTITIONERS[stream.source.partitioner]
+
+    def place(
+        self, rows: Rows, start: int, following: int, boundaries: Boundaries | None
+    ) -> tuple[Placements, Rejections]:
+        """The events among the rows from index ``start`` on that are on time, and why the others are not.
+
+        ``following`` is the next timestamp to close. ``boundaries`` is None where append times decide.
+        """
+        certain = [self._certain(rows, part, start, following, boundaries) for part in rows.parts]
+        placed = certain[0] if len(certain) == 1 else _merged(certain)
+        asked = np.ones(len(rows.offsets), bool)
+        asked[:start] = False
+        asked[placed.rows] = False
+        refused = [
+            rejections
+            for part in rows.parts
+            for rejections in self._refused(rows, part, asked, following, boundaries)
+        ]
+        for rejections in refused:
+            asked[rejections.rows] = False
+        broken = Broken()
+        one_by_one: list[tuple[int, Rejection]] = []
+        more: list[tuple[int, int, int, int]] = []
+        max_bytes = self._stream.source.max_bytes
+        for row, document in rows.documents(np.flatnonzero(asked), max_bytes, broken):
+            offset, append_time = int(rows.offsets[row]), int(rows.append_times[row])
+            verdict = self.verdict(offset, append_time, document, following, boundaries)
+            if isinstance(verdict, Rejection):
+                one_by_one.append((row, verdict))
+            else:
+                column = IGNORED if verdict.event.column is None else verdict.event.column
+                more.append((row, self._users.number(verdict.event.user), column, verdict.timestamp))
+        if more:
+            placed = _merged([placed, Placements(*np.array(more, np.int64).T)])
+        return placed, Rejections.merged([*refused, broken.rejections(), Rejections.of(one_by_one)])
+
+    def _certain(
+        self, rows: Rows, fields: Fields, start: int, following: int, boundaries: Boundaries | None
+    ) -> Placements:
+        rules = self._stream.timeline
+        users, columns = self._users.of(fields), self._columns(fields)
+        times = fields.times(self._stream.source.time)
+        sure = self._users.belong(users) & (columns != UNSURE) & (times != UNSURE_TIME)
+        sure &= fields.rows >= start
+        read, times = Placements(fields.rows, users, columns, times).where(sure), times[sure]
+        timestamps = timeline.timestamp_of(rules, times)
+        # Users are known by the partition that they have now.
+        on_time = timestamps >= max(1, self._first, following, self._partitions.since)
+        if boundaries is None:
+            append_times = rows.append_times[read.rows]
+            on_time &= append_times != NO_APPEND_TIME
+            on_time &= times <= append_times + rules.max_ahead
+            on_time &= append_times < timeline.deadline_of(rules, timestamps)
+        else:
+            on_time &= boundaries.admit(rows.offsets[read.rows], times, timestamps)
+        return Placements(read.rows, read.users, read.columns, timestamps).where(on_time)
+
+    def _columns(self, fields: Fields) -> NDArray[np.int64]:
+        if self not in fields.known:
+            fields.known[self] = self._find_columns(fields)
+        return fields.known[self]
+
+    def _refused(
+        self,
+        rows: Rows,
+        fields: Fields,
+        asked: NDArray[np.bool_],
+        following: int,
+        boundaries: Boundaries | None,
+    ) -> Iterator[Rejections]:
+        """Of the rows of a part that are asked about, those that certainly cannot count."""
+        at = np.flatnonzero(asked[fields.rows])
+        if not at.size:
+            return
+        times = fields.times(self._stream.source.time)
+        read = Read(fields, at, self._columns(fields), times, rows.offsets, rows.append_times)
+        yield from self._refuse(read, following, boundaries)
+
+    def verdict(
+        self, offset: int, append_time: int, document: Any, following: int, boundaries: Boundaries | None
+    ) -> Placed | Rejection:
+        """Where the event in a document counts, or the first thing that is wrong with it."""
+        if isinstance(document, Rejection):
+            return document
+        if append_time == NO_APPEND_TIME and boundaries is None:
+            return Rejection(Reason.NO_APPEND_TIME, "the topic does not stamp records with LogAppendTime")
+        event = self._decoder.decode(document)
+        if isinstance(event, Rejection):
+            return event
+        partitions = self._partitions.at(timeline.timestamp_of(self._stream.timeline, event.time))
+        owner = self._partition_of(event.user, partitions)
+        if owner != self._partition:
+            return Rejection(Reason.WRONG_PARTITION, wrong_partition(self._stream, owner))
+        if boundaries is None:
+            return self._place_by_append_time(event, append_time, following)
+        return self._place_by_boundary(event, offset, following, boundaries)
+
+    def _place_by_append_time(self, event: Event, append_time: int, following: int) -> Placed | Rejection:
+        rules = self._stream.timeline
+        if event.time > append_time + rules.max_ahead:
+            return Rejection(Reason.TOO_FAR_AHEAD, f"{event.time - append_time} ms ahead of the append time")
+        placed = self._place(event)
+        if isinstance(placed, Rejection):
+            return placed
+        deadline = timeline.deadline_of(rules, placed.timestamp)
+        if append_time >= deadline:
+            return Rejection(
+                Reason.LATE, f"appended {append_time - deadline} ms after the deadline of {placed.timestamp}"
+            )
+        if placed.timestamp < following:
+            # On time by its append time, yet it became readable after the close: brokers' clocks or replicas
+            # lag by more than the declared clock skew.
+            return Rejection(
+                Reason.AFTER_CLOSE, f"timestamp {placed.timestamp} was closed before this was readable"
+            )
+        return placed
+
+    def _place_by_boundary(
+        self, event: Event, offset: int, following: int, boundaries: Boundaries
+    ) -> Placed | Rejection:
+        latest = boundaries.latest_time(offset)
+        if event.time > latest:
+            return Rejection(
+                Reason.TOO_FAR_AHEAD, f"{event.time - latest} ms beyond max_ahead after the next boundary"
+            )
+        placed = self._place(event)
+        if isinstance(placed, Rejection):
+            return placed
+        boundary = boundaries.of(placed.timestamp)
+        if placed.timestamp < following or (boundary is not None and offset >= boundary):
+            return Rejection(Reason.LATE, f"appended behind the boundary of {placed.timestamp}")
+        return placed
+
+    def _place(self, event: Event) -> Placed | Rejection:
+        rules = self._stream.timeline
+        timestamp = timeline.timestamp_of(rules, event.time)
+        if timestamp < 1:
+            # In milliseconds: the time may lie before the year 1, where no calendar date can be written.
+            return Rejection(Reason.BEFORE_ORIGIN, f"{rules.origin - event.time} ms before the origin")
+        if timestamp < self._first:
+            return Rejection(Reason.BEFORE_START, f"timestamp {timestamp} is before {self._first}")
+        return Placed(event, timestamp)
+
+
+def _merged(parts: Sequence[Placements]) -> Placements:
+    """All of them, in the order of their rows."""
+    columns = [[getattr(part, name) for part in parts] for name in ("rows", "users", "columns", "timestamps")]
+    merged = Placements(*(np.concatenate(column) if column else np.zeros(0, np.int64) for column in columns))
+    return merged.where(np.argsort(merged.rows))

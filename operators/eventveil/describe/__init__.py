@@ -1,0 +1,1 @@
+"""The guarantees of streams in plain words."""

@@ -1,0 +1,242 @@
+"""What a stream promises, in plain words. What streams cost together is in ``sums.py``.
+
+**What the neighbours say.** Neighbours by `add-remove` differ in one user, who at each differing timestamp is
+there with all events in one of them and with none in the other: epsilon covers whether, and when, a user was
+there. Two histories in which that user is there in both and does something else, in another column or less
+often, need not be neighbours. Each is a neighbour of the history without the user's events, so they are two
+steps apart: 2 epsilon. Neighbours by `substitute` differ in whatever one user did: one step, at twice the
+sensitivity. In a single column one step is enough in any case: a user moves its count by any number from 0 to
+``contributions``, so the counts of any two histories are those of some neighbours by `add-remove`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # eventveil.topology needs this module, so at run time it needs nothing of theirs
+    from eventveil.mechanisms.base import Guarantee
+    from eventveil.model.topology import Level, Stream
+
+_UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000), ("millisecond", 1))
+
+
+def steps_apart(stream: Stream) -> int:
+    """How many steps from neighbour to neighbour lead between two histories with different things a user did.
+
+    One step by `substitute`; and in a single column, where the counts of any two histories differ as much as
+    those of neighbours. Else two.
+    """
+    single = len(stream.counts.labels) == 1
+    return 1 if single or stream.mechanism.adjacency == "substitute" else 2
+
+
+def group_delta(epsilon: Fraction, delta: Fraction, size: int) -> float:
+    """The delta of ``size`` values together, each of which is (epsilon, delta)-private; for display only.
+
+    k steps of P <= e^epsilon P' + delta are P <= e^(k epsilon) P' + delta (1 + e^epsilon + ... +
+    e^((k - 1) epsilon)).
+    """
+    rate = float(epsilon)
+    exponent = math.log(delta) + (size - 1) * rate + _log_rest(size * rate) - _log_rest(rate)
+    return math.exp(exponent) if exponent < 700 else math.inf
+
+
+def _log_rest(exponent: float) -> float:
+    """ln(1 - e^-exponent)."""
+    return math.log(-math.expm1(-exponent))
+
+
+def void_from(epsilon: Fraction, delta: Fraction) -> int:
+    """The least number of values, each (epsilon, delta)-private, that together have a delta of 1 or more."""
+    rate = float(epsilon)
+    # Not above the root of the exact equation; a large e^epsilon is no number, and then one value is near it.
+    size = max(1, math.floor((math.log1p(math.expm1(rate) / float(delta)) if rate < 300 else rate) / rate))
+    while group_delta(epsilon, delta, size) < 1:
+        size += 1
+    return size
+
+
+def half_width(scale: Fraction, confidence: float = 0.95) -> int:
+    """The smallest m such that discrete Laplace noise of ``scale`` stays within +-m with the confidence.
+
+    P(|x| > m) = 2 a^(m+1) / (1 + a) with a = e^(-1/scale). For display only: computed in floating point.
+    """
+    inverse = float(1 / scale)
+    log_tail = math.log((1 - confidence) / 2) + math.log1p(math.exp(-inverse))
+    return max(0, math.ceil(-log_tail / inverse) - 1)
+
+
+def describe(stream: Stream, guarantee: Guarantee) -> tuple[str, ...]:
+    """The guarantee of a stream in plain words, a sentence or two per line."""
+    return (
+        _what_is_protected(stream, guarantee),
+        _neighbours(stream, guarantee.level),
+        _sensitivity(stream, guarantee),
+        *_releases(stream, guarantee),
+        _noise(guarantee),
+        *_options(stream),
+        "All events with one value of "
+        f"{stream.source.user} ({stream.source.user_type}) are one user;"
+        " several values for one person are several users.",
+    )
+
+
+def number(value: Fraction) -> str:
+    """A rational as an exact decimal where there is one, else as a fraction."""
+    rest = value.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    if rest != 1:
+        return str(value)
+    digits = max(0, value.denominator.bit_length())
+    text = f"{value.numerator * 10**digits // value.denominator:0{digits + 1}d}"
+    return f"{text[:-digits]}.{text[-digits:]}".rstrip("0").rstrip(".") if digits else text
+
+
+def duration_words(milliseconds: int) -> str:
+    """A duration in words, in its largest whole unit."""
+    name, size = next((name, size) for name, size in _UNITS if milliseconds % size == 0)
+    return count(milliseconds // size, name)
+
+
+def count(amount: int, noun: str) -> str:
+    """An amount of something, its first word in the plural if need be."""
+    first, _, rest = noun.partition(" ")
+    return f"{amount} {first}{'' if amount == 1 else 's'}{' ' if rest else ''}{rest}"
+
+
+#: What neighbours by add-remove differ in, at each level of counts.
+_PRESENCE: dict[Level, str] = {
+    "w-event": "at which of them a user was there",
+    "event": "whether a user was there at it",
+    "user": "at which of them a user was there",
+}
+
+
+def _what_is_protected(stream: Stream, guarantee: Guarantee) -> str:
+    epsilon, interval = stream.mechanism.epsilon_text, duration_words(stream.timeline.interval)
+    covered = duration_words(guarantee.window * stream.timeline.interval)
+    effect = _effect(stream, guarantee)
+    if guarantee.level == "event":
+        return (
+            f"Epsilon {epsilon} for any one timestamp of {covered}: {effect} For a user who is present at n"
+            " timestamps, epsilon is n times as large."
+        )
+    if guarantee.level == "user":
+        horizon = f"a horizon of {guarantee.window} timestamps of {interval} ({covered})"
+        return f"Epsilon {epsilon} for {horizon}: {effect}"
+    return (
+        f"Epsilon {epsilon} for any {guarantee.window} consecutive timestamps of {interval} ({covered}):"
+        f" {effect} For a user who is present for n times as long, epsilon is n times as large."
+    )
+
+
+def _effect(stream: Stream, guarantee: Guarantee) -> str:
+    """By how much the probability of an output can change, for exactly what the neighbours differ in."""
+    changes = "changes the probability of any output by a factor of at most"
+    once, twice = _factor(guarantee.epsilon), _factor(2 * guarantee.epsilon)
+    if steps_apart(stream) == 1:
+        return f"whatever a user did there {changes} {once}."
+    return (
+        f"{_PRESENCE[guarantee.level]} {changes} {once}. What a user who was there did instead (in another"
+        f" column, or less often) is two such steps: {twice}."
+    )
+
+
+def _releases(stream: Stream, guarantee: Guarantee) -> Iterator[str]:
+    """What a release covers, and what comes after a horizon, where that is not plain."""
+    span = stream.mechanism.options.get("span", 1)
+    if span != 1:
+        covered = duration_words(int(span) * stream.timeline.interval)
+        what = "counts are sums over them" if guarantee.level == "event" else "with history and groups"
+        yield f"Each release covers the last {span} timestamps ({covered}): {what}."
+    if guarantee.level == "user":
+        yield (
+            "After the horizon a new one begins and costs epsilon again; a user in both pays both."
+            if guarantee.renews
+            else "After the horizon the budget is gone: the last release is repeated, marked as exhausted."
+        )
+
+
+def _factor(epsilon: Fraction) -> str:
+    value = math.exp(float(epsilon)) if epsilon < 10 else math.inf
+    return f"e^{number(epsilon)}" + (f", about {value:.3g}" if value < math.inf else "")
+
+
+_WITHIN: dict[Level, str] = {
+    "w-event": "within such a window",
+    "event": "at one timestamp",
+    "user": "within such a horizon",
+    "local": "in one report",
+}
+
+
+def _neighbours(stream: Stream, level: Level) -> str:
+    if stream.mechanism.adjacency == "substitute":
+        return (
+            f"Neighbours (substitute): two streams that differ in one user's events {_WITHIN[level]},"
+            " in whether they happened, how many, and where."
+        )
+    wider = " `adjacency: substitute` covers what a user did as well, for twice the noise."
+    return (
+        f"Neighbours (add-remove): two streams that differ in one user {_WITHIN[level]}; at each differing"
+        " timestamp all of the user's events are present in one and none in the other."
+        f"{wider * (steps_apart(stream) > 1)}"
+    )
+
+
+def _sensitivity(stream: Stream, guarantee: Guarantee) -> str:
+    bound = stream.counts.contributions
+    counted = (
+        "the first event of a user counts" if bound == 1 else f"the first {bound} events of a user count"
+    )
+    if stream.is_pan_private:
+        counted = "every event counts, and the producer guarantees one of a user"
+    moved = ", and may be in another column instead" if stream.mechanism.adjacency == "substitute" else ""
+    return (
+        f"Sensitivity: {guarantee.sensitivity}, the most that one user changes in the counts of a timestamp:"
+        f" {counted}{moved}."
+    )
+
+
+def _noise(guarantee: Guarantee) -> str:
+    what = "a timestamp's count, which window sums add up" if guarantee.level == "event" else "a fresh count"
+    if guarantee.worst_scale == guarantee.best_scale:
+        return f"Noise of {what}: {_spread(guarantee.best_scale)}."
+    worst = "without bound" if guarantee.worst_scale is None else _spread(guarantee.worst_scale)
+    return f"Noise of {what}: at best {_spread(guarantee.best_scale)}; at worst {worst}."
+
+
+def _options(stream: Stream) -> Iterator[str]:
+    """What the options that few streams need mean for them."""
+    rules = stream.timeline
+    if stream.source.append_time == "boundary":
+        yield (
+            "Late (append_time: boundary): what is appended to its partition after the worker first saw the"
+            f" clock {duration_words(rules.lateness + rules.clock_skew)} past the end of its timestamp. An"
+            " outage lets later events count, for the next worker sets the boundary; after one longer than"
+            f" {duration_words(rules.max_ahead)} (max_ahead), the newest events it delayed do not count."
+        )
+    if stream.source.raw is not None:
+        yield (
+            "Re-keying (repartition: true): events go through an internal topic that is keyed by user; of a"
+            " user's those count that were appended first, in whatever partition."
+        )
+    if stream.is_pan_private:
+        read = 1 + (rules.lateness + rules.clock_skew + rules.max_ahead) / rules.interval
+        yield f"One timestamp at a time: an event is read up to {read:.3g} times, and judged once."
+    if rules.grace is not None:
+        yield (
+            "Missing partitions (on_missing: release): one that was seen without a leader before a timestamp"
+            f" was due, and from then on until {duration_words(rules.grace)} after, is left out of it. Its"
+            " users count zero in it, permanently, and the release names it. The stream waits for any other,"
+            " however long that takes."
+        )
+
+
+def _spread(scale: Fraction) -> str:
+    return f"scale {float(scale):.6g}, within +-{half_width(scale)} 95 % of the time"

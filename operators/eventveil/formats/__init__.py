@@ -1,0 +1,1 @@
+"""Every public and durable record, byte by byte."""

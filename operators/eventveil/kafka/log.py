@@ -1,0 +1,339 @@
+"""Reading partitions up to an end that is fixed before the first record is read."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from array import array
+from bisect import bisect_left
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from functools import partial
+from itertools import chain, takewhile
+from typing import Literal, cast
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from eventveil.kafka.barrier import BARRIER_SECONDS, behind
+from eventveil.kafka.cluster import PASSING
+from eventveil.kafka.settings import librdkafka
+from eventveil.model.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk, Headers
+from eventveil.model.topology import Kafka
+
+log = logging.getLogger(__name__)
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+_CHUNK_RECORDS = 5000
+#: Messages are large objects: more of them at a time would take longer, for they would leave the cache.
+_AT_ONCE = 500
+_SILENCE_SECONDS = 30.0
+_PAUSE_SECONDS = 0.05
+#: After this, waiting for a broker that shows what was written is told.
+_QUIET_SECONDS = 3.0
+_NOT_SHOWN = (
+    "%s, partition %d: what was written to it is not shown yet; a broker that is cut off from the others"
+    " answers, or somebody has an open transaction there"
+)
+#: What the consumers of one topic hold between them, at least 1 MiB each; a larger record still arrives.
+_SHARED_QUEUE_KILOBYTES = 65_536
+_SHARED_FETCH_BYTES = 1_048_576
+_PASSING = PASSING | {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}
+
+
+def read_partition(
+    kafka: Kafka,
+    topic: str,
+    partition: int,
+    *,
+    isolation: Isolation = "read_committed",
+    start: int = OFFSET_BEGINNING,
+    least: int = 0,
+) -> Generator[Message, None, None]:
+    """The records of a partition from offset ``start`` to the end that the log has now, at least ``least``.
+
+    A broker that shows a shorter log is not believed, but another one sought (``eventveil.kafka.barrier``);
+    Unsettled is raised if there is none. Raises KafkaException for a broker error, a silence of 30 seconds
+    included. An offset that the log no longer holds is an error, never a jump.
+    """
+    consumer, low, end = _reader(kafka, isolation, topic, partition, least)
+    try:
+        consumer.assign([TopicPartition(topic, partition, low if start == OFFSET_BEGINNING else start)])
+        yield from _until(consumer, end)
+    finally:
+        consumer.close()
+
+
+def _reader(
+    kafka: Kafka, isolation: Isolation, topic: str, partition: int, least: int
+) -> tuple[Consumer, int, int]:
+    """A consumer, and first offset and end of a partition for it. Raises as ``read_partition`` does."""
+    began, told = time.monotonic(), False
+    while True:
+        # A new one each time: it may learn of another leader.
+        consumer = _consumer(kafka, isolation)
+        try:
+            low, end = _watermarks(consumer, topic, partition)
+        except BaseException:
+            consumer.close()
+            raise
+        if end >= least:
+            return consumer, low, end
+        consumer.close()
+        waited = time.monotonic() - began
+        if waited > BARRIER_SECONDS:
+            raise behind((topic, partition))
+        if waited > _QUIET_SECONDS and not told:
+            told = True
+            log.info(_NOT_SHOWN, topic, partition)
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """The first offset of a partition, and its end for this reader. Raises KafkaException."""
+    give_up = time.monotonic() + _SILENCE_SECONDS
+    while True:
+        try:
+            return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SILENCE_SECONDS)
+        except KafkaException as error:
+            # A new client may not know a new topic yet, nor an old one where a leader has moved to.
+            if error.args[0].code() not in _PASSING or time.monotonic() > give_up:
+                raise
+            time.sleep(0.2)
+            consumer.list_topics(topic, timeout=_SILENCE_SECONDS)
+
+
+def _consumer(kafka: Kafka, isolation: Isolation, settings: Mapping[str, int] | None = None) -> Consumer:
+    return Consumer(
+        {
+            **librdkafka(kafka),
+            "group.id": f"eventveil-reader-{uuid.uuid4().hex}",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "check.crcs": True,
+            "fetch.wait.max.ms": 50,
+            "fetch.queue.backoff.ms": 10,
+            "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
+            "receive.message.max.bytes": 10 * MAX_MESSAGE_BYTES,
+            **(settings or {}),
+        }
+    )
+
+
+def _until(consumer: Consumer, end: int) -> Iterator[Message]:
+    for message in _messages(consumer):
+        if offset_of(message) >= end:
+            return
+        if message.error() is None:
+            yield message
+
+
+def _messages(consumer: Consumer) -> Iterator[Message]:
+    """Records and end-of-partition events, without end."""
+    return chain.from_iterable(_batches(consumer))
+
+
+def _batches(consumer: Consumer) -> Iterator[list[Message]]:
+    """The same, as many as there are at a time."""
+    while True:
+        first = consumer.poll(_SILENCE_SECONDS)
+        if first is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer while reading to the end"))
+        messages = [first, *consumer.consume(_AT_ONCE, timeout=0)]
+        for error in filter(None, map(Message.error, messages)):
+            if error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+        yield messages
+
+
+def offset_of(message: Message) -> int:
+    """The offset of a record, or the end of the partition that an end-of-partition event tells."""
+    offset = message.offset()
+    if offset is None:
+        raise KafkaException(KafkaError(KafkaError._BAD_MSG, "a record without an offset"))
+    return offset
+
+
+def committed_ends(kafka: Kafka, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """Where each partition ends now for a read_committed reader: before the oldest open transaction."""
+    consumer = _consumer(kafka, "read_committed")
+    try:
+        return {partition: _watermarks(consumer, topic, partition)[1] for partition in partitions}
+    finally:
+        consumer.close()
+
+
+def read_backwards(
+    kafka: Kafka,
+    topic: str,
+    partition: int,
+    first: int,
+    end: int,
+    *,
+    isolation: Isolation = "read_committed",
+    size: int = _CHUNK_RECORDS,
+    least: int = 0,
+) -> Iterator[tuple[int, list[Message]]]:
+    """The records of [first, end) in blocks, the newest first: where each block begins, and its records.
+
+    The first block has ``size`` offsets, each further one twice as many. Within a block the records are in
+    order. ``least`` and what is raised: see ``read_partition``.
+    """
+    while end > first:
+        start = max(first, end - size)
+        reading = read_partition(kafka, topic, partition, start=start, isolation=isolation, least=least)
+        with closing(reading) as messages:
+            yield start, list(takewhile(partial(_before, end), messages))
+        end, size = start, 2 * size
+
+
+def _before(end: int, message: Message) -> bool:
+    return offset_of(message) < end
+
+
+def read_topic(
+    kafka: Kafka,
+    topic: str,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+    *,
+    with_headers: bool = False,
+) -> Iterator[Chunk]:
+    """The committed records of several partitions at once; ``starts`` and ``ends`` are offsets by partition.
+
+    Their keys are left out, and their headers unless they are asked for: a call less for each record.
+    The partition that is furthest behind by append time is always next, so that none is more than a chunk
+    ahead of what the others have to say. The chunks of a partition are in order and end at the same offsets
+    every time; the last one reaches its end, past control markers and aborted records. Raises as
+    ``read_partition`` does.
+    """
+    settings = {
+        "fetch.message.max.bytes": _SHARED_FETCH_BYTES,
+        "queued.max.messages.kbytes": max(1024, _SHARED_QUEUE_KILOBYTES // max(1, len(starts))),
+    }
+    with ExitStack() as stack:
+        readers = {
+            one: stack.enter_context(
+                closing(_read_chunks(kafka, topic, one, start, ends[one], settings, with_headers))
+            )
+            for one, start in starts.items()
+            if start < ends[one]
+        }
+        reached = dict.fromkeys(readers, NO_APPEND_TIME)
+        while reached:
+            behind = min(reached, key=lambda one: (reached[one], one))
+            chunk = next(readers[behind], None)
+            if chunk is None:
+                del reached[behind]
+            else:
+                reached[behind] = max(reached[behind], max(chunk.append_times, default=NO_APPEND_TIME))
+                yield chunk
+
+
+def _read_chunks(
+    kafka: Kafka,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    settings: Mapping[str, int],
+    with_headers: bool,
+) -> Generator[Chunk, None, None]:
+    consumer = _consumer(kafka, "read_committed", settings)
+    waiting = _Columns(with_headers)
+    try:
+        consumer.assign([TopicPartition(topic, partition, start)])
+        for messages in _batches(consumer):
+            waiting.add(messages)
+            while len(waiting.offsets) >= _CHUNK_RECORDS and start < end:
+                after = min(waiting.offsets[_CHUNK_RECORDS - 1] + 1, end)
+                yield waiting.take(topic, partition, start, after)
+                start = after
+            if offset_of(messages[-1]) >= end:
+                break
+        if start < end:
+            yield waiting.take(topic, partition, start, end)
+    finally:
+        consumer.close()
+
+
+class _Columns:
+    """What was read of one partition and is in no chunk yet; without the messages, and with as few calls as
+    possible for each of them."""
+
+    def __init__(self, with_headers: bool) -> None:
+        self.offsets: array[int] = array("q")
+        self._with_headers = with_headers
+        self._append_times: array[int] = array("q")
+        self._values: list[bytes | None] = []
+        self._headers: list[Headers | None] = []
+
+    def add(self, messages: list[Message]) -> None:
+        """Add records; end-of-partition events among them are passed over."""
+        if any(map(Message.error, messages)):
+            messages = [message for message in messages if message.error() is None]
+        if not messages:
+            return
+        first, last = offset_of(messages[0]), offset_of(messages[-1])
+        if last - first + 1 == len(messages):
+            # Offsets ascend, so there is no other way to have as many between these two.
+            self.offsets.extend(range(first, last + 1))
+        else:
+            self.offsets.extend(map(offset_of, messages))
+        kinds, times = zip(*map(Message.timestamp, messages), strict=True)
+        if {*kinds} != {TIMESTAMP_LOG_APPEND_TIME}:
+            times = tuple(
+                moment if kind == TIMESTAMP_LOG_APPEND_TIME else NO_APPEND_TIME
+                for kind, moment in zip(kinds, times, strict=True)
+            )
+        self._append_times.extend(times)
+        self._values.extend(map(Message.value, messages))
+        if self._with_headers:
+            # The client's types allow a dict and texts, which it takes but never returns.
+            self._headers.extend(cast(Headers | None, message.headers()) for message in messages)
+
+    def take(self, topic: str, partition: int, start: int, after: int) -> Chunk:
+        """A chunk of the records below offset ``after``, and no more than a chunk has."""
+        count = min(_CHUNK_RECORDS, bisect_left(self.offsets, after))
+        chunk = Chunk(
+            topic=topic,
+            partition=partition,
+            generation=0,
+            start=start,
+            offsets=self.offsets[:count],
+            append_times=self._append_times[:count],
+            keys=[None] * count,
+            values=self._values[:count],
+            next_offset=after,
+            headers=self._headers[:count],
+        )
+        for column in (self.offsets, self._append_times, self._values, self._headers):
+            del column[:count]
+        return chunk
+
+
+def read_table(kafka: Kafka, topic: str, partition: int, least: int = 0) -> dict[bytes, bytes]:
+    """The last value of every key of a compacted partition, read committed; tombstones delete.
+
+    ``least`` and what is raised: see ``read_partition``.
+    """
+    table: dict[bytes, bytes] = {}
+    for message in read_partition(kafka, topic, partition, least=least):
+        key, value = message.key(), message.value()
+        if key is None:
+            continue
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+    return table

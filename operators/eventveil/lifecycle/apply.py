@@ -1,0 +1,342 @@
+"""Changing the life of a stream on the cluster: ``eventveil migrate`` and ``eventveil reset``.
+
+With ``apply``, every writer of the stream's state is fenced before that state is read, behind the barrier
+(``eventveil.kafka.barrier``), and everything is written in one transaction of the writer that owns the
+stream's budget: all of it, or nothing. A worker that takes over meanwhile fences this writer, or finds the
+new genesis.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from eventveil.audit.history import History
+from eventveil.formats.change import Difference, Terms
+from eventveil.formats.release import fields_of
+from eventveil.kafka.barrier import Floors, least_end
+from eventveil.kafka.changelog import FencedTable
+from eventveil.kafka.cluster import Cluster, Topic
+from eventveil.kafka.log import read_partition, read_table
+from eventveil.kafka.lost import first_appended
+from eventveil.lifecycle.beginning import earliest_append, first_events
+from eventveil.lifecycle.layout import Layout
+from eventveil.lifecycle.manifest import Genesis, check_cluster, check_known
+from eventveil.lifecycle.migration import Following, Life, Place, check_reset, check_sound, migration, reset
+from eventveil.lifecycle.placement import StreamPlan, counting_places, writer_of
+from eventveil.lifecycle.published import Public
+from eventveil.lifecycle.regrounding import Ground, Log, check_ground, reground, settled
+from eventveil.mechanisms.registry import of_stream
+from eventveil.model.errors import StateRefused, Unsettled
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Topology
+from eventveil.privacy.noise import SystemNoise
+from eventveil.process.faults import FaultHook, no_fault
+from eventveil.topology.changes import new_ground
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What was done, or would be: the fields that change, the first timestamp after it, and the terms."""
+
+    stream: str
+    start: int
+    differences: dict[str, Difference]
+    before: Terms
+    after: Terms
+
+
+class Keeper:
+    """Reads and changes the life of one stream. Its methods block.
+
+    They raise StateRefused, Unsettled, TransactionFailed or KafkaException, and then nothing has changed; if
+    the outcome of the transaction is unknown, running the command again finds out.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        cluster: Cluster,
+        plan: StreamPlan,
+        fault: FaultHook = no_fault,
+        layout: Layout | None = None,
+    ) -> None:
+        """``layout`` says where the counting state is while it is not where it should be."""
+        self._topology, self._cluster, self._plan, self._fault = topology, cluster, plan, fault
+        stream = plan.stream
+        self._home = cluster.id()
+        internal = {topology.partials, topology.counting_changelog, topology.ledger}
+        self._topics = cluster.existing({*topology.sources, *internal, stream.sink.topic})
+        self._source, self._sink = self._topics[stream.source.topic], self._topics[stream.sink.topic]
+        self._partials: Place = (topology.partials, plan.partials_partition)
+        self._ledger: Place = (topology.ledger, plan.partials_partition)
+        self._budget: Place = (topology.ledger_changelog, plan.partials_partition)
+        self._writers: dict[Place, FencedTable] = {}
+        self._fenced: dict[Place, Mapping[bytes, bytes]] = {}
+        self._layout = layout
+
+    def take_over(self) -> None:
+        """Fence the writers of the stream's state, and read what there is now.
+
+        For what is written afterwards: without it, what is read may be older.
+        """
+        self.check_stopped()
+        self._writers = {place: self._writer(place) for place in self._places()}
+        beside = [self._ledger, *self._sink.places, self._partials]
+        for place, writer in self._writers.items():
+            self._fenced[place] = writer.take_over(beside if place == self._budget else ())
+
+    def migrate(
+        self, *, apply: bool, lost: bool = False, since: int | None = None, expected: Step | None = None
+    ) -> Step | None:
+        """Bring the stream to the topology; None if it is there already. Without ``apply``, say how.
+
+        ``lost``: also where events are lost. ``since`` is the first timestamp that is counted in more
+        partitions of the source, by default the first possible one. ``expected`` is what has to be done, by
+        looks before this one. Raises Unsettled if it is something else by now; and without ``apply``,
+        wherever another look may find something else.
+        """
+        if apply:
+            self.take_over()
+        life, following = self._read() if apply else self._looked()
+        if apply:
+            self._check_public(life)
+        differences = life.differences_to(following)
+        ground = reground(self._plan.stream, life, self._ground(life), since)
+        if not differences and ground is None:
+            return None
+        check_sound(life, differences)
+        if ground is not None:
+            differences = check_ground(life, {**differences, **ground.differences}, accepts_loss=lost)
+        if expected is not None:
+            settled(life.stream, expected.differences, differences)
+        if ground is not None:
+            if apply:
+                self._write(ground.records(life, following))
+        elif apply:
+            history = self.history()
+            for number, entry in enumerate(life.pending_entries):
+                history.add(entry, f"pending release {number} of stream {life.stream}")
+            self._write(migration(life, following, history, of_stream(self._plan.stream, SystemNoise())))
+        return Step(life.stream, life.state.next, differences, life.terms, following.terms)
+
+    def reset(self, start: int | None, now: int, *, apply: bool) -> Step:
+        """Begin a new generation at timestamp ``start``, by default the stream's first.
+
+        To be applied it needs ``take_over``.
+        """
+        life, following = self._read()
+        if apply:
+            self._check_public(life)
+        if (moved := reground(self._plan.stream, life, self._ground(life))) is not None:
+            what = f"{', '.join(moved.differences)} changed"
+            raise StateRefused(f"stream {life.stream}", what, "Migrate first")
+        start = life.genesis.first if start is None else start
+        differences = life.differences(following.fields, following.budget_fields)
+        check_reset(life, differences, start)
+        self._check_sink_unused()
+        events = first_events(self._cluster, self._plan, self._source, start, now, later="timestamp")
+        if apply:
+            resume = {
+                place: events[self._source.name, genesis.partition]
+                for place, (genesis, _) in life.counting.items()
+            }
+            self._write(reset(life, following, start, resume))
+        return Step(life.stream, start, differences, life.terms, following.terms)
+
+    def _check_public(self, life: Life) -> None:
+        """Raise StateRefused unless the state that was taken over is where ledger and former sink are.
+
+        A change in the ledger says where the stream goes on, and owners believe it: written from a state that
+        was rewound, it would hide that, and what was published since would be drawn again.
+        """
+        fields, name = life.genesis.fields, life.stream
+        former = self._cluster.topics({fields["sink.topic"]}).get(fields["sink.topic"])
+        sinks = {name: former} if former is not None and former.id == fields["sink.topic_id"] else {}
+        if former is not None and former.name != self._sink.name:
+            self._writers[self._budget].mark(former.places)
+        public = Public(self._topology.kafka, self._cluster, self._ledger, self._floors)
+        start = life.genesis.ledger_start(self._topics[self._ledger[0]].id)
+        public.check_ledger({name: life.state}, {name: start}, self._budget[0])
+        public.check_sinks({name: life.state}, sinks)
+
+    def history(self) -> History:
+        """What the ledger says of the stream."""
+        history = History(self._plan.name)
+        topic, partition = self._ledger
+        least = least_end(self._floors, self._ledger)
+        for message in read_partition(self._topology.kafka, topic, partition, least=least):
+            if message.key() == self._plan.name.encode():
+                history.add(message.value(), f"{topic}, partition {partition}, offset {message.offset()}")
+        return history
+
+    @property
+    def _floors(self) -> Floors:
+        return self._writers[self._budget].floors if self._fenced else {}
+
+    def _places(self) -> list[Place]:
+        return [*self._counting(), self._budget]
+
+    def _counting(self) -> Mapping[Place, int]:
+        partitions = {name: self._topics[name].partitions for name in self._topology.sources}
+        return counting_places(self._topology, self._source.name, partitions)
+
+    def _looked(self) -> tuple[Life, Following]:
+        """The same without a barrier, so that what speaks against it may be old."""
+        try:
+            return self._read()
+        except StateRefused as refusal:
+            raise Unsettled(refusal.place, refusal.what, refusal) from None
+
+    def _read(self) -> tuple[Life, Following]:
+        """The life of the stream, and the one that the topology asks for."""
+        tables = self._fenced or {place: self._table(place) for place in self._places()}
+        unnamed = [one for place in tables for one in check_cluster(tables[place], self._home, _name(place))]
+        live = {name: topic.id for name, topic in self._topics.items()}
+        check_known([one for one in unnamed if one.stream == self._plan.name], live)
+        genesis = self._genesis(tables, self._budget, self._topics[self._topology.partials], self._budget[1])
+        counting = {}
+        before = genesis.fields.get("source.partitions", 0)
+        for place, partition in self._counting().items():
+            if partition < before:
+                counted = self._genesis(tables, place, self._source, partition)
+                counting[place] = (counted, counted.counter_state(tables[place], _name(place)))
+        state = genesis.release_state(tables[self._budget], _name(self._budget))
+        return Life(self._plan.name, counting, self._budget, genesis, state), self._following()
+
+    def _table(self, place: Place) -> dict[bytes, bytes]:
+        """What a place holds, wherever that still is, without fencing its writer."""
+        now = self._layout.now(place) if self._layout and place != self._budget else place
+        return {} if now is None else read_table(self._topology.kafka, *now)
+
+    def _ground(self, life: Life) -> Ground:
+        """The topics that the life stands on, as they are now."""
+        source, cluster, now = self._source, self._cluster, time.time_ns() // 1_000_000
+        logs = [(source.name, number) for number in range(source.partitions)]
+        begins, ends = cluster.first_offsets(logs), cluster.end_offsets(logs)
+        again = ends
+        if not life.by_boundary:
+            again = cluster.offsets_at(logs, earliest_append(self._plan, life.state.next))
+        known = {genesis.topic_id for genesis, _ in life.counting.values()}
+        partials = self._partials
+        return Ground(
+            source_id=source.id,
+            partials_id=self._topics[partials[0]].id,
+            partials_begin=cluster.first_offsets([partials])[partials],
+            partials_end=self._partials_end,
+            now=now,
+            logs={
+                number: Log(
+                    place,
+                    begins[source.name, number],
+                    ends[source.name, number],
+                    again[source.name, number],
+                    first_appended(self._topology.kafka, (source.name, number), now)
+                    if begins[source.name, number] or known != {source.id}
+                    else now,
+                )
+                for place, number in self._counting().items()
+            },
+        )
+
+    def _genesis(
+        self, tables: Mapping[Place, Mapping[bytes, bytes]], place: Place, topic: Topic, partition: int
+    ) -> Genesis:
+        if not self._fenced:
+            check_begun(tables[place], self._plan.name, place)
+        genesis = Genesis.find(tables[place], self._plan.name, _name(place))
+        # Of the fields, the topology may differ, and the ids of the topics.
+        genesis.check(genesis.fields, topic.name, genesis.topic_id, partition, _name(place))
+        return genesis
+
+    def _following(self) -> Following:
+        plan, settings = self._plan, self._plan.stream.mechanism
+        return Following(
+            instance=uuid.uuid4().hex,
+            terms=Terms(
+                settings.kind,
+                settings.epsilon,
+                settings.window,
+                of_stream(self._plan.stream, SystemNoise()).units,
+            ),
+            fields=plan.fields(self._source.partitions),
+            budget_fields=plan.budget_fields(self._source.partitions, self._sink.id),
+            ledger=self._ledger,
+            sink=self._sink.name,
+            cluster=self._home,
+            ledger_id=self._topics[self._topology.ledger].id,
+            partials_end=self._partials_end,
+        )
+
+    @property
+    def _partials_end(self) -> int:
+        """Where the partial counts end: behind the nonce in them, whatever a broker says, if there is one."""
+        partials = self._partials
+        return least_end(self._floors, partials) or self._cluster.end_offsets([partials])[partials]
+
+    def _writer(self, place: Place) -> FencedTable:
+        owner = writer_of(self._topology, *place)
+        return FencedTable(self._topology.kafka, owner, *place, self._fault)
+
+    def check_stopped(self) -> None:
+        """Raise StateRefused if a worker of the application is running."""
+        members = self._cluster.group_members(self._topology.name)
+        if members:
+            raise StateRefused(
+                f"consumer group {self._topology.name}",
+                f"it has {members} member{'s' * (members > 1)}, so a worker is running",
+                "Stop the workers; one that was killed is a member until its session times out",
+            )
+
+    def _check_sink_unused(self) -> None:
+        for place in self._sink.places:
+            least = least_end(self._floors, place)
+            for message in read_partition(
+                self._topology.kafka, *place, isolation="read_uncommitted", least=least
+            ):
+                if fields_of(message.value(), self._plan.name):
+                    raise StateRefused(
+                        f"{_name(place)}, offset {message.offset()}",
+                        f"it has a release of {self._plan.name}, and a timestamp must have one release only",
+                        "Give the stream another sink.topic for the new generation",
+                    )
+
+    def _write(self, records: Sequence[Outgoing]) -> None:
+        # Once more: a worker that joined meanwhile may have read the state that is about to be replaced.
+        self.check_stopped()
+        self._writers[self._budget].transact("change", records)
+
+
+def pan_private_genesis(topology: Topology, cluster: Cluster, plan: StreamPlan) -> tuple[Genesis, Place]:
+    """The genesis of a pan-private stream, and where its state is; it has to be that of the topology.
+
+    Raises StateRefused if it is not, for such a stream cannot be changed.
+    """
+    source, sink, announced = plan.stream.source.topic, plan.stream.sink.topic, plan.stream.is_announced
+    wanted = {*topology.sources, sink, *([topology.announcements] if announced else ())}
+    topics = cluster.existing(wanted)
+    partitions = {name: topics[name].partitions for name in topology.sources}
+    (place, number), *_ = counting_places(topology, source, partitions).items()
+    table = read_table(topology.kafka, *place)
+    check_cluster(table, cluster.id(), _name(place))
+    check_begun(table, plan.name, place)
+    genesis = Genesis.find(table, plan.name, _name(place))
+    fields = plan.pan_private_fields(topics, topology.announcements)
+    genesis.check(fields, source, topics[source].id, number, _name(place), partial(new_ground, "accumulate"))
+    return genesis, place
+
+
+def check_begun(table: Mapping[bytes, bytes], stream: str, place: Place) -> None:
+    """Raise Unsettled if a table that was read without a barrier lacks the genesis of a stream."""
+    if Genesis.key(stream) not in table:
+        what = (
+            f"there is no genesis record of stream {stream}; `eventveil topics --create` writes one for a new"
+        )
+        raise Unsettled(_name(place), f"{what} stream")
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}, partition {place[1]}"

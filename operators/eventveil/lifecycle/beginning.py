@@ -1,0 +1,296 @@
+"""Which genesis records a topology lacks, and from where in its topics on the streams begin."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
+from typing import Any
+
+from eventveil.formats.release import fields_of
+from eventveil.kafka.barrier import Floors, Place, is_nonce, least_end
+from eventveil.kafka.cluster import Cluster, Topic
+from eventveil.kafka.log import read_partition, read_table
+from eventveil.lifecycle.manifest import Genesis, check_cluster, check_neighbours
+from eventveil.lifecycle.placement import (
+    ReadingPlan,
+    StreamPlan,
+    counting_places,
+    plan_streams,
+    rekeying_places,
+    value_places,
+)
+from eventveil.model.errors import StateRefused
+from eventveil.model.records import Outgoing
+from eventveil.model.timeline import first_whole_timestamp, format_rfc3339, start_of
+from eventveil.model.topology import Topology
+from eventveil.tasks.repartition import fingerprint
+from eventveil.topology.changes import remedy
+
+_TAIL = 1000
+
+
+class MissingGenesis:
+    """Finds out which genesis records a topology lacks."""
+
+    def __init__(
+        self, topology: Topology, cluster: Cluster, clock: Callable[[], int], floors: Floors
+    ) -> None:
+        self._topology, self._cluster, self._floors = topology, cluster, floors
+        sinks = {stream.sink.topic for stream in topology.streams} | {one.sink for one in topology.readings}
+        read = [*topology.sources, *topology.value_sources]
+        announced = [topology.announcements] if any(one.is_announced for one in topology.streams) else []
+        partials = [topology.partials] if topology.streams else []
+        self._topics = cluster.existing(
+            {*read, *topology.rekeyed, topology.ledger, *sinks, *announced, *partials}
+        )
+        self._home, self._ledger_id = cluster.id(), self._topics[topology.ledger].id
+        #: The genesis records that were read and do not name their cluster, by place.
+        self.unnamed: dict[tuple[str, int], list[Genesis]] = {}
+        # The ends before the clock: the events of a timestamp that begins later lie behind them.
+        self._ends = cluster.end_offsets(place for name in read for place in self._topics[name].places)
+        for name in partials:
+            self._ends |= {place: least_end(floors, place) for place in self._topics[name].places}
+        self._now = clock()
+        self._tables: dict[tuple[str, int], dict[bytes, bytes]] = {}
+
+    def missing(self, plan: StreamPlan) -> list[tuple[Genesis, Outgoing]]:
+        """The genesis records that the changelogs lack for a stream, and how to write them."""
+        places = self._places(plan)
+        for place, (topic, partition) in places.items():
+            check_neighbours(self._table(*place), topic.name, partition, f"{place[0]}, partition {place[1]}")
+        existing = {
+            place: Genesis.find(table, plan.name, f"{place[0]}, partition {place[1]}")
+            for place in places
+            if Genesis.key(plan.name) in (table := self._table(*place))
+        }
+        if len(existing) == len(places):
+            return []
+        budget = (self._topology.ledger_changelog, plan.partials_partition)
+        if (not existing) if plan.stream.is_pan_private else budget not in existing:
+            self._check_unpublished(plan.name, plan.stream.sink.topic, plan.partials_partition)
+        if existing:
+            known = next(iter(existing.values()))
+            self._check_not_grown(plan, known)
+            instance, first = known.instance, known.first
+        else:
+            instance = uuid.uuid4().hex
+            first = self._first(plan)
+        partitions = self._topics[plan.stream.source.topic].partitions
+        resume = self._resume(plan, first)
+        ledger = self._ledger_end(plan.partials_partition) if not existing else known.ledger
+        records = []
+        for place, (topic, partition) in places.items():
+            if place not in existing:
+                record = Genesis(
+                    stream=plan.name,
+                    instance=instance,
+                    fields=self._fields(plan, partitions, budget=place == budget),
+                    topic=topic.name,
+                    topic_id=topic.id,
+                    partition=partition,
+                    first=first,
+                    resume=resume[topic.name, partition],
+                    ledger=ledger,
+                    cluster=self._home,
+                    ledger_id=self._ledger_id,
+                )
+                records.append(
+                    (record, Outgoing(place[0], record.encode(), Genesis.key(plan.name), place[1]))
+                )
+        return records
+
+    def _check_not_grown(self, plan: StreamPlan, known: Genesis) -> None:
+        """Raise StateRefused if the source has got partitions since: their genesis is a migration's."""
+        before, name = known.fields.get("source.partitions"), plan.stream.source.topic
+        if before != self._topics[name].partitions:
+            raise StateRefused(
+                f"stream {plan.name}",
+                f"its source {name} had {before} partitions when it began and has "
+                f"{self._topics[name].partitions} now",
+                remedy("source.partitions"),
+            )
+
+    def _fields(self, plan: StreamPlan, partitions: int, *, budget: bool) -> dict[str, Any]:
+        if plan.stream.is_pan_private:
+            return plan.pan_private_fields(self._topics, self._topology.announcements)
+        sink = self._topics[plan.stream.sink.topic].id
+        return plan.budget_fields(partitions, sink) if budget else plan.fields(partitions)
+
+    def missing_values(self, plan: ReadingPlan) -> list[tuple[Genesis, Outgoing]]:
+        """The same for a value stream, which begins with what is appended from now on."""
+        topology, source = self._topology, self._topics[plan.stream.source.topic]
+        sizes = {name: self._topics[name].partitions for name in topology.value_sources}
+        places = value_places(topology, source.name, sizes)
+        for place, one in places.items():
+            check_neighbours(self._table(*place), source.name, one, f"{place[0]}, partition {place[1]}")
+        missing = {
+            place: one for place, one in places.items() if Genesis.key(plan.name) not in self._table(*place)
+        }
+        if not missing:
+            return []
+        if len(missing) < len(places):
+            # They are written together, so some were lost.
+            raise StateRefused(
+                ", ".join(f"{topic}, partition {partition}" for topic, partition in missing),
+                f"the genesis of stream {plan.name} is gone from there, but not from other partitions",
+                "Restore the changelog from a backup, or give the stream a new name and a new sink",
+            )
+        self._check_unpublished(plan.name, plan.stream.sink, plan.ledger_partition)
+        fields = plan.fields(source.partitions, self._topics[plan.stream.sink].id)
+        instance, ledger = uuid.uuid4().hex, self._ledger_end(plan.ledger_partition)
+        home = (self._home, self._ledger_id)
+        records = []
+        for place, one in missing.items():
+            resume = self._ends[source.name, one]
+            record = Genesis(
+                plan.name, instance, fields, source.name, source.id, one, 1, resume, ledger, *home
+            )
+            records.append((record, Outgoing(place[0], record.encode(), Genesis.key(plan.name), place[1])))
+        return records
+
+    def missing_rekeying(self, raw: str) -> list[Outgoing]:
+        """The genesis records that the changelog of the re-keying stage lacks for a topic of events."""
+        topology, topic = self._topology, self._topics[raw]
+        plans = [plan for plan in plan_streams(topology) if plan.stream.source.raw == raw]
+        source = plans[0].stream.source
+        key = Genesis.key(source.topic)
+        sizes = {name: self._topics[name].partitions for name in topology.rekeyed}
+        places = rekeying_places(topology, raw, sizes)
+        for place, one in places.items():
+            check_neighbours(self._table(*place), raw, one, f"{place[0]}, partition {place[1]}")
+        missing = {place: one for place, one in places.items() if key not in self._table(*place)}
+        if not missing:
+            return []
+        self._check_unfilled(source.topic, plans)
+        neediest = min(plans, key=lambda plan: earliest_append(plan, self._first(plan)))
+        offsets = first_events(
+            self._cluster, neediest, topic, self._first(neediest), self._now, later="timeline.start"
+        )
+        fields = fingerprint(source, topic.partitions, self._topics[source.topic].id)
+        instance = uuid.uuid4().hex
+        records = []
+        for place, one in missing.items():
+            resume = offsets[raw, one]
+            # It releases nothing, so the ledger says nothing of it.
+            home = (self._home, self._ledger_id)
+            record = Genesis(source.topic, instance, fields, raw, topic.id, one, 1, resume, 0, *home)
+            records.append(Outgoing(place[0], record.encode(), key, place[1]))
+        return records
+
+    def _check_unfilled(self, topic: str, plans: Collection[StreamPlan]) -> None:
+        """Raise StateRefused if a topic of re-keyed events has some: a second time they would count twice.
+
+        So would those that retention has removed, if a stream that counts them has begun. If none has, there
+        was nothing but the nonces of earlier attempts: all genesis records are written together.
+        """
+        begun = any(
+            Genesis.key(plan.name) in self._table(*place) for plan in plans for place in self._places(plan)
+        )
+        for place in self._topics[topic].places:
+            had_some = begun and self._cluster.first_offsets([place])[place] > 0
+            if had_some or self._has_records(place):
+                raise StateRefused(
+                    f"{topic}, partition {place[1]}",
+                    "it has re-keyed events, but the state of the re-keying stage is gone",
+                    "Restore the changelog from a backup, or give the application a new name",
+                )
+
+    def _has_records(self, place: Place) -> bool:
+        """Whether a partition has records, those of aborted transactions included, beside nonces."""
+        reading = read_partition(
+            self._topology.kafka, *place, isolation="read_uncommitted", least=least_end(self._floors, place)
+        )
+        with closing(reading) as messages:
+            return any(not is_nonce(message.key()) for message in messages)
+
+    def _first(self, plan: StreamPlan) -> int:
+        return first_whole_timestamp(plan.stream.timeline, self._now)
+
+    def _places(self, plan: StreamPlan) -> dict[tuple[str, int], tuple[Topic, int]]:
+        """Where state of a stream is kept, and what each place reads."""
+        topology, source = self._topology, plan.stream.source.topic
+        partitions = {name: self._topics[name].partitions for name in topology.sources}
+        counting = {
+            place: (self._topics[source], partition)
+            for place, partition in counting_places(topology, source, partitions).items()
+        }
+        if plan.stream.is_pan_private:
+            return counting
+        ledger = (topology.ledger_changelog, plan.partials_partition)
+        return {**counting, ledger: (self._topics[topology.partials], plan.partials_partition)}
+
+    def _table(self, topic: str, partition: int) -> dict[bytes, bytes]:
+        place = (topic, partition)
+        if place not in self._tables:
+            table = read_table(self._topology.kafka, topic, partition, least=least_end(self._floors, place))
+            if unnamed := check_cluster(table, self._home, f"{topic}, partition {partition}"):
+                self.unnamed[place] = unnamed
+            self._tables[place] = table
+        return self._tables[place]
+
+    def _resume(self, plan: StreamPlan, first: int) -> Mapping[tuple[str, int], int]:
+        """Where to begin; without append times here and now, and the first timestamp is still to come."""
+        if plan.stream.source.append_time == "boundary":
+            self._check_future(plan, first)
+            return self._ends
+        source = self._topics[plan.stream.source.topic]
+        offsets = first_events(self._cluster, plan, source, first, self._now, later="timeline.start")
+        return {**self._ends, **offsets}
+
+    def _check_future(self, plan: StreamPlan, first: int) -> None:
+        begins = start_of(plan.stream.timeline, first)
+        if begins < self._now:
+            raise StateRefused(
+                f"stream {plan.name}",
+                f"its first timestamp begins at {format_rfc3339(begins)}, in the past; with append_time: "
+                "boundary nobody can tell what was appended in time then",
+                "Choose a later timeline.start, or give the stream a new name",
+            )
+
+    def _ledger_end(self, partition: int) -> int:
+        return least_end(self._floors, (self._topology.ledger, partition))
+
+    def _check_unpublished(self, stream: str, sink_name: str, ledger_partition: int) -> None:
+        topology = self._topology
+        sink = self._cluster.topic(sink_name)
+        places = [(topology.ledger, ledger_partition), *sink.places]
+        starts = self._cluster.first_offsets(places)
+        for place in places:
+            end = least_end(self._floors, place)
+            tail = starts[place] if place[0] == topology.ledger else max(starts[place], end - _TAIL)
+            for message in read_partition(topology.kafka, *place, start=tail, least=end):
+                if message.key() == stream.encode() and fields_of(message.value(), stream):
+                    raise StateRefused(
+                        f"{place[0]}, partition {place[1]}",
+                        f"stream {stream} has published before, but its budget state is gone",
+                        "Give the stream a new name and a new sink (whose epsilon adds up); a backup of the "
+                        "changelogs would do only if nothing was published after it was made",
+                    )
+
+
+def first_events(
+    cluster: Cluster, plan: StreamPlan, topic: Topic, first: int, now: int, later: str
+) -> dict[tuple[str, int], int]:
+    """The offsets of a topic from which a stream's events of timestamp ``first`` can be found.
+
+    Raises StateRefused if retention has removed some; ``later`` says where a later timestamp can be chosen.
+    """
+    places = [(topic.name, partition) for partition in range(topic.partitions)]
+    earliest = earliest_append(plan, first)
+    offsets = cluster.offsets_at(places, earliest)
+    log_starts = cluster.first_offsets(places)
+    for place in places:
+        if 0 < log_starts[place] == offsets[place] and earliest < now:
+            raise StateRefused(
+                f"{place[0]}, partition {place[1]}",
+                f"retention has removed records that the first timestamps of {plan.name} may need",
+                f"Choose a later {later}",
+            )
+    return offsets
+
+
+def earliest_append(plan: StreamPlan, first: int) -> int:
+    """The time before which no event of timestamp ``first`` is appended, in epoch milliseconds."""
+    rules = plan.stream.timeline
+    return start_of(rules, first) - rules.max_ahead - rules.clock_skew

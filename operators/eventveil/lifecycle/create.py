@@ -1,0 +1,142 @@
+"""Checking and creating the topics of a topology, and writing the genesis of its streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import NewTopic
+
+from eventveil.kafka.barrier import Floors
+from eventveil.kafka.changelog import FencedTable, write_once
+from eventveil.kafka.cluster import Cluster
+from eventveil.lifecycle.beginning import MissingGenesis
+from eventveil.lifecycle.manifest import Genesis, check_cluster, check_known
+from eventveil.lifecycle.placement import plan_readings, plan_streams, writer_of
+from eventveil.lifecycle.topics import TopicPlan, plan_topics
+from eventveil.model.errors import EventveilError
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What the cluster has of the topics of a topology: the plans, the topics missing, what is wrong."""
+
+    plans: list[TopicPlan]
+    missing: list[TopicPlan]
+    mistakes: list[str]
+
+
+def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
+    """Compare the topics of the cluster with those that the topology needs."""
+    events = {stream.source.topic_of_events for stream in topology.streams}
+    sources = cluster.topics({*events, *topology.value_sources})
+    plans = plan_topics(topology, {name: topic.partitions for name, topic in sources.items()})
+    found = cluster.topics({plan.name for plan in plans})
+    settings = cluster.settings(found)
+    mistakes = [
+        mistake
+        for plan in plans
+        if plan.name in found
+        for mistake in plan.mistakes(found[plan.name].partitions, settings[plan.name])
+    ]
+    return Inspection(plans, [plan for plan in plans if plan.name not in found], mistakes)
+
+
+def create_topics(topology: Topology, cluster: Cluster, plans: list[TopicPlan]) -> None:
+    """Create topics with the replication of the topology. Raises EventveilError if brokers are too few."""
+    try:
+        cluster.create(
+            NewTopic(
+                plan.name,
+                num_partitions=plan.partitions,
+                replication_factor=topology.topics.replication,
+                config=plan.settings,
+            )
+            for plan in plans
+        )
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR:
+            raise
+        existing, up = cluster.topics({plan.name for plan in plans}), cluster.brokers()
+        missing = ", ".join(plan.name for plan in plans if plan.name not in existing)
+        raise EventveilError(
+            f"topics.replication is {topology.topics.replication}, and {up} broker{'s' * (up != 1)} "
+            f"can be reached, too few to create {missing}. If a broker is down, start it and run this again, "
+            "which keeps what there is; if there are no more, add brokers, or lower topics.replication and "
+            "topics.min_insync (a spend that only one broker knows can be lost)"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """What ``write_genesis`` has written, and the changelog partitions that do not name their cluster yet."""
+
+    written: list[Genesis]
+    unnamed: dict[tuple[str, int], list[Genesis]]
+
+
+def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]) -> Provision:
+    """Write the genesis records that are missing, all in one transaction.
+
+    A stream that has some records already, because an earlier attempt was cut short or a source is new,
+    keeps its instance and first timestamp. Raises StateRefused if a stream without genesis has published
+    before, for then its budget state is lost, or if one is of another cluster. ``clock`` tells epoch
+    milliseconds.
+    """
+    written: list[Genesis] = []
+    unnamed: dict[tuple[str, int], list[Genesis]] = {}
+
+    def make(floors: Floors) -> list[Outgoing]:
+        genesis = MissingGenesis(topology, cluster, clock, floors)
+        missing = [record for plan in plan_streams(topology) for record in genesis.missing(plan)]
+        missing += [record for plan in plan_readings(topology) for record in genesis.missing_values(plan)]
+        written.extend(one for one, _ in missing)
+        rekeying = [record for raw in topology.rekeyed for record in genesis.missing_rekeying(raw)]
+        unnamed.update(genesis.unnamed)
+        return [*(record for _, record in missing), *rekeying]
+
+    # To conclude that there was no state before, all of it must have been seen.
+    read = cluster.existing(_read_by_genesis(topology)).values()
+    beside = [place for topic in read for place in topic.places]
+    write_once(topology.kafka, f"{topology.name}-genesis", make, beside)
+    return Provision(written, unnamed)
+
+
+def name_cluster(
+    topology: Topology, cluster: Cluster, places: Mapping[tuple[str, int], Collection[Genesis]]
+) -> None:
+    """Let the genesis records of changelog partitions name the cluster, and the topic of the ledger.
+
+    Each partition by its own writer, which shuts a running worker out: the caller makes sure that there is
+    none. Raises StateRefused, also if nothing says that they were made here, TransactionFailed or
+    KafkaException; running it again completes the rest.
+    """
+    unnamed = [one for found in places.values() for one in found]
+    live = cluster.topics({name for one in unnamed for name in one.topics})
+    check_known(unnamed, {name: topic.id for name, topic in live.items()})
+    here, ledger = cluster.id(), cluster.topic(topology.ledger).id
+    for topic, partition in places:
+        table = FencedTable(topology.kafka, writer_of(topology, topic, partition), topic, partition)
+        found = check_cluster(table.take_over(), here, f"{topic}, partition {partition}")
+        named = [replace(one, cluster=here, ledger_id=ledger) for one in found]
+        if named:
+            records = [Outgoing(topic, one.encode(), Genesis.key(one.stream), partition) for one in named]
+            table.transact("name-cluster", records)
+        table.dispose()
+
+
+def _read_by_genesis(topology: Topology) -> set[str]:
+    """What is written by Eventveil only, and says whether a stream has begun before."""
+    sinks = {stream.sink.topic for stream in topology.streams} | {one.sink for one in topology.readings}
+    counted = {topology.counting_changelog, topology.ledger_changelog, topology.partials}
+    rekeyed = {topology.rekeying_changelog, *topology.rekeyed.values()}
+    return {
+        topology.ledger,
+        *sinks,
+        *(counted if topology.streams else ()),
+        *(rekeyed if topology.rekeyed else ()),
+        *([topology.state_changelog] if topology.value_sources else ()),
+    }

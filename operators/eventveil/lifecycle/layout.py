@@ -1,0 +1,127 @@
+"""Where the counting state of each source partition is kept, and moving it when a source gets partitions.
+
+The sources lie one after the other in the counting changelog. One that grows needs the places behind its last
+one, where those of the next source are; these move on, records as they are, in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eventveil.kafka.changelog import FencedTable
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.log import read_table
+from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.placement import counting_places, writer_of
+from eventveil.model.errors import Unsettled, doubt
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Topology
+from eventveil.process.faults import FaultHook, no_fault
+
+Place = tuple[str, int]
+Table = Mapping[bytes, bytes]
+
+
+class Layout:
+    """The places of the counting changelog; its methods block.
+
+    Raises Unsettled if a place has the state of a topic that is no source of the topology, or a topic is
+    missing: what is read here may be old.
+    """
+
+    def __init__(self, topology: Topology, cluster: Cluster, fault: FaultHook = no_fault) -> None:
+        self._topology, self._cluster, self._fault = topology, cluster, fault
+        sources = topology.sources
+        topics = cluster.topics({*sources, topology.counting_changelog})
+        missing = {*sources, topology.counting_changelog} - topics.keys()
+        if missing:
+            raise doubt(f"topic {min(missing)}", "it does not exist", "Run `eventveil topics`")
+        sizes = {name: topics[name].partitions for name in sources}
+        #: Topic and partition of what is counted in each place.
+        self._wanted = {
+            place: (name, number)
+            for name in sources
+            for place, number in counting_places(topology, name, sizes).items()
+        }
+        self._size = topics[topology.counting_changelog].partitions
+        found = {place: self._holds(place) for place in self._existing} if len(sizes) > 1 else {}
+        self._found = {place: source for place, source in found.items() if source is not None}
+        for place, (name, number) in self._found.items():
+            if name not in sources:
+                raise doubt(
+                    f"{place[0]}, partition {place[1]}",
+                    f"it holds state of {name}, partition {number}, which is no source of this file",
+                    "Put the source back, or give the application a new name",
+                )
+
+    @property
+    def _existing(self) -> list[Place]:
+        return [(self._topology.counting_changelog, number) for number in range(self._size)]
+
+    def _holds(self, place: Place) -> tuple[str, int] | None:
+        return _source_of(read_table(self._topology.kafka, *place), place)
+
+    @property
+    def _moves(self) -> dict[Place, Place]:
+        """Where the state goes of each place that is not where it should be."""
+        target = {source: place for place, source in self._wanted.items()}
+        return {place: target[one] for place, one in self._found.items() if target[one] != place}
+
+    def now(self, place: Place) -> Place | None:
+        """Where the state is now that has to be at a place; None if there is none yet."""
+        source = self._wanted[place]
+        if self._found:
+            return next((one for one, held in self._found.items() if held == source), None)
+        return place if place[1] < self._size else None
+
+    def arrange(self) -> list[tuple[str, int]]:
+        """Give every source partition a place, and move what is in another; what was moved.
+
+        The writers of all places are fenced before they are read. Raises Unsettled if the places do not hold
+        what they held when this object was made, TransactionFailed or KafkaException; then, and if it is
+        killed, everything is where it was, or where it should be.
+        """
+        self._cluster.grow(self._topology.counting_changelog, len(self._wanted))
+        moves = self._moves
+        if not moves:
+            return []
+        places = {*moves, *moves.values()}
+        writers = {place: self._writer(place) for place in sorted(places)}
+        tables = {place: writer.take_over() for place, writer in writers.items()}
+        for place in places:
+            # The plan was made before the barrier, and another command may have moved state since.
+            if _source_of(tables[place], place) != self._found.get(place):
+                raise Unsettled(f"{place[0]}, partition {place[1]}", "its state has been moved meanwhile")
+        writer = next(iter(writers.values()))
+        writer.transact("arrange", relocated(tables, moves))
+        for one in writers.values():
+            one.dispose()
+        return sorted(self._found[place] for place in moves)
+
+    def _writer(self, place: Place) -> FencedTable:
+        return FencedTable(self._topology.kafka, writer_of(self._topology, *place), *place, fault=self._fault)
+
+
+def relocated(tables: Mapping[Place, Table], moves: Mapping[Place, Place]) -> list[Outgoing]:
+    """The records that bring the tables of places to others: deletions, then what comes there.
+
+    Of a place that nothing comes to everything is deleted.
+    """
+    deleted = [
+        Outgoing(place[0], None, key, place[1]) for place in sorted(moves) for key in sorted(tables[place])
+    ]
+    moved = [
+        Outgoing(target[0], value, key, target[1])
+        for place, target in sorted(moves.items())
+        for key, value in sorted(tables[place].items())
+    ]
+    return [*deleted, *moved]
+
+
+def _source_of(table: Table, place: Place) -> tuple[str, int] | None:
+    for key in table:
+        if key.startswith(Genesis.key("")):
+            name = key.removeprefix(Genesis.key("")).decode()
+            genesis = Genesis.find(table, name, f"{place[0]}, partition {place[1]}")
+            return genesis.topic, genesis.partition
+    return None

@@ -1,0 +1,237 @@
+"""The genesis of a stream: the record that says what its state was made for, and from where it starts.
+
+``eventveil topics --create`` writes one to every changelog partition that will hold state of the stream; the
+worker starts no stream without it, nor one whose topology says something else by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+
+from eventveil.counting.counter import CounterState, read_state, unreadable
+from eventveil.counting.growth import Growth, read_growths
+from eventveil.model.errors import StateRefused, doubt
+from eventveil.tasks.release import ReleaseState
+from eventveil.tasks.values import PerturberState
+from eventveil.topology.changes import remedy
+
+#: Fields whose value of now is in no file.
+_TOLD_BY_BROKERS = {"source.partitions", "sink.topic_id", "announcements.topic_id", "repartition.topic"}
+
+
+@dataclass(frozen=True, slots=True)
+class Genesis:
+    """What a changelog partition knows of a stream before any state.
+
+    ``instance`` is drawn at random once per life of the stream and stands in every state and partial.
+    ``fields`` are the facts behind the fingerprint (``eventveil.topology.fingerprints.fingerprint_fields``),
+    and beside the budget those of the sink. ``topic`` and ``topic_id`` name the topic whose ``partition`` is
+    read, and ``resume`` the offset to begin at. ``first`` is the stream's first timestamp; what the ledger
+    says of it is found from offset ``ledger`` on, in the topic ``ledger_id``. ``cluster`` is the id of the
+    Kafka cluster; None, as ``ledger_id``, in a record of a version that did not know it. ``grown`` tells when
+    the topic had fewer partitions.
+    """
+
+    stream: str
+    instance: str
+    fields: Mapping[str, Any]
+    topic: str
+    topic_id: str
+    partition: int
+    first: int
+    resume: int
+    ledger: int
+    cluster: str | None = None
+    ledger_id: str | None = None
+    grown: tuple[Growth, ...] = ()
+
+    @staticmethod
+    def key(stream: str) -> bytes:
+        """The key of the genesis record; no stream name holds a slash."""
+        return b"genesis/" + stream.encode()
+
+    def encode(self) -> bytes:
+        """JSON bytes of this record."""
+        known = {name: value for name, value in asdict(self).items() if value is not None}
+        if grown := [list(one) for one in known.pop("grown")]:
+            known["grown"] = grown
+        return orjson.dumps({"version": 1, **known})
+
+    @classmethod
+    def find(cls, table: Mapping[bytes, bytes], stream: str, place: str) -> Genesis:
+        """The genesis of a stream in a changelog partition. Raises StateRefused if there is none."""
+        value = table.get(cls.key(stream))
+        if value is None:
+            raise StateRefused(
+                place,
+                f"there is no genesis record of stream {stream}",
+                "Run `eventveil topics --create`; if the stream has run before, its state is lost: "
+                "give the stream a new name and a new sink",
+            )
+        try:
+            fields = read_state(value, place)
+            genesis = cls(**{**fields, "grown": read_growths(fields.get("grown", ()))})
+        except (TypeError, ValueError) as error:
+            raise unreadable(place, str(error)) from None
+        numbers = (genesis.partition, genesis.first, genesis.resume, genesis.ledger)
+        whole = all(type(number) is int and number >= 0 for number in numbers) and genesis.first >= 1
+        texts = all(type(text) is str for text in (genesis.cluster or "", genesis.ledger_id or ""))
+        if not whole or not texts or not isinstance(genesis.fields, dict) or genesis.stream != stream:
+            raise unreadable(place, f"the genesis record of stream {stream} is malformed")
+        return genesis
+
+    def check(
+        self,
+        fields: Mapping[str, Any],
+        topic: str,
+        topic_id: str,
+        partition: int,
+        place: str,
+        remedy: Callable[[str], str] = remedy,
+    ) -> None:
+        """Raise StateRefused if the topology is not what the state was made for, Unsettled if a topic is not.
+
+        ``remedy`` says what to do about a field that changed.
+        """
+        changed = [name for name in {*self.fields, *fields} if self.fields.get(name) != fields.get(name)]
+        # What the file says is certain; what the brokers say may be old.
+        for name in sorted(changed, key=lambda name: (name in _TOLD_BY_BROKERS, name)):
+            refuse = doubt if name in _TOLD_BY_BROKERS else StateRefused
+            raise refuse(
+                f"{place}, stream {self.stream}",
+                f"{name} was {self.fields.get(name)!r} and is {fields.get(name)!r} now",
+                remedy(name),
+            )
+        if (self.topic, self.partition) != (topic, partition):
+            raise StateRefused(
+                place,
+                f"it holds state of {self.topic}, partition {self.partition}, not of {topic}, {partition}",
+                "Keep the order of the sources in the file and append new ones at its end",
+            )
+        if self.topic_id != topic_id:
+            raise doubt(
+                place,
+                f"topic {topic} was deleted and created again since the stream began",
+                remedy("topic_id"),
+            )
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """The ids of the topics that it is about, as they were, by name: what is read, and the sink."""
+        sink = self.fields.get("sink.topic")
+        sinks = {} if sink is None else {sink: str(self.fields.get("sink.topic_id"))}
+        return {self.topic: self.topic_id, **sinks}
+
+    def ledger_start(self, ledger_id: str) -> int:
+        """From which offset on the topic ``ledger_id`` can hold what the ledger says of the stream.
+
+        0 if it is not the topic that the stream began with: offsets of that one mean nothing in another.
+        """
+        return self.ledger if self.ledger_id in (None, ledger_id) else 0
+
+    def counter_state(self, table: Mapping[bytes, bytes], place: str) -> CounterState:
+        """The counting state in a changelog partition, the initial one if nothing was closed yet."""
+        value = table.get(self.stream.encode())
+        if value is None:
+            return CounterState(
+                self.instance, self.partition, self.first, self.first, self.resume, self.resume
+            )
+        state = CounterState.decode(value, place)
+        self._same_life((state.instance, state.first, state.partition), place)
+        return state
+
+    def release_state(
+        self, table: Mapping[bytes, bytes], place: str, key: bytes | None = None
+    ) -> ReleaseState:
+        """The budget state in a changelog partition, the initial one if nothing was released yet.
+
+        ``key`` is that of its record, None for the name of the stream.
+        """
+        value = table.get(key or self.stream.encode())
+        if value is None:
+            return ReleaseState(self.instance, self.first, self.first, self.resume)
+        state = ReleaseState.decode(value, place)
+        self._same_life((state.instance, state.first, self.partition), place)
+        return state
+
+    def perturber_state(self, table: Mapping[bytes, bytes], place: str) -> PerturberState:
+        """The state of a value stream in a changelog partition, the initial one if nothing was read yet."""
+        value = table.get(self.stream.encode())
+        if value is None:
+            return PerturberState(self.instance, self.partition, self.resume)
+        state = PerturberState.decode(value, place)
+        self._same_life((state.instance, self.first, state.partition), place)
+        return state
+
+    def _same_life(self, life: tuple[str, int, int], place: str) -> None:
+        if life != (self.instance, self.first, self.partition):
+            raise StateRefused(
+                place,
+                f"the state of stream {self.stream} does not belong to its genesis",
+                "Restore all changelogs from one backup that has the last release, or give the stream "
+                "a new name",
+            )
+
+
+_GO_BACK = (
+    "Point kafka.bootstrap to the cluster where the stream has run: that costs nothing. If that cluster is "
+    "lost, start again here with another name and other sinks (the epsilons of both add up)"
+)
+
+
+def check_cluster(table: Mapping[bytes, bytes], cluster: str, place: str) -> list[Genesis]:
+    """The genesis records of a changelog partition that do not name their cluster yet.
+
+    Raises StateRefused if one names another than ``cluster``: what is here is a copy, and where the state
+    was made timestamps may have been released since that would be drawn again.
+    """
+    found = list(_all(table, place))
+    for one in found:
+        if one.cluster not in (None, cluster):
+            what = f"its state was made on the Kafka cluster {one.cluster}, and this is the cluster {cluster}"
+            raise StateRefused(f"{place}, stream {one.stream}", what, _GO_BACK)
+    return [one for one in found if one.cluster is None]
+
+
+def check_known(unnamed: Collection[Genesis], live: Mapping[str, str]) -> None:
+    """Raise StateRefused if genesis records that name no cluster know none of the topics that are here.
+
+    ``live`` are the ids of these, by name. No two clusters give a topic the same id, so one that a record
+    knows says where its state was made; without any it may be a copy.
+    """
+    known = {topic for one in unnamed for topic in one.topics.items()}
+    if known and not any(live.get(name) == id for name, id in known):
+        streams = ", ".join(sorted({one.stream for one in unnamed}))
+        what = (
+            "its genesis names no Kafka cluster, for an earlier version wrote it, and none of "
+            f"{', '.join(sorted(name for name, _ in known))} is the topic that it knew: this may be a copy"
+        )
+        raise StateRefused(f"stream {streams}", what, _GO_BACK)
+
+
+def check_neighbours(table: Mapping[bytes, bytes], topic: str, partition: int, place: str) -> None:
+    """Raise StateRefused if a changelog partition has state of another topic or partition than this one.
+
+    Streams come and go, but what a partition of the changelog is of never changes: whoever reads something
+    else there is another application.
+    """
+    for known in _all(table, place):
+        if (known.topic, known.partition) != (topic, partition):
+            raise StateRefused(
+                place,
+                f"it holds state of {known.topic}, partition {known.partition} (stream {known.stream}), "
+                f"not of {topic}, partition {partition}",
+                "If another application has this name, give it one of its own; "
+                "if not, put the sources back in the order that they had",
+            )
+
+
+def _all(table: Mapping[bytes, bytes], place: str) -> Iterator[Genesis]:
+    prefix = Genesis.key("")
+    for key in table:
+        if key.startswith(prefix):
+            yield Genesis.find(table, key.removeprefix(prefix).decode(), place)

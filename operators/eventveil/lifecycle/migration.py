@@ -1,0 +1,378 @@
+"""From one life of a stream to the next: a migration to other terms, or a reset to run again. Pure.
+
+A stream is changed between two timestamps. All that was counted must have been released, so that no count
+was made under two sets of rules; then the change, the new genesis records and the new states are written in
+one transaction. The stream gets a new instance: what a forgotten worker might still write for the old one is
+refused wherever it is read. Only a change of the sink, which touches neither counts nor budget, goes on with
+the same life.
+
+**What is spent across a migration.** Let the terms change from (epsilon e1, window w1) to (e2, w2), let
+w = max(w1, w2) and e = max(e1, e2). The new mechanism begins with an empty ledger and a *bridge*: the spends
+of the last w - 1 timestamps, and the limit e for windows of w timestamps that hold one of these.
+
+*Claim.* (a) A window of w1 timestamps before the change spends at most e1, one of w2 after it at most e2.
+(b) A window of w timestamps that straddles the change spends at most e, unless nothing was spent in it after
+the change: what cannot be paid is repeated. (c) If w2 <= w1, it spends at most e in any case, unless it
+straddles an earlier change too.
+
+*Proof.* (a) is the doing of each ledger by itself. (b) Let s be the last timestamp of the window W, after the
+change, at which something was spent. When it was, the bridge held the w timestamps that end at s, for s is
+one of the w - 1 after the change; their sum, the spend included, was at most e, or it would have been
+refused. They contain all that W spent: W begins no earlier than they do, as it ends no earlier than s, and
+spent nothing after s. (c) If nothing was spent after the change, W spent what its timestamps before the
+change did; these are fewer than w = w1 and under the terms of (e1, w1), so it is at most e1 by (a).
+
+The bridge is in the units of the new ledger. Past spends, exact rationals, are rounded up, the limit is
+rounded down, so the sum in exact terms stays within e as well. A stream may change again while a bridge
+stands: the spends are taken from the public ledger, which has all of them, and every bridge that still has
+timestamps to go is built anew with its own w and e, so that (b) holds for each change. Two changes without a
+release between them count as one, from the first terms to the last: a larger epsilon that was in force for
+no timestamp buys nothing.
+
+**What a reset costs.** It begins a new generation with a fresh budget, over events that were released
+before. Its releases are additional: over the same users and timestamps the epsilons of all generations add
+up. Nothing of that can be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from eventveil.audit.history import History
+from eventveil.counting.counter import CounterState
+from eventveil.describe.guarantee import number
+from eventveil.describe.sums import cost, totals
+from eventveil.formats.change import Change, Difference, Kind, Terms
+from eventveil.formats.release import ledger_entry
+from eventveil.lifecycle.manifest import Genesis
+from eventveil.mechanisms.base import Mechanism
+from eventveil.mechanisms.publishing import units_of
+from eventveil.mechanisms.registry import KINDS, LOCAL_KINDS, known
+from eventveil.model.errors import StateRefused
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Level, Stream, Topology
+from eventveil.tasks.release import ReleaseState
+from eventveil.topology.changes import LEVELS, REFUSED_BY_BOUNDARY, RENAME, SAME_LIFE, SOUND, reason
+
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What the changelogs hold of a stream: genesis and state by place; ``place`` is that of the budget."""
+
+    stream: str
+    counting: Mapping[Place, tuple[Genesis, CounterState]]
+    place: Place
+    genesis: Genesis
+    state: ReleaseState
+
+    @property
+    def terms(self) -> Terms:
+        """The terms of the life so far."""
+        fields = self.genesis.fields
+        window = fields["mechanism.window"]
+        return Terms(
+            fields["mechanism.kind"], Fraction(fields["mechanism.epsilon"]), window, units_of(window)
+        )
+
+    @property
+    def pending_entries(self) -> list[bytes]:
+        """The ledger entries of releases that are decided and charged but not published yet."""
+        return [ledger_entry(record.encode(), self.state.instance) for record in self.state.pending]
+
+    @property
+    def by_boundary(self) -> bool:
+        """Whether boundaries tell what is late (``eventveil.counting.boundaries``)."""
+        return self.genesis.fields.get("source.append_time") == "boundary"
+
+    def check_between_timestamps(self) -> None:
+        """Raise StateRefused unless all that was counted has been released, or is decided."""
+        counted = {state.next for _, state in self.counting.values()}
+        if counted == {self.state.next}:
+            return
+        raise StateRefused(
+            f"stream {self.stream}",
+            f"it is released up to timestamp {self.state.next - 1}, but counted up to {min(counted) - 1} in "
+            f"one partition and up to {max(counted) - 1} in another",
+            "Run the worker with the former topology until it has caught up, stop it between two timestamps, "
+            "and try again",
+        )
+
+    def differences_to(self, following: Following) -> dict[str, Difference]:
+        """``differences`` to the life that follows."""
+        return self.differences(following.fields, following.budget_fields)
+
+    def differences(
+        self, fields: Mapping[str, Any], budget_fields: Mapping[str, Any]
+    ) -> dict[str, Difference]:
+        """Which fields of the topology are not those that the state was made for.
+
+        ``fields`` are those of the genesis of a counting place, ``budget_fields`` those of the budget's.
+        Raises StateRefused if the places do not agree, for then they are not of one life.
+        """
+        old = self.genesis.fields
+        for (topic, partition), (genesis, _) in self.counting.items():
+            life = (genesis.instance, genesis.first) == (self.genesis.instance, self.genesis.first)
+            names = {*genesis.fields, *fields}
+            if not life or any(genesis.fields.get(name) != old.get(name) for name in names):
+                raise StateRefused(
+                    f"{topic}, partition {partition}",
+                    f"its genesis record of stream {self.stream} is not that of {self.place[0]}",
+                    "Restore the changelogs from one backup, or give the stream a new name",
+                )
+        return {
+            name: Difference(old.get(name), budget_fields.get(name))
+            for name in sorted({*old, *budget_fields})
+            if old.get(name) != budget_fields.get(name)
+        }
+
+
+def check_sound(life: Life, differences: Mapping[str, Difference]) -> None:
+    """Raise StateRefused, naming every field that no migration can change, and why.
+
+    Nothing but the sink can be migrated at another level than w-event: only windows have bridges.
+    """
+    unsound = {name: reason(name) for name in differences if name not in SOUND}
+    if life.by_boundary:
+        unsound |= {name: why for name, why in REFUSED_BY_BOUNDARY.items() if name in differences}
+    kind = life.terms.mechanism
+    kinds = {kind, differences.get("mechanism.kind", Difference(kind, kind)).new}
+    own = KINDS | LOCAL_KINDS
+    levels = {own[one].level for one in kinds if one in own}
+    if not levels <= {"w-event"} or "plugin.level" in life.genesis.fields:
+        unsound |= {name: LEVELS for name in differences if not name.startswith(SAME_LIFE)}
+    refused = [
+        f"{name} was {differences[name].old!r} and is {differences[name].new!r} now, which cannot be "
+        f"migrated: {why}"
+        for name, why in sorted(unsound.items())
+    ]
+    if refused:
+        raise StateRefused(f"stream {life.stream}", "; ".join(refused), RENAME)
+
+
+def check_reset(life: Life, differences: Mapping[str, Difference], start: int) -> None:
+    """Raise StateRefused unless the stream can begin again at timestamp ``start``, with another sink only."""
+    place = f"stream {life.stream}"
+    if life.terms.mechanism in LOCAL_KINDS:
+        what = "its threshold is public, and producers who made reports for it would not learn of another one"
+        raise StateRefused(place, what, RENAME)
+    if life.by_boundary:
+        what = (
+            "with append_time: boundary the offset from which the events of a timestamp can be found is not "
+            "known, and which were late is only while their partial counts are kept"
+        )
+        raise StateRefused(
+            place, what, "`eventveil replay` the topic, or give the stream a new name (whose epsilon adds up)"
+        )
+    changed = [name for name in differences if not name.startswith("sink.")]
+    if changed:
+        what = f"{', '.join(changed)} changed, and a reset changes nothing but the sink"
+        raise StateRefused(place, what, "Migrate first, or afterwards")
+    if "sink.topic_id" not in differences:
+        what = "its sink holds the releases of this generation, and a timestamp must have one release only"
+        raise StateRefused(place, what, "Give the stream another sink.topic for the new generation")
+    if life.genesis.fields.get("source.repartition") is not None and start < life.genesis.first:
+        what = f"events are re-keyed only from timestamp {life.genesis.first} on, and {start} is before it"
+        raise StateRefused(place, what, f"Choose a timestamp from {life.genesis.first} on")
+    if not 1 <= start < life.state.next:
+        what = f"timestamp {start} was not released yet: it is at {life.state.next}"
+        raise StateRefused(place, what, f"Choose a timestamp in 1..{life.state.next - 1}, or run the worker")
+
+
+def check_cap(topology: Topology, stream: Stream, history: History) -> None:
+    """Raise StateRefused if another generation of a stream exceeds the cap of the topology.
+
+    Each generation counts with the dearest terms that it has had; the topology's are those of the next one.
+    """
+    for total in totals(topology.streams, topology.budget):
+        if total.population != stream.source.population or total.cap is None:
+            continue
+        interval = stream.timeline.interval
+        dearest = (max(_dearest(one, interval, total.span) for one in terms) for terms in history.generations)
+        earlier = sum(dearest, Fraction(0))
+        if total.epsilon + earlier > total.cap:
+            raise StateRefused(
+                f"stream {stream.name}",
+                f"its generations so far cost epsilon {number(earlier)}, with all streams as they are now "
+                f"{number(total.epsilon + earlier)}, above the cap of {number(total.cap)}",
+                "Raise budget.epsilon, if it is yours to raise, or give up the reset",
+            )
+
+
+def _dearest(terms: Terms, interval: int, span: int) -> Fraction:
+    """What terms cost at most over any span (ms).
+
+    Of a horizon they do not say that it does not renew, and of a plug-in that is not in use any more nothing:
+    the dearest level is assumed.
+    """
+    mechanism = known(terms.mechanism)
+    level: Level = mechanism.level if mechanism else "event"
+    return cost(terms.epsilon, terms.window, interval, span, level, renews=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """The life that follows: ``fields`` and ``budget_fields`` as in ``Life.differences``.
+
+    ``ledger`` is the stream's partition of the ledger, ``sink`` the topic of its releases. ``partials_end``
+    is the end of its partition of partial counts: what lies before it is of the old life. ``cluster`` and
+    ``ledger_id`` are those of ``Genesis``, for records that do not have them.
+    """
+
+    instance: str
+    terms: Terms
+    fields: Mapping[str, Any]
+    budget_fields: Mapping[str, Any]
+    ledger: Place
+    sink: str
+    partials_end: int
+    cluster: str
+    ledger_id: str
+
+    def at_home(self, genesis: Genesis) -> Genesis:
+        """The genesis record, completed if it does not name its cluster."""
+        if genesis.cluster is not None:
+            return genesis
+        return replace(genesis, cluster=self.cluster, ledger_id=self.ledger_id)
+
+
+def migration(life: Life, following: Following, history: History, mechanism: Mechanism) -> list[Outgoing]:
+    """The transaction of a migration: all of it, or nothing.
+
+    ``history`` holds all releases of the life, pending ones included; ``mechanism`` is fresh. Raises
+    StateRefused if something was counted and not released, or if ledger and state contradict each other.
+    """
+    state = life.state
+    if not _change(life, following, "migration", state.next).restarts:
+        return _sink_migration(life, following)
+    life.check_between_timestamps()
+    change, snapshot = _change(life, following, "migration", state.next), None
+    if state.mechanism is not None:
+        if (history.first, history.next) != (state.first, state.next):
+            raise StateRefused(
+                f"stream {life.stream}",
+                f"the ledger has timestamps {history.first} to {history.next - 1}, "
+                f"the state {state.first} to {state.next - 1}",
+                "`eventveil ledger` says more; restore the topics from one backup",
+            )
+        mechanism.inherit(state.mechanism.encode(), history.bridges(change))
+        snapshot = mechanism.snapshot().decode()
+    successor = replace(
+        state,
+        instance=following.instance,
+        resume=following.partials_end,
+        mechanism=snapshot,
+        pending=(),
+        # Every partition has counted all that was released, so what came too late for it lies before the end.
+        missing=(),
+    )
+    return [
+        *_ledger_records(life, following, change),
+        *_released(life, following),
+        *_genesis_records(life, following, life.genesis.first, {}),
+        _record(life.place, life.stream.encode(), successor.encode()),
+        *(
+            _record(place, life.stream.encode(), replace(counter, instance=following.instance).encode())
+            for place, (_, counter) in life.counting.items()
+        ),
+    ]
+
+
+def _sink_migration(life: Life, following: Following) -> list[Outgoing]:
+    """Only the sink is another one; with a sink that is gone no worker could bring a timestamp to its end."""
+    return goes_on(replace(life, counting={}), following, change_of(life, following))
+
+
+def change_of(
+    life: Life, following: Following, differences: Mapping[str, Difference] | None = None
+) -> Change:
+    """The change of a life that goes on as the same one: neither counts nor budget follow other rules."""
+    same = replace(following, instance=life.genesis.instance)
+    change = _change(life, same, "migration", life.state.next)
+    return change if differences is None else replace(change, fields=differences)
+
+
+def goes_on(life: Life, following: Following, change: Change) -> list[Outgoing]:
+    """The transaction of a change of the same life, in the middle of a timestamp if need be.
+
+    It writes genesis and state of the budget and of all counting places that ``life`` has.
+    """
+    genesis = replace(following.at_home(life.genesis), fields=following.budget_fields)
+    return [
+        *_ledger_records(life, following, change),
+        *_released(life, following),
+        *(
+            _record(place, Genesis.key(life.stream), one.encode())
+            for place, (one, _) in life.counting.items()
+        ),
+        *(_record(place, life.stream.encode(), one.encode()) for place, (_, one) in life.counting.items()),
+        _record(life.place, Genesis.key(life.stream), genesis.encode()),
+        _record(life.place, life.stream.encode(), replace(life.state, pending=()).encode()),
+    ]
+
+
+def _released(life: Life, following: Following) -> list[Outgoing]:
+    return [Outgoing(following.sink, one.encode(), life.stream.encode()) for one in life.state.pending]
+
+
+def reset(life: Life, following: Following, first: int, resume: Mapping[Place, int]) -> list[Outgoing]:
+    """The transaction of a reset to timestamp ``first``: all of it, or nothing.
+
+    ``resume`` says for each counting place where the events of ``first`` begin. The states are deleted; the
+    new genesis records say where to begin. What was decided but not published is charged in the ledger, for
+    somebody may have seen it; the sink is that of the new generation and does not get it.
+    """
+    return [
+        *_ledger_records(life, following, _change(life, following, "reset", first)),
+        *_genesis_records(life, following, first, resume),
+        *(_record(place, life.stream.encode(), None) for place in (*life.counting, life.place)),
+    ]
+
+
+def _change(life: Life, following: Following, kind: Kind, start: int) -> Change:
+    return Change(
+        stream=life.stream,
+        kind=kind,
+        start=start,
+        fields=life.differences(following.fields, following.budget_fields),
+        before=life.terms,
+        after=following.terms,
+        instance=following.instance,
+        previous=life.genesis.instance,
+    )
+
+
+def _ledger_records(life: Life, following: Following, change: Change) -> list[Outgoing]:
+    values = [*life.pending_entries, change.encode()]
+    return [_record(following.ledger, life.stream.encode(), value) for value in values]
+
+
+def _genesis_records(
+    life: Life, following: Following, first: int, resume: Mapping[Place, int]
+) -> list[Outgoing]:
+    genesis = {
+        place: replace(
+            following.at_home(genesis),
+            instance=following.instance,
+            fields=following.fields,
+            first=first,
+            resume=resume.get(place, genesis.resume),
+        )
+        for place, (genesis, _) in life.counting.items()
+    }
+    genesis[life.place] = replace(
+        following.at_home(life.genesis),
+        instance=following.instance,
+        fields=following.budget_fields,
+        first=first,
+        resume=following.partials_end,
+    )
+    return [_record(place, Genesis.key(life.stream), one.encode()) for place, one in genesis.items()]
+
+
+def _record(place: Place, key: bytes, value: bytes | None) -> Outgoing:
+    return Outgoing(place[0], value, key, place[1])

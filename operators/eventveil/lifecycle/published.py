@@ -1,0 +1,206 @@
+"""Does a state that is taken over agree with what is public already, in the ledger and in the sinks?
+
+A state that was rewound, by a backup older than the last release or by a lost replica, would draw again for
+timestamps that somebody has seen. So nothing is released from a state that knows less than the public does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from operator import itemgetter
+
+import orjson
+from confluent_kafka import Message
+
+from eventveil.formats.change import Change
+from eventveil.formats.reading import reading_position
+from eventveil.formats.release import fields_of, release_timestamp
+from eventveil.formats.span import Span
+from eventveil.kafka.barrier import Floors, Place, least_end
+from eventveil.kafka.cluster import Cluster, Topic
+from eventveil.kafka.log import Isolation, offset_of, read_backwards, read_partition
+from eventveil.model.errors import StateRefused
+from eventveil.model.topology import Kafka
+from eventveil.tasks.release import ReleaseState
+from eventveil.tasks.values import PerturberState
+
+#: Releases may be large, and the newest one is nearly always among the last few.
+_SINK_RECORDS = 8
+_LEDGER_RECORDS = 5000
+_REMEDY = (
+    "Restore the newest state; a backup older than the last release will not do. Without it, give the "
+    "stream a new name and a new sink (whose epsilon adds up)"
+)
+
+
+class Public:
+    """What everybody can read of the streams whose ledger entries are in one partition, ``ledger``.
+
+    ``floors`` are those of the table whose state is compared (``FencedTable.take_over``): every partition
+    that is read here is among them, and read up to its floor. Nobody writes these streams behind it.
+    """
+
+    def __init__(self, kafka: Kafka, cluster: Cluster, ledger: Place, floors: Floors) -> None:
+        self._kafka, self._cluster, self._ledger, self._floors = kafka, cluster, ledger, floors
+
+    def _backwards(
+        self, place: Place, first: int, isolation: Isolation = "read_committed", size: int = _LEDGER_RECORDS
+    ) -> Iterator[tuple[int, list[Message]]]:
+        """The records of a partition up to its floor, in blocks, the newest first."""
+        end = least_end(self._floors, place)
+        return read_backwards(self._kafka, *place, first, end, isolation=isolation, size=size, least=end)
+
+    def check_ledger(
+        self, states: Mapping[str, ReleaseState], starts: Mapping[str, int], changelog: str
+    ) -> None:
+        """Raise StateRefused unless the ledger ends, for every stream, where its state says.
+
+        Both are written in the same transactions. ``starts`` are the offsets from which on the ledger can
+        have entries of each stream, ``changelog`` where the states come from.
+        """
+        topic, partition = self._ledger
+        found = self._last_entries(states, starts)
+        for name, state in states.items():
+            instance, last = found.get(name, (state.instance, state.first - 1))
+            if (instance, last) != (state.instance, state.published):
+                raise StateRefused(
+                    f"{topic} and {changelog}, partition {partition}",
+                    f"stream {name} was published up to {last} according to the ledger (of {instance}), "
+                    f"up to {state.published} according to the state (of {state.instance}): "
+                    "one of them was rewound or lost",
+                    _REMEDY,
+                )
+
+    def _last_entries(
+        self, states: Mapping[str, ReleaseState], starts: Mapping[str, int]
+    ) -> dict[str, tuple[str, int]]:
+        """Instance and timestamp that the ledger ends with for each stream that is in it."""
+        released = {name for name, state in states.items() if state.published >= state.first}
+        first = self._cluster.first_offsets([self._ledger])[self._ledger]
+        found: dict[str, tuple[str, int]] = {}
+        for start, block in self._backwards(self._ledger, first):
+            for message in reversed(block):
+                entry = self._read_entry(message)
+                if entry is not None and entry[0] in states:
+                    found.setdefault(entry[0], entry[1:])
+            missing = states.keys() - found.keys()
+            if not missing & released and all(start <= starts[name] for name in missing):
+                break
+        return found
+
+    def _read_entry(self, message: Message) -> tuple[str, str, int] | None:
+        """Stream, instance and last timestamp of an entry; None for one of a value stream."""
+        try:
+            entry = orjson.loads(message.value() or b"")
+            if Span.read(entry) is not None:
+                return None
+            change = Change.read(entry)
+            if change is not None:
+                return change.stream, change.instance, change.start - 1
+            return entry["stream"], entry["instance"], entry["timestamp"]
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            topic, partition = self._ledger
+            raise StateRefused(
+                f"{topic}, partition {partition}, offset {offset_of(message)}",
+                "the record is no ledger entry",
+                "Find out who else writes to this topic and revoke the right",
+            ) from None
+
+    def check_sinks(self, states: Mapping[str, ReleaseState], sinks: Mapping[str, Topic]) -> None:
+        """Raise StateRefused if the sink of a stream shows a release that its state has not decided.
+
+        Then state and ledger were rewound together, or somebody else writes the stream. Aborted records count
+        too: whoever reads uncommitted has seen them.
+        """
+        places = {
+            (topic.name, partition): name
+            for name, topic in sinks.items()
+            for partition in range(topic.partitions)
+        }
+        firsts = self._cluster.first_offsets(places)
+        for place, name in places.items():
+            state = states[name]
+            newest, record = self._newest_release(name, place, firsts[place])
+            if newest > state.published and record not in {one.encode() for one in state.pending}:
+                raise StateRefused(
+                    f"{place[0]} (sink), partition {place[1]}",
+                    f"it shows a release of {name} at {newest}, but the state is only at {state.next}: "
+                    "it was rewound, or somebody else writes this stream",
+                    _REMEDY,
+                )
+
+    def asked(
+        self, control: str, first: Mapping[str, bytes], asked: Mapping[str, bytes]
+    ) -> Mapping[str, bytes]:
+        """What the control topic asks the producers of each stream for, at last.
+
+        ``first`` is what they are asked for in the beginning, ``asked`` what the states say, pending releases
+        included. Raises StateRefused if there is anything else, also of an aborted transaction: for a state
+        that was rewound would choose a second threshold.
+        """
+        least = least_end(self._floors, (control, 0))
+        for message in read_partition(self._kafka, control, 0, isolation="read_uncommitted", least=least):
+            name = (message.key() or b"").decode(errors="replace")
+            if name in asked and message.value() not in (first[name], asked[name]):
+                raise StateRefused(
+                    f"{control}, offset {offset_of(message)}",
+                    f"producers of stream {name} were asked for {message.value()!r:.200}, which its state"
+                    " does not know: it was rewound, or somebody else writes this topic",
+                    f"{_REMEDY}. If somebody else did, revoke the right, then delete the topic and let"
+                    " `eventveil topics --create` make it: a worker says again what is asked for",
+                )
+        committed = read_partition(self._kafka, control, 0, least=least)
+        return {(one.key() or b"").decode(errors="replace"): one.value() or b"" for one in committed}
+
+    def check_spans(self, stream: str, state: PerturberState, start: int, changelog: str) -> None:
+        """The same as ``check_ledger`` for a value stream: the last span must be the one its state knows.
+
+        ``start`` is the offset from which on the ledger can have some.
+        """
+        topic, partition = self._ledger
+        instance, charged = self._last_span(stream, state.partition, start) or (state.instance, 0)
+        if (instance, charged) != (state.instance, state.published_charge):
+            raise StateRefused(
+                f"{topic}, partition {partition}, and {changelog}",
+                f"stream {stream}, partition {state.partition}, was charged up to {charged} according to"
+                f" the ledger (of {instance}), up to {state.published_charge} according to the state (of "
+                f"{state.instance}): one of them was rewound or lost",
+                _REMEDY,
+            )
+
+    def _last_span(self, stream: str, partition: int, start: int) -> tuple[str, int] | None:
+        first = max(start, self._cluster.first_offsets([self._ledger])[self._ledger])
+        for _, block in self._backwards(self._ledger, first):
+            for message in reversed(block):
+                span = Span.read(fields_of(message.value(), stream))
+                if span is not None and span.partition == partition:
+                    return span.instance, span.stop
+        return None
+
+    def check_readings(
+        self, stream: str, state: PerturberState, sink: Place, pending: Container[bytes]
+    ) -> None:
+        """The same as ``check_sinks`` for a value stream; ``pending`` are records that its state holds."""
+        first = self._cluster.first_offsets([sink])[sink]
+        for _, block in self._backwards(sink, first, "read_uncommitted", _SINK_RECORDS):
+            values = [message.value() or b"" for message in block]
+            found = [(reading_position(fields_of(value, stream), state.partition), value) for value in values]
+            newest, record = max(found, key=itemgetter(0), default=(-1, b""))
+            if newest >= state.published and record not in pending:
+                raise StateRefused(
+                    f"{sink[0]} (sink), partition {sink[1]}",
+                    f"it shows a reading of {stream} at position {newest}, but the state is only at "
+                    f"{state.published}: it was rewound, or somebody else writes this stream",
+                    _REMEDY,
+                )
+            if newest >= 0:
+                return
+
+    def _newest_release(self, name: str, place: Place, first: int) -> tuple[int, bytes]:
+        """The newest timestamp of a stream in a partition of its sink, with its record; (0, b"") if none."""
+        for _, block in self._backwards(place, first, "read_uncommitted", _SINK_RECORDS):
+            values = [message.value() or b"" for message in block]
+            found = [(release_timestamp(value, name), value) for value in values]
+            if newest := max((one for one in found if one[0]), key=itemgetter(0), default=None):
+                return newest
+        return 0, b""

@@ -1,0 +1,289 @@
+"""The same life of a stream on other ground: more partitions, another topic, a log that lost records. Pure.
+
+Nothing that was released changes, nothing is charged, and the budget goes on as it is: only where the counts
+of the timestamps that are still to be released come from is another place. So this, unlike a change of terms,
+can be done in the middle of a timestamp; it must, for no worker can bring one to its end.
+
+**Every user is in one partition at each timestamp.** With more partitions users move. Timestamps before
+``since`` are counted in as many partitions as before, the later ones in all. ``since`` is above every
+timestamp that some partition has closed, so that none is counted under two numbers; what lies in another
+partition than its timestamp says is a dead letter. A new partition reports the timestamps before ``since``
+too, with nothing in them, so that a release waits for the same partitions at all times.
+
+**An event counts once.** What was closed stays closed: what is read again, in whatever topic, can only count
+in a timestamp of which this partition has reported nothing. Where partial counts are gone with their topic,
+these timestamps are opened again; nothing of them was released.
+
+**What is lost** are events that were not read, or whose partial counts are gone and which cannot be read
+again. The timestamps that may lack some are named, in the ledger too, before they are released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from eventveil.counting.counter import CounterState
+from eventveil.counting.growth import Growth
+from eventveil.formats.change import Difference
+from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.migration import Following, Life, Place, change_of, goes_on
+from eventveil.model import timeline
+from eventveil.model.errors import StateRefused, Unsettled, doubt
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Stream, Timeline
+from eventveil.topology.changes import SAME_LIFE, new_ground
+
+#: What a change of ground is called in the ledger, beside the number of partitions.
+SINCE, LOST_FROM, LOST_UNTIL = "source.partitions.since", "lost.from", "lost.until"
+AGAIN = "partials.again"
+_SOURCE, _PARTIALS = "source.topic_id", "partials.topic_id"
+_PARTITIONS = "source.partitions"
+_BEGIN_ANEW = "Give the stream a new name (whose epsilon adds up)"
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A source partition as it is now: where its state is kept, its first offset and its end.
+
+    What is left of the next timestamp to be released lies from offset ``again`` on. What is gone from before
+    the first offset was appended before ``gone``, in epoch milliseconds, at the latest.
+    """
+
+    place: Place
+    begin: int
+    end: int
+    again: int
+    gone: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The source and the topic of partial counts as they are ``now``; ``logs`` by partition of the source."""
+
+    source_id: str
+    partials_id: str
+    partials_begin: int
+    partials_end: int
+    now: int
+    logs: Mapping[int, Log]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A partition on the new ground; ``lost`` are the first and the last timestamp that may lack events."""
+
+    genesis: Genesis
+    state: CounterState
+    lost: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Regrounding:
+    """Genesis and state of every source partition on the new ground, and what the ledger says of it."""
+
+    counting: Mapping[Place, tuple[Genesis, CounterState]]
+    partials_id: str
+    #: Whether partial counts are made again; those that are left are not read any more.
+    again: bool
+    differences: Mapping[str, Difference]
+    lost: tuple[int, int] | None
+
+    def records(self, life: Life, following: Following) -> list[Outgoing]:
+        """The transaction that goes on there, under the fields that follow: all of it, or nothing."""
+        resume = following.partials_end if self.again else life.state.resume
+        moved = replace(
+            life,
+            counting={
+                place: (replace(following.at_home(genesis), fields=following.fields), state)
+                for place, (genesis, state) in self.counting.items()
+            },
+            genesis=replace(life.genesis, topic_id=self.partials_id),
+            state=replace(life.state, resume=resume),
+        )
+        change = change_of(life, following, {**life.differences_to(following), **self.differences})
+        return goes_on(moved, following, change)
+
+
+def reground(stream: Stream, life: Life, ground: Ground, since: int | None = None) -> Regrounding | None:
+    """What becomes of a life on this ground; None if it stands there already.
+
+    ``since`` is the first timestamp that is counted in more partitions, by default the first possible one.
+    Raises Unsettled where that cannot be sound by what the brokers say, and StateRefused if ``since`` is too
+    early.
+    """
+    known = next(genesis for genesis, _ in life.counting.values())
+    before: int = life.genesis.fields[_PARTITIONS]
+    differences: dict[str, Difference] = {}
+    if known.topic_id != ground.source_id:
+        differences[_SOURCE] = Difference(known.topic_id, ground.source_id)
+    if life.genesis.topic_id != ground.partials_id:
+        differences[_PARTIALS] = Difference(life.genesis.topic_id, ground.partials_id)
+    again = _PARTIALS in differences or not ground.partials_begin <= life.state.resume <= ground.partials_end
+    grown = len(ground.logs) > before
+    _check(stream, differences, fewer=len(ground.logs) < before, grown=grown, again=again)
+    parts = [
+        _moved(
+            stream, life, genesis, state, ground, replaced=_SOURCE in differences, grown=grown, again=again
+        )
+        for genesis, state in life.counting.values()
+    ]
+    if grown:
+        earlier = max((one.since for one in known.grown), default=0)
+        first = max(life.state.next, earlier, *(part.state.next for part in parts))
+        growth = Growth(_declared(stream, since, first), before)
+        differences[SINCE] = Difference(None, growth.since)
+        differences[_PARTITIONS] = Difference(before, len(ground.logs))
+        parts += [_added(stream, life, known, ground, number) for number in range(before, len(ground.logs))]
+        parts = [
+            replace(one, genesis=replace(one.genesis, grown=(*one.genesis.grown, growth))) for one in parts
+        ]
+    elif since is not None:
+        raise doubt(
+            f"stream {stream.name}",
+            f"its source has {before} partitions as before",
+            "Leave the timestamp out",
+        )
+    lost = _all_of(part.lost for part in parts)
+    if lost is not None:
+        differences |= {LOST_FROM: Difference(None, lost[0]), LOST_UNTIL: Difference(None, lost[1])}
+    if again:
+        differences[AGAIN] = Difference(None, life.state.next)
+    if not differences:
+        return None
+    return Regrounding(
+        counting={ground.logs[one.genesis.partition].place: (one.genesis, one.state) for one in parts},
+        partials_id=ground.partials_id,
+        again=again,
+        differences=differences,
+        lost=lost,
+    )
+
+
+def check_ground(
+    life: Life, differences: Mapping[str, Difference], *, accepts_loss: bool
+) -> dict[str, Difference]:
+    """The differences again.
+
+    Raises StateRefused where settings change with the ground that make another life, and Unsettled where
+    events are lost, as the brokers say, and nobody has accepted that.
+    """
+    others = [name for name in differences if not name.startswith(SAME_LIFE)]
+    if others:
+        raise StateRefused(
+            f"stream {life.stream}",
+            f"{', '.join(others)} changed together with what it reads from, and between two timestamps only",
+            "Put these settings back, migrate, and change them afterwards",
+        )
+    if LOST_FROM in differences and not accepts_loss:
+        first, last = differences[LOST_FROM].new, differences[LOST_UNTIL].new
+        raise doubt(
+            f"stream {life.stream}",
+            f"events of timestamps {first} to {last} are gone that were not released yet",
+            "Bring them back if that is possible; `eventveil migrate --lost` goes on without them: what is "
+            "left of these timestamps is released, the ledger names them, and nothing is charged twice",
+        )
+    return dict(differences)
+
+
+def doubtful(stream: str, differences: Mapping[str, Difference]) -> Unsettled | None:
+    """What a change of ground rests on that an old answer of a broker could have made up.
+
+    No broker makes up partitions that are not there.
+    """
+    told = [name for name in (_SOURCE, _PARTIALS, AGAIN, LOST_FROM) if name in differences]
+    return Unsettled(f"stream {stream}", f"{', '.join(told)} changed") if told else None
+
+
+def settled(stream: str, found: Mapping[str, Difference], now: Mapping[str, Difference]) -> None:
+    """Raise Unsettled unless a change is still the one that was ``found``, but for timestamps."""
+    same = found.keys() == now.keys() and all(
+        found[name] == now[name] for name in found.keys() - {SINCE, LOST_FROM, LOST_UNTIL, AGAIN}
+    )
+    if not same:
+        what = f"{', '.join(sorted(now)) or 'nothing'} changed, and a moment ago {', '.join(sorted(found))}"
+        raise Unsettled(f"stream {stream}", what)
+
+
+def _check(
+    stream: Stream, differences: Mapping[str, Difference], *, fewer: bool, grown: bool, again: bool
+) -> None:
+    what, remedy = None, _BEGIN_ANEW
+    if fewer:
+        what = "its source has fewer partitions than its state, so it is another topic or another cluster"
+    elif stream.source.raw is not None and (grown or _SOURCE in differences):
+        remedy = new_ground("rekey", _PARTITIONS)
+        what = (
+            "its events are re-keyed, and how far each partition of the topic has been passed on is part of "
+            "its state: neither another number of partitions nor another topic can take their place"
+        )
+    elif stream.source.append_time == "boundary" and again:
+        what = "its partial counts are gone, and with append_time: boundary nothing else tells what was late"
+    if what is not None:
+        raise doubt(f"stream {stream.name}", what, remedy)
+
+
+def _moved(
+    stream: Stream,
+    life: Life,
+    genesis: Genesis,
+    state: CounterState,
+    ground: Ground,
+    *,
+    replaced: bool,
+    grown: bool,
+    again: bool,
+) -> _Part:
+    """A partition that was there before."""
+    log = ground.logs[state.partition]
+    following, needed, judged, boundaries = state.next, state.resume, state.judged, state.boundaries
+    passed = state.passed
+    if again:
+        # What was closed and not released is gone, and is counted once more.
+        following, needed = life.state.next, min(log.again, state.resume)
+    if replaced:
+        needed, judged, gone, boundaries = log.begin, log.begin, True, boundaries[:0]
+    elif max(state.resume, state.judged, *(one.offset for one in boundaries)) > log.end:
+        # Its end is gone: what was read may come again at other offsets, and is judged again.
+        needed, judged, gone = log.again, log.again, True
+        log = replace(log, gone=ground.now)
+        boundaries = tuple(one for one in boundaries if one.offset <= log.end)
+        # Marks of what is gone say nothing about what is read again; those to come do.
+        passed = ()
+    else:
+        # Among the events of a timestamp that is counted again the first ones may be gone.
+        gone = needed < log.begin or (again and 0 < log.begin == needed)
+    resume = max(needed, log.begin)
+    # Who belongs to another partition now is to get a dead letter.
+    judged = resume if grown else max(judged, resume)
+    moved = replace(state, next=following, resume=resume, judged=judged, boundaries=boundaries, passed=passed)
+    lost = lost_span(stream.timeline, following, log.gone) if gone else None
+    return _Part(replace(genesis, topic_id=ground.source_id), moved, lost)
+
+
+def _added(stream: Stream, life: Life, known: Genesis, ground: Ground, number: int) -> _Part:
+    """A partition that was not there before; it reports all timestamps that are still to be released."""
+    log, following = ground.logs[number], life.state.next
+    genesis = replace(known, topic_id=ground.source_id, partition=number, resume=log.begin)
+    state = CounterState(known.instance, number, known.first, following, log.begin, log.begin)
+    return _Part(genesis, state, lost_span(stream.timeline, following, log.gone) if log.begin else None)
+
+
+def lost_span(rules: Timeline, following: int, gone: int) -> tuple[int, int]:
+    """The first and the last timestamp that may lack events that were appended before ``gone`` (epoch ms).
+
+    ``following`` is the next timestamp to close.
+    """
+    return following, max(following, timeline.timestamp_of(rules, gone + rules.max_ahead))
+
+
+def _all_of(spans: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
+    found = [span for span in spans if span is not None]
+    return (min(first for first, _ in found), max(last for _, last in found)) if found else None
+
+
+def _declared(stream: Stream, since: int | None, first: int) -> int:
+    if since is not None and since < first:
+        what = f"timestamp {since} is counted already, in as many partitions as the source had"
+        raise StateRefused(f"stream {stream.name}", what, f"Choose a timestamp from {first} on, or none")
+    return first if since is None else since

@@ -1,0 +1,309 @@
+"""The topics that a topology needs, with the settings that its guarantees rest on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from eventveil.mechanisms.sizes import largest_release
+from eventveil.model.records import MAX_MESSAGE_BYTES
+from eventveil.model.topology import Stream, Topology
+
+_HOUR, _DAY = 3_600_000, 86_400_000
+_UNLIMITED = -1
+
+Rule = Literal["equal", "at-least"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A topic setting and why it must be so; for ``at-least``, -1 stands for unlimited."""
+
+    name: str
+    value: str
+    rule: Rule
+    reason: str
+
+    def holds(self, found: str | None) -> bool:
+        """Whether a topic with the value ``found`` will do."""
+        if found is None:
+            return False
+        if self.rule == "equal":
+            return found == self.value
+        if int(found) == _UNLIMITED:
+            return True
+        return int(self.value) != _UNLIMITED and int(found) >= int(self.value)
+
+
+_GROWN = (
+    "If a source was given partitions, stop the workers and run `eventveil migrate`; if not, put the sources "
+    "of the file back as they were"
+)
+_OTHERWISE_MANY = (
+    "If nothing has been released yet, delete and create it; if not, put topics.partials back, or what else "
+    "the number follows"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic: its role, how many partitions it must have (None: any number), its settings.
+
+    ``partitions`` is what it is created with. ``required`` is checked, ``advised`` only used on creation.
+    """
+
+    name: str
+    role: str
+    partitions: int
+    exact_partitions: bool
+    required: tuple[Setting, ...]
+    advised: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the topic is somebody else's: raw events."""
+        return self.role == "source"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings to create it with."""
+        return {**{setting.name: setting.value for setting in self.required}, **self.advised}
+
+    def mistakes(self, partitions: int, settings: Mapping[str, str]) -> list[str]:
+        """What is wrong with the topic as it is, each with how to correct it."""
+        found = [
+            f"topic {self.name} ({self.role}): {setting.name} is {settings.get(setting.name)}, it should be "
+            f"{'at least ' if setting.rule == 'at-least' else ''}{setting.value}: {setting.reason}. "
+            f"Correct it: kafka-configs.sh --alter --topic {self.name} "
+            f"--add-config {setting.name}={setting.value}"
+            for setting in self.required
+            if not setting.holds(settings.get(setting.name))
+        ]
+        if self.exact_partitions and self.is_source and partitions != self.partitions:
+            found.append(
+                f"topic {self.name} ({self.role}): it has {partitions} partitions, and a pan-private stream"
+                " needs one: its counters are in one place. Send its events to a topic with one partition"
+            )
+        elif self.exact_partitions and partitions != self.partitions:
+            found.append(
+                f"topic {self.name} ({self.role}): it has {partitions} partitions, it should have "
+                f"{self.partitions}. {_GROWN if self.role == 'counting changelog' else _OTHERWISE_MANY}"
+            )
+        return found
+
+
+def plan_topics(topology: Topology, source_partitions: Mapping[str, int]) -> list[TopicPlan]:
+    """All topics of a topology; ``source_partitions`` are the real ones of the topics that hold events."""
+    settings = topology.topics
+    events = {source: source for source in topology.sources} | {
+        internal: raw for raw, internal in topology.rekeyed.items()
+    }
+    created = {source: 1 if source in topology.accumulated else settings.partitions for source in events}
+    sizes = {source: source_partitions.get(raw, created[source]) for source, raw in events.items()}
+    partials = settings.partials
+    return [
+        *(_source(topology, source, raw) for source, raw in events.items()),
+        *(_value_source(topology, source) for source in topology.value_sources),
+        *_rekeying(topology, sizes),
+        *(_counting(topology, sum(sizes.values())) if topology.streams else ()),
+        *_values(topology, source_partitions),
+        TopicPlan(topology.ledger, "ledger", partials, True, (*_kept_for_ever(topology),)),
+        *_control(topology),
+        *_announcements(topology),
+        *(_sink(topology, stream) for stream in topology.streams),
+        *(_dead_letter(topology, name) for name in sorted({one.dead_letter for one in topology.streams})),
+    ]
+
+
+#: Small segments, so that compaction happens at all and a take-over reads little.
+_COMPACTION = {
+    "segment.ms": str(_HOUR // 6),
+    "segment.bytes": str(32 * 1024 * 1024),
+    "min.cleanable.dirty.ratio": "0.1",
+    "max.compaction.lag.ms": str(_HOUR),
+}
+_SINK = {"message.timestamp.type": "LogAppendTime", "unclean.leader.election.enable": "false"}
+_APPEND_TIME = Setting(
+    "message.timestamp.type",
+    "LogAppendTime",
+    "equal",
+    "whether an event is late is decided by the broker's time",
+)
+
+
+def _changelog(topology: Topology, name: str, role: str, partitions: int) -> TopicPlan:
+    return TopicPlan(name, role, partitions, True, (*_compacted(topology),), _COMPACTION)
+
+
+def _counting(topology: Topology, counted: int) -> Iterator[TopicPlan]:
+    """What lies between the ``counted`` source partitions and the ledger."""
+    partials = topology.topics.partials
+    yield _changelog(topology, topology.counting_changelog, "counting changelog", counted)
+    yield TopicPlan(topology.partials, "partials", partials, True, (*_kept_partials(topology),))
+    yield _changelog(topology, topology.ledger_changelog, "ledger changelog", partials)
+
+
+def _values(topology: Topology, source_partitions: Mapping[str, int]) -> Iterator[TopicPlan]:
+    """The state of value streams, and their sinks: a partition for each partition of the source."""
+    sizes = {
+        source: source_partitions.get(source, topology.topics.partitions) for source in topology.value_sources
+    }
+    if sizes:
+        yield _changelog(topology, topology.state_changelog, "state changelog", sum(sizes.values()))
+    for stream in topology.readings:
+        yield TopicPlan(
+            stream.sink,
+            "sink",
+            sizes[stream.source.topic],
+            True,
+            (Setting("cleanup.policy", "delete", "equal", "compaction would leave the last reading alone"),),
+            _SINK | {"min.insync.replicas": str(topology.topics.min_insync)},
+        )
+
+
+def _value_source(topology: Topology, source: str) -> TopicPlan:
+    required = (
+        Setting("cleanup.policy", "delete", "equal", "compaction would remove values and move the others"),
+        Setting("retention.ms", str(_HOUR), "at-least", "values that were not read must survive a restart"),
+    )
+    advised = {
+        "retention.ms": str(7 * _DAY),
+        "min.insync.replicas": str(topology.topics.min_insync),
+        "unclean.leader.election.enable": "false",
+    }
+    return TopicPlan(source, "source", topology.topics.partitions, False, required, advised)
+
+
+def _durable(topology: Topology) -> tuple[Setting, ...]:
+    return (
+        Setting(
+            "min.insync.replicas",
+            str(topology.topics.min_insync),
+            "at-least",
+            "a spend that only one broker knows can be lost",
+        ),
+        Setting(
+            "unclean.leader.election.enable", "false", "equal", "it may rewind the budget that has been spent"
+        ),
+        Setting(
+            "max.message.bytes", str(MAX_MESSAGE_BYTES), "at-least", "the state of a wide stream has to fit"
+        ),
+    )
+
+
+def _compacted(topology: Topology) -> tuple[Setting, ...]:
+    return (
+        Setting("cleanup.policy", "compact", "equal", "it holds the state; deletion would lose it"),
+        replace(_APPEND_TIME, reason="a worker compares its clock with the broker's before it closes"),
+        *_durable(topology),
+    )
+
+
+def _kept_partials(topology: Topology) -> tuple[Setting, ...]:
+    longest = max(stream.timeline.interval + stream.timeline.lateness for stream in topology.streams)
+    return (
+        Setting(
+            "cleanup.policy", "delete", "equal", "compaction would merge the partials of different times"
+        ),
+        Setting(
+            "retention.ms", str(max(7 * _DAY, 10 * longest)), "at-least", "partials must outlive an outage"
+        ),
+        *_durable(topology),
+    )
+
+
+def _kept_for_ever(topology: Topology) -> tuple[Setting, ...]:
+    return (
+        Setting("cleanup.policy", "delete", "equal", "compaction would remove what has to stay"),
+        Setting("retention.ms", "-1", "at-least", "the audit needs every entry, a worker all it heard"),
+        Setting("retention.bytes", "-1", "at-least", "the audit needs every entry, a worker all it heard"),
+        *_durable(topology),
+    )
+
+
+def _rekeying(topology: Topology, sizes: Mapping[str, int]) -> Iterator[TopicPlan]:
+    """The topics of events keyed by user, and the changelog of the stage that fills them."""
+    for source in topology.rekeyed.values():
+        plan = _source(topology, source, source)
+        required = (*plan.required, *_durable(topology))
+        yield replace(
+            plan, role="re-keyed events", partitions=sizes[source], exact_partitions=True, required=required
+        )
+    if topology.rekeyed:
+        partitions = sum(sizes[source] for source in topology.rekeyed.values())
+        yield _changelog(topology, topology.rekeying_changelog, "re-keying changelog", partitions)
+
+
+def _source(topology: Topology, source: str, name: str) -> TopicPlan:
+    """What the topic ``name`` must be to hold the events of the streams over ``source``."""
+    streams = [stream for stream in topology.streams if stream.source.topic == source]
+    timelines = [stream.timeline for stream in streams]
+    longest = max(line.interval + line.lateness + line.max_ahead + line.clock_skew for line in timelines)
+    required = (
+        *(() if streams[0].source.append_time == "boundary" else (_APPEND_TIME,)),
+        Setting("cleanup.policy", "delete", "equal", "compaction would remove earlier events of a user"),
+        Setting(
+            "retention.ms",
+            str(max(_HOUR, 2 * longest)),
+            "at-least",
+            "events of a timestamp that is open must survive a restart (interval, lateness and more)",
+        ),
+    )
+    alone = source in topology.accumulated
+    return TopicPlan(
+        name,
+        "source",
+        1 if alone else topology.topics.partitions,
+        alone,
+        required,
+        {
+            "retention.ms": str(max(7 * _DAY, 2 * longest)),
+            "min.insync.replicas": str(topology.topics.min_insync),
+        },
+    )
+
+
+def _control(topology: Topology) -> Iterator[TopicPlan]:
+    """Where streams of local reports ask for them: few records, and producers need the last of each."""
+    if any(stream.is_local for stream in topology.streams):
+        yield _changelog(topology, topology.control, "control", 1)
+
+
+def _announcements(topology: Topology) -> Iterator[TopicPlan]:
+    """Where looks at the counters of pan-private streams are announced."""
+    if any(stream.is_announced for stream in topology.streams):
+        yield TopicPlan(topology.announcements, "announcements", 1, True, _kept_for_ever(topology))
+
+
+def _sink(topology: Topology, stream: Stream) -> TopicPlan:
+    required = (
+        Setting(
+            "max.message.bytes",
+            str(largest_release(stream)),
+            "at-least",
+            "a release that is charged must fit, or the stream is stuck",
+        ),
+    )
+    return TopicPlan(
+        stream.sink.topic,
+        "sink",
+        1,
+        False,
+        required,
+        _SINK | {"min.insync.replicas": str(topology.topics.min_insync)},
+    )
+
+
+def _dead_letter(topology: Topology, name: str) -> TopicPlan:
+    required = (
+        Setting(
+            "max.message.bytes",
+            str(MAX_MESSAGE_BYTES),
+            "at-least",
+            "a dead letter that does not fit blocks its partition",
+        ),
+    )
+    return TopicPlan(
+        name, "dead letters", 1, False, required, {"min.insync.replicas": str(topology.topics.min_insync)}
+    )

@@ -1,0 +1,104 @@
+"""The mechanisms by kind, and the one way to make one."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from eventveil.mechanisms import plugins
+from eventveil.mechanisms.base import Mechanism
+from eventveil.mechanisms.budget_absorption import BudgetAbsorption
+from eventveil.mechanisms.budget_distribution import BudgetDistribution
+from eventveil.mechanisms.fast import Fast
+from eventveil.mechanisms.paced import Paced
+from eventveil.mechanisms.pan_private import PAN_PRIVATE
+from eventveil.mechanisms.plugins import Plugin
+from eventveil.mechanisms.retroactive_grouping import RetroactiveGrouping
+from eventveil.mechanisms.sample import Sample
+from eventveil.mechanisms.seasonal import Seasonal
+from eventveil.mechanisms.shp_adaptive import ShpAdaptive
+from eventveil.mechanisms.shp_point import ShpPoint
+from eventveil.mechanisms.shp_window import ShpWindow
+from eventveil.mechanisms.time_unit import TimeUnit
+from eventveil.mechanisms.topl import Topl
+from eventveil.mechanisms.uniform import Uniform
+from eventveil.model.errors import PluginRefused
+from eventveil.model.topology import MechanismSettings, Stream
+from eventveil.privacy.noise import NoiseSource
+
+KINDS: dict[str, type[Mechanism]] = {
+    mechanism.kind: mechanism
+    for mechanism in (
+        Uniform,
+        Sample,
+        BudgetDistribution,
+        BudgetAbsorption,
+        Fast,
+        Paced,
+        Seasonal,
+        TimeUnit,
+        RetroactiveGrouping,
+        ShpWindow,
+        ShpPoint,
+        ShpAdaptive,
+    )
+}
+
+#: Their streams have reports that were made private before they came; otherwise they are run as all others.
+LOCAL_KINDS: dict[str, type[Mechanism]] = {Topl.kind: Topl}
+
+#: The option that makes another mechanism of a kind that has it.
+PAN = "pan_private"
+
+
+def plugin_of(kind: str) -> Plugin | None:
+    """The plug-in that a kind names, None for a kind of Eventveil. Raises PluginRefused for anything else."""
+    own = KINDS | LOCAL_KINDS
+    return None if kind in own else plugins.load(kind, frozenset(own))
+
+
+def find(kind: str, options: Container[str] = ()) -> type[Mechanism]:
+    """The class of a kind with options, also of a plug-in, which is imported.
+
+    Raises PluginRefused, a ValueError.
+    """
+    plugin = plugin_of(kind)
+    return plugin.mechanism if plugin else _own(options)[kind]
+
+
+def known(kind: str, options: Container[str] = ()) -> type[Mechanism] | None:
+    """The class of a kind that a record names: of Eventveil, or a plug-in that is in use; imports nothing."""
+    plugin = plugins.loaded(kind)
+    return plugin.mechanism if plugin else _own(options).get(kind)
+
+
+def options_of(kind: str) -> frozenset[str]:
+    """The options that a kind takes. Raises PluginRefused."""
+    return frozenset(find(kind).options | (find(kind, {PAN}).options if kind in PAN_PRIVATE else frozenset()))
+
+
+def _own(options: Container[str]) -> dict[str, type[Mechanism]]:
+    return {**KINDS, **LOCAL_KINDS, **(PAN_PRIVATE if PAN in options else {})}
+
+
+def of_stream(stream: Stream, noise: NoiseSource) -> Mechanism:
+    """The mechanism of a stream, at its first timestamp. Raises as ``build`` does."""
+    return build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, noise)
+
+
+def build(settings: MechanismSettings, columns: int, sensitivity: int, noise: NoiseSource) -> Mechanism:
+    """The mechanism that the settings ask for, at its first timestamp.
+
+    Raises ValueError for an unknown kind or option, or for settings that the kind cannot honour;
+    PluginRefused, which is one, for a plug-in that does not keep to the rules.
+    """
+    plugin = plugin_of(settings.kind)
+    if plugin is None:
+        return find(settings.kind, settings.options)(settings, columns, sensitivity, noise)
+    try:
+        mechanism = plugin.mechanism(settings, columns, sensitivity, noise)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise PluginRefused(f"{settings.kind} cannot be made: {error!r}; correct the class") from error
+    plugins.check_promise(mechanism, settings, sensitivity)
+    return mechanism

@@ -1,0 +1,320 @@
+"""The topology as the rest of the program sees it: validated, typed, frozen.
+
+Times are integers in milliseconds since the Unix epoch, durations integers in milliseconds, epsilon an
+exact rational. Nothing here reads a file; see ``eventveil.topology.loading.load``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal
+
+Adjacency = Literal["add-remove", "substitute"]
+Partitioner = Literal["murmur2", "crc32"]
+Option = Fraction | int | str
+Level = Literal["w-event", "event", "user", "local"]
+"""What epsilon covers of a user: any ``window`` consecutive timestamps, any one, or a horizon of them.
+
+``local``: any one report, which was made private before it was sent (``eventveil.local``).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Connection security, written once and translated for librdkafka and for aiokafka."""
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """Where the brokers are: ``bootstrap`` is a comma separated list of host:port."""
+
+    bootstrap: str
+    security: Security = Security()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """Settings of the topics that Eventveil creates.
+
+    ``partitions`` is for sources it is told to create; ``partials`` is the number of partitions of the
+    partials topic, the ledger and the ledger changelog.
+    """
+
+    replication: int = 3
+    min_insync: int = 2
+    partitions: int = 12
+    partials: int = 4
+
+
+#: More events than a timestamp can have.
+UNBOUNDED = 2**40
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A raw topic and where its events hold user, column and time (JSON pointers, RFC 6901).
+
+    ``population`` names the people whose events these are: the budget adds up over streams that share it.
+    ``append_time`` says what decides whether an event is late: the broker's time of its record, or boundaries
+    (``eventveil.counting.boundaries``). ``raw`` is the topic that is re-keyed by user into ``topic``
+    (``eventveil.tasks.repartition``), None where producers key their events by user.
+    """
+
+    topic: str
+    user: str
+    column: str
+    time: str
+    format: Literal["json"] = "json"
+    user_type: Literal["string", "integer"] = "string"
+    partitioner: Partitioner = "murmur2"
+    max_bytes: int = 1_048_576
+    population: str = "users"
+    append_time: Literal["broker", "boundary"] = "broker"
+    raw: str | None = None
+
+    @property
+    def topic_of_events(self) -> str:
+        """The topic that producers write to."""
+        return self.raw or self.topic
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Timestamp t >= 1 covers [origin + (t-1) interval, origin + t interval).
+
+    Its deadline is its end plus ``lateness``. ``start`` is the requested first instant; None means the
+    moment at which the topics are created. ``grace`` is how long after it is due a timestamp waits for a
+    partition without a leader; None means until it is back.
+    """
+
+    interval: int
+    origin: int
+    lateness: int = 0
+    max_ahead: int = 0
+    clock_skew: int = 1000
+    start: int | None = None
+    grace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The public columns and the contribution bound per user and timestamp.
+
+    ``labels`` are the column names in order. ``column_type`` is the JSON type of the column field.
+    ``unknown`` says what becomes of an event whose column is not listed: ``"dead-letter"``, ``"ignore"``,
+    or ``"column"`` with ``unknown_column`` the index of the column that takes it. ``released`` are the
+    columns of a release where those are not what is counted: each local report is a column.
+    """
+
+    labels: tuple[str, ...]
+    column_type: Literal["string", "integer"] = "string"
+    contributions: int = 1
+    unknown: Literal["dead-letter", "ignore", "column"] = "dead-letter"
+    unknown_column: int | None = None
+    released: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MechanismSettings:
+    """What kind of mechanism, its epsilon (exact; ``epsilon_text`` as written), window and options.
+
+    ``window`` is the number of timestamps that epsilon covers: the kind's window, 1 at event level, the
+    horizon at user level.
+
+    An option that is absent means what the kind did before it had the option.
+    """
+
+    kind: str
+    epsilon: Fraction
+    epsilon_text: str
+    window: int
+    adjacency: Adjacency = "add-remove"
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """The topic of sanitized counts; ``counts`` chooses a name-to-count object or a plain array.
+
+    Counts below ``minimum`` are released as it is; None: as they are drawn.
+    """
+
+    topic: str
+    counts: Literal["object", "array"] = "object"
+    minimum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One stream of sanitized counts. ``dead_letter`` is a topic name."""
+
+    name: str
+    source: Source
+    timeline: Timeline
+    counts: Counts
+    mechanism: MechanismSettings
+    sink: Sink
+    dead_letter: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a release, in order."""
+        return self.counts.released or self.counts.labels
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its events are local reports (``eventveil.local``)."""
+        return bool(self.counts.released)
+
+    @property
+    def is_pan_private(self) -> bool:
+        """Whether its counters start with noise (``eventveil.mechanisms.pan_private``)."""
+        return "pan_private" in self.mechanism.options
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether looks at its counters are announced."""
+        return self.mechanism.options.get("pan_private") == "announced"
+
+    @property
+    def bound(self) -> int:
+        """How many events of one user count per timestamp; all of them where producers are trusted."""
+        return UNBOUNDED if self.is_pan_private else self.counts.contributions
+
+    @property
+    def sensitivity(self) -> int:
+        """L1 change of one timestamp's counts between neighbours: contributions, doubled for substitute."""
+        return self.counts.contributions * (2 if self.mechanism.adjacency == "substitute" else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSource:
+    """A raw topic each of whose events has one value, at the JSON pointer ``value``; see ``Source``."""
+
+    topic: str
+    value: str
+    format: Literal["json"] = "json"
+    max_bytes: int = 1_048_576
+    population: str = "users"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueMechanism:
+    """What kind of mechanism for values, the epsilon of one (exact; ``epsilon_text`` as written), options.
+
+    ``options`` are keyword arguments of the kind's settings in ``eventveil.values``.
+    """
+
+    kind: str
+    epsilon: Fraction
+    epsilon_text: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingStream:
+    """One stream of sanitized readings, one per value (``eventveil.values``); ``sink`` is a topic.
+
+    Values are rounded to multiples of ``step`` (``step_text`` as written) up to ``maximum`` of them.
+    """
+
+    name: str
+    source: ValueSource
+    maximum: int
+    step: Fraction
+    step_text: str
+    mechanism: ValueMechanism
+    sink: str
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A cap: over any ``span`` (ms) the streams of ``population`` cost at most ``epsilon`` together."""
+
+    epsilon: Fraction
+    span: int
+    population: str = "users"
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A whole topology file; ``streams`` of counts and ``readings`` of values in the order of the file."""
+
+    path: str
+    version: int
+    name: str
+    kafka: Kafka
+    topics: TopicSettings
+    streams: tuple[Stream, ...]
+    budget: Budget | None = None
+    readings: tuple[ReadingStream, ...] = ()
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The topics that are counted, each once, in the order of the file."""
+        return tuple(dict.fromkeys(stream.source.topic for stream in self.streams))
+
+    @property
+    def accumulated(self) -> frozenset[str]:
+        """Those of them that pan-private streams count."""
+        return frozenset(stream.source.topic for stream in self.streams if stream.is_pan_private)
+
+    @property
+    def rekeyed(self) -> dict[str, str]:
+        """The topics of events that are re-keyed first, in the order of the file, and where to."""
+        return {stream.source.raw: stream.source.topic for stream in self.streams if stream.source.raw}
+
+    @property
+    def rekeying_changelog(self) -> str:
+        """Compacted; one partition per partition of the topics in ``rekeyed``."""
+        return f"{self.name}-repartition-changelog"
+
+    @property
+    def value_sources(self) -> tuple[str, ...]:
+        """The topics whose values are sanitized, each once, in the order of the file."""
+        return tuple(dict.fromkeys(stream.source.topic for stream in self.readings))
+
+    @property
+    def state_changelog(self) -> str:
+        """Compacted, raw; one partition per (topic, partition) of ``value_sources``, in their order."""
+        return f"{self.name}-state-changelog"
+
+    @property
+    def counting_changelog(self) -> str:
+        """Compacted; one partition per (source topic, partition), sources in the order of ``sources``."""
+        return f"{self.name}-counting-changelog"
+
+    @property
+    def partials(self) -> str:
+        """Partial counts per (stream, timestamp, source partition)."""
+        return f"{self.name}-partials"
+
+    @property
+    def ledger_changelog(self) -> str:
+        """Compacted; budget state and undelivered releases per stream."""
+        return f"{self.name}-ledger-changelog"
+
+    @property
+    def control(self) -> str:
+        """Compacted, public; what each stream of local reports asks its producers for."""
+        return f"{self.name}-control"
+
+    @property
+    def announcements(self) -> str:
+        """Append-only, kept for ever: looks at the counters of pan-private streams, announced beforehand."""
+        return f"{self.name}-announcements"
+
+    @property
+    def ledger(self) -> str:
+        """Append-only, kept for ever: one entry per release."""
+        return f"{self.name}-ledger"

@@ -1,0 +1,1 @@
+"""What becomes of one partition, purely: count, combine, charge, draw and publish, in transactions."""

@@ -1,0 +1,275 @@
+"""The per-timestamp table: partial counts of the source partitions, merged once all of them are there."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eventveil.counting.counter import Partial
+from eventveil.model.errors import StateRefused
+
+#: A run of empty partials spans at most so many offsets: what a successor may have to read again.
+_RUN_OFFSETS = 10_000
+
+
+@dataclass(slots=True)
+class _Run:
+    """Empty partials of the timestamps ``first`` to ``last``; none was read from below ``offset``."""
+
+    first: int
+    last: int
+    offset: int
+
+
+class _Reports:
+    """What one source partition has reported of the timestamps that are not taken yet.
+
+    After downtime, or in a replay, one partition may be millions of timestamps ahead of another, most of
+    them empty: consecutive empty ones cost nothing.
+    """
+
+    __slots__ = ("_counts", "_empty")
+
+    def __init__(self) -> None:
+        self._counts: dict[int, tuple[bytes, int]] = {}
+        self._empty: deque[_Run] = deque()  # in order of time
+
+    def find(self, timestamp: int) -> bytes | None:
+        """The record of a timestamp, empty bytes for an empty partial, None if there is none."""
+        if timestamp in self._counts:
+            return self._counts[timestamp][0]
+        if not self._empty or timestamp > self._empty[-1].last:
+            return None
+        return b"" if any(run.first <= timestamp <= run.last for run in self._empty) else None
+
+    def add(self, timestamp: int, value: bytes, offset: int) -> None:
+        """Keep the record of a timestamp that has none, empty bytes for an empty partial."""
+        if value:
+            self._counts[timestamp] = value, offset
+            return
+        last = self._empty[-1] if self._empty else None
+        if last is not None and timestamp == last.last + 1 and offset - last.offset < _RUN_OFFSETS:
+            last.last = timestamp
+            return
+        self._empty.append(_Run(timestamp, timestamp, offset))
+        if last is not None and timestamp < last.first:
+            self._empty = deque(sorted(self._empty, key=lambda run: run.first))
+
+    def has(self, first: int) -> bool:
+        """Whether there is a record of ``first``, before which there is none."""
+        return first in self._counts or bool(self._empty and self._empty[0].first == first)
+
+    def take(self, first: int) -> bytes:
+        """Remove and return the record of ``first``, before which there is none."""
+        if first in self._counts:
+            return self._counts.pop(first)[0]
+        run = self._empty[0]
+        run.first += 1
+        if run.first > run.last:
+            self._empty.popleft()
+        return b""
+
+    @property
+    def counts(self) -> int:
+        """How many records are here that are not empty."""
+        return len(self._counts)
+
+    @property
+    def first_offset(self) -> int | None:
+        """An offset below which nothing here was read, the lowest up to a run; None if nothing is here."""
+        offsets = [run.offset for run in self._empty]
+        # Records come in order of their offsets, so the oldest has the lowest.
+        offsets += [offset for _, offset in list(self._counts.values())[:1]]
+        return min(offsets, default=None)
+
+
+class Merger:
+    """Collects the partials of one stream from ``partitions`` partitions, timestamp ``next`` onwards.
+
+    A partition reports its timestamps in order. ``missing`` has the first and the last of those that were
+    taken without it, by partition, as far as its partials have not come since. ``given_up`` are partitions
+    with the first and last timestamp that are going to be taken without them.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        columns: int,
+        partitions: int,
+        instance: str,
+        next_timestamp: int,
+        missing: Mapping[int, tuple[int, int]] | None = None,
+        given_up: Iterable[tuple[int, int, int]] = (),
+    ) -> None:
+        self._stream = stream
+        self._columns = columns
+        self._instance = instance
+        self._next = next_timestamp
+        self._reports = [_Reports() for _ in range(partitions)]
+        # Of the next timestamp: what has been added up as it came, and from which partitions.
+        self._counts = np.zeros(columns, dtype=np.int64)
+        self._added: set[int] = set()
+        self._given_up = {*given_up}
+        self._on_hold: dict[int, int] = {}
+        self.missing = dict(missing or {})
+        #: How many partials came although their timestamp had been, or was to be, taken without them.
+        self.discarded = 0
+
+    def add(self, partial: Partial, value: bytes, offset: int) -> None:
+        """Keep a partial (``value`` is its record, at ``offset`` of the partials topic).
+
+        Offsets must not fall from call to call. One of a timestamp that was taken is passed over, and counted
+        if it was taken without this partition; the same partial a second time is passed over, too. Raises
+        StateRefused if the partial is foreign, malformed or contradicts one that was committed before.
+        """
+        self._check(partial)
+        if partial.timestamp < self._next:
+            self._pass_over(partial)
+            return
+        reports, value = self._reports[partial.partition], value if partial.columns.size else b""
+        known = reports.find(partial.timestamp)
+        if known is None:
+            reports.add(partial.timestamp, value, offset)
+            if partial.timestamp == self._next:
+                self._add_up(partial)
+        elif known != value:
+            raise StateRefused(
+                self._place(partial),
+                "two different partial counts were committed",
+                "A second application with this name may be running; find it before you start again",
+            )
+
+    def _add_up(self, partial: Partial) -> None:
+        self._counts[partial.columns] += partial.counts
+        self._added.add(partial.partition)
+
+    def _pass_over(self, partial: Partial) -> None:
+        first, last = self.missing.get(partial.partition, (0, -1))
+        if first <= partial.timestamp <= last:
+            self.discarded += 1
+            self.missing[partial.partition] = (partial.timestamp + 1, last)
+            if partial.timestamp == last:
+                del self.missing[partial.partition]
+
+    def _check(self, partial: Partial) -> None:
+        remedy = (
+            "Find out who else writes to this topic and revoke the right; then delete it, let `eventveil "
+            "topics --create` make it and `eventveil migrate` count again what was not released"
+        )
+        if partial.instance != self._instance:
+            raise StateRefused(
+                self._place(partial), "it was counted for another instance of the stream", remedy
+            )
+        partitions = len(self._reports)
+        if not 0 <= partial.partition < partitions:
+            raise StateRefused(
+                self._place(partial), f"the source is recorded with {partitions} partitions", remedy
+            )
+        columns, counts = partial.columns, partial.counts
+        well_formed = (
+            columns.ndim == 1
+            and columns.shape == counts.shape
+            and (
+                columns.size == 0
+                or bool(
+                    (counts > 0).all()
+                    and (np.diff(columns) > 0).all()
+                    and columns[0] >= 0
+                    and columns[-1] < self._columns
+                )
+            )
+        )
+        if not well_formed:
+            raise StateRefused(self._place(partial), "its columns or counts are malformed", remedy)
+
+    def _place(self, partial: Partial) -> str:
+        return (
+            f"partials of stream {self._stream}, timestamp {partial.timestamp}, partition {partial.partition}"
+        )
+
+    def give_up(self, partition: int, first: int, last: int) -> bool:
+        """Take the timestamps from ``first`` to ``last`` without this partition; whether that is news.
+
+        Also where its partial is there, or comes before they are taken: whether it does depends on data.
+        """
+        first = max(first, self._next)
+        if first > last:
+            return False
+        touching = {
+            one
+            for one in self._given_up
+            if one[0] == partition and one[1] <= last + 1 and first <= one[2] + 1
+        }
+        spans = [(first, last), *((begin, end) for _, begin, end in touching)]
+        whole = (partition, min(begin for begin, _ in spans), max(end for _, end in spans))
+        news = whole not in self._given_up
+        self._given_up = self._given_up - touching | {whole}
+        return news
+
+    def hold(self, partitions: Mapping[int, int]) -> None:
+        """Take no timestamp from the given one of a partition on before it is told again whether to."""
+        self._on_hold = dict(partitions)
+
+    @property
+    def given_up(self) -> tuple[tuple[int, int, int], ...]:
+        """Partitions with the first and last timestamp, from the next on, that go without them."""
+        return tuple(sorted(one for one in self._given_up if one[2] >= self._next))
+
+    @property
+    def left_out(self) -> list[int]:
+        """The partitions that the next timestamp goes without, ascending."""
+        return sorted({one for one, first, last in self._given_up if first <= self._next <= last})
+
+    def complete(self) -> bool:
+        """Whether every partition has reported on the next timestamp and none is on hold, or was given up."""
+        left_out = self.left_out
+        return all(
+            partition in left_out
+            or (reports.has(self._next) and self._on_hold.get(partition, self._next + 1) > self._next)
+            for partition, reports in enumerate(self._reports)
+        )
+
+    def take(self) -> NDArray[np.int64]:
+        """The merged counts of the next timestamp, int64 of shape (columns,); then the following is next.
+
+        A partition that was given up contributes nothing, now or later.
+        """
+        left_out = self.left_out
+        if not self._added.isdisjoint(left_out):
+            self._counts, self._added = np.zeros_like(self._counts), set()
+        for partition, reports in enumerate(self._reports):
+            reported = reports.has(self._next)
+            value = reports.take(self._next) if reported else b""
+            if partition in left_out:
+                self._leave_out(partition, reported)
+            elif value and partition not in self._added:
+                self._add_up(Partial.decode(value, self._stream))
+        counts, self._counts, self._added = self._counts, np.zeros_like(self._counts), set()
+        self._next += 1
+        self._given_up = {*self.given_up}
+        return counts
+
+    def _leave_out(self, partition: int, reported: bool) -> None:
+        if reported:
+            self.discarded += 1
+        else:
+            first, _ = self.missing.get(partition, (self._next, 0))
+            self.missing[partition] = (first, self._next)
+
+    @property
+    def waiting(self) -> int:
+        """How many partials are held, empty ones left out."""
+        return sum(reports.counts for reports in self._reports)
+
+    @property
+    def first_offset(self) -> int | None:
+        """An offset of the partials topic below which nothing is needed, None if nothing is held.
+
+        It may lie _RUN_OFFSETS below the first one that is needed.
+        """
+        offsets = [reports.first_offset for reports in self._reports]
+        return min((offset for offset in offsets if offset is not None), default=None)

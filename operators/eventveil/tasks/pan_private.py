@@ -1,0 +1,349 @@
+"""Counting and releasing a pan-private stream in one place, one timestamp at a time.
+
+The noise that the counters of a timestamp start with follows from the release before it. So only one
+timestamp is counted: events of later ones are passed over and read again when it is their turn. What is in
+memory is that timestamp's ``Counters``; nothing else ever holds a count, for there are no partial counts. A
+release is decided in steps, each of which is durable before the next (the proof is in
+``eventveil.mechanisms.pan_private``):
+
+    expose   this timestamp is about to be drawn for; a successor who finds that, and no release, gives it up
+    decide   transaction A: release, charge and state; private
+    publish  transaction B: ledger entry and release, as they are
+
+Pure: it answers with the records of transactions.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+import numpy as np
+import orjson
+
+from eventveil.counting.assigner import Placements, Placer, Rows
+from eventveil.counting.counter import (
+    DISCARDED,
+    STATE_VERSION,
+    CounterState,
+    StreamCounter,
+    read_state,
+    unreadable,
+)
+from eventveil.counting.growth import Growth
+from eventveil.counting.users import Users
+from eventveil.decoding.bulk import IGNORED
+from eventveil.mechanisms.pan_private import Counters, PanPrivate
+from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.timeline import deadline_of, due_of
+from eventveil.model.topology import Stream
+from eventveil.tasks.aggregate import Batch, PartitionAggregator
+from eventveil.tasks.release import StreamSanitizer, publication
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """Which timestamp somebody may have seen more of than its release: it is not counted twice.
+
+    ``announced`` is the last timestamp with an announced look, 0 if there was none. ``heard`` is the offset
+    behind the last announcement that was heard.
+    """
+
+    instance: str
+    timestamp: int = 0
+    announced: int = 0
+    heard: int = 0
+
+    @staticmethod
+    def key(stream: str) -> bytes:
+        """Its key in the changelog; no stream name holds a slash."""
+        return b"exposure/" + stream.encode()
+
+    def encode(self) -> bytes:
+        """JSON bytes of this record."""
+        return orjson.dumps({"version": STATE_VERSION, **asdict(self)})
+
+    @classmethod
+    def decode(cls, value: bytes, place: str) -> Exposure:
+        """Read one back; ``place`` names it in the StateRefused that anything unexpected raises."""
+        try:
+            exposure = cls(**read_state(value, place))
+        except TypeError as error:
+            raise unreadable(place, str(error)) from None
+        numbers = (exposure.timestamp, exposure.announced, exposure.heard)
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise unreadable(place, "a timestamp or offset is no whole number")
+        if exposure.announced > exposure.timestamp:
+            raise unreadable(place, "its timestamps contradict each other")
+        return exposure
+
+
+class SingleCounter(StreamCounter):
+    """Counts the next timestamp only, into ``counters``; of later ones it knows where they begin.
+
+    ``counters`` is None where events are discarded.
+    """
+
+    counters: Counters | None = None
+
+    def __init__(
+        self,
+        stream: Stream,
+        partitions: int,
+        state: CounterState,
+        users: Users,
+        grown: Sequence[Growth] = (),
+    ) -> None:
+        super().__init__(stream, partitions, state, users, grown)
+        self._begins: dict[int, int] = {}
+        self._taken = 0
+
+    def _take(self, rows: Rows, placed: Placements, told: int) -> None:
+        """See ``StreamCounter._take``. Events that count are booked when their timestamp closes."""
+        # Also of events that ``unknown: ignore`` leaves out: their column must not show in the state.
+        for timestamp in np.unique(placed.timestamps).tolist():
+            first = placed.rows[placed.timestamps == timestamp].min()
+            self._begins.setdefault(timestamp, int(rows.offsets[first]))
+        ignored = placed.columns == IGNORED
+        self._book("ignored", placed.rows[ignored] >= told)
+        placed = placed.where(~ignored)
+        mine = placed.timestamps == self.next
+        self._taken += int(np.count_nonzero(mine))
+        if self.counters is not None:
+            self.counters.add(placed.columns[mine])
+
+    def go_on(self) -> None:
+        """To the next timestamp; the counters are wiped."""
+        if self._taken:
+            self.outcomes[DISCARDED if self.counters is None else "counted"] += self._taken
+        if self.counters is not None:
+            self.counters.wipe()
+        self._begins.pop(self.next, None)
+        self.next, self._taken, self.counters = self.next + 1, 0, None
+
+    def forget(self) -> Users:
+        """Who was met, which is raw."""
+        source, partition = self.stream.source, self._state.partition
+        self.users = Users(source, 1, partition)
+        self._placer = Placer(self.stream, 1, partition, self._state.first, self.users)
+        return self.users
+
+    @property
+    def begin(self) -> int | None:
+        """The offset of the first event of the next timestamp, if one was passed over."""
+        return self._begins.get(self.next)
+
+    def state_at(self, position: int) -> CounterState:
+        """See ``StreamCounter.state_at``."""
+        resume = min(self._begins.values(), default=max(position, self._state.resume))
+        judged = max(position, self._state.judged)
+        return replace(self._state, next=self.next, resume=resume, judged=judged)
+
+
+class SingleAggregator(PartitionAggregator):
+    """Reads one stream over one partition as far as its next timestamp may need, and back for the one after.
+
+    The chunk that was read last is kept until all of it has been read.
+    """
+
+    def __init__(self, stream: Stream, state: CounterState) -> None:
+        super().__init__(1, {stream.name: (stream, state)}, SingleCounter)
+        counter = self.counters[stream.name]
+        assert isinstance(counter, SingleCounter)
+        self.counter = counter
+        self._kept: Chunk | None = None
+
+    def observe(self, chunk: Chunk) -> None:
+        """See ``PartitionAggregator.observe``: judges as many records as the next timestamp may need."""
+        unseen = chunk.since(self.position)
+        self._kept = chunk
+        # It is complete once a record is read that was appended after it was due.
+        due = due_of(self.counter.stream.timeline, self.counter.next)
+        end = bisect_left(unseen.append_times, due) + 1
+        if self._append_clock < due and end < len(unseen.offsets):
+            unseen = replace(
+                unseen,
+                offsets=unseen.offsets[:end],
+                append_times=unseen.append_times[:end],
+                keys=unseen.keys[:end],
+                values=unseen.values[:end],
+                next_offset=unseen.offsets[end - 1] + 1,
+            )
+        super().observe(unseen)
+        # Names of users, and whatever else helps to read, are raw.
+        self._users, self._reader = {("", "", ""): self.counter.forget()}, self._new_reader()
+
+    def go_on(self) -> Batch:
+        """Close the timestamp: what is durable with it, dead letters included. ``go_back`` once it is."""
+        self.counter.go_on()
+        return self._batch([], {self.counter.stream.name})
+
+    def go_back(self) -> None:
+        """To where the next timestamp begins."""
+        begin = self.counter.begin
+        if begin is not None and begin < self.position:
+            self.position, self._append_clock = begin, 0
+
+    def read_kept(self) -> None:
+        """Read on in the chunk that was read last, if the position is in it."""
+        chunk = self._kept
+        if chunk is None or not chunk.start <= self.position < chunk.next_offset:
+            self._kept = None
+        else:
+            self.observe(chunk)
+
+
+class PanPrivateStream:
+    """A pan-private stream, from its durable states onwards: counting, deciding, publishing."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        mechanism: PanPrivate,
+        counted: CounterState,
+        sanitizer: StreamSanitizer,
+        exposure: Exposure,
+    ) -> None:
+        """``sanitizer`` has the mechanism, and has restored it."""
+        self.stream, self.sanitizer, self.exposure = stream, sanitizer, exposure
+        self.aggregator = SingleAggregator(stream, counted)
+        self._mechanism = mechanism
+        self._forfeited = exposure.timestamp == counted.next
+        # Counters are wiped by who gives the partition up, while another thread may be counting.
+        self._lock, self._ended = threading.Lock(), False
+
+    @property
+    def next(self) -> int:
+        """The timestamp that is being counted."""
+        return self.aggregator.counter.next
+
+    def open(self) -> None:
+        """Begin to count the next timestamp, unless its events are to be discarded. What was is public."""
+        self._unless_ended(self._open)
+
+    def _open(self) -> None:
+        self.aggregator.go_back()
+        self.aggregator.counter.counters = None if self._forfeited else self._mechanism.open()
+        self.aggregator.read_kept()
+
+    def observe(self, chunk: Chunk) -> None:
+        """Take in a chunk."""
+        self._unless_ended(partial(self.aggregator.observe, chunk))
+
+    def read_on(self) -> None:
+        """Read what is left of the last chunk, if anything is."""
+        self._unless_ended(self.aggregator.read_kept)
+
+    def end(self) -> None:
+        """Leave nothing to be seen; at once, or as soon as the chunk that is being counted has been."""
+        self._ended = True
+        self._wipe_at_end()
+
+    def _unless_ended(self, work: Callable[[], None]) -> None:
+        try:
+            with self._lock:
+                if not self._ended:
+                    work()
+        finally:
+            self._wipe_at_end()
+
+    def _wipe_at_end(self) -> None:
+        # Whoever has the lock wipes behind it.
+        if self._ended and self._lock.acquire(blocking=False):
+            if self.aggregator.counter.counters is not None:
+                self.aggregator.counter.counters.wipe()
+            self._lock.release()
+
+    @property
+    def draws(self) -> bool:
+        """Whether a release of this timestamp would be drawn, so that it must be exposed before."""
+        return self.aggregator.counter.counters is not None
+
+    def exposed(self, *, heard: int | None = None) -> Exposure:
+        """The exposure to be made durable: the timestamp will be drawn for, or somebody will look at it.
+
+        ``heard``: because of an announcement, this being the offset behind it.
+        """
+        if heard is None:
+            return replace(self.exposure, timestamp=self.next)
+        return replace(self.exposure, timestamp=self.next, announced=self.next, heard=heard)
+
+    def may_be_announced(self, now: int) -> bool:
+        """Whether somebody may be told to look at this timestamp, and half of its time is left to do so.
+
+        Once in a timestamp, for two looks differ by the truth; and not where there is nothing to be seen.
+        """
+        rules = self.stream.timeline
+        middle = (due_of(rules, self.next - 1) + deadline_of(rules, self.next)) // 2
+        return self.draws and self.exposure.timestamp != self.next and now < middle
+
+    def expose(self, exposure: Exposure) -> None:
+        """Take note that ``exposure`` is durable. If somebody will look, the timestamp will be published."""
+        if exposure.heard != self.exposure.heard:
+            self._mechanism.announce()
+        self.exposure = exposure
+
+    def decide(self) -> Batch:
+        """Release the timestamp, which must be complete, and exposed if it draws. At most once.
+
+        Raises ValueError once the partition was given up, for its counters are gone.
+        """
+        counters = self.aggregator.counter.counters
+        with self._lock:
+            if self._ended:
+                raise ValueError("the partition was given up")
+            if self._forfeited:
+                release = self._mechanism.forfeit()
+            else:
+                nothing = np.zeros(len(self.stream.counts.labels), np.int64)
+                release = self._mechanism.step(nothing if counters is None else counters.cells)
+            self.sanitizer.decided(release, forfeited=self._forfeited)
+            self.sanitizer.charge(0)
+            self._forfeited = False
+            return self.aggregator.go_on()
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the records go: topic and partition of the ledger and of the changelog."""
+
+    ledger: tuple[str, int]
+    changelog: tuple[str, int]
+
+
+def release_key(stream: str) -> bytes:
+    """The key of the budget state of a pan-private stream, beside the counting state in one changelog."""
+    return b"release/" + stream.encode()
+
+
+def exposing(places: Places, stream: str, exposure: Exposure) -> Outgoing:
+    """The record that exposes a timestamp."""
+    topic, partition = places.changelog
+    return Outgoing(topic, exposure.encode(), Exposure.key(stream), partition)
+
+
+def judging(places: Places, batch: Batch) -> Iterator[Outgoing]:
+    """Dead letters, and that they need not be written again."""
+    topic, partition = places.changelog
+    yield from batch.dead_letters
+    for name, counted in batch.states.items():
+        yield Outgoing(topic, counted.encode(), name.encode(), partition)
+
+
+def deciding(places: Places, sanitizer: StreamSanitizer, batch: Batch) -> Iterator[Outgoing]:
+    """Transaction A."""
+    topic, partition = places.changelog
+    yield from judging(places, batch)
+    yield Outgoing(topic, sanitizer.state.encode(), release_key(sanitizer.stream.name), partition)
+
+
+def publishing(places: Places, sanitizer: StreamSanitizer) -> Iterator[Outgoing]:
+    """Transaction B; nothing if nothing is pending."""
+    if sanitizer.state.pending:
+        topic, partition = places.changelog
+        yield from publication(sanitizer, places.ledger)
+        state = replace(sanitizer.state, pending=())
+        yield Outgoing(topic, state.encode(), release_key(sanitizer.stream.name), partition)

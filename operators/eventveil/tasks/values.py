@@ -1,0 +1,273 @@
+"""Perturbing one source partition of value streams: decide readings for a batch of values; then publish.
+
+Pure: it answers with the records of transaction A (snapshot, readings, charges, resume offset; private) and,
+once that is durable, with those of transaction B (readings and charges, public). The noise of a tree is in
+the snapshot of A before B shows the first reading that depends on it, so a crash never draws it again for
+readings that somebody has seen (docs/decisions/0009-value-streams.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from dataclasses import fields as dataclass_fields
+
+import numpy as np
+import orjson
+
+from eventveil.counting.counter import STATE_VERSION, read_state, unreadable
+from eventveil.decoding.rules import Reason, ValueDecoder
+from eventveil.formats.reading import reading_record, span_entry
+from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.topology import ReadingStream
+from eventveil.values.ledger import PURPOSES, Charge
+from eventveil.values.stream import ValueStream
+
+READ = "read"
+#: What can become of an event's value: read, or 0 in its place for one of these reasons.
+VALUE_OUTCOMES = (
+    READ,
+    *(Reason.TOMBSTONE, Reason.TOO_LARGE, Reason.NOT_JSON, Reason.MISSING_FIELD, Reason.WRONG_TYPE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What is decided but perhaps not published: offset and reading of each value, and charges."""
+
+    offsets: tuple[int, ...] = ()
+    readings: tuple[int | None, ...] = ()
+    charges: tuple[Charge, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PerturberState:
+    """What the state changelog holds for one partition of a stream: raw data.
+
+    ``resume`` is the next offset to read, ``position`` the number of values before it, ``charged`` how many
+    of all positions have been charged; ``pending`` included in each. ``snapshot`` is that of the
+    ``ValueStream`` behind them as JSON text, None before the first value.
+    """
+
+    instance: str
+    partition: int
+    resume: int
+    position: int = 0
+    charged: int = 0
+    snapshot: str | None = None
+    pending: Pending = field(default_factory=Pending)
+
+    @property
+    def published(self) -> int:
+        """The positions below are surely public, the one at it is not unless it is pending."""
+        return self.position - len(self.pending.readings)
+
+    @property
+    def published_charge(self) -> int:
+        """How far the ledger has surely been charged."""
+        return self.pending.charges[0].start if self.pending.charges else self.charged
+
+    def encode(self) -> bytes:
+        """JSON bytes of this state."""
+        pending = self.pending
+        written = {
+            "offsets": pending.offsets,
+            "readings": pending.readings,
+            "charges": [tuple(charge) for charge in pending.charges],
+        }
+        fields = {each.name: getattr(self, each.name) for each in dataclass_fields(self)}
+        return orjson.dumps({"version": STATE_VERSION, **fields, "pending": written})
+
+    @classmethod
+    def decode(cls, value: bytes, place: str) -> PerturberState:
+        """Read a state back; ``place`` names it in the StateRefused that anything unexpected raises."""
+        fields = read_state(value, place)
+        try:
+            offsets, readings, charges = (
+                fields["pending"].pop(name) for name in ("offsets", "readings", "charges")
+            )
+            pending = Pending(tuple(offsets), tuple(readings), tuple(Charge(*one) for one in charges))
+            state = cls(**{**fields, "pending": pending})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise unreadable(place, str(error)) from None
+        if wrong := _contradiction(state):
+            raise unreadable(place, wrong)
+        return state
+
+
+def _contradiction(state: PerturberState) -> str | None:
+    """What is wrong with a state, if anything."""
+    pending = state.pending
+    numbers = (state.partition, state.resume, state.position, state.charged, *pending.offsets)
+    for charge in pending.charges:
+        numbers += charge[1:]
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        return "an offset, position or charge is not a whole number"
+    if not all(one is None or type(one) is int for one in pending.readings):
+        return "a pending reading is no number"
+    if len(pending.offsets) != len(pending.readings) or state.published < 0:
+        return "there are not as many readings as values"
+    if (
+        list(pending.offsets) != sorted({*pending.offsets})
+        or max(pending.offsets, default=-1) >= state.resume
+    ):
+        return "the offsets of pending readings are not in order"
+    stops = [charge.stop for charge in pending.charges]
+    if any(charge.purpose not in PURPOSES for charge in pending.charges) or (
+        stops and (stops != sorted(stops) or stops[-1] != state.charged)
+    ):
+        return "the pending charges contradict the others"
+    if (state.position > 0) != isinstance(state.snapshot, str):
+        return "the snapshot does not belong to the position"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What ``StreamPerturber.step`` made of the values from position ``start`` on; ``truth`` is raw data."""
+
+    start: int
+    truth: tuple[int, ...]
+    pending: Pending
+    outcomes: Counter[str]
+
+
+class StreamPerturber:
+    """One partition of one value stream, from a durable state onwards."""
+
+    def __init__(self, stream: ReadingStream, mechanism: ValueStream, state: PerturberState) -> None:
+        self.stream, self.state, self.units = stream, state, mechanism.units
+        self._mechanism = mechanism
+        self._decode = ValueDecoder(stream).decode
+        if state.snapshot is not None:
+            try:
+                mechanism.restore(state.snapshot.encode())
+            except ValueError as error:
+                raise unreadable(f"state of stream {stream.name}", str(error)) from None
+        if mechanism.position != state.position or mechanism.charged_until != state.charged:
+            raise unreadable(f"state of stream {stream.name}", "its snapshot is of another position")
+
+    def step(self, offsets: Iterable[int], records: Iterable[bytes | None], behind: int) -> Batch:
+        """Decide the readings of the events at ``offsets``, all below ``behind``; they are pending then.
+
+        What was pending before must have been published. After an error the object is of no use.
+        """
+        if self.state.pending != Pending():
+            raise ValueError("the batch before this one has not been published")
+        # Below its own offset are values of before the stream began.
+        mine = [pair for pair in zip(offsets, records, strict=True) if pair[0] >= self.state.resume]
+        decoded = [self._decode(record) for _, record in mine]
+        truth = [value for value, _ in decoded]
+        stepped = self._mechanism.step(np.array(truth, np.int64))
+        readings = zip(stepped.values.tolist(), stepped.held.tolist(), strict=True)
+        pending = Pending(
+            tuple(offset for offset, _ in mine),
+            tuple(None if held else reading for reading, held in readings),
+            stepped.charges,
+        )
+        start = self.state.position
+        self.state = replace(
+            self.state,
+            resume=max(self.state.resume, behind),
+            position=self._mechanism.position,
+            charged=self._mechanism.charged_until,
+            snapshot=self._mechanism.snapshot().decode() if self._mechanism.position else None,
+            pending=pending,
+        )
+        return Batch(start, tuple(truth), pending, Counter(reason or READ for _, reason in decoded))
+
+    def records(self, *, seeded: bool = False) -> Iterator[bytes]:
+        """The pending readings, as the sink gets them."""
+        pending = self.state.pending
+        for position, (offset, reading) in enumerate(
+            zip(pending.offsets, pending.readings, strict=True), self.state.published
+        ):
+            yield reading_record(self.stream, self.state.partition, position, offset, reading, seeded=seeded)
+
+    def entries(self) -> Iterator[bytes]:
+        """The pending charges, as the ledger gets them."""
+        for charge in self.state.pending.charges:
+            yield span_entry(self.stream, self.state.partition, charge, self.units, self.state.instance)
+
+    def published(self) -> None:
+        """Take note that what was pending is public."""
+        self.state = replace(self.state, pending=Pending())
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Where records go: the ledger, with the partition of each stream, and one partition of the changelog."""
+
+    ledger: str
+    ledger_partitions: Mapping[str, int]
+    changelog: str
+    changelog_partition: int
+
+
+class PartitionPerturber:
+    """The value streams of one source partition, from their durable states onwards."""
+
+    def __init__(self, topics: Topics, streams: Mapping[str, StreamPerturber]) -> None:
+        self._topics, self.streams = topics, streams
+        self.resume = self.position = min(one.state.resume for one in streams.values())
+        self._offsets: list[int] = []
+        self._values: list[bytes | None] = []
+        #: What became of the values of the last batch, by stream.
+        self.outcomes: dict[str, Counter[str]] = {}
+
+    def observe(self, chunk: Chunk) -> None:
+        """Take in a chunk. Records below the position were seen already and are passed over.
+
+        Raises ValueError if records between the position and the chunk are missing.
+        """
+        unseen = chunk.since(self.position)
+        self._offsets += unseen.offsets
+        self._values += unseen.values
+        self.position = max(self.position, chunk.next_offset)
+
+    def decide(self) -> list[Outgoing]:
+        """Transaction A: everything observed has readings, is charged and durable; nothing is public.
+
+        Empty if nothing was observed. Control markers alone move the resume offset, for retention may remove
+        them.
+        """
+        if self.position == self.resume:
+            return []
+        behind = {name: one for name, one in self.streams.items() if one.state.resume < self.position}
+        self.outcomes = {
+            name: one.step(self._offsets, self._values, self.position).outcomes
+            for name, one in behind.items()
+        }
+        self._offsets, self._values = [], []
+        return [self._state(name, one.state) for name, one in behind.items()]
+
+    def publish(self) -> list[Outgoing]:
+        """Transaction B: readings and charges become public as they are, and are pending no longer.
+
+        Empty if nothing is pending. The charge of a span goes before its readings.
+        """
+        records: list[Outgoing] = []
+        for name, one in self.streams.items():
+            if one.state.pending == Pending():
+                continue
+            key, partition = name.encode(), self._topics.ledger_partitions[name]
+            records += (Outgoing(self._topics.ledger, entry, key, partition) for entry in one.entries())
+            records += (
+                Outgoing(one.stream.sink, record, key, one.state.partition) for record in one.records()
+            )
+            records.append(self._state(name, replace(one.state, pending=Pending())))
+        return records
+
+    def published(self) -> dict[str, int]:
+        """Take note that everything decided is durable and public; how many records that is, by stream."""
+        counts = {name: len(one.state.pending.readings) for name, one in self.streams.items()}
+        for one in self.streams.values():
+            one.published()
+        self.resume = min(one.state.resume for one in self.streams.values())
+        return counts
+
+    def _state(self, name: str, state: PerturberState) -> Outgoing:
+        return Outgoing(
+            self._topics.changelog, state.encode(), name.encode(), self._topics.changelog_partition
+        )

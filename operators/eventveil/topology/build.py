@@ -1,0 +1,259 @@
+"""From a file that was read to the frozen model, and the defaults that depend on other settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from eventveil.mechanisms import registry
+from eventveil.model.topology import (
+    Budget,
+    Counts,
+    Kafka,
+    MechanismSettings,
+    ReadingStream,
+    Security,
+    Sink,
+    Source,
+    Stream,
+    Timeline,
+    TopicSettings,
+    Topology,
+    ValueMechanism,
+    ValueSource,
+)
+from eventveil.topology import local
+from eventveil.topology.columns import ColumnNames
+from eventveil.topology.fields import Default, Section
+from eventveil.topology.options import OPTIONS, TRUSTED, extent_of, option_of, options_of
+from eventveil.topology.periods import derived, in_words
+from eventveil.topology.scalars import duration_text
+from eventveil.topology.values import OPTIONS as VALUE_OPTIONS
+from eventveil.topology.values import is_value_stream
+from eventveil.topology.values import options_of as value_options_of
+
+POPULATION = "users"
+PERIODS = "periods"
+#: Seven days: what max_ahead is, left out, where it bounds the outage that loses no event (ms).
+LONGEST_OUTAGE = 7 * 86_400_000
+#: Five minutes (ms).
+GRACE = 300_000
+
+
+def streams_of(file: Section) -> dict[str, Section]:
+    """The streams of counts that could be read, by name."""
+    return {name: stream for name, stream in all_streams_of(file).items() if not is_value_stream(stream)}
+
+
+def local_streams_of(file: Section) -> dict[str, Section]:
+    """Those of ``streams_of`` whose events are local reports."""
+    return {
+        name: stream
+        for name, stream in streams_of(file).items()
+        if (mechanism := stream.get("mechanism")) is not None
+        and mechanism.get("kind") in registry.LOCAL_KINDS
+    }
+
+
+def value_streams_of(file: Section) -> dict[str, Section]:
+    """The value streams that could be read, by name."""
+    return {name: stream for name, stream in all_streams_of(file).items() if is_value_stream(stream)}
+
+
+def all_streams_of(file: Section) -> dict[str, Section]:
+    """Both."""
+    return file.get("streams") or {}
+
+
+def parts_of(
+    file: Section, part: str, streams: Callable[[Section], dict[str, Section]] = streams_of
+) -> Iterator[tuple[str, Section, Section]]:
+    """Every stream with that part of it (source, timeline, ...) which could be read: name, stream, part."""
+    for name, stream in streams(file).items():
+        section = stream.get(part)
+        if section is not None:
+            yield name, stream, section
+
+
+def fill(file: Section) -> Iterator[Default]:
+    """Set the defaults that depend on other settings; yields each one."""
+    name = file.get("name")
+    budget = file.get("budget")
+    population = (budget.get("users") if budget is not None else None) or POPULATION
+    for stream in streams_of(file).values():
+        if name is not None:
+            yield from _set(stream, "dead_letter", f"{name}.dead")
+    for _, _, source in parts_of(file, "source", all_streams_of):
+        yield from _set(source, "users", population)
+    for _, stream, timeline in parts_of(file, "timeline"):
+        ahead = _max_ahead(stream.get("source"), timeline.get("interval"))
+        if ahead is not None:
+            yield from _set(timeline, "max_ahead", ahead, duration_text(ahead))
+        if timeline.get("on_missing") == "release":
+            yield from _set(timeline, "grace", GRACE, duration_text(GRACE))
+    for _, stream, mechanism in parts_of(file, "mechanism"):
+        yield from _periods(mechanism, stream.get("timeline"))
+        kind = mechanism.get("kind")
+        for option in sorted(options_of(kind) if kind and kind not in registry.LOCAL_KINDS else ()):
+            if option not in mechanism.positions and option not in mechanism.values:
+                yield Default(mechanism.name(option), option_of(option).text)
+    for _, _, mechanism in parts_of(file, "mechanism", value_streams_of):
+        for one in VALUE_OPTIONS[mechanism.get("kind")]:
+            if one.derived is not None and one.name not in mechanism.positions:
+                yield Default(mechanism.name(one.name), one.derived)
+
+
+def _periods(mechanism: Section, timeline: Section | None) -> Iterator[Default]:
+    """Those that follow from the length of a timestamp, for kinds that take them."""
+    kind, interval = mechanism.get("kind"), timeline.get("interval") if timeline is not None else None
+    if kind and interval and kind not in registry.LOCAL_KINDS and PERIODS in options_of(kind):
+        periods = derived(interval)
+        yield from _set(mechanism, PERIODS, periods, in_words(periods))
+
+
+def covered(mechanism: Section) -> int | None:
+    """The number of timestamps that epsilon covers; None if it could not be read."""
+    kind = mechanism.get("kind")
+    extent = extent_of(kind) if kind else "window"
+    window: int | None = mechanism.get(extent) if extent else 1
+    return window
+
+
+def _max_ahead(source: Section | None, interval: int | None) -> int | None:
+    if source is not None and source.get("append_time") == "boundary":
+        return LONGEST_OUTAGE
+    return interval
+
+
+def _set(section: Section, key: str, value: Any, text: str | None = None) -> Iterator[Default]:
+    if key not in section.positions:
+        section.values[key] = value
+        yield Default(section.name(key), text or str(value))
+
+
+def build(file: Section, path: str, directory: str) -> Topology:
+    """The model of a file without mistakes. Relative paths of certificates start at ``directory``."""
+    kafka, topics = file.get("kafka"), file.get("topics")
+    return Topology(
+        path=path,
+        version=file.get("version"),
+        name=file.get("name"),
+        kafka=Kafka(kafka.get("bootstrap"), _security(kafka.get("security"), directory)),
+        topics=TopicSettings(**topics.values),
+        streams=tuple(_stream(name, stream, file.get("name")) for name, stream in streams_of(file).items()),
+        budget=_budget(file.get("budget")),
+        readings=tuple(_readings(name, stream) for name, stream in value_streams_of(file).items()),
+    )
+
+
+def _security(section: Section, directory: str) -> Security:
+    values = dict(section.values)
+    for key in ("ca", "certificate", "key"):
+        if key in values:
+            values[key] = os.path.join(directory, values[key])
+    return Security(**values)
+
+
+def _budget(section: Section | None) -> Budget | None:
+    if section is None:
+        return None
+    return Budget(section.get("epsilon").value, section.get("span"), section.get("users"))
+
+
+def _stream(name: str, stream: Section, application: str) -> Stream:
+    sink, mechanism, values = stream.get("sink"), stream.get("mechanism"), stream.get("values")
+    is_local = mechanism.get("kind") in registry.LOCAL_KINDS
+    return Stream(
+        name=name,
+        source=_source(stream.get("source"), application),
+        timeline=_timeline(stream.get("timeline")),
+        counts=local.counts_of(values, mechanism) if is_local else _counts(stream.get("counts")),
+        mechanism=local.mechanism_of(values, mechanism) if is_local else _mechanism(mechanism),
+        sink=_sink(sink),
+        dead_letter=stream.get("dead_letter"),
+    )
+
+
+def _sink(sink: Section) -> Sink:
+    return Sink(sink.get("topic"), sink.get("counts") or "object", sink.get("minimum"))
+
+
+def _readings(name: str, stream: Section) -> ReadingStream:
+    source, values, mechanism = stream.get("source"), stream.get("values"), stream.get("mechanism")
+    epsilon, step = mechanism.get("epsilon"), values.get("step")
+    names = ("topic", "value", "format", "max_bytes")
+    return ReadingStream(
+        name=name,
+        source=ValueSource(**{name: source.get(name) for name in names}, population=source.get("users")),
+        maximum=int(values.get("maximum").value / step.value),
+        step=step.value,
+        step_text=step.text,
+        mechanism=ValueMechanism(
+            mechanism.get("kind"), epsilon.value, epsilon.text, value_options_of(mechanism)
+        ),
+        sink=stream.get("sink").get("topic"),
+    )
+
+
+def repartitioned(application: str, topic: str) -> str:
+    """The internal topic that holds the events of ``topic`` keyed by user."""
+    return f"{application}-repartition-{topic}"
+
+
+def _source(section: Section, application: str) -> Source:
+    names = (
+        "topic",
+        "user",
+        "time",
+        "format",
+        "user_type",
+        "partitioner",
+        "max_bytes",
+        "append_time",
+    )
+    source = Source(
+        **{name: section.get(name) for name in names},
+        column=section.get("column") or section.get("report"),
+        population=section.get("users"),
+    )
+    if section.get("repartition") == "false":
+        return source
+    return replace(source, topic=repartitioned(application, source.topic), raw=source.topic)
+
+
+def _timeline(section: Section) -> Timeline:
+    names = ("interval", "origin", "lateness", "max_ahead", "clock_skew", "start", "grace")
+    return Timeline(**{name: section.get(name) for name in names})
+
+
+def _counts(section: Section) -> Counts:
+    columns: ColumnNames = section.get("columns")
+    unknown = section.get("unknown")
+    other = unknown not in ("dead-letter", "ignore")
+    return Counts(
+        labels=columns.labels,
+        column_type=columns.type,
+        contributions=1 if section.get("contributions") == TRUSTED else section.get("contributions"),
+        unknown="column" if other else unknown,
+        unknown_column=columns.labels.index(unknown) if other else None,
+    )
+
+
+def _mechanism(section: Section) -> MechanismSettings:
+    kind, epsilon = section.get("kind"), section.get("epsilon")
+    options = {}
+    own = options_of(kind)
+    for name in (*(name for name in OPTIONS if name in own), *sorted(own - OPTIONS.keys())):
+        value = option_of(name).value(section.get(name))
+        if value is not None:
+            options[name] = value
+    return MechanismSettings(
+        kind=kind,
+        epsilon=epsilon.value,
+        epsilon_text=epsilon.text,
+        window=covered(section) or 0,
+        adjacency=section.get("adjacency"),
+        options=options,
+    )

@@ -1,0 +1,281 @@
+"""Shapes of a topology's parts: one table of fields drives both validation and the JSON Schema.
+
+A shape reads a node of the file into plain values and notes every mistake it meets; what is invalid is
+left out, so that the later checks look only at what could be read.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eventveil.model.spelling import suggestion
+from eventveil.topology.document import Broken, Items, Node, Scalar, Table, shorten
+from eventveil.topology.problems import SHOWN, Position, Problems
+from eventveil.topology.scalars import Kind, Schema, UnavailableError, UnfitError, found
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Default:
+    """A setting that the file leaves out and the value that it therefore has."""
+
+    setting: str
+    value: str
+
+
+@dataclass
+class Reading:
+    """One pass over a file: where mistakes and defaults are noted, and where relative paths start.
+
+    ``around`` are the records that are being read, by name, the innermost last.
+    """
+
+    problems: Problems
+    directory: str
+    defaults: list[Default] = field(default_factory=list)
+    around: list[tuple[str, Record]] = field(default_factory=list)
+
+    def home_of(self, key: str) -> str:
+        """Where the nearest records that have the key are, in words; empty if there is none."""
+        for path, record in reversed(self.around):
+            prefix = f"{path}." if path else ""
+            homes = [
+                prefix + one.name
+                for one in record.fields
+                if isinstance(one.shape, Record) and key in one.shape.keys
+            ]
+            homes += [path or "the top level"] if key in record.keys else []
+            if homes:
+                return " or ".join(homes)
+        return ""
+
+
+class Invalid:
+    """The reading of a value that could not be read; its mistake has been noted."""
+
+
+INVALID = Invalid()
+
+
+@dataclass
+class Section:
+    """A mapping that was read: valid values by key, and the position of every value given in the file."""
+
+    path: str
+    position: Position
+    values: dict[str, Any] = field(default_factory=dict)
+    positions: dict[str, Position] = field(default_factory=dict)
+
+    def get(self, key: str) -> Any:
+        """The value of a key, or None if it is absent or invalid."""
+        return self.values.get(key)
+
+    def at(self, key: str) -> Position:
+        """Where the value of a key stands; the section's own place if the file leaves it out."""
+        return self.positions.get(key, self.position)
+
+    def name(self, key: str) -> str:
+        """The full name of a setting, such as ``streams.visits.sink.topic``."""
+        return f"{self.path}.{key}" if self.path else key
+
+
+class Shape(ABC):
+    """What may stand at one place of the file."""
+
+    @abstractmethod
+    def read(self, node: Node, name: str, reading: Reading) -> Any:
+        """The value, or INVALID with the mistakes noted in ``reading``."""
+
+    @abstractmethod
+    def schema(self) -> Schema:
+        """The same rule as a JSON Schema."""
+
+
+@dataclass(frozen=True)
+class One(Shape):
+    """A single value of a kind."""
+
+    kind: Kind[Any]
+
+    def read(self, node: Node, name: str, reading: Reading) -> Any:
+        """The kind's value."""
+        if isinstance(node, Broken):
+            return INVALID
+        try:
+            if not isinstance(node, Scalar):
+                self.kind.parse(Scalar(node.position, ""))
+                raise UnfitError("a single value")
+            return self.kind.parse(node)
+        except UnavailableError as unavailable:
+            reading.problems.add(node.position, f"{name}: {unavailable.expected}")
+        except UnfitError as unfit:
+            actual = unfit.found or describe(node)
+            reading.problems.add(node.position, f"{name}: found {actual}, expected {unfit.expected}")
+        return INVALID
+
+    def schema(self) -> Schema:
+        """The kind's schema."""
+        return self.kind.schema()
+
+
+@dataclass(frozen=True)
+class Field:
+    """One key of a record.
+
+    ``default`` is YAML text that is read like a written value; a key with ``derived`` gets its default from
+    other settings (the text says how). Without either, a key that is not required may stay unset.
+    """
+
+    name: str
+    shape: Shape
+    help: str
+    required: bool = False
+    default: str | None = None
+    derived: str | None = None
+
+    def schema(self) -> Schema:
+        """The shape's schema with help and default."""
+        text = self.help
+        if self.derived or self.default:
+            text += f" Default: {self.derived or self.default}."
+        return {"description": text, **self.shape.schema()}
+
+
+@dataclass(frozen=True)
+class Record(Shape):
+    """A mapping with known keys. ``rules`` are schema keywords for what concerns several keys at once.
+
+    ``later`` maps keys that this version does not have yet to what to do instead.
+    """
+
+    fields: tuple[Field, ...]
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    later: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, node: Node, name: str, reading: Reading) -> Section | Invalid:
+        """A Section with every valid value and all defaults."""
+        if isinstance(node, Scalar) and node.type == "nothing" and not any(f.required for f in self.fields):
+            node = Table(node.position)
+        if not isinstance(node, Table):
+            return _not_a_mapping(node, name, self.keys, reading)
+        section = Section(name, node.position)
+        reading.around.append((name, self))
+        self._report_unknown(node, name, reading)
+        for entry in self.fields:
+            self._read_field(entry, node, section, reading)
+        reading.around.pop()
+        return section
+
+    @property
+    def keys(self) -> list[str]:
+        """The names of the fields."""
+        return [one.name for one in self.fields]
+
+    def _read_field(self, entry: Field, node: Table, section: Section, reading: Reading) -> None:
+        name = section.name(entry.name)
+        given = node.entries.get(entry.name)
+        if given is not None:
+            section.positions[entry.name] = given.position
+            value = entry.shape.read(given, name, reading)
+        elif entry.required:
+            reading.problems.add(
+                node.position,
+                f"{section.path or 'the file'} lacks {entry.name}; add {entry.name}: {entry.help}",
+            )
+            return
+        elif isinstance(entry.shape, Record) and not any(f.required for f in entry.shape.fields):
+            value = entry.shape.read(Table(node.position), name, reading)
+        elif entry.default is not None:
+            reading.defaults.append(Default(name, entry.default))
+            value = entry.shape.read(Scalar(node.position, entry.default), name, reading)
+        else:
+            return
+        if value is not INVALID:
+            section.values[entry.name] = value
+
+    def _report_unknown(self, node: Table, name: str, reading: Reading) -> None:
+        known = self.keys
+        for index, key in enumerate(key for key in node.entries if key not in known):
+            if key in self.later:
+                message = f"{name}.{key}: {self.later[key]}"
+            else:
+                # Looking for the nearest word is slow: a file of nothing but unknown keys gets no more of it.
+                remedy = _remedy(key, known, reading) if index < SHOWN else "remove it"
+                message = f"unknown key {shorten(key)}{' in ' + name if name else ''}; {remedy}"
+            reading.problems.add(node.keys[key], message)
+
+    def schema(self) -> Schema:
+        """An object schema that refuses unknown keys."""
+        required = [f.name for f in self.fields if f.required]
+        return {
+            "type": "object" if required else ["object", "null"],
+            "properties": {f.name: f.schema() for f in self.fields},
+            **({"required": required} if required else {}),
+            "additionalProperties": False,
+            **self.rules,
+        }
+
+
+@dataclass(frozen=True)
+class Named(Shape):
+    """A mapping from names that the user chooses to records; at least one."""
+
+    record: Shape
+    what: str
+    pattern: str
+    expected: str
+
+    def read(self, node: Node, name: str, reading: Reading) -> dict[str, Section] | Invalid:
+        """The sections by name, in the order of the file."""
+        if not isinstance(node, Table) or not node.entries:
+            if not isinstance(node, Broken):
+                reading.problems.add(
+                    node.position,
+                    f"{name}: found {describe(node)}, expected at least one {self.what} with its name",
+                )
+            return INVALID
+        sections = {}
+        for key, value in node.entries.items():
+            if not re.fullmatch(self.pattern, key):
+                reading.problems.add(
+                    node.keys[key], f"{name}: found the name {shorten(key)}, expected {self.expected}"
+                )
+            section = self.record.read(value, f"{name}.{key}", reading)
+            if isinstance(section, Section):
+                sections[key] = section
+        return sections
+
+    def schema(self) -> Schema:
+        """An object schema with a rule for the names."""
+        return {
+            "type": "object",
+            "minProperties": 1,
+            "patternProperties": {f"^{self.pattern}$": self.record.schema()},
+            "additionalProperties": False,
+        }
+
+
+def describe(node: Node) -> str:
+    """What stands in the file, in words."""
+    if isinstance(node, Scalar):
+        return found(node)
+    if isinstance(node, Items):
+        return "a list" if node.items else "an empty list"
+    return "a mapping" if isinstance(node, Table) and node.entries else "an empty mapping"
+
+
+def _remedy(key: str, known: list[str], reading: Reading) -> str:
+    home = reading.home_of(key)
+    return f"it belongs in {home}" if home else suggestion(key, known)
+
+
+def _not_a_mapping(node: Node, name: str, keys: list[str], reading: Reading) -> Invalid:
+    if not isinstance(node, Broken):
+        reading.problems.add(
+            node.position,
+            f"{name or 'the file'}: found {describe(node)}, expected a mapping with {', '.join(keys)}",
+        )
+    return INVALID

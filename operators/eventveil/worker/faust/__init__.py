@@ -1,0 +1,1 @@
+"""What the worker needs of Faust and aiokafka, private members included: fetches become record batches."""

@@ -1,0 +1,49 @@
+"""The private members of Faust and aiokafka that the worker leans on, asserted before it starts.
+
+Both libraries are pinned; a change of either must come past this list.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+from aiokafka.conn import SaslPlainAuthenticator, ScramAuthenticator
+from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
+from faust.app.base import App
+from faust.tables.recovery import Recovery
+from faust.transport.consumer import Consumer
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
+from faust.transport.drivers.aiokafka import Consumer as Driver
+
+from eventveil.model.errors import EventveilError
+
+_MEMBERS: dict[type, tuple[str, ...]] = {
+    App: ("_create_directories",),
+    AIOKafkaConsumerThread: ("_create_worker_consumer", "_ensure_consumer", "_consumer", "call_thread"),
+    Consumer: ("perform_seek", "_drain_messages", "commit", "on_buffer_full", "on_buffer_drop"),
+    Driver: ("_new_consumer_thread", "on_partitions_revoked", "verify_event_path"),
+    Recovery: ("_resume_streams",),
+    Fetcher: ("fetched_records", "_create_fetch_waiter", "_set_error", "error_future"),
+    SubscriptionState: ("subscription", "reassignment_in_progress", "fetch_context"),
+    TopicPartitionState: ("position", "has_valid_position", "seek"),
+    SaslPlainAuthenticator: ("_step",),
+    ScramAuthenticator: ("_step",),
+}
+
+
+def check_private_members() -> None:
+    """Raise EventveilError if Faust or aiokafka do not look the way the worker was written for."""
+    missing = [
+        f"{owner.__module__}.{owner.__qualname__}.{name}"
+        for owner, names in _MEMBERS.items()
+        for name in names
+        if not hasattr(owner, name)
+    ]
+    if missing:
+        raise EventveilError(
+            f"this version of Faust or aiokafka is not supported: {', '.join(missing)} not found; "
+            "install the versions that Eventveil pins"
+        )
+    if "perform_seek" not in inspect.getsource(Recovery._resume_streams):
+        raise EventveilError("Faust no longer seeks in Recovery._resume_streams; install the pinned version")

@@ -1,0 +1,430 @@
+"""Faust's Kafka driver with a chunk as the unit that travels, read committed, positioned by the worker.
+
+Stock Faust creates two asyncio tasks per record. Here one message stands for the records of one partition
+that one fetch returned; agents, group, assignment and rebalancing stay Faust's. What differs on purpose:
+
+* every topic is read committed, so that an aborted partial count is never merged;
+* partitions are delivered only once the worker owns them, from the offset that its own state says; the
+  group's committed offsets are for lag tools;
+* an offset that the log does not hold is an error, never a reset.
+
+Positions are read in the thread of the consumer, with no await between them and the records, so that a chunk
+says truly from where to where it reaches. The worker refuses a chunk that does not begin where it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+import aiokafka
+import faust
+from aiokafka.consumer.fetcher import FetchResult
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP, ConsumerMessage
+
+from eventveil.kafka.settings import aiokafka as aiokafka_settings
+from eventveil.model.records import MAX_MESSAGE_BYTES, Chunk
+from eventveil.model.topology import Kafka
+from eventveil.worker.faust import fetches
+from eventveil.worker.faust.fetches import Block, WalkedBlock
+
+_WAIT_SECONDS = 0.1
+#: Of all partitions, unless a single batch has more. Larger ones leave the caches, and take no less time.
+_FETCH_BYTES = 8 * 1024 * 1024
+#: For how long a broker may keep a fetch that finds nothing. A partition that is not in a fetch, because its
+#: records are being counted or it was moved to another offset, waits for the end of that; so the longer time
+#: is for when nothing has come or moved for some seconds. The first record ends it at once.
+_ASK_MS, _ASK_AT_REST_MS, _REST_SECONDS = 250, 1000, 5.0
+#: Of a chunk that aiokafka unpacks; the others are bounded where they are made.
+_MAX_RECORDS = 2_000
+#: Why aiokafka unpacks its fetches itself, at several times the cost; empty if it does not.
+_STOCK = fetches.unsupported()
+
+
+class Delivery(Protocol):
+    """The worker, as the driver sees it. Called in the event loop of the app."""
+
+    kafka: Kafka
+    group: str
+    session_timeout: float
+
+    def assigned(self, partitions: set[TP]) -> None:
+        """These partitions, and no others, are this worker's from now on; must return at once."""
+
+    def revoked(self) -> None:
+        """No partition is this worker's any more; must return at once."""
+
+    def wanted(self) -> Mapping[TP, int]:
+        """The partitions to fetch from, and the token of whoever owns each."""
+
+    def satisfied(self) -> bool:
+        """Whether a partition that is owned is not wanted now, because its owner has enough to do."""
+
+    def resting(self) -> Collection[TP]:
+        """The partitions of which nothing is to be fetched for a moment."""
+
+    def delivered(self, partition: TP, records: int) -> None:
+        """A chunk of so many records of this partition is on its way to an agent."""
+
+    def out_of_range(self, partitions: Collection[TP]) -> None:
+        """These partitions do not hold the offset that is to be read next."""
+
+    def failed(self, error: BaseException) -> None:
+        """Nothing more can be delivered."""
+
+
+class ChunkSchema(faust.Schema[None, Chunk]):
+    """Hands the agent the chunk as it is."""
+
+    def loads_key(self, app: Any, message: Any, **_: Any) -> None:
+        """Chunks have no key."""
+
+    def loads_value(self, app: Any, message: Any, **_: Any) -> Chunk:
+        """The chunk that the driver put into the message."""
+        chunk: Chunk = message.value
+        return chunk
+
+
+class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
+    """The thread that owns the aiokafka consumer."""
+
+    _lost: frozenset[TP] = frozenset()
+    #: When something last came or was moved, in monotonic seconds.
+    _stirred = 0.0
+
+    def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
+        if _STOCK:
+            self.log.warning("Delivers the slow way, with the same results: %s", _STOCK)
+        else:
+            fetches.keep_bytes()
+        delivery: Delivery = transport.delivery
+        self._assignor = RoundRobinPartitionAssignor
+        session = int(delivery.session_timeout * 1000)
+        return aiokafka.AIOKafkaConsumer(
+            **aiokafka_settings(delivery.kafka),
+            client_id=delivery.group,
+            group_id=delivery.group,
+            partition_assignment_strategy=[self._assignor],
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level="read_committed",
+            check_crcs=True,
+            fetch_max_wait_ms=_ASK_MS,
+            fetch_max_bytes=_FETCH_BYTES,
+            max_partition_fetch_bytes=MAX_MESSAGE_BYTES,
+            session_timeout_ms=session,
+            heartbeat_interval_ms=max(session // 5, 300),
+            rebalance_timeout_ms=max(session, 30_000),
+            request_timeout_ms=40_000,
+            # A worker that owns nothing for a while (standby, outage) must stay in the group.
+            max_poll_interval_ms=2**31 - 1,
+            metadata_max_age_ms=30_000,
+        )
+
+    async def on_start(self) -> None:
+        """Start the consumer, whose fetcher is not to stop for an error of which it knows already."""
+        await super().on_start()
+        if (consumer := self._consumer) is not None:
+            keep_first_errors(consumer._fetcher)
+
+    async def fetch(self, wanted: Mapping[TP, int], resting: Collection[TP], seconds: float) -> list[Chunk]:
+        """The next chunks of the wanted partitions; if none come in so many seconds, an empty list.
+
+        Nothing comes of those that are resting. What was fetched of them already is fetched again later.
+        """
+        chunks: list[Chunk] = await self.call_thread(self._fetch, wanted, resting, seconds)
+        return chunks
+
+    def out_of_range(self) -> frozenset[TP]:
+        """The partitions that did not hold the offset that was asked for, since the last call."""
+        lost, self._lost = self._lost, frozenset()
+        return lost
+
+    async def check(self) -> None:
+        """Raise what has stopped the consumer: its fetcher or the group, which may have revoked a right."""
+        await self.call_thread(self._check)
+
+    async def _check(self) -> None:
+        consumer = self._consumer
+        if consumer is None or consumer._closed or consumer._fetcher is None or consumer._fetcher._closed:
+            return
+        if consumer._fetcher.error_future.done():
+            raise RuntimeError("aiokafka's fetcher has stopped")
+        consumer._coordinator.check_errors()
+
+    async def _fetch(self, wanted: Mapping[TP, int], resting: Collection[TP], seconds: float) -> list[Chunk]:
+        consumer = self._ensure_consumer()
+        fetcher = consumer._fetcher
+        if consumer._closed or fetcher._closed:
+            return []
+        self._be_patient(fetcher)
+        _let_rest(consumer, resting)
+        waiter = fetcher._create_fetch_waiter()
+        chunks = await self._drain(consumer, wanted)
+        if not chunks:
+            await asyncio.wait([waiter], timeout=seconds)
+            chunks = await self._drain(consumer, wanted)
+        waiter.cancel()
+        return chunks
+
+    async def _drain(self, consumer: aiokafka.AIOKafkaConsumer, wanted: Mapping[TP, int]) -> list[Chunk]:
+        fetcher = consumer._fetcher
+        if fetcher._subscriptions.reassignment_in_progress:
+            return []
+        chunks: list[Chunk] = []
+        if fetcher._records:
+            self.stir()
+        with fetcher._subscriptions.fetch_context():
+            # Of most partitions nothing is there most of the time, and asking each takes its time.
+            for tp in [tp for tp in wanted if tp in fetcher._records]:
+                token = wanted[tp]
+                # Once more if that shows a fetch to be used up: until it does, aiokafka asks the broker for
+                # nothing, of no partition, and what is written meanwhile is seen a tenth of a second later.
+                for _ in range(2):
+                    try:
+                        chunk = await self._next_chunk(consumer, tp, token)
+                    except OffsetOutOfRangeError:
+                        # What other partitions have is not to be lost with it.
+                        self._lost |= {tp}
+                        break
+                    except NoOffsetForPartitionError:
+                        # Noted before the owner had moved the partition to where it reads on.
+                        break
+                    if chunk is not None:
+                        chunks.append(chunk)
+                    if not _is_used_up(fetcher, tp):
+                        break
+        return chunks
+
+    async def _next_chunk(self, consumer: aiokafka.AIOKafkaConsumer, tp: TP, token: int) -> Chunk | None:
+        """What comes next of a partition, None if nothing does."""
+        fetcher, start = consumer._fetcher, _position(consumer, tp)
+        if start is None:
+            return None
+        # With a timeout of zero this never yields to the loop, so the positions belong to the records.
+        block = await (self._stock_records if _STOCK else self._block)(fetcher, tp)
+        after = _position(consumer, tp)
+        if after is None or after == start:
+            return None
+        return _as_chunk(tp, token, start, block, after)
+
+    async def _block(self, fetcher: Any, tp: TP) -> Block:
+        """The next block of a partition, an empty one if there is none."""
+        if isinstance(fetched := fetcher._records.get(tp), FetchResult):
+            fetches.take_over(fetched)
+        for blocks in (await fetcher.fetched_records({tp}, timeout=0, max_records=1)).values():
+            block: Block = blocks[0]
+            return block
+        return Block()
+
+    async def _stock_records(self, fetcher: Any, tp: TP) -> Block:
+        """The same as aiokafka unpacks it."""
+        block = WalkedBlock()
+        for records in (await fetcher.fetched_records({tp}, timeout=0, max_records=_MAX_RECORDS)).values():
+            block.add(records, 0, None)
+        return block
+
+    def _be_patient(self, fetcher: Any) -> None:
+        at_rest = time.monotonic() > self._stirred + _REST_SECONDS
+        fetcher._fetch_max_wait_ms = _ASK_AT_REST_MS if at_rest else _ASK_MS
+
+    def stir(self) -> None:
+        """Ask the brokers more often again; from any thread."""
+        self._stirred = time.monotonic()
+        if (consumer := self._consumer) is not None and consumer._fetcher is not None:
+            self._be_patient(consumer._fetcher)
+
+    async def go_to(self, partition: TP, offset: int) -> bool:
+        """Move a partition to an offset; False if it is not assigned any more."""
+        moved: bool = await self.call_thread(self._go_to, partition, offset)
+        return moved
+
+    async def _go_to(self, partition: TP, offset: int) -> bool:
+        consumer = self._ensure_consumer()
+        self.stir()
+        if partition not in consumer.assignment():
+            return False
+        consumer.seek(aiokafka.TopicPartition(*partition), offset)
+        return _position(consumer, partition) == offset
+
+    def end_of(self, partition: TP) -> int | None:
+        """The last stable offset that a fetch has reported, None if none has; from any thread."""
+        consumer = self._consumer
+        state = None if consumer is None else _state(consumer, partition)
+        end: int | None = None if state is None else state.lso
+        return end
+
+    def hides(self, partition: TP) -> bool:
+        """Whether the last fetch reported records behind the last stable offset; from any thread."""
+        consumer = self._consumer
+        state = None if consumer is None else _state(consumer, partition)
+        return bool(state and state.lso is not None and state.highwater > state.lso)
+
+    async def commit_progress(self, offsets: Mapping[TP, int]) -> None:
+        """Commit offsets to the group, for the eyes of lag tools; a failure means nothing."""
+        try:
+            await asyncio.wait_for(self.call_thread(self._commit_progress, offsets), timeout=1.0)
+        except (KafkaError, ValueError, TimeoutError) as error:
+            self.log.info("Progress not committed to the group: %r", error)
+
+    async def _commit_progress(self, offsets: Mapping[TP, int]) -> None:
+        consumer = self._ensure_consumer()
+        mine = {aiokafka.TopicPartition(*tp): at for tp, at in offsets.items() if tp in consumer.assignment()}
+        if mine:
+            await consumer.commit(mine)
+
+
+def keep_first_errors(fetcher: Any) -> None:
+    """Let an aiokafka fetcher keep what it has of a partition when another error of it comes.
+
+    Two brokers may be asked for one partition while its leader moves. aiokafka 0.14 asserts that only one of
+    them answers, and its fetcher ends. What is ignored here comes again with the next fetch.
+    """
+    note = fetcher._set_error
+
+    def note_first(partition: Any, error: Exception) -> None:
+        if partition not in fetcher._records:
+            note(partition, error)
+
+    fetcher._set_error = note_first
+
+
+def _position(consumer: aiokafka.AIOKafkaConsumer, partition: TP) -> int | None:
+    """The next offset to be delivered; None while the partition is not assigned or has no position yet."""
+    state = _state(consumer, partition)
+    position: int | None = state.position if state is not None and state.has_valid_position else None
+    return position
+
+
+def _state(consumer: aiokafka.AIOKafkaConsumer, partition: TP) -> Any:
+    """What aiokafka knows of a partition; None while it is not assigned."""
+    subscription = consumer._subscription.subscription
+    assignment = subscription and subscription.assignment
+    key = aiokafka.TopicPartition(*partition)
+    return assignment.state_value(key) if assignment and key in assignment.tps else None
+
+
+def _let_rest(consumer: aiokafka.AIOKafkaConsumer, resting: Collection[TP]) -> None:
+    """Fetch nothing of these partitions, and of all others again."""
+    paused = consumer.paused()
+    partitions = {aiokafka.TopicPartition(*tp) for tp in resting} & consumer.assignment()
+    consumer.pause(*(partitions - paused))
+    consumer.resume(*(paused - partitions))
+
+
+def _is_used_up(fetcher: Any, partition: TP) -> bool:
+    """Whether a fetch has no more batches of records, although aiokafka may not have noticed yet."""
+    fetched = fetcher._records.get(partition)
+    records = None if _STOCK or not isinstance(fetched, FetchResult) else fetched._partition_records
+    return records is not None and not records._records.has_next()
+
+
+def _as_chunk(partition: TP, token: int, start: int, block: Block, after: int) -> Chunk:
+    return Chunk(
+        topic=partition.topic,
+        partition=partition.partition,
+        generation=token,
+        start=start,
+        offsets=block.offsets,
+        append_times=block.append_times,
+        keys=block.keys,
+        values=block.values,
+        next_offset=after,
+        headers=block.headers,
+    )
+
+
+class ChunkConsumer(driver.Consumer):
+    """Faust's consumer, delivering chunks of the partitions that the worker owns."""
+
+    _thread: ChunkConsumerThread
+
+    @property
+    def thread(self) -> ChunkConsumerThread:
+        """Where the aiokafka consumer lives."""
+        return self._thread
+
+    @property
+    def _delivery(self) -> Delivery:
+        delivery: Delivery = self.transport.delivery  # type: ignore[attr-defined]  # our own transport
+        return delivery
+
+    def _new_consumer_thread(self) -> ChunkConsumerThread:
+        return ChunkConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Give everything up before Faust does anything else about it."""
+        self._delivery.revoked()
+        self.thread.stir()
+        await super().on_partitions_revoked(revoked)
+
+    async def perform_seek(self) -> None:
+        """Where Faust would seek to the committed offsets: tell the worker what is assigned.
+
+        It must not take long: Faust ends its recovery task for ever, silently, after a timeout.
+        """
+        self._delivery.assigned(set(self.assignment()))
+
+    async def _drain_messages(self, fetcher: Any) -> None:
+        try:
+            while not (self._stopped.is_set() or fetcher._stopped.is_set()):
+                await self._deliver_once()
+        except asyncio.CancelledError:
+            if not self.app.should_stop:
+                raise
+        except Exception as error:
+            if not self.app.should_stop:
+                self._delivery.failed(error)
+
+    async def _deliver_once(self) -> None:
+        wanted = dict(self._delivery.wanted()) if self.flow_active else {}
+        if not wanted:
+            await asyncio.sleep(_WAIT_SECONDS / 10)
+            return
+        resting = self._delivery.resting()
+        # An owner that has enough for now may want more before a new record wakes the fetcher.
+        seconds = _WAIT_SECONDS / 10 if resting or self._delivery.satisfied() else _WAIT_SECONDS
+        chunks = await self._thread.fetch(wanted, resting, seconds)
+        if lost := self._thread.out_of_range():
+            self._delivery.out_of_range(lost)
+        for chunk in chunks:
+            # A chunk that is lost on the way leaves a gap, which its owner notices and mends.
+            if self.flow_active:
+                await self._deliver(chunk)
+
+    async def _deliver(self, chunk: Chunk) -> None:
+        partition = TP(chunk.topic, chunk.partition)
+        message: Any = ConsumerMessage(
+            chunk.topic, chunk.partition, chunk.next_offset, 0.0, 0, None, None, chunk,  # type: ignore[arg-type]
+            None, 0, 0, partition, generation_id=self.app.consumer_generation_id,
+        )  # fmt: skip
+        self._delivery.delivered(partition, len(chunk.offsets))
+        await self.wait_first(self.callback(message), self.suspend_flow.wait())
+
+    def on_buffer_full(self, tp: TP) -> None:
+        """The worker bounds what is on its way; Faust's own bookkeeping would outlive a revocation."""
+
+    def on_buffer_drop(self, tp: TP) -> None:
+        """See ``on_buffer_full``."""
+
+    async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
+        """Faust's offsets of acknowledged messages mean nothing here; see ``commit_progress``."""
+        return False
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Faust's livelock detector counts records; chunks would only confuse it."""
+
+
+class ChunkTransport(driver.Transport):
+    """Faust's Kafka transport with the chunk consumer."""
+
+    Consumer = ChunkConsumer
+
+    def __init__(self, *args: Any, delivery: Delivery, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.delivery = delivery

@@ -1,0 +1,296 @@
+"""The records of a fetch as columns, without one aiokafka ConsumerRecord for each.
+
+aiokafka unpacks a fetch with a generator that makes an object of eleven fields per record. Here another
+generator takes its place in the same PartitionRecords, with the same checks in the same order, and gives a
+block of many records at a time. Consecutive batches are a run, which is read in arrays
+(``eventveil.worker.faust.record_batches``); where that is not possible, and where it would not pay, aiokafka
+walks from record to record, and what one costs beyond its parsing is a slot in a list. It leans on private
+members of aiokafka; where they are not as expected (``unsupported``), aiokafka's own stays in place. The
+results are always the same.
+"""
+
+from __future__ import annotations
+
+import weakref
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice, pairwise
+from math import ceil
+from typing import Any
+
+import aiokafka
+import numpy as np
+from aiokafka import codec
+from aiokafka.consumer import fetcher
+from aiokafka.consumer.fetcher import READ_COMMITTED, Fetcher, FetchResult, PartitionRecords
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.memory_records import MemoryRecords
+
+from eventveil.model.records import NO_APPEND_TIME, Headers
+from eventveil.worker.faust.record_batches import Body, Records, read
+
+LOG_APPEND_TIME = 1
+#: What the generator was written for; the member functions and attributes that it uses.
+_VERSION = "0.14.0"
+_METHODS = ("_unpack_records", "_consume_aborted_up_to", "_contains_abort_marker")
+_NAMES: dict[Callable[..., Any], tuple[str, ...]] = {
+    PartitionRecords.__init__: ("_tp", "_records", "_check_crcs", "_isolation_level", "_aborted_producers",
+                                "_records_iterator", "next_fetch_offset"),
+    FetchResult.__init__: ("_partition_records",),
+    Fetcher._proc_fetch_request: ("MemoryRecords",),
+}  # fmt: skip
+#: Records that a block takes, and roughly the bytes of their values: a run, unless its batches are huge.
+#: Each step of an array costs some microseconds, however few records there are.
+_MOST_RECORDS = 65_536
+_MOST_BYTES = 8_000_000
+#: The bytes are looked at after so many: a record may have a megabyte of them.
+_AT_ONCE = 128
+#: A run has about so many records at most, and is walked through if it has fewer than that.
+_RUN, _WORTH = 32_768, 256
+#: Where a batch of format 2 has the number of its records, and where they begin.
+_COUNT, _RECORDS = 57, 61
+_UNCOMPRESSED: dict[int, Callable[[bytes], bytes]] = {
+    1: codec.gzip_decode, 2: codec.snappy_decode, 3: codec.lz4_decode, 4: codec.zstd_decode
+}  # fmt: skip
+
+
+def unsupported() -> str:
+    """Why this version of aiokafka has to unpack its fetches itself; empty if it has not."""
+    if aiokafka.__version__ != _VERSION:
+        return f"aiokafka {aiokafka.__version__} instead of {_VERSION}"
+    missing = [name for name in _METHODS if not hasattr(PartitionRecords, name)]
+    for function, names in _NAMES.items():
+        missing += [name for name in names if name not in function.__code__.co_names]
+    return f"aiokafka without {', '.join(missing)}" if missing else ""
+
+
+class Fetch:
+    """aiokafka's MemoryRecords, whose batches do not tell their bytes; this one tells them."""
+
+    def __init__(self, data: bytes) -> None:
+        self._records, self._data, self._next = MemoryRecords(data), data, 0
+        #: The bytes of the batch that came last.
+        self.bytes_of_batch: bytes | memoryview = b""
+
+    def has_next(self) -> bool:
+        """See MemoryRecords."""
+        return bool(self._records.has_next())
+
+    def size_in_bytes(self) -> int:
+        """See MemoryRecords."""
+        return int(self._records.size_in_bytes())
+
+    def next_batch(self) -> Any:
+        """See MemoryRecords; raises CorruptRecordException if it is too short for one."""
+        batch = self._records.next_batch()
+        begin, behind_length = self._next, self._next + 12
+        self._next = behind_length + int.from_bytes(self._data[behind_length - 4 : behind_length], "big")
+        self.bytes_of_batch = memoryview(self._data)[begin : self._next]
+        return batch
+
+
+def keep_bytes() -> None:
+    """Let the consumers of this process keep the bytes of what they fetch, as ``Fetch``.
+
+    There is no other place where they can be had. A fetch without them is walked through.
+    """
+    fetcher.MemoryRecords = Fetch
+
+
+class Block:
+    """Consecutive records of one partition, in columns; ``headers`` is empty if no record has any."""
+
+    def __init__(self, keys: Sequence[bytes | None] = (), values: Sequence[bytes | None] = ()) -> None:
+        self.offsets, self.append_times = array("q"), array("q")
+        self.keys, self.values = keys, values
+        self.headers: list[Headers] = []
+
+
+class WalkedBlock(Block):
+    """Records that aiokafka gives one by one."""
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+
+    def __init__(self) -> None:
+        super().__init__([], [])
+
+    def add(self, records: Iterable[Any], since: int, append_time: int | None) -> int:
+        """Add the records from offset ``since`` on, with this append time or, if None, their own.
+
+        The bytes of their values. Records of the current format are not kept, not even for a moment: the
+        garbage collector would look through them again and again, at several times the cost of unpacking.
+        """
+        if append_time is None:
+            records = [*records]
+            self.append_times.extend(map(append_time_of, records))
+        begin, headers = len(self.values), self.headers
+        offset_to, key_to, value_to = self.offsets.append, self.keys.append, self.values.append
+        for record in records:
+            offset_to(record.offset)
+            key_to(record.key)
+            value_to(record.value)
+            if record.headers:
+                headers += [()] * (len(self.values) - 1 - len(headers))
+                headers.append(record.headers)
+        if headers:
+            headers += [()] * (len(self.values) - len(headers))
+        if append_time is not None:
+            self.append_times.extend(array("q", [append_time]) * (len(self.values) - begin))
+        seen = bisect_left(self.offsets, since, begin)
+        if seen > begin:
+            # The fetch began within the batch.
+            for column in (self.offsets, self.append_times, self.keys, self.values, headers):
+                del column[begin:seen]
+        return sum(map(len, filter(None, self.values[begin:])))
+
+
+def append_time_of(record: Any) -> int:
+    """The broker's time of a record, NO_APPEND_TIME if it has the producer's."""
+    time: int = record.timestamp
+    return time if record.timestamp_type == LOG_APPEND_TIME else NO_APPEND_TIME
+
+
+def take_over(fetched: Any) -> None:
+    """Let a FetchResult of aiokafka give blocks, unless it does already. Nothing may have been read of it."""
+    records = fetched._partition_records
+    if records is not None and not isinstance(records._records_iterator, _Blocks):
+        records._records_iterator = _Blocks(records)
+
+
+class _Blocks(Iterator[Block]):
+    """What takes the place of the generator in a PartitionRecords."""
+
+    def __init__(self, source: PartitionRecords) -> None:
+        # The source holds this, so that it must not hold the source: fetches that are dropped are large.
+        self._blocks = _unpack(weakref.proxy(source))
+
+    def __next__(self) -> Block:
+        return next(self._blocks)
+
+
+def _unpack(source: Any) -> Iterator[Block]:
+    """``PartitionRecords._unpack_records`` of aiokafka, block by block."""
+    run = _Run(source.next_fetch_offset)
+    while source._records.has_next():
+        batch = source._records.next_batch()
+        if source._check_crcs and not batch.validate_crc():
+            yield from run.blocks(source)
+            raise CorruptRecordException(f"Invalid CRC - {source._tp}")
+        if not _is_passed_over(source, batch):
+            run.add(batch, getattr(source._records, "bytes_of_batch", b""))
+        # A batch keeps its last offset when compaction removes the record.
+        run.next_offset = batch.next_offset
+        if run.is_full:
+            yield from run.blocks(source)
+            run = _Run(run.next_offset)
+    yield from run.blocks(source)
+
+
+class _Run:
+    """Consecutive batches, and the offset behind them and behind those that were passed over."""
+
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self._batches: list[tuple[Any, Body | None]] = []
+        self._records = self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is enough for now."""
+        return self._records >= _RUN or self._bytes >= _MOST_BYTES
+
+    def add(self, batch: Any, data: bytes | memoryview) -> None:
+        """Add a batch of these bytes; of none if they cannot be had."""
+        body = _body(batch, data)
+        self._batches.append((batch, body))
+        if body is not None:
+            self._records += body.number
+            self._bytes += len(body.data)
+
+    def blocks(self, source: Any) -> Iterator[Block]:
+        """The records from the source's position on. With the last of them it is behind the run."""
+        bodies = [body for _, body in self._batches if body is not None]
+        readable = self._records >= _WORTH and len(bodies) == len(self._batches)
+        records = read(bodies) if readable else None
+        yield from self._walk(source) if records is None else self._cut(records, bodies, source)
+        source.next_fetch_offset = self.next_offset
+
+    def _cut(self, records: Records, bodies: Sequence[Body], source: Any) -> Iterator[Block]:
+        each = np.array([_append_time_of_all(batch) for batch, _ in self._batches], np.int64)
+        append_times = np.repeat(each, [body.number for body in bodies])
+        offsets = records.offsets
+        # A fetch may begin within a batch.
+        first, last = int(np.searchsorted(offsets, source.next_fetch_offset)), len(offsets)
+        # As large as may be, and alike: a small block costs more for each of its records.
+        size = ceil((last - first) / max(1, ceil((last - first) / _MOST_RECORDS))) or 1
+        for begin, end in pairwise((*range(first, last, size), last)):
+            source.next_fetch_offset = self.next_offset if end == last else int(offsets[end - 1]) + 1
+            part = slice(begin, end)
+            block = Block(records.keys[part], records.values[part])
+            block.offsets.frombytes(offsets[part].tobytes())
+            block.append_times.frombytes(append_times[part].tobytes())
+            yield block
+
+    def _walk(self, source: Any) -> Iterator[Block]:
+        block, size = WalkedBlock(), 0
+        for batch, _ in self._batches:
+            append_time = _append_time_of_all(batch)
+            for records in _parts(batch):
+                size += block.add(records, source.next_fetch_offset, append_time)
+                if block.offsets:
+                    source.next_fetch_offset = max(source.next_fetch_offset, block.offsets[-1] + 1)
+                if len(block.values) >= _MOST_RECORDS or size >= _MOST_BYTES:
+                    yield block
+                    block, size = WalkedBlock(), 0
+            source.next_fetch_offset = batch.next_offset
+        source.next_fetch_offset = self.next_offset
+        if block.values:
+            yield block
+
+
+def _body(batch: Any, data: bytes | memoryview) -> Body | None:
+    """The records of a batch, uncompressed; None if they have to be walked through."""
+    if _magic(batch) != 2 or not data:
+        return None
+    records = data[_RECORDS:]
+    if batch.compression_type:
+        try:
+            records = _UNCOMPRESSED[batch.compression_type](bytes(records))
+        except Exception:
+            # In the walk aiokafka says what is wrong with it.
+            return None
+    number = int.from_bytes(data[_COUNT:_RECORDS], "big")
+    return Body(records, number, batch.base_offset) if len(records) <= 2 * _MOST_BYTES else None
+
+
+def _parts(batch: Any) -> Iterator[Iterable[Any]]:
+    """The records of a batch. It may be iterated over only once, and told only once that it has ended."""
+    iterator = chain(batch)
+    for first in iterator:
+        yield chain((first,), islice(iterator, _AT_ONCE - 1))
+
+
+def _is_passed_over(source: Any, batch: Any) -> bool:
+    """Whether it is a control batch, or one of an aborted transaction."""
+    if source._isolation_level == READ_COMMITTED and batch.producer_id is not None:
+        source._consume_aborted_up_to(batch.base_offset)
+        if batch.is_control_batch and source._contains_abort_marker(batch):
+            source._aborted_producers.discard(batch.producer_id)
+        if batch.is_transactional and batch.producer_id in source._aborted_producers:
+            return True
+    return bool(batch.is_control_batch)
+
+
+def _append_time_of_all(batch: Any) -> int | None:
+    """Records of the current format have the append time of their batch; of older ones, their own."""
+    if _magic(batch) < 2:
+        return None
+    return batch.max_timestamp if batch.timestamp_type == LOG_APPEND_TIME else NO_APPEND_TIME
+
+
+def _magic(batch: Any) -> int:
+    """The number of its format; those before 2 do not all tell it."""
+    magic: int = getattr(batch, "magic", 0)
+    return magic

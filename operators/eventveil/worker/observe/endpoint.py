@@ -1,0 +1,139 @@
+"""The HTTP endpoint of a worker: /metrics, /health/live, /health/ready, from threads of its own."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+import orjson
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from eventveil.model.errors import EventveilError
+from eventveil.worker.observe.metrics import WorkerCollector
+from eventveil.worker.observe.observation import Observation
+
+#: Who says nothing for so long is hung up on.
+_PATIENCE_SECONDS = 10.0
+_LAST_PORT = 65_535
+
+
+class Answer(NamedTuple):
+    """What an HTTP request gets."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+class Endpoint:
+    """Listens from the start; what it tells before ``watch`` is that the process lives and is not ready."""
+
+    def __init__(self, host: str, port: int, raw: bool, further: int = 0) -> None:
+        """Port 0 takes a free one; where ``port`` is taken, so does the first free one of the ``further``
+        ports after it.
+
+        Raises EventveilError if the address cannot be had, or no port among these is free.
+        """
+        self._raw, self._wanted = raw, port
+        self._seen: Observation | None = None
+        self._registry = CollectorRegistry()
+        self._server = _listen_on_one(host, range(port, min(port + further, _LAST_PORT) + 1), self)
+        threading.Thread(target=self._server.serve_forever, name="endpoint", daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self._server.server_address[:2]
+        return f"http://[{host!s}]:{port}" if ":" in str(host) else f"http://{host!s}:{port}"
+
+    @property
+    def description(self) -> str:
+        """Where it listens and what it tells, for the log."""
+        moved = self._wanted not in (0, self._server.server_address[1])
+        taken = f", for port {self._wanted} is taken" * moved
+        return f"{self.url}{taken}{', raw counts included' * self._raw}"
+
+    def watch(self, seen: Observation) -> None:
+        """Tell of this worker from now on."""
+        self._registry.register(WorkerCollector(seen, self._raw))
+        self._seen = seen
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, path: str, accept: str = "") -> Answer:
+        """The answer to a GET."""
+        match path.partition("?")[0]:
+            case "/metrics":
+                encode, content_type = choose_encoder(accept)
+                return Answer(HTTPStatus.OK, content_type, encode(self._registry))
+            case "/health/live":
+                alive = self._seen is None or self._seen.alive(time.monotonic())
+                return _health("live", [] if alive else ["the event loop stands still"])
+            case "/health/ready":
+                return _health("ready", self._obstacles())
+        return Answer(HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /health/live or /health/ready\n")
+
+    def _obstacles(self) -> list[str]:
+        return ["starting"] if self._seen is None else self._seen.obstacles(time.monotonic(), self._raw)
+
+
+def _health(name: str, reasons: list[str]) -> Answer:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+    return Answer(status, "application/json", orjson.dumps({name: not reasons, "reasons": reasons}))
+
+
+class _Server(ThreadingHTTPServer):
+    def server_bind(self) -> None:
+        # Not the parent's, which asks the name service for a name that nobody needs.
+        socket.socket.setsockopt(self.socket, socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+
+def _listen_on_one(host: str, ports: range, endpoint: Endpoint) -> _Server:
+    """A server on the first port that is not taken. Raises EventveilError if there is none."""
+    for port in ports:
+        try:
+            return _listen(host, port, endpoint)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and port != ports[-1]:
+                continue
+            reason = error.strerror or error
+            tried = f"{host}:{ports[0]}" + f" to {port}" * (port != ports[0])
+            raise EventveilError(
+                f"--metrics: cannot listen on {tried}: {reason}. Choose another address with "
+                "--metrics HOST:PORT, or --metrics off"
+            ) from None
+    raise AssertionError("ports are never empty")
+
+
+def _listen(host: str, port: int, endpoint: Endpoint) -> _Server:
+    """Raises OSError if the address cannot be had."""
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _PATIENCE_SECONDS
+
+        def do_GET(self) -> None:
+            answer = endpoint.answer(self.path, self.headers.get("Accept", ""))
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """A scrape is no news."""
+
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    kind = type("_Server", (_Server,), {"address_family": family})
+    server: _Server = kind(address[:2], Handler)
+    return server

@@ -1,0 +1,404 @@
+"""Every metric of the worker, in one list: /metrics and docs/metrics.md are made from it.
+
+What is on by default is a function of releases, spends and clocks, which are public; whatever is a count of
+events, even in sum, is ``raw`` and must be asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from eventveil import __version__
+from eventveil.counting.counter import OUTCOMES
+from eventveil.model import timeline
+from eventveil.process.memory import NOTHING, Held
+from eventveil.tasks.values import VALUE_OUTCOMES
+from eventveil.worker.observe.observation import (
+    CLOSING,
+    HELD_SECONDS,
+    HOLDS,
+    RELEASING,
+    ROLES,
+    STALL_SECONDS,
+    Observation,
+    StreamView,
+)
+
+Samples = Iterable[tuple[tuple[str, ...], float]]
+Read = Callable[[Observation], Samples]
+
+RAW = "Reveals exact counts: raw data, only with --raw-metrics."
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric under its full name; ``unit`` is for people, ``labels`` are those of each sample."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    unit: str
+    labels: tuple[str, ...]
+    help: str
+    read: Read
+    raw: bool = False
+
+    @property
+    def description(self) -> str:
+        """The help text, which says so if the metric reveals exact counts."""
+        return f"{self.help} {RAW}" if self.raw else self.help
+
+
+def _build_info(_: Observation) -> Samples:
+    yield (__version__,), 1
+
+
+def _start_time(seen: Observation) -> Samples:
+    yield (), seen.started
+
+
+def _ready(seen: Observation) -> Samples:
+    yield (), not seen.obstacles(time.monotonic())
+
+
+def _assigned(seen: Observation) -> Samples:
+    assigned = seen.assigned or ()
+    for role in ROLES:
+        yield (role,), sum(seen.role(tp) == role for tp in assigned)
+
+
+def _owned(seen: Observation) -> Samples:
+    partitions = seen.partitions
+    for role in ROLES:
+        yield (role,), sum(seen.role(tp) == role for tp in partitions)
+
+
+def _held_up(seen: Observation) -> Samples:
+    holds = Counter(seen.holds(time.monotonic()).values())
+    return [((hold,), holds[hold]) for hold in HOLDS]
+
+
+def _take_overs(seen: Observation) -> Samples:
+    return [((role,), seen.take_overs[role]) for role in ROLES]
+
+
+def _failures(seen: Observation) -> Samples:
+    return [((role,), seen.failures[role]) for role in ROLES]
+
+
+def _fenced(seen: Observation) -> Samples:
+    return [((role,), seen.fenced[role]) for role in ROLES]
+
+
+def _views(seen: Observation, roles: Collection[str]) -> Iterator[tuple[str, StreamView]]:
+    for tp, partition in seen.partitions.items():
+        if seen.role(tp) in roles:
+            yield from partition.streams.items()
+
+
+def _delays(seen: Observation, roles: Collection[str]) -> Samples:
+    now = time.time_ns() // 1_000_000
+    longest: dict[str, int] = {}
+    for stream, view in _views(seen, roles):
+        longest[stream] = max(longest.get(stream, 0), seen.delay(stream, view.next, now))
+    # Whole seconds: how long a single close took, in milliseconds, would tell how many events it had.
+    return [((stream,), delay // 1000) for stream, delay in longest.items()]
+
+
+def _close_delay(seen: Observation) -> Samples:
+    return _delays(seen, CLOSING)
+
+
+def _release_delay(seen: Observation) -> Samples:
+    return _delays(seen, RELEASING)
+
+
+def _releases(seen: Observation) -> Samples:
+    for stream in seen.streams:
+        yield (stream, "fresh"), seen.releases[stream, True]
+        yield (stream, "repeated"), seen.releases[stream, False]
+
+
+def _forfeited(seen: Observation) -> Samples:
+    return [((name,), seen.forfeited[name]) for name, one in seen.streams.items() if one.is_pan_private]
+
+
+def _readings(seen: Observation) -> Samples:
+    return [((stream.name,), seen.readings[stream.name]) for stream in seen.topology.readings]
+
+
+def _released_at(seen: Observation) -> Samples:
+    return [((stream,), at) for stream, at in dict(seen.released_at).items()]
+
+
+def _released_until(seen: Observation) -> Samples:
+    for stream, view in _views(seen, RELEASING):
+        yield (stream,), timeline.start_of(seen.streams[stream].timeline, view.next) / 1000
+
+
+def _spent(seen: Observation) -> Samples:
+    for stream, view in _views(seen, RELEASING):
+        yield (stream,), view.spent * float(seen.streams[stream].mechanism.epsilon)
+
+
+def _remaining(seen: Observation) -> Samples:
+    for stream, view in _views(seen, RELEASING):
+        yield (stream,), (1 - view.spent) * float(seen.streams[stream].mechanism.epsilon)
+
+
+def _events(seen: Observation) -> Samples:
+    for stream in seen.streams:
+        for outcome in OUTCOMES:
+            yield (stream, outcome), seen.events[stream, outcome]
+    for readings in seen.topology.readings:
+        for outcome in VALUE_OUTCOMES:
+            yield (readings.name, outcome), seen.events[readings.name, outcome]
+
+
+def _fetched(seen: Observation) -> Samples:
+    topology = seen.topology
+    topics = (*topology.rekeyed, *topology.sources, *topology.value_sources)
+    return [((topic,), seen.fetched[topic]) for topic in topics]
+
+
+def _lag(seen: Observation) -> Samples:
+    for tp, view in seen.partitions.items():
+        if seen.role(tp) in {*CLOSING, "perturb"} and view.end is not None:
+            yield (tp.topic, str(tp.partition)), max(0, view.end - view.position)
+
+
+def _held(of: Callable[[Held], int]) -> Read:
+    def read(seen: Observation) -> Samples:
+        found: dict[str, Held] = {}
+        for stream, view in _views(seen, "aggregate"):
+            found[stream] = found.get(stream, NOTHING) + view.held
+        return [((stream,), of(held)) for stream, held in found.items()]
+
+    return read
+
+
+def _memory_limit(seen: Observation) -> Samples:
+    return [] if seen.memory_limit is None else [((), seen.memory_limit)]
+
+
+def _resident(seen: Observation) -> Samples:
+    yield (), seen.resident
+
+
+def _discarded(seen: Observation) -> Samples:
+    return [((stream,), view.discarded) for stream, view in _views(seen, RELEASING)]
+
+
+METRICS = (
+    Metric("eventveil_build_info", "gauge", "1", ("version",), "The version of Eventveil.", _build_info),
+    Metric(
+        "eventveil_start_time_seconds", "gauge", "Unix seconds", (),
+        "When the process started; its counters count from there.", _start_time,
+    ),
+    Metric(
+        "eventveil_memory_limit_bytes", "gauge", "bytes", (),
+        "The resident memory at which the worker stops; absent if it never does.", _memory_limit,
+    ),
+    Metric(
+        "eventveil_ready", "gauge", "0 or 1", (),
+        "Whether /health/ready answers 200, 1 if so.", _ready,
+    ),
+    Metric(
+        "eventveil_assigned_partitions", "gauge", "partitions", ("role",),
+        "Partitions that the consumer group has assigned to this worker.", _assigned,
+    ),
+    Metric(
+        "eventveil_owned_partitions", "gauge", "partitions", ("role",),
+        "Partitions that this worker has taken over and serves.", _owned,
+    ),
+    Metric(
+        "eventveil_held_partitions", "gauge", "partitions", ("reason",),
+        "Owned partitions in which everything waits for something that people have to undo: a transaction "
+        f"that somebody has left open for {HELD_SECONDS:.0f} s or more (open-transaction), or records of a "
+        "source that should have LogAppendTime and no longer has it (append-time). The log says what to do.",
+        _held_up,
+    ),
+    Metric(
+        "eventveil_take_overs_total", "counter", "take-overs", ("role",),
+        "Partitions taken over, once per rebalance and once after each failure of their owner.", _take_overs,
+    ),
+    Metric(
+        "eventveil_owner_failures_total", "counter", "failures", ("role",),
+        "Owners of a partition that gave up because of an error, those that were fenced included; a new "
+        "owner follows each.", _failures,
+    ),
+    Metric(
+        "eventveil_fenced_total", "counter", "failures", ("role",),
+        "Owners that gave up because a newer owner of their partition shut them out. Many of them: a second "
+        "application with this name.",
+        _fenced,
+    ),
+    Metric(
+        "eventveil_close_delay_seconds", "gauge", "whole seconds", ("stream",),
+        "For how long the oldest timestamp that is not closed has been due, the longest of this worker's "
+        "source partitions; 0 if none is due.", _close_delay,
+    ),
+    Metric(
+        "eventveil_release_delay_seconds", "gauge", "whole seconds", ("stream",),
+        "For how long the oldest timestamp that is not released has been due; 0 if none is due.",
+        _release_delay,
+    ),
+    Metric(
+        "eventveil_releases_total", "counter", "releases", ("stream", "kind"),
+        "Releases published by this worker; kind is fresh, or repeated if nothing new was drawn for one.",
+        _releases,
+    ),
+    Metric(
+        "eventveil_forfeited_total", "counter", "timestamps", ("stream",),
+        "Timestamps of a pan-private stream that this worker gave up, and charged, after a failure.",
+        _forfeited,
+    ),
+    Metric(
+        "eventveil_readings_total", "counter", "records", ("stream",),
+        "Records of a value stream published by this worker, one per value: their number is public.",
+        _readings,
+    ),
+    Metric(
+        "eventveil_last_release_time_seconds", "gauge", "Unix seconds", ("stream",),
+        "When this worker last published a release; absent before its first. Its age is time() minus this.",
+        _released_at,
+    ),
+    Metric(
+        "eventveil_released_until_seconds", "gauge", "Unix seconds", ("stream",),
+        "The end of the last released timestamp: all earlier ones are public.", _released_until,
+    ),
+    Metric(
+        "eventveil_budget_spent_epsilon", "gauge", "epsilon", ("stream",),
+        "What the window that ends at the last release has spent.", _spent,
+    ),
+    Metric(
+        "eventveil_budget_remaining_epsilon", "gauge", "epsilon", ("stream",),
+        "What remains of epsilon in the window that ends at the last release.", _remaining,
+    ),
+    Metric(
+        "eventveil_partials_discarded", "gauge", "partial counts", ("stream",),
+        "Counts of a partition that came although their timestamp is released without it (on_missing: "
+        "release), since the stream was taken over.", _discarded,
+    ),
+    Metric(
+        "eventveil_events_total", "counter", "records", ("stream", "outcome"),
+        "Records whose verdict is durable, each once however often it is read, by what became of them: "
+        "counted, bounded (beyond the contributions of their user), ignored (unknown column), or else the "
+        "reason of the dead letter. In value streams: read, or the reason why a value is 0.",
+        _events, raw=True,
+    ),
+    Metric(
+        "eventveil_records_fetched_total", "counter", "records", ("topic",),
+        "Records fetched from a source topic as they come; after a take-over some are fetched again.",
+        _fetched, raw=True,
+    ),
+    Metric(
+        "eventveil_lag_records", "gauge", "records", ("topic", "partition"),
+        "How far reading is behind the last stable offset of a source partition, as of the last fetch.",
+        _lag, raw=True,
+    ),
+    Metric(
+        "eventveil_open_contributions", "gauge", "pairs", ("stream",),
+        "Pairs of user and open timestamp that this worker holds in memory.",
+        _held(lambda held: held.contributions), raw=True,
+    ),
+    Metric(
+        "eventveil_open_timestamps", "gauge", "timestamps", ("stream",),
+        "Timestamps with events that are not closed, once for each source partition of this worker.",
+        _held(lambda held: held.timestamps), raw=True,
+    ),
+    Metric(
+        "eventveil_remembered_users", "gauge", "users", ("stream",),
+        "Distinct users that this worker holds in memory, in an open timestamp or not; streams that look for "
+        "the user in the same field of a source share them.", _held(lambda held: held.users), raw=True,
+    ),
+    Metric(
+        "eventveil_resident_memory_bytes", "gauge", "bytes", (),
+        "Resident memory of the process, compared with the limit ten times a second.", _resident, raw=True,
+    ),
+)  # fmt: skip
+
+
+class WorkerCollector(Collector):
+    """Reads the metrics of an observation whenever Prometheus asks; ``raw`` adds those that reveal counts."""
+
+    def __init__(self, seen: Observation, raw: bool) -> None:
+        self._seen = seen
+        self._metrics = [metric for metric in METRICS if raw or not metric.raw]
+
+    def collect(self) -> Iterator[Family]:
+        """See ``prometheus_client``'s Collector."""
+        for metric in self._metrics:
+            family_of = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            family = family_of(metric.name, metric.description, labels=metric.labels)
+            for labels, value in metric.read(self._seen):
+                family.add_metric(labels, value)
+            yield family
+
+
+def describe_metrics() -> str:
+    """docs/metrics.md."""
+    return _PAGE.format(
+        public="\n".join(_row(metric) for metric in METRICS if not metric.raw),
+        raw="\n".join(_row(metric) for metric in METRICS if metric.raw),
+        stall=f"{STALL_SECONDS:.0f}",
+    )
+
+
+def _row(metric: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    return f"| `{metric.name}` | {metric.kind} | {metric.unit} | {labels} | {metric.help} |"
+
+
+_PAGE = """\
+# Metrics and health
+
+This page is printed by `eventveil metrics`.
+
+`eventveil run` serves HTTP on 127.0.0.1:9464 or, if that port is taken, on the next free one of the 99 \
+after it; the log says which. `--metrics HOST:PORT` listens there and nowhere else (port 0 takes a free \
+one), `--metrics off` nowhere.
+
+| path | answers |
+| --- | --- |
+| `/metrics` | the metrics below, for Prometheus |
+| `/health/live` | 200 while the process and its event loop run, also during start, take-over and recovery; \
+else 503: restart it |
+| `/health/ready` | 200 if the consumer group has assigned partitions (perhaps none) and each is owned and \
+not stalled; else 503 and the reasons as JSON: how many partitions of a topic, and with `--raw-metrics` \
+which ones, since when and after which error |
+
+A partition is stalled if it had something to do and made no progress for {stall} seconds. A stream that \
+waits for the partials of another worker's partitions makes that worker not ready, not this one; to watch \
+streams, alert on `eventveil_release_delay_seconds`.
+
+Counters live in the memory of one process: add them up over workers, and use `rate` or `increase`, which \
+see restarts. Labels: `role` is `aggregate` (counts a source partition), `sanitize` \
+(releases streams), `accumulate` (both, for a pan-private stream), `perturb` (gives values their readings) \
+or `rekey` (passes events on to the partition of their user).
+
+## On by default
+
+They are made of what is public anyway: releases, spends, clocks, and the life of the worker.
+
+| metric | type | unit | labels | meaning |
+| --- | --- | --- | --- | --- |
+{public}
+
+## Only with `--raw-metrics`
+
+**These reveal exact counts without noise.** Treat them, and every database and dashboard that they reach, \
+as raw data. Verdicts become durable when a timestamp closes or dead letters are written; those of a \
+transaction whose outcome nobody learned, because its owner failed within it, are left out.
+
+| metric | type | unit | labels | meaning |
+| --- | --- | --- | --- | --- |
+{raw}
+"""

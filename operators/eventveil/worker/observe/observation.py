@@ -1,0 +1,262 @@
+"""What a worker sees of itself, in plain numbers, and whether that is healthy.
+
+The event loop writes, HTTP threads read, nobody waits: what is looked at is replaced as a whole, and a
+counter of a stream has one writer, the owner of its partition. A reader never touches an owner, which may
+vanish at any time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from faust.types import TP
+
+from eventveil.model import timeline
+from eventveil.model.topology import Topology
+from eventveil.process.memory import NOTHING, Held
+
+ROLES = ("rekey", "aggregate", "accumulate", "sanitize", "perturb")
+#: Those that close timestamps, and those that publish releases.
+CLOSING, RELEASING = ("aggregate", "accumulate"), ("sanitize", "accumulate")
+#: A partition with work to do and no progress for so long is stalled. A transaction has failed before that.
+STALL_SECONDS = 60.0
+#: A transaction that has hidden what comes after it for so long is told of: most take milliseconds.
+HELD_SECONDS = 5.0
+#: What people do that holds up a partition until it is undone, and what readiness says of it.
+Hold = Literal["append-time", "open-transaction"]
+_HELD: Mapping[Hold, str] = {
+    "append-time": "held up by records without the broker's append time: message.timestamp.type is to be"
+    " LogAppendTime",
+    "open-transaction": "held up by a transaction that somebody leaves open",
+}
+HOLDS = tuple(_HELD)
+#: An event loop that has not run for so long is dead.
+DEAD_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamView:
+    """One stream in one owned partition.
+
+    ``next`` is the first timestamp that is not closed (aggregate) or not published (sanitize).
+    ``held`` is what is in memory. ``spent`` is the part of epsilon, 0 to 1, that
+    the window of the last published release has spent. ``discarded`` counts partials that came after their
+    timestamp had been released without them, since the partition was taken over.
+    """
+
+    next: int
+    held: Held = NOTHING
+    spent: float = 0.0
+    discarded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One owned partition.
+
+    ``position`` is the next offset to be read, ``end`` the last stable offset that a fetch has reported,
+    None before the first. ``progressed`` is when it last moved on or had nothing to do, in monotonic seconds.
+    ``hides``: records lie behind ``end``, in or after a transaction that is open; ``hidden_since`` is since
+    when all that can be read has been read and nothing else has hidden the rest. ``untimed``: records without
+    an append time hold it up.
+    """
+
+    position: int
+    end: int | None
+    busy: bool
+    streams: Mapping[str, StreamView]
+    progressed: float = 0.0
+    hides: bool = False
+    hidden_since: float | None = None
+    untimed: bool = False
+
+
+class Observation:
+    """The numbers of one worker process since its start; counters begin at 0."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        # Asked for of every partition twice a second.
+        self._roles = {
+            topology.partials: "sanitize",
+            **dict.fromkeys(topology.accumulated, "accumulate"),
+            **dict.fromkeys(topology.value_sources, "perturb"),
+            **dict.fromkeys(topology.rekeyed, "rekey"),
+        }
+        self.streams = {stream.name: stream for stream in topology.streams}
+        self.started = time.time()
+        #: (stream, outcome): records whose verdict is final. See ``Batch.outcomes``.
+        self.events: Counter[tuple[str, str]] = Counter()
+        #: Records fetched from each source topic.
+        self.fetched: Counter[str] = Counter()
+        #: (stream, whether fresh): published releases.
+        self.releases: Counter[tuple[str, bool]] = Counter()
+        #: By stream: published releases of timestamps that were given up.
+        self.forfeited: Counter[str] = Counter()
+        #: By value stream: records published, those of values that were held back included.
+        self.readings: Counter[str] = Counter()
+        #: When this process last published a release of a stream, Unix seconds.
+        self.released_at: dict[str, int] = {}
+        #: By role.
+        self.take_overs: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.fenced: Counter[str] = Counter()
+        #: None while the group has not assigned anything (yet, or in a rebalance).
+        self.assigned: frozenset[TP] | None = None
+        self.partitions: Mapping[TP, PartitionView] = {}
+        #: What last ended an owner of an assigned partition.
+        self.errors: dict[TP, str] = {}
+        #: Bytes: what the process may hold, None for any, and what it was last seen to hold.
+        self.memory_limit: int | None = None
+        self.resident = 0
+        #: When the event loop was last seen running, in monotonic seconds.
+        self.beat = time.monotonic()
+
+    def role(self, partition: TP) -> str:
+        """What the owner of a partition does: one of ROLES."""
+        return self._roles.get(partition.topic, "aggregate")
+
+    def judged(self, outcomes: Mapping[str, Counter[str]]) -> None:
+        """The verdicts of a committed batch."""
+        for stream, counts in outcomes.items():
+            for outcome, count in counts.items():
+                self.events[stream, outcome] += count
+
+    def released(self, stream: str, fresh: bool, forfeited: bool = False) -> None:
+        """A release was published."""
+        self.releases[stream, fresh] += 1
+        self.forfeited[stream] += forfeited
+        # Whole seconds: the delay of a release grows with the load.
+        self.released_at[stream] = int(time.time())
+
+    def taken_over(self, partition: TP) -> None:
+        """A partition is owned."""
+        self.take_overs[self.role(partition)] += 1
+        self.errors.pop(partition, None)
+
+    def gave_up(self, partition: TP, error: Exception, fenced: bool) -> None:
+        """An owner, or its take-over, failed; another one will try."""
+        self.failures[self.role(partition)] += 1
+        self.fenced[self.role(partition)] += fenced
+        self.errors[partition] = str(error)
+
+    def look(self, partitions: Mapping[TP, PartitionView], now: float, wall_clock: int) -> None:
+        """Note what is owned at monotonic time ``now`` (s) and ``wall_clock`` (epoch ms)."""
+        self.partitions = {
+            tp: replace(
+                view,
+                progressed=self._progressed(tp, view, now, wall_clock),
+                hidden_since=self._hidden_since(tp, view, now),
+            )
+            for tp, view in partitions.items()
+        }
+        self.beat = now
+
+    def _progressed(self, tp: TP, view: PartitionView, now: float, wall_clock: int) -> float:
+        before = self.partitions.get(tp)
+        if before is None or not self._has_work(tp, view, wall_clock):
+            return now
+        moved = (view.position, _nexts(view)) != (before.position, _nexts(before))
+        return now if moved else before.progressed
+
+    def _hidden_since(self, tp: TP, view: PartitionView, now: float) -> float | None:
+        if not view.hides or view.end is None or view.position < view.end:
+            return None
+        before = self.partitions.get(tp)
+        same = before is not None and before.end == view.end and before.hidden_since is not None
+        return before.hidden_since if before is not None and same else now
+
+    def holds(self, now: float) -> dict[TP, Hold]:
+        """The owned partitions in which something that people do holds everything up, and what."""
+        found: dict[TP, Hold] = {}
+        for tp, view in self.partitions.items():
+            if view.untimed:
+                found[tp] = "append-time"
+            elif view.hidden_since is not None and now - view.hidden_since >= HELD_SECONDS:
+                found[tp] = "open-transaction"
+        return found
+
+    def _has_work(self, tp: TP, view: PartitionView, wall_clock: int) -> bool:
+        """Whether it is this owner's turn; it is not while partials of other partitions are missing."""
+        unread = view.end is not None and view.position < view.end
+        overdue = self.role(tp) in CLOSING and any(
+            self.delay(name, one.next, wall_clock) > 0 for name, one in view.streams.items()
+        )
+        return view.busy or unread or overdue
+
+    def delay(self, stream: str, timestamp: int, wall_clock: int) -> int:
+        """For how many milliseconds a timestamp has been due; 0 before that."""
+        return max(0, wall_clock - timeline.due_of(self.streams[stream].timeline, timestamp))
+
+    def upcoming(self) -> list[str]:
+        """What is released next by this worker, and when it is due: one line a stream."""
+        views = [view.streams for tp, view in self.partitions.items() if self.role(tp) in RELEASING]
+        following = {name: one.next for streams in views for name, one in streams.items()}
+        return [
+            f"timestamp {timestamp} of {name}, due at {self._due_at(name, timestamp)}"
+            for name, timestamp in sorted(following.items())
+        ]
+
+    def _due_at(self, stream: str, timestamp: int) -> str:
+        return timeline.format_rfc3339(timeline.due_of(self.streams[stream].timeline, timestamp))
+
+    def alive(self, now: float) -> bool:
+        """Whether the event loop runs; also true while partitions are being taken over."""
+        return now - self.beat < DEAD_SECONDS
+
+    def obstacles(self, now: float, raw: bool = False) -> list[str]:
+        """Why the worker is not ready: one line a reason, none if every assigned partition is served.
+
+        Which partition is behind, since when, and at which offset an owner failed is raw data: somebody's
+        load decides it. So only ``raw`` names partitions; else the lines count those of a topic.
+        """
+        assigned, partitions, errors = self.assigned, self.partitions, dict(self.errors)
+        if not self.alive(now):
+            return [f"the event loop has not run for {DEAD_SECONDS:.0f} s or more"]
+        if assigned is None:
+            return ["waiting for the consumer group to assign partitions"]
+        taken = [tp for tp in sorted(assigned) if tp not in partitions]
+        stalled = [
+            tp
+            for tp in sorted(assigned)
+            if (view := partitions.get(tp)) is not None and now - view.progressed >= STALL_SECONDS
+        ]
+        holds = self.holds(now)
+        if raw:
+            return sorted(
+                [f"{_place(tp)}: {_HELD[hold]}" for tp, hold in holds.items() if tp in assigned]
+                + [f"{_place(tp)}: is being taken over{_after(errors.get(tp))}" for tp in taken]
+                + [f"{_place(tp)}: no progress for {now - partitions[tp].progressed:.0f} s" for tp in stalled]
+            )
+        failed = [tp for tp in taken if tp in errors]
+        return [
+            *(
+                line
+                for hold, words in _HELD.items()
+                for line in _by_topic(words, [tp for tp in holds if holds[tp] == hold and tp in assigned])
+            ),
+            *_by_topic("being taken over", [tp for tp in taken if tp not in errors]),
+            *_by_topic("being taken over again after a failure, which the log tells", failed),
+            *_by_topic(f"without progress for {STALL_SECONDS:.0f} s or more", stalled),
+        ]
+
+
+def _by_topic(state: str, places: list[TP]) -> Iterator[str]:
+    for topic, count in sorted(Counter(tp.topic for tp in places).items()):
+        yield f"{topic}: {count} partition{'s' * (count > 1)} {state}"
+
+
+def _place(tp: TP) -> str:
+    return f"{tp.topic}, partition {tp.partition}"
+
+
+def _after(error: str | None) -> str:
+    return "" if error is None else f" again after: {error}"
+
+
+def _nexts(view: PartitionView) -> dict[str, int]:
+    return {name: one.next for name, one in view.streams.items()}

@@ -1,0 +1,54 @@
+"""Whole chunks of a partition: verdicts, counts and states are those of one record after the other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eventveil.counting import assigner, users
+from eventveil.counting.boundaries import Boundaries
+from eventveil.counting.bounding import Contributions
+from tests.fuzz.counting import compare
+
+
+@pytest.mark.parametrize("free", [8, 65_536], ids=["forgetful", "with a long memory"])
+def test_random_chunks_come_to_the_same_as_their_records_one_by_one(
+    free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(users, "_FREE", free)
+    outcomes = sum((compare(seed) for seed in range(60)), Counter())
+    assert {"counted", "bounded", "ignored", "late", "after-close", "wrong-partition"} <= set(outcomes)
+    assert outcomes["bounded"] > 300
+
+
+def _off_by_one(admit: Any) -> Any:
+    return lambda self, offsets, times, timestamps: admit(self, offsets - 1, times, timestamps)
+
+
+def _loose(admit: Any) -> Any:
+    return lambda self, events: admit(self, events) | (np.arange(len(events)) % 7 == 3)
+
+
+def _eager(certain: Any) -> Any:
+    """As if nothing were late."""
+    return lambda self, rows, *rest: certain(self, replace(rows, append_times=rows.append_times - 1), *rest)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "mutate"),
+    [
+        (Boundaries, "admit", _off_by_one),
+        (Contributions, "admit", _loose),
+        (assigner.Placer, "_certain", _eager),
+    ],
+)
+def test_the_comparison_sees_a_rule_that_is_broken_in_bulk_only(
+    owner: Any, name: str, mutate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, mutate(getattr(owner, name)))
+    with pytest.raises(AssertionError):
+        sum((compare(seed) for seed in range(500)), Counter())

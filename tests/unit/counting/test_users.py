@@ -1,0 +1,143 @@
+"""Numbers for users: one each, for good until they are forgotten, and only for those who belong here."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eventveil.counting import users as module
+from eventveil.counting.users import Users
+from eventveil.decoding import dictionary
+from eventveil.decoding.bulk import BulkReader, Documents, fields_of
+from eventveil.decoding.columns import Fields
+from eventveil.model.partitioners import PARTITIONERS
+from tests.unit.support import stream
+
+
+def fields(*values: Any, **changes: Any) -> Fields:
+    one = stream(**changes)
+    events = [orjson.dumps({"user": value, "column": "a", "time": 1}) for value in values]
+    parts = BulkReader(fields_of([(one.source, one.counts)]), 1_000_000).read(events)
+    return parts[0] if parts else Documents(np.zeros(0, np.int64), {})
+
+
+@given(st.lists(st.text(max_size=3), max_size=30), st.sampled_from(["murmur2", "crc32"]), st.integers(1, 4))
+def test_equal_users_have_equal_numbers_and_belong_where_the_partitioner_says(
+    names: list[str], partitioner: Any, partitions: int
+) -> None:
+    users = Users(stream(partitioner=partitioner).source, partitions, 0)
+    numbers = users.of(fields(*names)).tolist()
+    assert len(set(zip(numbers, names, strict=True))) == len(set(numbers)) == len(set(names)) == len(users)
+    expected = [bool(name) and PARTITIONERS[partitioner](name.encode(), partitions) == 0 for name in names]
+    assert users.belong(np.array(numbers, np.int64)).tolist() == expected
+    assert [users.number(name.encode()) for name in names if name] == [
+        number for number, name in zip(numbers, names, strict=True) if name
+    ]
+
+
+def test_users_are_told_apart_although_their_hashes_collide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dictionary, "_FACTORS", np.zeros(17, np.uint64))
+    users = Users(stream().source, 1, 0)
+    names = ["x", "y", "x", "a" * 7, "a" * 8, "a" * 9, "", "\0", "\1", "é", "b" * 63, "b" * 64, "b" * 65]
+    first = users.of(fields(*names)).tolist()
+    assert first == users.of(fields(*names)).tolist()
+    assert len(set(zip(first, names, strict=True))) == len(set(first)) == len(set(names))
+
+
+def test_long_users_are_remembered_and_forgotten_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FREE", 4)
+    users = Users(stream().source, 1, 0)
+    long = [letter * 100 for letter in "abcdef"]
+    first = users.of(fields(*long, "é" * 32))
+    users.forget([])
+    renumbered = users.forget([first[[1, 6]]])
+    assert renumbered is not None
+    assert (len(users), len(users._long)) == (2, 2)
+    again = users.of(fields(long[1], "é" * 32, long[0], "z" * 100, long[1]))
+    assert again.tolist() == [renumbered[first[1]], renumbered[first[6]], 3, 4, 1]
+
+
+def test_an_integer_beyond_63_bits_is_no_negative_one() -> None:
+    users = Users(stream(user_type="integer").source, 1, 0)
+    assert users.number(b"-1") != users.number(b"%d" % (2**64 - 1))
+    assert users.of(fields(-1, 2**64 - 1, user_type="integer")).tolist() == [1, 2]
+
+
+def test_floats_are_no_integer_users() -> None:
+    users = Users(stream(user_type="integer").source, 1, 0)
+    found = users.of(fields(1, 1.0, 2**64 - 1, -1, user_type="integer"))
+    assert users.belong(found).tolist() == [True, False, True, True]
+    assert users.number(b"1") == found[0]
+
+
+def test_who_is_neither_needed_nor_met_again_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FREE", 4)
+    users = Users(stream().source, 1, 0)
+    first = users.of(fields(*"abcdefghij"))
+    assert users.crowded
+    assert users.forget([]) is None  # all were met
+    assert not users.crowded
+    users.of(fields("c", "k"))
+    renumbered = users.forget([first[[7]]])
+    assert renumbered is not None
+    assert len(users) == 3
+    assert [int(renumbered[first["abcdefghij".index(name)]]) for name in "ch"] == [1, 2]
+    assert users.of(fields("c", "h", "k", "a")).tolist() == [1, 2, 3, 4]
+    assert users.belong(np.arange(5)).tolist() == [False, True, True, True, True]
+
+
+def test_users_who_no_longer_come_are_noticed_after_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FREE", 4)
+    users = Users(stream().source, 1, 0)
+    users.of(fields(*"abcdefgh"))
+    users.forget([])
+    for _ in range(33):
+        assert not users.crowded
+        users.of(fields("a"))
+    assert users.crowded
+    users.forget([])
+    assert len(users) == 1
+
+
+_TEXTS = (
+    st.text(alphabet="ab\0\1é", max_size=12) | st.text(max_size=40) | st.sampled_from(["x" * 63, "x" * 62])
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.lists(_TEXTS.filter(lambda text: len(text.encode()) <= dictionary.LONGEST), min_size=1), max_size=6
+    )
+)
+def test_numbers_are_those_of_a_dictionary(chunks: list[list[str]]) -> None:
+    numbers, expected = dictionary.Numbers(5), dict[str, int]()
+    for chunk in chunks:
+        before = len(expected)
+        found, new = numbers.of(dictionary.Texts.of(chunk).words())
+        for text, number in zip(chunk, found.tolist(), strict=True):
+            assert expected.setdefault(text, number) == number
+        assert sorted(expected.values()) == list(range(5, 5 + len(numbers)))
+        assert [*found[new].tolist()] == list(range(5 + before, 5 + len(expected)))
+
+
+def test_a_user_takes_few_bytes() -> None:
+    numbers = dictionary.Numbers(0)
+    for start in range(0, 300_000, 5000):
+        numbers.of(dictionary.Texts.of([f"user{number}" for number in range(start, start + 5000)]).words())
+    assert (numbers._known.nbytes + numbers._table.nbytes) / len(numbers) < 45
+
+
+def test_nobody_can_choose_strings_that_fall_on_the_same_places() -> None:
+    """They differ in bits that a sum of whole words would have lost."""
+    texts = ["".join("x" * 7 + one for one in chosen) + "y" * 7 for chosen in product(".>N^n~", repeat=5)]
+    numbers = dictionary.Numbers(0)
+    numbers.of(dictionary.Texts.of(texts).words())
+    places = numbers._places(dictionary.Texts.of(texts).words())
+    assert len({*places.tolist()}) > len(texts) / 2

@@ -1,0 +1,228 @@
+"""Bulk decoding: what it is sure of is what one-by-one decoding finds, whatever stands beside it."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from itertools import islice
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eventveil.decoding import bulk, columns, templates
+from eventveil.decoding.bulk import IGNORED, UNSURE, BulkReader, ColumnFinder, fields_of
+from eventveil.decoding.columns import UNSURE_TIME, Fields
+from eventveil.model.timeline import parse_rfc3339
+from tests.fuzz.decoding import MAX_BYTES, STREAMS, Comparison
+from tests.fuzz.values import crafted, mutated, similar
+from tests.unit.support import event, stream
+
+
+@pytest.fixture(autouse=True, params=[True, False], ids=["shapes", "documents"])
+def worth(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test with shapes of single values, and once more without shapes in small chunks."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param:
+            patch.setattr(templates, "_WORTH", 1)
+        yield
+
+
+class Parts:
+    """What was read in several parts, in the order of the rows."""
+
+    def __init__(self, parts: list[Fields]) -> None:
+        self._parts = parts
+        self.rows = sorted(row for part in parts for row in part.rows.tolist())
+
+    def values(self, pointer: str) -> list[Any]:
+        return self._ordered(lambda part: part.values(pointer))
+
+    def times(self, pointer: str) -> list[int]:
+        return self._ordered(lambda part: part.times(pointer).tolist())
+
+    def columns(self, finder: ColumnFinder) -> list[int]:
+        return self._ordered(lambda part: finder(part).tolist())
+
+    def _ordered(self, of: Callable[[Fields], list[Any]]) -> list[Any]:
+        found = [one for part in self._parts for one in zip(part.rows.tolist(), of(part), strict=True)]
+        return [value for _, value in sorted(found, key=lambda one: one[0])]
+
+
+def read(*values: bytes | None, max_bytes: int = 1_000_000, **changes: Any) -> Parts:
+    one = stream(**changes)
+    return Parts(BulkReader(fields_of([(one.source, one.counts)]), max_bytes).read(values))
+
+
+def rows(*values: bytes | None, **changes: Any) -> list[int]:
+    return read(*values, **changes).rows
+
+
+@pytest.mark.parametrize("one", STREAMS, ids=range(len(STREAMS)))
+def test_crafted_and_mutated_values_are_decoded_in_bulk_as_they_are_alone(one: Any) -> None:
+    comparison = Comparison(one)
+    chance = Random(1)
+    comparison.check(crafted())
+    comparison.check(list(islice(mutated(chance), 2000)))
+    for _ in range(100):
+        comparison.check(similar(chance, 100))
+    assert comparison.sure or one.source.user == ""
+    assert comparison.shaped or one.source.user == "" or one.source.user == one.source.column
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "blind"),
+    [
+        (bulk, "is_utf8", lambda text: True),
+        (bulk, "_large_exponents", lambda joined, texts: set()),
+        (bulk, "_MANY_DIGITS", 10**9),
+        (bulk, "_is_json", lambda text: True),
+        (columns, "UNSURE_TIME", 0),
+        (templates, "is_utf8", lambda text: True),
+        (templates, "_DIGITS", 99),
+        (templates, "_ZERO", 0),
+        (templates, "_SIX", np.uint64(0)),
+        (templates._Chunk, "_exclude", lambda self, found: None),
+        (templates._Literal, "is_at", lambda self, places, chunk: np.ones(len(places), bool)),
+    ],
+)
+def test_without_any_one_of_its_checks_the_comparison_finds_a_difference(
+    where: Any, name: str, blind: Callable[..., Any] | int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, name, blind)
+    with pytest.raises((AssertionError, UnicodeDecodeError), match=r"in bulk|codec"):
+        _compare_all()
+
+
+def _compare_all() -> None:
+    for one in STREAMS:
+        Comparison(one).check(crafted())
+    chance = Random(2)
+    for _ in range(300):
+        chunk = similar(chance, 200)
+        for one in STREAMS:
+            Comparison(one).check(chunk)
+
+
+def test_good_events_of_any_width_are_sure() -> None:
+    values = [
+        event("u", "a", 1),
+        event("v" * 900, "b", 2),
+        b' {"x":[1,{"y":"\\u00e9"}],' + event()[1:] + b"\n",
+    ]
+    found = read(*values, None, b"", event("w", "a", 3))
+    assert found.rows == [0, 1, 2, 5]
+    assert found.values("/user") == ["u", "v" * 900, "u", "w"]
+    assert found.times("/time") == [1, 2, 1000, 3]
+
+
+def test_a_part_of_an_identifier_that_looks_like_a_large_number_does_no_harm() -> None:
+    assert rows(event("7e0001"), event("9" * 300), event("1E+999")) == [0, 1, 2]
+
+
+def test_the_empty_key_is_a_key() -> None:
+    assert read(b'{"user":"u","column":"a","":7}', time="/").times("/") == [7]
+
+
+def test_a_value_above_the_limit_is_unsure() -> None:
+    assert rows(event("u"), event("uu"), max_bytes=len(event("u"))) == [0]
+
+
+def test_one_value_can_neither_close_its_neighbour_nor_stand_for_two() -> None:
+    good = event("good")
+    for one, other in (
+        (b'{"user":"x","column":"a","time":1,"extra":[', b'],"user":"y","column":"b","time":2}'),
+        (event("x") + event("y"), b""),
+        (event("x") + b"\n" + event("y"), b" "),
+        (event("x") + b"," + event("y"), b"\n"),
+        (b'{"user":"x","column":"a","time":1,"open":"', b'"}'),
+    ):
+        found = read(good, one, other, good)
+        assert found.rows == [0, 3]
+        assert found.values("/user") == ["good", "good"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(crafted()), max_size=8), st.integers(0, 8))
+def test_the_fields_of_a_value_do_not_depend_on_its_neighbours(values: list[bytes | None], at: int) -> None:
+    found = read(*values[:at], event("me", "b", 7), *values[at:], max_bytes=MAX_BYTES)
+    place = found.rows.index(min(at, len(values)))
+    assert found.values("/user")[place] == "me"
+    assert found.times("/time")[place] == 7
+
+
+def test_columns_are_indices_ignored_or_unsure() -> None:
+    def found(*columns: Any, **changes: Any) -> list[int]:
+        one = stream(**changes)
+        finder = ColumnFinder(one.source, one.counts)
+        return read(*(event(column=column) for column in columns), **changes).columns(finder)
+
+    assert found("a", "c", "b") == [0, UNSURE, 1]
+    assert found("a", "c", unknown="ignore") == [0, IGNORED]
+    assert found("a", "c", unknown="column", unknown_column=1) == [0, 1]
+    integers = {"labels": ("7", "07"), "column_type": "integer"}
+    assert found(7, 8, **integers) == [0, UNSURE]
+    assert found(7, 7.0, 2**64 - 1, **integers, unknown="ignore") == [0, UNSURE, UNSURE]
+
+
+def test_two_streams_may_share_fields_but_not_want_one_as_two_types() -> None:
+    one, other = stream(), stream(column="/page/section")
+    assert fields_of([(one.source, one.counts), (other.source, other.counts)]) == {
+        "/user": "string",
+        "/column": "string",
+        "/time": "time",
+        "/page/section": "string",
+    }
+    clash = stream(user_type="integer")
+    assert fields_of([(one.source, one.counts), (clash.source, clash.counts)]) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"user": ""}, {"user": "/a", "column": "/a/b"}, {"user": "/a/b", "time": "/a"}, {"user": '/"'}],
+)
+def test_pointers_that_no_plain_object_can_have_are_left_to_one_by_one_decoding(changes: Any) -> None:
+    assert rows(event(), **changes) == []
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.text(alphabet="0123456789-:TtZz+. ", max_size=35)
+    | st.datetimes().map(lambda moment: moment.isoformat() + "Z")
+    | st.datetimes().map(lambda moment: moment.isoformat(timespec="milliseconds") + "+01:30")
+    | st.sampled_from(["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59.9-23:59", "2000-01-01T00:00:60Z"])
+)
+def test_a_time_in_text_is_unsure_or_what_the_timeline_reads(text: str) -> None:
+    for _ in range(2):  # the second time from memory
+        found = read(event(time=text)).times("/time")
+        if found and found != [UNSURE_TIME]:
+            assert found == [parse_rfc3339(text)]
+
+
+def test_neither_many_nor_long_parts_of_times_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_REMEMBERED", 10)
+    texts = [f"2000-01-01T00:00:00.{number}Z" for number in range(99)]
+    long = f"2000-01-01T00:00:00.{'1' * 100}Z"
+    found = read(*(event(time=text) for text in (*texts, long))).times("/time")
+    assert found == [parse_rfc3339(text) for text in (*texts, long)]
+    assert len(columns._SECONDS) <= 10
+    assert max(map(len, columns._SECONDS)) < 50
+
+
+def test_one_long_text_among_integers_takes_no_room_of_its_neighbours() -> None:
+    events = [event(time=1000 + i) for i in range(200)] + [event(time="x" * 500_000)]
+    found = read(*events)
+    tracemalloc.start()
+    times = found.times(stream().source.time)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert times == [*range(1000, 1200), UNSURE_TIME]
+    assert peak < 5_000_000
+
+
+def test_common_times_in_text_are_sure() -> None:
+    for text in ("2013-01-01T00:00:00Z", "2024-02-29 23:59:59.123456+05:30", "1969-12-31t23:59:59.9z"):
+        assert read(event(time=text)).times("/time") == [parse_rfc3339(text)]

@@ -1,0 +1,108 @@
+"""What a reader does about errors that pass, and how records become columns. Everything else is tried on a
+real Kafka."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+)
+
+from eventveil.kafka import log
+from eventveil.model.records import NO_APPEND_TIME
+
+
+class Forgetful:
+    """A client that answers with errors before it knows a topic."""
+
+    def __init__(self, *errors: int) -> None:
+        self.errors = list(errors)
+        self.refreshed = 0
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        if self.errors:
+            raise KafkaException(KafkaError(self.errors.pop(0)))
+        return 3, 7
+
+    def list_topics(self, *_: object, **__: object) -> None:
+        self.refreshed += 1
+
+
+def watermarks(consumer: Forgetful) -> tuple[int, int]:
+    return log._watermarks(cast(Consumer, consumer), "new", 0)
+
+
+def test_a_topic_that_the_client_does_not_know_yet_is_asked_for_again() -> None:
+    consumer = Forgetful(KafkaError._UNKNOWN_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+    assert watermarks(consumer) == (3, 7)
+    assert consumer.refreshed == 2
+
+
+def test_an_error_that_does_not_pass_is_raised_at_once() -> None:
+    consumer = Forgetful(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaException):
+        watermarks(consumer)
+    assert consumer.refreshed == 0
+
+
+def test_an_error_that_stays_is_raised_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "_SILENCE_SECONDS", 0.5)
+    with pytest.raises(KafkaException):
+        watermarks(Forgetful(*[KafkaError._UNKNOWN_PARTITION] * 1000))
+
+
+def record(offset: int, time: tuple[int, int] = (TIMESTAMP_LOG_APPEND_TIME, 77)) -> Message:
+    value = b"value %d" % offset
+    return Message(topic="t", partition=3, offset=offset, value=value, headers=[("h", value)], timestamp=time)
+
+
+def end_of_partition(offset: int) -> Message:
+    return Message(topic="t", partition=3, offset=offset, error=KafkaError(KafkaError._PARTITION_EOF))
+
+
+@pytest.mark.parametrize("with_headers", [True, False])
+@pytest.mark.parametrize(
+    "offsets", [[4, 5, 6, 7], [4, 6, 7, 8], [4, 5, 6, 9], [4, 7, 11, 12, 13], [4], [100, 2**40]]
+)
+def test_columns_hold_what_the_messages_say_whether_offsets_have_gaps_or_not(
+    offsets: list[int], with_headers: bool
+) -> None:
+    columns = log._Columns(with_headers)
+    messages = [record(offset) for offset in offsets]
+    # The end of a partition that has grown since is told between records.
+    columns.add([*messages[:2], end_of_partition(offsets[0] + 1), *messages[2:], end_of_partition(2**50)])
+    columns.add([end_of_partition(2**50)])
+    chunk = columns.take("t", 3, 4, offsets[-1] + 1)
+    assert list(chunk.offsets) == offsets
+    assert list(chunk.append_times) == [77] * len(offsets)
+    assert list(chunk.values) == [b"value %d" % offset for offset in offsets]
+    assert [*chunk.headers] == ([[("h", value)] for value in chunk.values] if with_headers else [])
+    assert (chunk.start, chunk.next_offset, len(chunk.keys)) == (4, offsets[-1] + 1, len(offsets))
+    assert not columns.take("t", 3, 4, 2**50).offsets
+
+
+def test_only_the_brokers_times_are_append_times() -> None:
+    columns = log._Columns(with_headers=False)
+    kinds = [TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME]
+    columns.add([record(offset, (kind, 70 + offset)) for offset, kind in enumerate(kinds)])
+    columns.add([record(3, (TIMESTAMP_CREATE_TIME, 9))])
+    chunk = columns.take("t", 3, 0, 4)
+    assert list(chunk.append_times) == [70, NO_APPEND_TIME, 72, NO_APPEND_TIME]
+
+
+def test_a_chunk_ends_where_it_is_told_and_the_rest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "_CHUNK_RECORDS", 3)
+    columns = log._Columns(with_headers=True)
+    columns.add([record(offset) for offset in (0, 2, 5, 6, 9)])
+    taken = [columns.take("t", 3, 0, after) for after in (3, 10, 10)]
+    assert [list(chunk.offsets) for chunk in taken] == [[0, 2], [5, 6, 9], []]
+    assert [[*map(len, (one.append_times, one.keys, one.values, one.headers))] for one in taken] == [
+        [2] * 4, [3] * 4, [0] * 4,
+    ]  # fmt: skip

@@ -1,0 +1,656 @@
+"""Migrations and resets without Kafka: the promise, the audit, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise, product
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from eventveil.counting.boundaries import Boundary
+from eventveil.formats.change import Change, Difference, Terms
+from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.migration import _dearest, check_cap, check_reset, check_sound
+from eventveil.mechanisms.base import Mechanism
+from eventveil.mechanisms.registry import KINDS
+from eventveil.mechanisms.time_unit import TimeUnit
+from eventveil.model.errors import StateRefused
+from eventveil.model.topology import Budget
+from eventveil.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, SOUND
+from tests.contract.noises import W_EVENT_KINDS, ZeroNoise, make
+from tests.unit.migrating import BUDGET, COUNTING, FIRST, PARTITIONS, Lifetime, states
+from tests.unit.support import topology
+
+ONE, TWO, THIRD = Fraction(1), Fraction(2), Fraction(1, 3)
+EPSILONS = st.sampled_from([ONE, TWO, THIRD, Fraction(5, 7)])
+
+
+def terms(kind: str = "uniform", epsilon: Fraction = ONE, window: int = 3) -> dict[str, Any]:
+    return {"kind": kind, "epsilon": epsilon, "epsilon_text": str(epsilon), "window": window}
+
+
+def check_promise(ledger: list[bytes]) -> None:
+    """(a) to (c) of ``eventveil.lifecycle.migration`` in exact rationals, from the public ledger alone."""
+    spends: list[Fraction] = []
+    #: Index of the first timestamp, epsilon and window; terms that no timestamp had are not there.
+    regimes: list[tuple[int, Fraction, int]] = []
+    for value in ledger:
+        fields = orjson.loads(value)
+        if "change" in fields:
+            continue
+        one = (Fraction(fields["epsilon"]), fields["window"])
+        if not regimes or regimes[-1][1:] != one:
+            regimes.append((len(spends), *one))
+        spends.append(sum(fields["spent"].values()) * one[0] / fields["units"])
+    ends = [*(start for start, *_ in regimes[1:]), len(spends)]
+    for (start, epsilon, window), end in zip(regimes, ends, strict=False):
+        own = spends[start:end]
+        assert all(sum(own[i : i + window]) <= epsilon for i in range(len(own)))
+    for (earlier, old, before), (change, new, after) in pairwise(regimes):
+        width, limit = max(before, after), max(old, new)
+        for begin in range(max(0, change - width + 1), change):
+            whole = spends[begin : begin + width]
+            in_past = change - begin
+            if any(whole[in_past:]) or (after <= before and begin >= earlier):
+                assert sum(whole) <= limit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("old", "new"), list(product(W_EVENT_KINDS, W_EVENT_KINDS)))
+@pytest.mark.parametrize("windows", [(3, 3), (2, 5), (5, 2), (1, 4), (4, 1)], ids=str)
+@pytest.mark.parametrize("epsilons", [(ONE, ONE), (TWO, ONE), (THIRD, TWO)], ids=str)
+def test_every_kind_goes_on_as_every_other_and_the_audit_finds_nothing(
+    old: str, new: str, windows: tuple[int, int], epsilons: tuple[Fraction, Fraction]
+) -> None:
+    life = Lifetime(**terms(old, epsilons[0], windows[0]))
+    life.release(7)
+    life.change(**terms(new, epsilons[1], windows[1]))
+    life.release(12)
+    check_promise(life.ledger)
+    (report,) = life.audit()
+    assert report.findings == ()
+    assert len(life.sink) == report.releases == 19
+    assert any(orjson.loads(record)["fresh"] for record in life.sink[7:])
+
+
+# Nothing was released under the first terms, so no window straddles their end.
+@example(changes=[("budget-absorption", ONE, 3, 0), ("budget-absorption", ONE, 1, 2)], seed=1)
+# A prediction stays one after a change to a kind that does not predict.
+@example(changes=[("paced", ONE, 2, 5), ("budget-absorption", ONE, 1, 1)], seed=0)
+@settings(max_examples=60, deadline=None)
+@given(
+    changes=st.lists(
+        st.tuples(st.sampled_from(W_EVENT_KINDS), EPSILONS, st.integers(1, 6), st.integers(0, 5)),
+        min_size=2,
+        max_size=6,
+    ),
+    seed=st.integers(0, 2**32),
+)
+def test_any_sequence_of_changes_keeps_the_promise_of_each(
+    changes: list[tuple[str, Fraction, int, int]], seed: int
+) -> None:
+    generator = random.Random(seed)
+    (kind, epsilon, window, length), *rest = changes
+    life = Lifetime(**terms(kind, epsilon, window))
+    life.decisions = iter(lambda: generator.random() < 0.5, None)
+    life.release(length)
+    for kind, epsilon, window, length in rest:
+        life.change(**terms(kind, epsilon, window))
+        life.release(length)
+    check_promise(life.ledger)
+    assert [report.findings for report in life.audit()] == [()]
+
+
+def test_an_epsilon_that_was_in_force_for_no_timestamp_buys_nothing() -> None:
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(1)
+    life.change(**terms("sample", TWO, 3))
+    life.change(**terms("sample", ONE, 3))
+    life.release(4)
+    assert [orjson.loads(record)["fresh"] for record in life.sink] == [True, False, False, True, False]
+    assert [report.findings for report in life.audit()] == [()]
+
+
+def test_what_cannot_be_paid_is_repeated_until_it_can() -> None:
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(1)
+    life.change(**terms("sample", ONE, 6))
+    life.release(12)
+    fresh = [orjson.loads(record)["fresh"] for record in life.sink]
+    assert fresh == [True] + [False] * 5 + [True] + [False] * 5 + [True]
+    counts = [orjson.loads(record)["counts"] for record in life.sink]
+    assert counts[:6] == [counts[0]] * 6
+
+
+def test_uniform_goes_on_without_a_gap_if_nothing_but_the_counting_changes() -> None:
+    life = Lifetime(**terms())
+    life.release(5)
+    life.change(lateness=9, max_ahead=3)
+    life.release(5)
+    assert all(orjson.loads(record)["fresh"] for record in life.sink)
+
+
+def test_a_mechanism_that_forgets_what_was_spent_is_found_by_the_audit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inherit = KINDS["uniform"].inherit
+
+    def forget(self: Mechanism, predecessor: bytes, bridges: object) -> None:
+        inherit(self, predecessor, [])
+
+    monkeypatch.setattr(KINDS["uniform"], "inherit", forget)
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(1)
+    life.change(**terms("uniform", ONE, 3))
+    life.release(4)
+    with pytest.raises(AssertionError):
+        check_promise(life.ledger)
+    (report,) = life.audit()
+    what = "a window across a change of terms spent more than the larger epsilon"
+    assert {(one.invariant, one.timestamp) for one in report.findings} == {("I7", 6), ("I7", 7)}
+    assert all(one.what == what for one in report.findings)
+
+
+def test_a_second_draw_from_before_a_change_counts_in_the_windows_across_it() -> None:
+    life = Lifetime(**terms(window=2))
+    life.release(4)
+    life.change(**terms(window=3))
+    life.release(4)
+    assert [report.findings for report in life.audit()] == [()]
+    # The last timestamp under the old terms was drawn again, from a state that was rewound.
+    entry, record = orjson.loads(life.ledger[3]), orjson.loads(life.sink[3])
+    record["counts"] = {name: value + 1 for name, value in record["counts"].items()}
+    life.sink.append(orjson.dumps(record))
+    entry["digest"] = hashlib.sha256(life.sink[-1]).hexdigest()
+    life.ledger.append(orjson.dumps(entry))
+    (report,) = life.audit()
+    what = "with what was charged twice, a window across a change of terms spent more than it may"
+    spends = {one["timestamp"]: one["fresh"] for one in map(orjson.loads, life.ledger) if "fresh" in one}
+    across = range(FIRST + 4, FIRST + 6)
+    assert {one.timestamp for one in report.findings if one.what == what} == {
+        one for one in across if spends[one]
+    }
+    assert any(spends[one] for one in across)
+
+
+def test_all_places_get_the_new_instance_and_nothing_else_of_the_counting_state_changes() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    before = life.life
+    life.change(epsilon=TWO, epsilon_text="2")
+    after = life.life
+    assert {state.instance for state in states(after)} == {"instance-1"}
+    for place, (genesis, state) in after.counting.items():
+        assert (genesis.instance, genesis.fields["mechanism.epsilon"]) == ("instance-1", "2")
+        known = before.counting[place][1]
+        assert (state.next, state.resume, state.judged) == (known.next, known.resume, known.judged)
+    assert (after.state.next, after.state.resume) == (before.state.next, 100)
+    assert after.genesis.fields == life.plan.budget_fields(PARTITIONS, "sink-0")
+
+
+def test_the_ledger_says_what_changed() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    life.change(window=5, lateness=6)
+    change = Change.read(orjson.loads(life.ledger[-1]))
+    assert change is not None
+    assert change.fields == {
+        "mechanism.window": Difference(3, 5),
+        "timeline.lateness": Difference(5, 6),
+    }
+    assert (change.start, change.previous, change.instance) == (FIRST + 4, "instance-0", "instance-1")
+    assert change.encode() == life.ledger[-1]
+
+
+def test_a_stream_that_has_released_nothing_can_change_too() -> None:
+    life = Lifetime(**terms())
+    life.change(epsilon=TWO, epsilon_text="2")
+    life.release(5)
+    assert [report.findings for report in life.audit()] == [()]
+
+
+def test_what_was_decided_and_not_published_goes_out_with_the_change_and_is_paid_for() -> None:
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(2)
+    life.release(2, publish=False)
+    pending = [one.encode() for one in life.life.state.pending]
+    life.change(**terms("uniform", ONE, 3))
+    assert life.sink[-2:] == pending
+    life.release(4)
+    check_promise(life.ledger)
+    assert [report.findings for report in life.audit()] == [()]
+
+
+def test_releases_before_the_sink_was_replaced_are_not_missed_and_later_ones_are() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    life.change(sink_id="another")
+    life.release(3)
+    (report,) = life.audit()
+    assert (report.findings, report.matched_from, report.sink_since) == ((), FIRST + 4, FIRST + 4)
+    del life.sink[1]
+    (report,) = life.audit()
+    assert [one.timestamp for one in report.findings] == [FIRST + 5]
+
+
+def test_a_sink_can_be_replaced_in_the_middle_of_a_timestamp_and_the_same_life_goes_on() -> None:
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(1)
+    life.release(1, publish=False)
+    life.count((COUNTING, 1), FIRST + 3)
+    before = life.life
+    life.change(sink_id="another")
+    after = life.life
+    assert after.state == replace(before.state, pending=())
+    assert after.counting == before.counting
+    fields = life.plan.budget_fields(PARTITIONS, "another")
+    assert after.genesis == replace(before.genesis, fields=fields, cluster="cluster", ledger_id="ledger-id")
+    assert [orjson.loads(record)["timestamp"] for record in life.sink] == [FIRST + 1]
+    life.change(sink_id="a third")
+    life.release(5)
+    life.change(epsilon=TWO, epsilon_text="2")
+    life.release(5)
+    check_promise(life.ledger)
+    (report,) = life.audit()
+    assert (report.findings, report.matched_from, report.windows) == ((), FIRST + 2, 3)
+
+
+@pytest.mark.parametrize("counted", [FIRST + 3, FIRST + 5])
+def test_counts_of_a_timestamp_that_was_not_released_are_refused(counted: int) -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    life.count((COUNTING, 1), counted)
+    with pytest.raises(StateRefused, match="it is released up to timestamp 8, but counted up to") as refusal:
+        life.change(lateness=9)
+    assert "stop it between two timestamps" in refusal.value.remedy
+
+
+def test_a_ledger_that_does_not_fit_the_state_is_refused() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    life.ledger.pop()
+    with pytest.raises(StateRefused, match="the ledger has timestamps 5 to 7, the state 5 to 8"):
+        life.change(epsilon=TWO)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"[]", b'{"timestamp": 9}', None])
+def test_a_ledger_that_cannot_be_read_is_refused(damage: bytes | None) -> None:
+    life = Lifetime(**terms())
+    life.release(2)
+    history = life.history
+    with pytest.raises(StateRefused, match="cannot be continued"):
+        history.add(damage, "there")
+
+
+def test_a_gap_in_the_ledger_is_refused() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    del life.ledger[1]
+    with pytest.raises(StateRefused, match="timestamp 7, where 6 was due"):
+        _ = life.history
+
+
+def test_changelogs_of_different_lives_are_refused() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    genesis = life.life.genesis
+    life.change(epsilon=TWO, epsilon_text="2")
+    life.tables[BUDGET, 0][Genesis.key("visits")] = genesis.encode()
+    with pytest.raises(StateRefused, match="does not belong to its genesis"):
+        _ = life.life
+    del life.tables[BUDGET, 0][b"visits"]
+    following = life.following()
+    with pytest.raises(StateRefused, match="is not that of app-ledger-changelog"):
+        life.life.differences(following.fields, following.budget_fields)
+
+
+@pytest.mark.parametrize(
+    ("edit", "what"),
+    [
+        ({"previous": "somebody"}, "the change is of another instance of the stream"),
+        ({"instance": "somebody"}, "the entry is of another instance of the stream than the first one"),
+        ({"from": FIRST + 5}, "the change does not follow the entry before it"),
+        (
+            {"after": {"mechanism": "uniform", "epsilon": "3", "window": 3, "units": 1}},
+            "the terms that it ends",
+        ),
+        (
+            {"before": {"mechanism": "uniform", "epsilon": "3", "window": 3, "units": 1}},
+            "epsilon is not that",
+        ),
+    ],
+)
+def test_a_change_that_does_not_fit_the_ledger_is_a_violation(edit: dict[str, Any], what: str) -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    life.change(epsilon=TWO, epsilon_text="2")
+    life.release(4)
+    life.ledger[4] = orjson.dumps({**orjson.loads(life.ledger[4]), **edit})
+    (report,) = life.audit()
+    assert any(one.what.startswith(what) for one in report.findings), report.findings
+    assert {one.invariant for one in report.findings} == {"I7"}
+
+
+OPTIONS_IN_TURN: list[tuple[str, dict[str, Any]]] = [
+    ("budget-distribution", {}),
+    ("budget-distribution", {"shift": "true"}),
+    ("budget-distribution", {"shift": "true", "groups": 2}),
+    ("budget-absorption", {"shift": "true", "groups": 2, "regroup": 1}),
+    ("budget-absorption", {"shift": "true"}),
+    ("fast", {"max_samples": 2}),
+    ("fast", {}),
+    ("budget-absorption", {"groups": 3}),
+]
+
+
+def with_options_in_turn(regimes: list[tuple[str, dict[str, Any]]]) -> Lifetime:
+    """Twenty columns, so that shifting moves budget; eight timestamps under each."""
+    labels = tuple(f"column {number}" for number in range(20))
+    life = Lifetime(**terms(regimes[0][0]), options=regimes[0][1], labels=labels)
+    life.release(8)
+    for kind, options in regimes[1:]:
+        life.change(kind=kind, options=options)
+        life.release(8)
+    return life
+
+
+@pytest.mark.parametrize("regimes", [OPTIONS_IN_TURN, OPTIONS_IN_TURN[::-1]], ids=["there", "back"])
+def test_what_options_let_a_timestamp_cost_is_audited_across_changes_of_them(
+    regimes: list[tuple[str, dict[str, Any]]],
+) -> None:
+    life = with_options_in_turn(regimes)
+    check_promise(life.ledger)
+    assert [report.findings for report in life.audit()] == [()]
+    life.settings["options"] = {"groups": 2}
+    assert [finding.what for finding in life.audit()[0].findings][-1].startswith("the terms that it ends")
+
+
+@pytest.mark.parametrize(
+    ("index", "shift", "what"),
+    [
+        (8, {"old": None, "new": None}, "budget-distribution cannot have spent this"),
+        (8, {"old": None, "new": "false"}, "budget-distribution cannot have spent this"),
+        (17, {"old": "false", "new": "true"}, "the change is one of terms that did not hold"),
+    ],
+)
+def test_a_change_of_options_that_does_not_fit_the_ledger_is_a_violation(
+    index: int, shift: dict[str, Any], what: str
+) -> None:
+    life = with_options_in_turn(OPTIONS_IN_TURN[:3])
+    change = orjson.loads(life.ledger[index])
+    change["fields"]["mechanism.shift"] = shift
+    life.ledger[index] = orjson.dumps(change)
+    findings = life.audit()[0].findings
+    assert any(finding.what.startswith(what) for finding in findings), findings
+
+
+def test_windows_before_a_change_are_reported_beside_those_after_it() -> None:
+    life = Lifetime(**terms())
+    window = terms()["window"]
+    life.release(window + 2)
+    life.change(epsilon=TWO, epsilon_text="2")
+    (report,) = life.audit()
+    assert (report.windows, report.windows_before) == (0, 3)
+    life.release(window + 1)
+    (report,) = life.audit()
+    assert (report.windows, report.windows_before) == (2, 3)
+
+
+def test_a_change_that_is_missing_in_the_ledger_is_a_violation() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    life.change(epsilon=TWO, epsilon_text="2")
+    life.release(4)
+    del life.ledger[4]
+    assert {one.invariant for one in life.audit()[0].findings} == {"I7"}
+
+
+# Which fields may change
+
+
+def test_every_field_is_either_sound_or_refused_with_a_reason() -> None:
+    everything: dict[str, Any] = {
+        "options": {"factor": ONE},
+        "append_time": "boundary",
+        "raw": "keyed otherwise",
+    }
+    fields = Lifetime(**terms("budget-absorption"), **everything).life.genesis.fields
+    options = {f"mechanism.{option}" for kind in W_EVENT_KINDS for option in KINDS[kind].options}
+    assert {*fields, *options, *PLUGIN} == {*SOUND, *REFUSED}
+    assert not SOUND.keys() & REFUSED.keys()
+
+
+@pytest.mark.parametrize("field", [*REFUSED, "mechanism.unheard-of"])
+def test_a_field_that_cannot_change_is_refused_by_name_with_reason_and_remedy(field: str) -> None:
+    with pytest.raises(StateRefused) as refusal:
+        check_sound(
+            Lifetime(**terms()).life, {"mechanism.epsilon": Difference("1", "2"), field: Difference(1, 2)}
+        )
+    why = REFUSED.get(field, "it is not known what it would change")
+    assert refusal.value.what == f"{field} was 1 and is 2 now, which cannot be migrated: {why}"
+    assert "new name" in refusal.value.remedy
+
+
+def test_sound_changes_pass() -> None:
+    check_sound(Lifetime(**terms()).life, {field: Difference("a", "b") for field in SOUND})
+
+
+def test_a_partition_that_was_missing_must_have_caught_up_and_is_missed_no_longer() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    state = life.life.state
+    life.tables[BUDGET, 0][b"visits"] = replace(state, missing=((1, FIRST + 2, FIRST + 3),)).encode()
+    life.count((COUNTING, 1), FIRST + 2)
+    with pytest.raises(StateRefused, match="Run the worker with the former topology"):
+        life.change(epsilon=TWO, epsilon_text="2")
+    life.settings = terms()
+    life.count((COUNTING, 1), state.next)
+    life.change(epsilon=TWO, epsilon_text="2")
+    assert life.life.state.missing == ()
+
+
+def test_with_boundaries_the_rules_that_they_rest_on_cannot_change() -> None:
+    life = Lifetime(**terms(), append_time="boundary").life
+    sound = SOUND.keys() - REFUSED_BY_BOUNDARY.keys()
+    check_sound(life, {field: Difference("a", "b") for field in sound})
+    for field, why in REFUSED_BY_BOUNDARY.items():
+        with pytest.raises(
+            StateRefused, match=f"{field} was 1 and is 2 now, which cannot be migrated: {why}"
+        ):
+            check_sound(life, {field: Difference(1, 2)})
+
+
+def test_a_migration_takes_boundaries_along() -> None:
+    life = Lifetime(**terms(), append_time="boundary")
+    life.release(4)
+    for place in life.places[:-1]:
+        _, state = life.life.counting[place]
+        counted = replace(state, boundaries=(Boundary(state.next - 1, 5), Boundary(state.next + 1, 8)))
+        life.tables[place][b"visits"] = counted.encode()
+    before = [state.boundaries for _, state in life.life.counting.values()]
+    life.change(epsilon=TWO, epsilon_text="2")
+    after = [state.boundaries for _, state in life.life.counting.values()]
+    assert before == after == [(Boundary(FIRST + 3, 5), Boundary(FIRST + 5, 8))] * PARTITIONS
+
+
+@pytest.mark.parametrize(
+    ("kind", "differences"),
+    [
+        ("shp-point", {"mechanism.epsilon": Difference("1", "2")}),
+        ("retroactive-grouping", {"mechanism.kind": Difference("retroactive-grouping", "uniform")}),
+        ("uniform", {"mechanism.kind": Difference("uniform", "time-unit")}),
+    ],
+)
+def test_only_windows_carry_over(kind: str, differences: dict[str, Difference]) -> None:
+    life = Lifetime(**terms(kind)).life
+    with pytest.raises(StateRefused, match="does not carry over"):
+        check_sound(life, differences)
+    check_sound(life, {"sink.topic": Difference("a", "b")})
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind].level != "w-event"])
+def test_a_mechanism_of_another_level_inherits_nothing(kind: str) -> None:
+    mechanism = make(kind, ZeroNoise())
+    with pytest.raises(ValueError, match="cannot begin where another mechanism stopped"):
+        mechanism.inherit(make("uniform", ZeroNoise()).snapshot(), [])
+
+
+# Resets
+
+
+def test_a_reset_begins_a_generation_with_a_fresh_budget_which_is_audited_apart() -> None:
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(4)
+    life.reset(FIRST + 1)
+    assert {state.next for state in states(life.life)} == {FIRST + 1}
+    assert [state.resume for state in states(life.life)] == [1, 1, 100]
+    life.release(5)
+    first, second = life.audit()
+    assert (first.findings, second.findings) == ((), ())
+    assert (first.releases, first.matched_from) == (4, None)
+    assert (second.first, second.releases, second.matched_from) == (FIRST + 1, 5, FIRST + 1)
+    assert (first.stream, second.stream) == ("visits, generation 1", "visits, generation 2")
+    assert len(life.history.generations) == 2
+
+
+def test_a_generation_can_be_migrated_and_reset_again() -> None:
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(4)
+    life.change(**terms("uniform", TWO, 2))
+    life.release(4)
+    life.reset()
+    life.release(3)
+    life.change(**terms("uniform", ONE, 5))
+    life.release(6)
+    life.reset(FIRST + 2)
+    life.release(4)
+    assert [report.findings for report in life.audit()] == [(), (), ()]
+    assert [[one.epsilon for one in terms] for terms in life.history.generations] == [
+        [ONE, TWO],
+        [TWO, ONE],
+        [ONE],
+    ]
+
+
+def test_a_release_that_was_decided_before_a_reset_is_charged_but_not_in_the_new_sink() -> None:
+    life = Lifetime(**terms())
+    life.release(3)
+    life.release(1, publish=False)
+    life.reset()
+    life.release(2)
+    first, second = life.audit()
+    assert (first.releases, first.findings, second.findings) == (4, (), ())
+    assert len(life.sink) == 2
+
+
+def test_a_record_of_an_old_generation_in_the_new_sink_is_a_violation() -> None:
+    life = Lifetime(**terms())
+    life.release(3)
+    old = orjson.loads(life.sink[0])
+    life.reset()
+    life.release(3)
+    life.sink.append(orjson.dumps({**old, "counts": {"a": -1, "b": -1}}))
+    assert {one.invariant for one in life.audit()[-1].findings} == {"I1", "I2"}
+
+
+def test_a_budget_that_begins_anew_without_a_reset_is_a_violation() -> None:
+    life = Lifetime(**terms())
+    life.release(3)
+    life.reset(FIRST + 1)
+    life.release(3)
+    del life.ledger[3]
+    assert any("began anew" in one.what for one in life.audit()[-1].findings)
+
+
+@pytest.mark.parametrize(
+    ("fields", "start", "what"),
+    [
+        (["sink.topic_id", "mechanism.epsilon"], FIRST, "mechanism.epsilon changed"),
+        ([], FIRST, "its sink holds the releases"),
+        (["sink.topic_id"], FIRST + 3, "was not released yet"),
+        (["sink.topic_id"], 0, "was not released yet"),
+    ],
+)
+def test_a_reset_that_is_more_or_less_than_that_is_refused(fields: list[str], start: int, what: str) -> None:
+    life = Lifetime(**terms())
+    life.release(3)
+    with pytest.raises(StateRefused, match=what):
+        check_reset(life.life, {name: Difference("a", "b") for name in fields}, start)
+
+
+def test_a_reset_of_a_stream_with_boundaries_is_refused() -> None:
+    life = Lifetime(**terms(), append_time="boundary")
+    life.release(3)
+    with pytest.raises(StateRefused, match="append_time: boundary") as refusal:
+        check_reset(life.life, {"sink.topic_id": Difference("a", "b")}, FIRST)
+    assert "new name" in refusal.value.remedy
+
+
+def test_a_reset_of_a_re_keyed_stream_begins_no_earlier_than_re_keying_did() -> None:
+    life = Lifetime(**terms(), raw="keyed otherwise")
+    life.release(3)
+    sink = {"sink.topic_id": Difference("a", "b")}
+    check_reset(life.life, sink, FIRST)
+    with pytest.raises(StateRefused, match=f"re-keyed only from timestamp {FIRST} on"):
+        check_reset(life.life, sink, FIRST - 1)
+
+
+def test_another_generation_is_charged_to_the_cap() -> None:
+    life = Lifetime(**terms("uniform", ONE, 3))
+    life.release(3)
+    # Any 20 ms meet at most three timestamps of 10 ms: one window, epsilon 1; 1 for what was released before.
+    enough = replace(topology(life.stream), budget=Budget(TWO, 20))
+    check_cap(enough, life.stream, life.history)
+    short = replace(enough, budget=Budget(Fraction(19, 10), 20))
+    with pytest.raises(StateRefused, match=r"cost epsilon 1, with all streams .* 2, above the cap of 1\.9"):
+        check_cap(short, life.stream, life.history)
+
+
+# Plug-ins
+
+STRIDE = "docs.examples.stride:Stride"
+PLUGIN = {"plugin.class", "plugin.distribution", "plugin.source", "plugin.level"}
+
+
+@pytest.mark.parametrize(("before", "after"), [("uniform", STRIDE), (STRIDE, "sample"), (STRIDE, STRIDE)])
+def test_a_stream_goes_over_to_a_plug_in_and_back_with_what_it_spent(before: str, after: str) -> None:
+    life = Lifetime(**terms(before))
+    life.release(5)
+    life.change(**terms(after, TWO, 4))
+    life.release(9)
+    check_promise(life.ledger)
+    assert not any(report.findings for report in life.audit())
+
+
+def test_another_source_of_a_plug_in_is_refused_by_name_and_can_be_migrated() -> None:
+    life = Lifetime(**terms(STRIDE))
+    fields = {**life.life.genesis.fields, "plugin.source": "0" * 64}
+    with pytest.raises(StateRefused, match=r"plugin\.source was '\w{64}' and is '0{64}' now"):
+        life.life.genesis.check(fields, "t", "id", 0, "here")
+    check_sound(life.life, {"plugin.source": Difference("1", "0")})
+
+
+class Events(TimeUnit):
+    """A plug-in at event level."""
+
+    kind = "events"
+
+
+def test_a_plug_in_at_another_level_cannot_be_migrated() -> None:
+    life = Lifetime(**terms(f"{__name__}:Events", window=1))
+    with pytest.raises(StateRefused) as refusal:
+        check_sound(life.life, {"mechanism.epsilon": Difference("1", "2")})
+    assert refusal.value.what.endswith("what is held back or left of the budget does not carry over")
+
+
+def test_the_dearest_level_is_assumed_of_a_plug_in_that_is_not_in_use_any_more() -> None:
+    hour = 3_600_000
+    spans = [_dearest(Terms(kind, ONE, 24, 1), hour, 24 * hour) for kind in ("uniform", "gone:Class")]
+    assert spans == [2, 25]

@@ -1,0 +1,309 @@
+"""Re-keying: whole records, marks that are true, and counts that no interleaving of partitions changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eventveil.counting.counter import CounterState
+from eventveil.model.errors import StateRefused
+from eventveil.model.records import Chunk, Mark, Origin, Outgoing
+from eventveil.tasks.aggregate import PartitionAggregator
+from eventveil.tasks.repartition import Rekeyer, RekeyerState, read_passed_on
+from tests.unit.support import INSTANCE, USER_OF_PARTITION, chunk, counter_state, event, sparse, stream
+
+HERE, THERE = USER_OF_PARTITION
+VISITS = stream(topic="app-repartition-raw", raw="raw")
+START = RekeyerState(INSTANCE, 0, 0)
+LAST = 1200
+
+
+def rekeyer(state: RekeyerState = START) -> Rekeyer:
+    return Rekeyer(VISITS.source, [VISITS.timeline], 2, state)
+
+
+def read(record: Outgoing) -> tuple[Origin | Mark, bytes | None]:
+    """What the headers of a record say, and the key that it had."""
+    events, origins, marks = read_passed_on(replace(chunk([(LAST, record.value)]), headers=[record.headers]))
+    return (marks[0], None) if marks else (Origin(*origins[0].tolist()), events.keys[0])
+
+
+def origins(records: Sequence[Outgoing]) -> list[tuple[int | None, Origin | Mark]]:
+    """The partition that each record goes to, and what its headers say."""
+    return [(one.partition, read(one)[0]) for one in records]
+
+
+def passed_on(one: Rekeyer) -> list[Outgoing]:
+    batch = one.pass_on()
+    if batch is None:
+        return []
+    one.committed(batch[1])
+    return batch[0]
+
+
+def test_a_record_goes_whole_to_the_partition_of_its_user_and_says_where_it_was() -> None:
+    one = rekeyer()
+    one.observe(chunk([(1000, event(THERE)), (1001, event(HERE))], key=b"another key"))
+    records = passed_on(one)
+    assert origins(records) == [(1, Origin(1000, 0, 0)), (0, Origin(1001, 0, 1))]
+    assert [record.value for record in records] == [event(THERE), event(HERE)]
+    assert [record.key for record in records] == [THERE.encode(), HERE.encode()]
+    assert read(records[0])[1] == b"another key"
+
+
+@pytest.mark.parametrize("value", [None, b"{", b"{}", event(7), event(""), b"7"])
+def test_a_record_without_a_user_travels_too_for_the_streams_to_reject(value: bytes | None) -> None:
+    one = rekeyer(RekeyerState(INSTANCE, 1, 0))
+    one.observe(chunk([(1000, value)], partition=1, key=None))
+    (record,) = passed_on(one)
+    assert (record.partition, record.key, record.value) == (1, None, value)
+    assert read(record) == (Origin(1000, 1, 0), None)
+
+
+def test_a_mark_goes_to_every_partition_behind_the_records_that_it_is_about() -> None:
+    one = rekeyer()
+    one.observe(chunk([(1000, event(HERE)), (1018, event(HERE))]))
+    marks = [(0, Mark(0, 1015)), (1, Mark(0, 1015))]
+    assert origins(passed_on(one)) == [(0, Origin(1000, 0, 0)), (0, Origin(1018, 0, 1)), *marks]
+    one.observe(chunk([(1024, event(HERE))], start=2))
+    assert origins(passed_on(one)) == [(0, Origin(1024, 0, 2))], "no deadline lies between"
+
+
+def test_an_idle_partition_is_marked_once_its_end_was_captured_and_reached() -> None:
+    one = rekeyer()
+    assert not one.wants_end(1017)
+    assert one.wants_end(1018)
+    one.capture_end(1018, 1)
+    assert not one.wants_end(1018)
+    assert passed_on(one) == []
+    one.observe(chunk([(1010, event(HERE))]))
+    # Less the clock skew: what is appended from then on may not have been readable yet.
+    assert origins(passed_on(one))[1:] == [(0, Mark(0, 1015)), (1, Mark(0, 1015))]
+    assert not one.wants_end(1027)
+    assert one.wants_end(1028)
+
+
+def test_the_most_cautious_stream_says_when_the_end_is_asked_for() -> None:
+    cautious = stream("cautious", topic="app-repartition-raw", raw="raw", clock_skew=9)
+    one = Rekeyer(VISITS.source, [VISITS.timeline, cautious.timeline], 2, START)
+    assert not one.wants_end(1023)
+    assert one.wants_end(1024)
+    one.capture_end(1024, 0)
+    assert origins(passed_on(one)) == [(0, Mark(0, 1015)), (1, Mark(0, 1015))]
+
+
+def test_a_successor_goes_on_behind_the_last_record_and_says_no_mark_twice() -> None:
+    one = rekeyer()
+    one.observe(chunk([(1018, event(HERE))]))
+    batch = one.pass_on()
+    assert batch is not None
+    state = RekeyerState.decode(batch[1].encode(), "here")
+    assert (state, state.position, state.passed) == (batch[1], 1, 1015)
+    successor = rekeyer(state)
+    successor.observe(chunk([(1018, event(HERE)), (1016, event(HERE))]))
+    assert origins(passed_on(successor)) == [(0, Origin(1016, 0, 1))]
+
+
+def test_missing_records_are_an_error() -> None:
+    with pytest.raises(ValueError, match="starts at 1, the position is 0"):
+        rekeyer().observe(chunk(start=1))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        None,
+        [],
+        [("eventveil.partition", b"0")],
+        [("eventveil.partition", b"x")],
+        [("eventveil.partition", b"0"), ("eventveil.offset", b"%d" % 2**63), ("eventveil.timestamp", b"0")],
+    ],
+)
+def test_a_record_that_somebody_else_wrote_is_refused(headers: Any) -> None:
+    good = [(f"eventveil.{name}", b"0") for name in ("partition", "offset", "timestamp")]
+    three = replace(chunk([(LAST, event())] * 3, start=7), headers=[good, headers, good])
+    with pytest.raises(StateRefused, match=r"partition 0, offset 8: .*not written by the re-keying stage"):
+        read_passed_on(three)
+
+
+@pytest.mark.parametrize("change", [{"position": -1}, {"passed": "1"}, {"extra": 1}, {"version": 2}])
+def test_a_broken_state_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(StateRefused):
+        RekeyerState.decode(orjson.dumps({**orjson.loads(START.encode()), **change}), "here")
+
+
+# Two partitions of events, two of users, crashes of all four stages
+
+BOUND = 1
+Event = tuple[int, int, str, str, int]  # partition, append time, user, column, time
+COUNTED = stream(topic="app-repartition-raw", raw="raw", contributions=BOUND)
+
+
+class Pipeline:
+    """What is durable of the two stages, and their workers; all are read and written in random order."""
+
+    def __init__(self, events: Sequence[Event], chance: Any) -> None:
+        self.raw: list[list[Event]] = [[one for one in events if one[0] == at] for at in (0, 1)]
+        self.rekeyed: list[list[Outgoing]] = [[], []]
+        self.chance = chance
+        self.now = 1000
+        self.states = [RekeyerState(INSTANCE, at, 0) for at in (0, 1)]
+        self.rekeyers = [rekeyer(state) for state in self.states]
+        self.counters = [counter_state(partition=at) for at in (0, 1)]
+        self.aggregators = [self.aggregator(at) for at in (0, 1)]
+        self.counts: Counter[tuple[int, int]] = Counter()
+        self.closed: Counter[tuple[int, int]] = Counter()
+        self.letters: list[tuple[bytes, bytes, bytes]] = []
+        self.crashes = 0
+
+    def aggregator(self, at: int) -> PartitionAggregator:
+        state = CounterState.decode(self.counters[at].encode(), "here")
+        return PartitionAggregator(2, {"visits": (COUNTED, state)})
+
+    def pass_on(self, at: int, records: int, survives: bool) -> None:
+        """Read some records that were appended by now, and commit them unless the worker dies."""
+        one = self.rekeyers[at]
+        readable = [record for record in self.raw[at] if record[1] < self.now - COUNTED.timeline.clock_skew]
+        if one.wants_end(self.now):
+            one.capture_end(self.now, len(readable))
+        found = readable[one.position : one.position + records]
+        values = [(append, event(user, column, time)) for _, append, user, column, time in found]
+        one.observe(chunk(values, start=one.position, partition=at))
+        if (batch := one.pass_on()) is not None and survives:
+            for record in batch[0]:
+                self.rekeyed[record.partition or 0].append(record)
+            self.states[at] = batch[1]
+            one.committed(batch[1])
+        elif not survives:
+            self.crashes += 1
+            self.rekeyers[at] = rekeyer(RekeyerState.decode(self.states[at].encode(), "here"))
+
+    def count(self, at: int, records: int, survives: bool) -> None:
+        """Read some re-keyed records, close and bury, unless the worker dies before the commit."""
+        one = self.aggregators[at]
+        one.observe(self.chunk(at, one.position, records))
+        assert not one.wants_end(self.now)
+        while (batch := one.close(self.now) or one.bury()) is not None:
+            if not survives:
+                break
+            one.committed(batch)
+            self.counters[at] = batch.states["visits"]
+            for part in batch.partials:
+                self.closed[at, part.timestamp] += 1
+                self.counts.update({(part.timestamp, column): n for column, n in sparse(part).items()})
+            for letter in batch.dead_letters:
+                told = dict(letter.headers)
+                place = (told["eventveil.partition"], told["eventveil.offset"], told["eventveil.reason"])
+                assert told["eventveil.topic"] == b"raw"
+                self.letters.append(place)
+        if not survives:
+            self.crashes += 1
+            self.aggregators[at] = self.aggregator(at)
+
+    def chunk(self, at: int, start: int, records: int) -> Chunk:
+        found = self.rekeyed[at][start : start + records]
+        return Chunk(
+            topic="app-repartition-raw",
+            partition=at,
+            generation=1,
+            start=start,
+            offsets=range(start, start + len(found)),
+            append_times=[self.now] * len(found),
+            keys=[one.key for one in found],
+            values=[one.value for one in found],
+            next_offset=start + len(found),
+            headers=[one.headers for one in found],
+        )
+
+    def run(self) -> Counter[tuple[int, int]]:
+        """To the end; the counts."""
+        for _ in range(60):
+            self.now += self.chance.randrange(6)
+            stage = self.chance.choice([self.pass_on, self.count])
+            stage(self.chance.randrange(2), self.chance.randrange(5), self.chance.random() < 0.8)
+        self.now = LAST
+        for _ in range(3):
+            for stage in (self.pass_on, self.count):
+                for at in (0, 1):
+                    stage(at, 1000, survives=True)
+        assert set(self.closed.values()) == {1}, "a timestamp was closed twice"
+        assert sorted(self.closed) == [(at, timestamp) for at in (0, 1) for timestamp in range(1, 20)]
+        assert len(self.letters) == len(set(self.letters)), "a dead letter was written twice"
+        return self.counts
+
+
+def truth(events: Sequence[Event]) -> tuple[Counter[tuple[int, int]], int]:
+    """The counts, record by record in the order of append time, partition, offset; and the dead letters."""
+    offsets: Counter[int] = Counter()
+    placed = []
+    for partition, append, user, column, time in events:
+        placed.append(((append, partition, offsets[partition]), user, column, time))
+        offsets[partition] += 1
+    counts: Counter[tuple[int, int]] = Counter()
+    contributed: Counter[tuple[str, int]] = Counter()
+    dead = 0
+    for (append, _, _), user, column, time in sorted(placed):
+        timestamp = (time - 1000) // 10 + 1
+        if column not in "ab" or time > append + 7 or timestamp < 1 or append >= 1000 + timestamp * 10 + 5:
+            dead += 1
+        elif contributed[user, timestamp] < BOUND:
+            contributed[user, timestamp] += 1
+            counts[timestamp, "ab".index(column)] += 1
+    return counts, dead
+
+
+def appended(steps: list[tuple[int, int, str, str, int]]) -> list[Event]:
+    """Events with append times that never run back."""
+    append, events = 1000, []
+    for partition, step, user, column, shift in steps:
+        append += step
+        events.append((partition, append, user, column, append + shift))
+    return events
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from((0, 1)),
+        st.sampled_from((1, 0, 0, 0, 2, 5, 11)),
+        st.sampled_from((HERE, THERE, HERE)),
+        st.sampled_from("ababz"),
+        st.sampled_from((0, 0, -1, -4, -12, -30, 5, 9)),
+    ),
+    min_size=3,
+    max_size=25,
+).map(appended)
+
+
+def test_every_event_counts_once_whatever_crashes_and_the_earliest_of_a_user_count() -> None:
+    seen: Counter[str] = Counter()
+
+    @settings(max_examples=200, deadline=None, derandomize=True)
+    @given(EVENTS, st.randoms(use_true_random=False))
+    def any_run(events: list[Event], chance: Any) -> None:
+        pipeline = Pipeline(events, chance)
+        counts, dead = truth(events)
+        assert pipeline.run() == counts
+        assert len(pipeline.letters) == dead
+        seen.update(counted=sum(counts.values()), dead=dead, crashes=pipeline.crashes)
+        seen.update(bounded=len(events) - dead - sum(counts.values()))
+
+    any_run()
+    assert min(seen.values()) > 20, seen
+
+
+@settings(max_examples=100, deadline=None)
+@given(EVENTS, st.randoms(use_true_random=False))
+def test_counts_add_up_over_users_in_whatever_order_partitions_are_read(
+    events: list[Event], chance: Any
+) -> None:
+    mine = [one for one in events if one[2] == HERE]
+    others = [one for one in events if one[2] != HERE]
+    together = Pipeline(events, chance).run()
+    assert together == Pipeline(mine, chance).run() + Pipeline(others, chance).run()

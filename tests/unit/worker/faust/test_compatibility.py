@@ -1,0 +1,26 @@
+"""The private members of Faust and aiokafka that the worker leans on."""
+
+from __future__ import annotations
+
+from importlib.metadata import requires, version
+
+import pytest
+from faust.transport.consumer import Consumer
+
+from eventveil.model.errors import EventveilError
+from eventveil.worker.faust.compatibility import check_private_members
+
+
+def test_the_pinned_versions_are_installed_and_have_every_member() -> None:
+    pins = [pin for pin in requires("eventveil") or [] if "==" in pin and "extra" not in pin]
+    assert {pin.split("==")[0].split("[")[0] for pin in pins} == {"aiokafka", "faust-streaming"}
+    for pin in pins:
+        name, pinned = pin.split("==")
+        assert version(name.split("[")[0]) == pinned
+    check_private_members()
+
+
+def test_a_missing_member_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Consumer, "_drain_messages")
+    with pytest.raises(EventveilError, match=r"Consumer\._drain_messages not found; install the versions"):
+        check_private_members()

@@ -1,0 +1,77 @@
+"""What aiokafka's fetcher notes of a partition stops neither the fetcher nor the worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.errors import NoOffsetForPartitionError, OffsetOutOfRangeError
+from aiokafka.structs import TopicPartition
+from faust.types import TP
+
+from eventveil.worker.faust.driver import ChunkConsumerThread, keep_first_errors
+
+PLACE = TopicPartition("raw", 2)
+
+
+class Subscriptions:
+    reassignment_in_progress = False
+
+    def is_assigned(self, _: TopicPartition) -> bool:
+        return True
+
+    @contextmanager
+    def fetch_context(self) -> Iterator[None]:
+        yield
+
+
+@pytest.fixture
+def fetcher() -> Any:
+    made = Fetcher.__new__(Fetcher)
+    made._records, made._prefetch_backoff = OrderedDict(), 0.1
+    made._subscriptions, made._fetch_waiters = Subscriptions(), set()
+    made._wait_consume_future = made._wait_empty_future = None
+    made._closed = True
+    return made
+
+
+def test_without_care_a_second_error_of_a_partition_ends_the_fetcher(fetcher: Any) -> None:
+    fetcher._set_error(PLACE, NoOffsetForPartitionError(PLACE))
+    with pytest.raises(AssertionError):
+        fetcher._set_error(PLACE, NoOffsetForPartitionError(PLACE))
+
+
+def test_of_two_errors_of_a_partition_the_first_is_kept(fetcher: Any) -> None:
+    keep_first_errors(fetcher)
+    first = NoOffsetForPartitionError(PLACE)
+    fetcher._set_error(PLACE, first)
+    fetcher._set_error(PLACE, OffsetOutOfRangeError({PLACE: 7}))
+    assert fetcher._records[PLACE]._error is first
+    other = TopicPartition("raw", 3)
+    fetcher._set_error(other, first)
+    assert set(fetcher._records) == {PLACE, other}
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [(NoOffsetForPartitionError(PLACE), set()), (OffsetOutOfRangeError({PLACE: 7}), {TP(*PLACE)})],
+)
+def test_an_error_of_before_the_partition_was_moved_is_dropped_and_only_a_lost_offset_is_told(
+    fetcher: Any, error: Exception, lost: set[TP]
+) -> None:
+    state = SimpleNamespace(position=5, has_valid_position=True)
+    assignment = SimpleNamespace(tps={PLACE}, state_value=lambda _: state)
+    subscription = SimpleNamespace(subscription=SimpleNamespace(assignment=assignment))
+    consumer: Any = SimpleNamespace(_fetcher=fetcher, _subscription=subscription)
+    thread = ChunkConsumerThread.__new__(ChunkConsumerThread)
+    thread._consumer = None
+    fetcher._set_error(PLACE, error)
+    assert asyncio.run(thread._drain(consumer, {TP(*PLACE): 1})) == []
+    assert not fetcher._records
+    assert thread.out_of_range() == lost

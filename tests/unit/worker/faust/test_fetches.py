@@ -1,0 +1,319 @@
+"""Blocks hold what aiokafka's own unpacking gives, whatever a partition of Kafka may hold."""
+
+from __future__ import annotations
+
+import gc
+import struct
+import weakref
+from random import Random
+from typing import Any
+
+import aiokafka
+import pytest
+from aiokafka.consumer import fetcher
+from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, PartitionRecords
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.record.util import calc_crc32c
+from aiokafka.structs import TopicPartition
+
+from eventveil.model.records import NO_APPEND_TIME
+from eventveil.worker.faust import fetches, record_batches
+
+TP = TopicPartition("raw", 0)
+_COMMIT, _ABORT = b"\0\0\0\1", b"\0\0\0\0"
+
+
+class Log:
+    """A random part of a partition, as a fetch returns it."""
+
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
+        self.end = chance.randrange(5)
+        self.batches: list[tuple[int, bytes]] = []
+        self.aborted: list[tuple[int, int]] = []
+
+    def append(self) -> None:
+        """One record batch: maybe compressed, of a transaction, with holes from compaction."""
+        chance = self.chance
+        producer = chance.choice((-1, 7, 8))
+        transactional = producer >= 0 and chance.random() < 0.7
+        count, size = chance.choice((1, 2, 30)), chance.randrange(40)
+        builder = DefaultRecordBatchBuilder(
+            2, chance.choice((0, 1, 2, 3, 4)), transactional, producer, 0, 0, 10**6
+        )
+        told = chance.random() < 0.2
+        kept = [offset for offset in range(count) if chance.random() < 0.8] or [count - 1]
+        for offset in kept:
+            value = chance.choice((None, b"", chance.randbytes(size)))
+            headers = chance.choice(([], [("h", b"1"), ("h", None)])) if told else []
+            builder.append(offset, 1000 + offset, chance.choice((None, b"k")), value, headers)
+        self._add(bytes(builder.build()), kept[-1] + chance.choice((0, 3)), chance.random() < 0.7)
+        if transactional and chance.random() < 0.5:
+            self.mark(producer)
+
+    def mark(self, producer: int) -> None:
+        """The end of a transaction."""
+        builder = DefaultRecordBatchBuilder(2, 0, True, producer, 0, 0, 1000)
+        abort = self.chance.random() < 0.5
+        if abort:
+            self.aborted.append((producer, self.chance.randrange(self.end)))
+        builder.append(0, 1, _ABORT if abort else _COMMIT, b"\0\0\0\0\0\0", [])
+        self._add(bytes(builder.build()), 0, False, control=True)
+
+    def _add(self, batch: bytes, last: int, append_time: bool, control: bool = False) -> None:
+        made = bytearray(batch)
+        struct.pack_into(">q", made, 0, self.end)
+        attributes = struct.unpack_from(">h", made, 21)[0] | append_time << 3 | control << 5
+        struct.pack_into(">hi", made, 21, attributes, last)
+        struct.pack_into(">I", made, 17, calc_crc32c(bytes(made[21:])))
+        self.end += last + 1
+        self.batches.append((self.end, bytes(made)))
+
+    def fetched(self, offset: int, isolation: int) -> PartitionRecords:
+        data = b"".join(batch for end, batch in self.batches if end > offset)
+        return partition_records(data, offset, isolation, self.aborted)
+
+
+def partition_records(
+    data: bytes, offset: int = 0, isolation: int = READ_COMMITTED, aborted: Any = ()
+) -> PartitionRecords:
+    return PartitionRecords(TP, fetches.Fetch(data), list(aborted), offset, None, None, True, isolation)
+
+
+Read = tuple[list[Any], int, str]
+
+
+def read_stock(source: PartitionRecords) -> Read:
+    found: list[Any] = []
+    try:
+        for one in source:
+            append_time = one.timestamp if one.timestamp_type == 1 else NO_APPEND_TIME
+            found.append((one.offset, append_time, one.key, one.value, tuple(one.headers)))
+    except CorruptRecordException as error:
+        return found, source.next_fetch_offset, str(error)
+    return found, source.next_fetch_offset, ""
+
+
+class Fetched:
+    def __init__(self, source: PartitionRecords) -> None:
+        self._partition_records = source
+
+
+def read_blocks(source: PartitionRecords, positions: list[int] | None = None) -> Read:
+    fetches.take_over(Fetched(source))
+    found: list[Any] = []
+    try:
+        for block in source:
+            fetches.take_over(Fetched(source))  # as every further drain does
+            headers = [tuple(one) for one in block.headers or [()] * len(block.values)]
+            found += zip(block.offsets, block.append_times, block.keys, block.values, headers, strict=True)
+            assert block.offsets[-1] < source.next_fetch_offset
+            if positions is not None:
+                positions.append(source.next_fetch_offset)
+    except CorruptRecordException as error:
+        return found, source.next_fetch_offset, str(error)
+    return found, source.next_fetch_offset, ""
+
+
+def make_log(seed: int) -> Log:
+    log = Log(Random(seed))
+    for _ in range(log.chance.choice((0, 1, 6))):
+        log.append()
+    return log
+
+
+@pytest.fixture(params=[1, 10**9], ids=["arrays", "walk"], autouse=True)
+def worth(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """So few records are read in arrays: all that can be, or none."""
+    monkeypatch.setattr(fetches, "_WORTH", request.param)
+    return int(request.param)
+
+
+@pytest.fixture
+def read_in_arrays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records were, of each run."""
+    numbers: list[int] = []
+
+    def read(bodies: Any) -> Any:
+        found = record_batches.read(bodies)
+        numbers.append(0 if found is None else len(found.offsets))
+        return found
+
+    monkeypatch.setattr(fetches, "read", read)
+    return numbers
+
+
+@pytest.mark.parametrize("most", [1, 8192])
+@pytest.mark.parametrize("isolation", [READ_COMMITTED, READ_UNCOMMITTED])
+def test_blocks_hold_what_aiokafka_gives(
+    isolation: int, most: int, worth: int, read_in_arrays: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetches, "_MOST_RECORDS", most)
+    monkeypatch.setattr(fetches, "_AT_ONCE", 7)
+    seen = 0
+    for seed in range(150):
+        log = make_log(seed)
+        start = log.chance.choice((0, 0, log.chance.randrange(log.end + 1)))
+        expected = read_stock(log.fetched(start, isolation))
+        assert read_blocks(log.fetched(start, isolation)) == expected, f"seed {seed}"
+        seen += len(expected[0])
+    assert seen > 1000
+    assert sum(read_in_arrays) > 100 if worth == 1 else not read_in_arrays
+
+
+def test_before_a_damaged_batch_everything_is_delivered_and_then_the_damage_is_told() -> None:
+    log = Log(Random(3))
+    while log.end < 60:
+        log.append()
+    whole = b"".join(batch for _, batch in log.batches)
+    told = 0
+    for _ in range(60):
+        damaged = bytearray(whole)
+        damaged[log.chance.randrange(len(damaged))] ^= 1 << log.chance.randrange(8)
+        try:
+            expected = read_stock(partition_records(bytes(damaged)))
+        except Exception as error:  # the length of a batch was hit: neither may go on
+            with pytest.raises(type(error)):
+                read_blocks(partition_records(bytes(damaged)))
+        else:
+            assert read_blocks(partition_records(bytes(damaged))) == expected
+            told += "Invalid CRC" in expected[2] and bool(expected[0])
+    assert told > 10
+
+
+def test_the_position_after_a_block_is_behind_its_last_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetches, "_MOST_RECORDS", 10)
+    monkeypatch.setattr(fetches, "_AT_ONCE", 5)
+    log = Log(Random(1))
+    while log.end < 200:
+        log.append()
+    positions: list[int] = []
+    whole = read_blocks(log.fetched(0, READ_UNCOMMITTED), positions)
+    assert len(positions) > 5
+    for position in positions:
+        after = read_blocks(log.fetched(position, READ_UNCOMMITTED))
+        assert after[0] == [one for one in whole[0] if one[0] >= position]
+
+
+@pytest.mark.parametrize(("records", "sizes"), [(10, [10]), (11, [6, 5]), (24, [8, 8, 8]), (21, [7, 7, 7])])
+def test_blocks_of_a_run_are_alike(
+    records: int, sizes: list[int], worth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetches, "_MOST_RECORDS", 10)
+    monkeypatch.setattr(fetches, "_AT_ONCE", 5)
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, 0, 0, 10**6)
+    for offset in range(records):
+        builder.append(offset, 1, b"k", b"v", [])
+    source = partition_records(bytes(builder.build()))
+    fetches.take_over(Fetched(source))
+    walked = [10] * (records // 10) + [records % 10] * (records % 10 > 0)
+    assert [len(block.values) for block in source] == (sizes if worth == 1 else walked)
+
+
+def test_blocks_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetches, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(fetches, "_AT_ONCE", 2)
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, 0, 0, 10**6)
+    for offset in range(40):
+        builder.append(offset, 1, None, b"x" * 300, [])
+    source = partition_records(bytes(builder.build()))
+    fetches.take_over(Fetched(source))
+    assert {len(block.values) for block in source} == {4}
+
+
+def test_a_fetch_that_is_dropped_is_freed_at_once() -> None:
+    log = make_log(5)
+    gc.disable()
+    try:
+        for reads in (0, 1):
+            source = log.fetched(0, READ_UNCOMMITTED)
+            fetches.take_over(Fetched(source))
+            for _ in range(reads):
+                next(iter(source))
+            alive = weakref.ref(source)
+            del source
+            assert alive() is None
+    finally:
+        gc.enable()
+
+
+def test_records_of_an_older_format_are_read_too() -> None:
+    builder = LegacyRecordBatchBuilder(1, 0, 10**6)
+    for offset in range(3):
+        builder.append(offset, 1000 + offset, None, b"v")
+    data = bytes(builder.build())
+    expected = read_stock(partition_records(data))
+    assert len(expected[0]) == 3
+    assert read_blocks(partition_records(data)) == expected
+
+
+def test_a_fetch_that_did_not_keep_its_bytes_is_walked_through(read_in_arrays: list[int]) -> None:
+    for seed in range(20):
+        log = make_log(seed)
+        expected = read_stock(log.fetched(0, READ_COMMITTED))
+        source = log.fetched(0, READ_COMMITTED)
+        source._records = MemoryRecords(b"".join(batch for _, batch in log.batches))
+        assert read_blocks(source) == expected
+    assert not read_in_arrays
+
+
+def test_a_batch_that_grows_too_large_is_walked_through(
+    read_in_arrays: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetches, "_MOST_BYTES", 5_000)
+    builder = DefaultRecordBatchBuilder(2, 1, False, -1, 0, 0, 10**6)
+    for offset in range(40):
+        builder.append(offset, 1, b"k", b"x" * 300, [])
+    data = bytes(builder.build())
+    assert len(data) < 5_000
+    assert read_blocks(partition_records(data)) == read_stock(partition_records(data))
+    assert not read_in_arrays
+
+
+def test_damage_that_the_checksum_does_not_show_changes_no_reading(
+    read_in_arrays: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(Random(4))
+    while log.end < 300:
+        log.append()
+    refused = 0
+    for _, batch in log.batches * 8:
+        damaged = bytearray(batch)
+        damaged[log.chance.randrange(61, len(batch))] ^= 1 << log.chance.randrange(8)
+        struct.pack_into(">I", damaged, 17, calc_crc32c(bytes(damaged[21:])))
+        found: list[Any] = []
+        for worth in (1, 10**9):
+            monkeypatch.setattr(fetches, "_WORTH", worth)
+            try:
+                found.append(read_blocks(partition_records(bytes(damaged), 0, READ_UNCOMMITTED)))
+            except Exception as error:  # of a codec, or offsets that go back
+                found.append(str(type(error)))
+        assert found[0] == found[1]
+        refused += type(found[0]) is str or found[0][2] != ""
+    assert 20 < refused < len(log.batches) * 8 - 20
+    assert sum(read_in_arrays) > 100
+
+
+def test_fetches_keep_their_bytes_once_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetcher, "MemoryRecords", MemoryRecords)
+    fetches.keep_bytes()
+    log = make_log(5)
+    data = b"".join(batch for _, batch in log.batches)
+    kept, stock = fetcher.MemoryRecords(data), MemoryRecords(data)
+    assert kept.size_in_bytes() == stock.size_in_bytes()
+    for _, batch in log.batches:
+        assert kept.has_next()
+        assert kept.next_batch().base_offset == stock.next_batch().base_offset
+        assert kept.bytes_of_batch == batch
+    assert not kept.has_next()
+
+
+def test_the_pinned_aiokafka_is_supported_and_another_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fetches.unsupported() == ""
+    monkeypatch.setattr(fetches, "_METHODS", ("_consume_aborted_up_to", "_gone"))
+    assert "_gone" in fetches.unsupported()
+    monkeypatch.setattr(aiokafka, "__version__", "9.9.9")
+    assert fetches.unsupported() == "aiokafka 9.9.9 instead of 0.14.0"
