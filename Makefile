@@ -50,10 +50,11 @@ quick: lint ## Lint, then unit and contract tests but the slowest (ARGS="tests/c
 test-versions: install ## What privacy rests on, against versions of Kafka, four minutes each: KAFKA_VERSIONS="3.6.0 4.3.1"
 	@exec $(BIN)/python -m tests.kafka.versions $(KAFKA_VERSIONS)
 
-lint: install ## Check style and types
+lint: install ## Check style, types and which way imports go
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --cache-dir .cache/imports
 
 fuzz: install ## A million crafted values, decoded in bulk and one by one (ARGS="--seed 1")
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)

@@ -1,4 +1,4 @@
-"""The audit of a stream: do its ledger and its sink show that I1, I2 and I7 were kept?
+"""The audit of a stream: whether its ledger and its sink show that I1, I2 and I7 were kept.
 
 Pure, and apart from what it audits: it shares no code with ``eventveil.privacy.ledger``, which refused every
 spend above epsilon, nor with ``eventveil.formats.release``, which wrote the records. What a timestamp can

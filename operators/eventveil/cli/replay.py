@@ -25,7 +25,8 @@ from eventveil.model.topology import Stream, Topology
 from eventveil.process import allocator
 from eventveil.process.memory import MemoryLimit, MemoryLimitReached
 from eventveil.replay.errors import Errors
-from eventveil.replay.inputs import Input, TopicInput, open_file
+from eventveil.replay.files import open_file
+from eventveil.replay.inputs import Input, TopicInput
 from eventveil.replay.outputs import STANDARD_OUTPUT, Paths, open_outputs
 from eventveil.replay.run import Replay
 from eventveil.replay.run import replay as start_replay

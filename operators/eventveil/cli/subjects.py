@@ -16,7 +16,8 @@ from eventveil.advise.reading import find_columns, types_of
 from eventveil.cli.loading import load_or_exit
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Counts, MechanismSettings, Sink, Source, Stream, Timeline, Topology
-from eventveil.replay.inputs import Input, TopicInput, open_file
+from eventveil.replay.files import open_file
+from eventveil.replay.inputs import Input, TopicInput
 
 FOUND = "found"
 _TOPIC = "topic:"

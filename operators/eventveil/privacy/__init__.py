@@ -1,1 +1,1 @@
-"""What privacy rests on: noise, the budget ledger, the guarantee in words, the audit."""
+"""What every guarantee rests on: exact noise and the budget ledger."""

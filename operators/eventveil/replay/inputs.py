@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
@@ -14,7 +14,6 @@ from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import Partial
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import committed_ends, read_partition, read_topic
-from eventveil.model.errors import EventveilError
 from eventveil.model.records import Chunk
 from eventveil.model.timeline import format_rfc3339, start_of, timestamp_of
 from eventveil.model.topology import Kafka, Stream
@@ -23,13 +22,6 @@ from eventveil.topology.checks import END_OF_TIME
 _BLOCK_BYTES = 1 << 20
 #: How files of rows begin. No JSON begins so.
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARRO", b"\xff\xff\xff\xff"
-#: How files begin that have no lines of JSON, what they are, and what makes lines of them.
-_NO_LINES = {
-    b"\x1f\x8b": ("packed by gzip", "gzip -dc"),
-    b"\x28\xb5\x2f\xfd": ("packed by zstd", "zstd -dc"),
-    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), ("UTF-16 text", "iconv -f UTF-16 -t UTF-8")),
-    b"[": ("one JSON array", "jq -c '.[]'"),
-}
 #: Added to any time that a topology can hold, it is beyond every other.
 _ENDLESS = 2**62
 
@@ -160,41 +152,6 @@ class FileInput(Input):
     def ended(self, partition: int) -> bool:
         """See ``Input.ended``."""
         return self._ended
-
-
-def open_file(path: str, pointers: Collection[str]) -> FileInput:
-    """A file of lines, or of rows of which the columns that JSON ``pointers`` name are read.
-
-    Its first bytes tell which; what is no regular file has lines. Raises OSError if it cannot be opened,
-    ValueError if it has neither lines nor rows, EventveilError if it has rows that cannot be read.
-    """
-    beginning = b""
-    if os.path.isfile(path):
-        with open(path, "rb") as file:
-            beginning = file.read(100)
-    if beginning[:4] not in {PARQUET, ARROW_FILE, ARROW_STREAM}:
-        _check_lines(path, beginning, pointers)
-        return FileInput(path)
-    try:
-        from eventveil.replay.tables import TableInput
-    except ImportError:
-        raise EventveilError(
-            f"{path} is a Parquet or Arrow file, and what reads these is missing; "
-            "install Eventveil with its extra arrow (pip install '.[arrow]'), or pip install pyarrow"
-        ) from None
-    return TableInput(path, pointers)
-
-
-def _check_lines(path: str, beginning: bytes, pointers: Collection[str]) -> None:
-    """Raises ValueError, with the remedy, for a file that has no lines of events."""
-    text = beginning.removeprefix(b"\xef\xbb\xbf").lstrip()
-    for start, (what, command) in _NO_LINES.items():
-        # An event may be an array, if pointers lead into it: /0.
-        if text.startswith(start) and not (start == b"[" and any(one[1:2].isdigit() for one in pointers)):
-            raise ValueError(
-                f"{path} is {what}, not an event per line: {command} {path} | eventveil replay ... "
-                "--input /dev/stdin"
-            )
 
 
 class TopicInput(Input):

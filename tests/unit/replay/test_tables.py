@@ -25,7 +25,8 @@ from eventveil.counting.counter import CounterState
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Stream
 from eventveil.replay import tables
-from eventveil.replay.inputs import FileInput, open_file
+from eventveil.replay.files import open_file
+from eventveil.replay.inputs import FileInput
 from eventveil.replay.run import replay
 from eventveil.tasks.aggregate import PartitionAggregator
 from tests.unit.replay.history import (

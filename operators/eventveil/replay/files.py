@@ -1,0 +1,52 @@
+"""Opening a file of events: lines of JSON, or rows of Parquet or Arrow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from eventveil.model.errors import EventveilError
+from eventveil.replay.inputs import ARROW_FILE, ARROW_STREAM, PARQUET, FileInput
+
+#: How files begin that have no lines of JSON, what they are, and what makes lines of them.
+_NO_LINES = {
+    b"\x1f\x8b": ("packed by gzip", "gzip -dc"),
+    b"\x28\xb5\x2f\xfd": ("packed by zstd", "zstd -dc"),
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), ("UTF-16 text", "iconv -f UTF-16 -t UTF-8")),
+    b"[": ("one JSON array", "jq -c '.[]'"),
+}
+
+
+def open_file(path: str, pointers: Collection[str]) -> FileInput:
+    """A file of lines, or of rows of which the columns that JSON ``pointers`` name are read.
+
+    Its first bytes tell which; what is no regular file has lines. Raises OSError if it cannot be opened,
+    ValueError if it has neither lines nor rows, EventveilError if it has rows that cannot be read.
+    """
+    beginning = b""
+    if os.path.isfile(path):
+        with open(path, "rb") as file:
+            beginning = file.read(100)
+    if beginning[:4] not in {PARQUET, ARROW_FILE, ARROW_STREAM}:
+        _check_lines(path, beginning, pointers)
+        return FileInput(path)
+    try:
+        from eventveil.replay.tables import TableInput
+    except ImportError:
+        raise EventveilError(
+            f"{path} is a Parquet or Arrow file, and what reads these is missing; "
+            "install Eventveil with its extra arrow (pip install '.[arrow]'), or pip install pyarrow"
+        ) from None
+    return TableInput(path, pointers)
+
+
+def _check_lines(path: str, beginning: bytes, pointers: Collection[str]) -> None:
+    """Raises ValueError, with the remedy, for a file that has no lines of events."""
+    text = beginning.removeprefix(b"\xef\xbb\xbf").lstrip()
+    for start, (what, command) in _NO_LINES.items():
+        # An event may be an array, if pointers lead into it: /0.
+        if text.startswith(start) and not (start == b"[" and any(one[1:2].isdigit() for one in pointers)):
+            raise ValueError(
+                f"{path} is {what}, not an event per line: {command} {path} | eventveil replay ... "
+                "--input /dev/stdin"
+            )
