@@ -191,6 +191,68 @@ def test_what_was_lost_is_named_and_nothing_else_is_lost(kafka: str, tmp_path: P
     assert Keeper(topology, Forgetful(topology), plan).migrate(apply=True) is None
 
 
+def test_events_that_are_re_keyed_go_on_from_more_partitions_and_from_another_topic(
+    kafka: str, tmp_path: Path
+) -> None:
+    # Each event is to be in time, however long sending takes.
+    application = Application(kafka, tmp_path, interval=INTERVAL, lateness=3000, partitions=2)
+    path, first, second = str(application.path), application.source, f"{application.name}.second"
+    streams = {
+        "places": application.stream(first, application.sink, UNIFORM),
+        "others": application.stream(second, f"{application.name}.others", UNIFORM),
+    }
+    for stream in streams.values():
+        stream["source"]["repartition"] = True
+    application.document["streams"] = streams
+    application.write()
+    application.create()
+    run(application, [(first, 2, 20), (second, 2, 30)])
+    before = counted(application, application.sink)
+    following = max(before) + 1
+
+    # It gets a partition, and retention takes what partition 0 got while nobody read.
+    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+    admin.create_partitions([NewPartitions(first, 3)])[first].result(30)
+    send(application, first, 3, 30)
+    gone = sum(java_partition(f"user {one}", 3) == 0 for one in range(30))
+    application.delete_records(first, end_offset(kafka, first, partition=0))
+    assert any("stop the workers and run `eventveil migrate`" in one for one in refusals(application.path))
+    refused = application.failing_command("migrate", path, "--apply")
+    assert f"events of timestamps {following} to " in refused
+    told = application.command("migrate", path, "--lost")
+    assert "source.partitions.events 3, was 2" in told
+    assert f"lost.from {following}" in told
+    done = application.command("migrate", path, "--apply", "--lost")
+    assert f"the state of {second}, partition 0, was moved to make room" in done
+    assert "others: unchanged" in done
+    assert refusals(application.path) == []
+    again = application.command("migrate", path, "--apply")
+    assert again == "places: unchanged\nothers: unchanged\n"
+    run(application, [(first, 3, 40), (second, 2, 50)])
+    found = counted(application, application.sink)
+    assert {one: found[one] for one in before} == before
+    assert sum(found.values()) == 20 + (30 - gone) + 40
+    assert sum(counted(application, f"{application.name}.others").values()) == 80
+
+    # The topic is replaced, with events that nobody has counted, some of them of nobody.
+    application.delete(first)
+    create_topic(kafka, first, 3, LOG_APPEND_TIME)
+    send(application, first, 3, 12)
+    produce(kafka, first, [b"{"], partition=2)
+    assert any("was deleted and created again" in message for message in refusals(application.path))
+    application.failing_command("migrate", path, "--apply")
+    assert "source.topic_id" in application.command("migrate", path, "--apply", "--lost")
+    run(application)
+    last = counted(application, application.sink)
+    assert {one: last[one] for one in found} == found
+    assert sum(last.values()) == sum(found.values()) + 12
+    (letter,) = read(kafka, application.dead)
+    assert letter.value() == b"{"
+    audit = application.command("ledger", path)
+    assert "source.partitions.events" in audit
+    assert "lost.from" in audit
+
+
 class Forgetful(Cluster):
     """A cluster whose brokers know of no partial count."""
 

@@ -31,7 +31,7 @@ async def _take_over_everything(path: Path, witness: WitnessFile | None) -> list
     topology = load(str(path), {})
     worker = Worker(topology, witness=witness)
     partials = {topology.partials} if topology.streams else set()
-    read = {*topology.sources, *topology.value_sources} | partials
+    read = {*topology.sources, *topology.rekeyed, *topology.value_sources} | partials
     topics = Cluster(topology.kafka).topics(read)
     places = [TP(topic.name, partition) for topic in topics.values() for partition in range(topic.partitions)]
     tried = (_take_over(worker, tp) for tp in places if worker.owners.has_streams(tp))

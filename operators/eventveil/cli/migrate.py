@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import click
@@ -16,6 +17,7 @@ from eventveil.lifecycle.apply import Keeper, Step, pan_private_genesis
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.placement import StreamPlan, merged_streams, plan_streams
 from eventveil.lifecycle.regrounding import doubtful
+from eventveil.lifecycle.stage import StageKeeper
 from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.topology import Topology
 from eventveil.process.patience import PATIENCE_SECONDS, Patience, look
@@ -59,7 +61,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
     # Refuse before the first stream is changed, not after.
     plan = look(
         lambda: _plan(topology, lost, since),
-        lambda found: next(filter(None, map(_doubtful, found.steps)), None),
+        lambda found: next(filter(None, map(_doubtful, found.all_steps)), None),
         Patience(PATIENCE_SECONDS),
         lambda doubt: click.echo(f"looking again: {doubt}", err=True),
     )
@@ -67,7 +69,10 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
         plan.keepers[0].check_stopped()
         for name, number in plan.layout.arrange():
             click.echo(f"the state of {name}, partition {number}, was moved to make room")
+    moved = {name for stage in plan.stages for name in _move(stage, apply=apply, lost=lost)}
     for keeper, merged, step in zip(plan.keepers, merged_streams(topology), plan.steps, strict=True):
+        if merged.name in moved:
+            continue
         changes = apply and step
         written = keeper.migrate(apply=True, lost=lost, since=since, expected=step) if changes else step
         if written is None:
@@ -78,7 +83,29 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
         click.echo(f"{one.name}: unchanged, as a pan-private stream has to be")
     for stream in topology.readings:
         click.echo(f"{stream.name}: a value stream is never migrated; to change one, give it a new name")
-    return any(plan.steps)
+    return any(plan.steps) or bool(moved)
+
+
+def _move(stage: _Stage, *, apply: bool, lost: bool) -> list[str]:
+    """Move a re-keying stage, or say how; the streams that go on behind it."""
+    steps = stage.steps
+    if apply and steps:
+        stage.keeper.check_stopped()
+        for name, number in stage.layout.arrange():
+            click.echo(f"the state of {name}, partition {number}, was moved to make room")
+        steps = stage.keeper.migrate(apply=True, lost=lost, expected=steps)
+    for step in steps:
+        _show(step, apply=apply)
+    return [step.stream for step in steps]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What one look has found is to be done with the re-keying of a topic of events, by stream behind it."""
+
+    layout: Layout
+    keeper: StageKeeper
+    steps: list[Step]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +115,12 @@ class _Plan:
     layout: Layout | None
     keepers: list[Keeper]
     steps: list[Step | None]
+    stages: list[_Stage]
+
+    @property
+    def all_steps(self) -> list[Step | None]:
+        """Those of streams by themselves, and those behind re-keying stages."""
+        return [*self.steps, *(step for stage in self.stages for step in stage.steps)]
 
 
 def _plan(topology: Topology, lost: bool, since: int | None) -> _Plan:
@@ -97,7 +130,19 @@ def _plan(topology: Topology, lost: bool, since: int | None) -> _Plan:
     keepers = [Keeper(topology, cluster, plan, layout=layout) for plan in merged_streams(topology)]
     for plan in _pan_private(topology):
         pan_private_genesis(topology, cluster, plan)
-    return _Plan(layout, keepers, [one.migrate(apply=False, lost=lost, since=since) for one in keepers])
+    steps = [one.migrate(apply=False, lost=lost, since=since) for one in keepers]
+    return _Plan(layout, keepers, steps, list(_stages(topology, cluster, keepers, lost)))
+
+
+def _stages(topology: Topology, cluster: Cluster, keepers: Sequence[Keeper], lost: bool) -> Iterator[_Stage]:
+    streams = [plan.stream for plan in merged_streams(topology)]
+    for target in topology.rekeyed.values():
+        layout = Layout(topology, cluster, rekeying=True)
+        behind = [
+            (one, keeper) for one, keeper in zip(streams, keepers, strict=True) if one.source.topic == target
+        ]
+        keeper = StageKeeper(topology, cluster, behind[0][0].source, [one for _, one in behind], layout)
+        yield _Stage(layout, keeper, keeper.migrate(apply=False, lost=lost))
 
 
 def _pan_private(topology: Topology) -> list[StreamPlan]:

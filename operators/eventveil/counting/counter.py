@@ -47,7 +47,7 @@ class CounterState:
     ``instance`` is the identity that the stream got at its genesis. ``first`` is the first timestamp of the
     stream, ``next`` the next one to close. ``resume`` and ``judged`` are offsets of the source partition.
     ``boundaries`` are those that a successor needs; there are none where the broker tells append times.
-    ``passed`` are the times of the last marks of re-keyed events, one per partition
+    ``passed`` are the times of the last marks of re-keyed events, one per partition of the topic of events
     (``eventveil.tasks.repartition``).
     """
 
@@ -59,6 +59,10 @@ class CounterState:
     judged: int
     boundaries: tuple[Boundary, ...] = ()
     passed: tuple[int, ...] = ()
+
+    def waiting_for(self, partitions: int) -> CounterState:
+        """The state that waits for marks of at least so many partitions; further ones have left none yet."""
+        return replace(self, passed=(*self.passed, *(0,) * (partitions - len(self.passed))))
 
     def encode(self) -> bytes:
         """JSON bytes of this state."""

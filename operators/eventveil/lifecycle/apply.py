@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from eventveil.audit.history import History
@@ -25,10 +25,30 @@ from eventveil.kafka.lost import first_appended
 from eventveil.lifecycle.beginning import earliest_append, first_events
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.manifest import Genesis, check_cluster, check_known
-from eventveil.lifecycle.migration import Following, Life, Place, check_reset, check_sound, migration, reset
+from eventveil.lifecycle.migration import (
+    Following,
+    Life,
+    Place,
+    change_of,
+    check_reset,
+    check_sound,
+    goes_on,
+    migration,
+    reset,
+)
 from eventveil.lifecycle.placement import StreamPlan, counting_places, writer_of
 from eventveil.lifecycle.published import Public
-from eventveil.lifecycle.regrounding import Ground, Log, check_ground, reground, settled
+from eventveil.lifecycle.regrounding import (
+    LOST_FROM,
+    LOST_UNTIL,
+    Ground,
+    Log,
+    check_ground,
+    lost_span,
+    reground,
+    settled,
+)
+from eventveil.lifecycle.rerouting import Rerouting
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import StateRefused, Unsettled
 from eventveil.model.records import Outgoing
@@ -115,12 +135,12 @@ class Keeper:
             settled(life.stream, expected.differences, differences)
         if ground is not None:
             if apply:
-                self._write(ground.records(life, following))
+                self.write(ground.records(life, following))
         elif apply:
             history = self.history()
             for number, entry in enumerate(life.pending_entries):
                 history.add(entry, f"pending release {number} of stream {life.stream}")
-            self._write(migration(life, following, history, of_stream(self._plan.stream, SystemNoise())))
+            self.write(migration(life, following, history, of_stream(self._plan.stream, SystemNoise())))
         return Step(life.stream, life.state.next, differences, life.terms, following.terms)
 
     def reset(self, start: int | None, now: int, *, apply: bool) -> Step:
@@ -144,8 +164,32 @@ class Keeper:
                 place: events[self._source.name, genesis.partition]
                 for place, (genesis, _) in life.counting.items()
             }
-            self._write(reset(life, following, start, resume))
+            self.write(reset(life, following, start, resume))
         return Step(life.stream, start, differences, life.terms, following.terms)
+
+    def reroute(self, rerouting: Rerouting, *, apply: bool, lost: bool) -> tuple[Step, list[Outgoing]]:
+        """What is done, and the records of it, where the re-keying stage before the stream moves.
+
+        They go into one transaction with those of the stage. Arguments and errors are as in ``migrate``; to
+        be applied it needs ``take_over``.
+        """
+        life, following = self._read() if apply else self._looked()
+        if apply:
+            self._check_public(life)
+        differences = {**life.differences_to(following), **rerouting.differences}
+        if rerouting.gone is not None:
+            next_ = min(state.next for _, state in life.counting.values())
+            first, last = lost_span(self._plan.stream.timeline, next_, rerouting.gone)
+            differences |= {LOST_FROM: Difference(None, first), LOST_UNTIL: Difference(None, last)}
+        differences = check_ground(life, differences, accepts_loss=lost)
+        events = len(rerouting.stage)
+        waiting = {
+            place: (genesis, replace(state, passed=state.passed[:events]).waiting_for(events))
+            for place, (genesis, state) in life.counting.items()
+        }
+        change = change_of(life, following, differences)
+        step = Step(life.stream, life.state.next, differences, life.terms, following.terms)
+        return step, goes_on(replace(life, counting=waiting), following, change)
 
     def _check_public(self, life: Life) -> None:
         """Raise StateRefused unless the state that was taken over is where ledger and former sink are.
@@ -304,7 +348,8 @@ class Keeper:
                         "Give the stream another sink.topic for the new generation",
                     )
 
-    def _write(self, records: Sequence[Outgoing]) -> None:
+    def write(self, records: Sequence[Outgoing]) -> None:
+        """Write all records in one transaction of the budget's writer, unless a worker is running."""
         # Once more: a worker that joined meanwhile may have read the state that is about to be replaced.
         self.check_stopped()
         self._writers[self._budget].transact("change", records)

@@ -167,7 +167,8 @@ class MissingGenesis:
         offsets = first_events(
             self._cluster, neediest, topic, self._first(neediest), self._now, later="timeline.start"
         )
-        fields = fingerprint(source, topic.partitions, self._topics[source.topic].id)
+        target = self._topics[source.topic]
+        fields = fingerprint(source, topic.partitions, target.id, target.partitions)
         instance = uuid.uuid4().hex
         records = []
         for place, one in missing.items():

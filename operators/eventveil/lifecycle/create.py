@@ -32,7 +32,7 @@ class Inspection:
 def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
     """Compare the topics of the cluster with those that the topology needs."""
     events = {stream.source.topic_of_events for stream in topology.streams}
-    sources = cluster.topics({*events, *topology.value_sources})
+    sources = cluster.topics({*events, *topology.rekeyed.values(), *topology.value_sources})
     plans = plan_topics(topology, {name: topic.partitions for name, topic in sources.items()})
     found = cluster.topics({plan.name for plan in plans})
     settings = cluster.settings(found)

@@ -1,7 +1,8 @@
-"""Where the counting state of each source partition is kept, and moving it when a source gets partitions.
+"""Where the state of each source partition is kept, and moving it when a source gets partitions.
 
-The sources lie one after the other in the counting changelog. One that grows needs the places behind its last
-one, where those of the next source are; these move on, records as they are, in one transaction.
+The sources lie one after the other in the counting changelog, and those that are re-keyed in the changelog of
+that stage. One that grows needs the places behind its last one, where those of the next source are; these
+move on, records as they are, in one transaction.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_table
 from eventveil.lifecycle.manifest import Genesis
-from eventveil.lifecycle.placement import counting_places, writer_of
+from eventveil.lifecycle.placement import counting_places, rekeying_places, writer_of
 from eventveil.model.errors import Unsettled, doubt
 from eventveil.model.records import Outgoing
 from eventveil.model.topology import Topology
@@ -23,17 +24,21 @@ Table = Mapping[bytes, bytes]
 
 
 class Layout:
-    """The places of the counting changelog; its methods block.
+    """The places of the counting changelog, or with ``rekeying`` of the re-keying one; its methods block.
 
     Raises Unsettled if a place has the state of a topic that is no source of the topology, or a topic is
     missing: what is read here may be old.
     """
 
-    def __init__(self, topology: Topology, cluster: Cluster, fault: FaultHook = no_fault) -> None:
+    def __init__(
+        self, topology: Topology, cluster: Cluster, fault: FaultHook = no_fault, *, rekeying: bool = False
+    ) -> None:
         self._topology, self._cluster, self._fault = topology, cluster, fault
-        sources = topology.sources
-        topics = cluster.topics({*sources, topology.counting_changelog})
-        missing = {*sources, topology.counting_changelog} - topics.keys()
+        sources = tuple(topology.rekeyed) if rekeying else topology.sources
+        places = rekeying_places if rekeying else counting_places
+        self._changelog = topology.rekeying_changelog if rekeying else topology.counting_changelog
+        topics = cluster.topics({*sources, self._changelog})
+        missing = {*sources, self._changelog} - topics.keys()
         if missing:
             raise doubt(f"topic {min(missing)}", "it does not exist", "Run `eventveil topics`")
         sizes = {name: topics[name].partitions for name in sources}
@@ -41,9 +46,9 @@ class Layout:
         self._wanted = {
             place: (name, number)
             for name in sources
-            for place, number in counting_places(topology, name, sizes).items()
+            for place, number in places(topology, name, sizes).items()
         }
-        self._size = topics[topology.counting_changelog].partitions
+        self._size = topics[self._changelog].partitions
         found = {place: self._holds(place) for place in self._existing} if len(sizes) > 1 else {}
         self._found = {place: source for place, source in found.items() if source is not None}
         for place, (name, number) in self._found.items():
@@ -56,7 +61,7 @@ class Layout:
 
     @property
     def _existing(self) -> list[Place]:
-        return [(self._topology.counting_changelog, number) for number in range(self._size)]
+        return [(self._changelog, number) for number in range(self._size)]
 
     def _holds(self, place: Place) -> tuple[str, int] | None:
         return _source_of(read_table(self._topology.kafka, *place), place)
@@ -81,7 +86,7 @@ class Layout:
         what they held when this object was made, TransactionFailed or KafkaException; then, and if it is
         killed, everything is where it was, or where it should be.
         """
-        self._cluster.grow(self._topology.counting_changelog, len(self._wanted))
+        self._cluster.grow(self._changelog, len(self._wanted))
         moves = self._moves
         if not moves:
             return []

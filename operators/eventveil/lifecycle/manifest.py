@@ -16,11 +16,15 @@ from eventveil.counting.counter import CounterState, read_state, unreadable
 from eventveil.counting.growth import Growth, read_growths
 from eventveil.model.errors import StateRefused, doubt
 from eventveil.tasks.release import ReleaseState
+from eventveil.tasks.repartition import RekeyerState
 from eventveil.tasks.values import PerturberState
 from eventveil.topology.changes import remedy
 
 #: Fields whose value of now is in no file.
-_TOLD_BY_BROKERS = {"source.partitions", "sink.topic_id", "announcements.topic_id", "repartition.topic"}
+_TOLD_BY_BROKERS = {
+    *("source.partitions", "sink.topic_id", "announcements.topic_id"),
+    *("repartition.topic", "repartition.partitions"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,23 @@ class Genesis:
             return PerturberState(self.instance, self.partition, self.resume)
         state = PerturberState.decode(value, place)
         self._same_life((state.instance, self.first, state.partition), place)
+        return state
+
+    def rekeyer_state(self, table: Mapping[bytes, bytes], place: str) -> RekeyerState:
+        """The state of the re-keying stage in a changelog partition, the initial one if it passed nothing on.
+
+        The stage is called like the topic that it re-keys into.
+        """
+        value = table.get(self.stream.encode())
+        if value is None:
+            return RekeyerState(self.instance, self.partition, self.resume)
+        state = RekeyerState.decode(value, place)
+        if (state.instance, state.partition) != (self.instance, self.partition):
+            raise StateRefused(
+                place,
+                f"the state of {self.stream} does not belong to its genesis",
+                "Restore the topic from a backup, or give the application a new name",
+            )
         return state
 
     def _same_life(self, life: tuple[str, int, int], place: str) -> None:

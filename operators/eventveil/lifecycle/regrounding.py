@@ -32,7 +32,7 @@ from eventveil.model import timeline
 from eventveil.model.errors import StateRefused, Unsettled, doubt
 from eventveil.model.records import Outgoing
 from eventveil.model.topology import Stream, Timeline
-from eventveil.topology.changes import SAME_LIFE, new_ground
+from eventveil.topology.changes import REKEY_ANEW, SAME_LIFE
 
 #: What a change of ground is called in the ledger, beside the number of partitions.
 SINCE, LOST_FROM, LOST_UNTIL = "source.partitions.since", "lost.from", "lost.until"
@@ -212,7 +212,7 @@ def _check(
     if fewer:
         what = "its source has fewer partitions than its state, so it is another topic or another cluster"
     elif stream.source.raw is not None and (grown or _SOURCE in differences):
-        remedy = new_ground("rekey", _PARTITIONS)
+        remedy = REKEY_ANEW
         what = (
             "its events are re-keyed, and how far each partition of the topic has been passed on is part of "
             "its state: neither another number of partitions nor another topic can take their place"

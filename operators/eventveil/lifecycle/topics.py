@@ -40,6 +40,8 @@ _GROWN = (
     "If a source was given partitions, stop the workers and run `eventveil migrate`; if not, put the sources "
     "of the file back as they were"
 )
+#: Changelogs with a partition for each of their sources'.
+_BY_SOURCE = ("counting changelog", "re-keying changelog")
 _OTHERWISE_MANY = (
     "If nothing has been released yet, delete and create it; if not, put topics.partials back, or what else "
     "the number follows"
@@ -88,7 +90,7 @@ class TopicPlan:
         elif self.exact_partitions and partitions != self.partitions:
             found.append(
                 f"topic {self.name} ({self.role}): it has {partitions} partitions, it should have "
-                f"{self.partitions}. {_GROWN if self.role == 'counting changelog' else _OTHERWISE_MANY}"
+                f"{self.partitions}. {_GROWN if self.role in _BY_SOURCE else _OTHERWISE_MANY}"
             )
         return found
 
@@ -100,12 +102,16 @@ def plan_topics(topology: Topology, source_partitions: Mapping[str, int]) -> lis
         internal: raw for raw, internal in topology.rekeyed.items()
     }
     created = {source: 1 if source in topology.accumulated else settings.partitions for source in events}
-    sizes = {source: source_partitions.get(raw, created[source]) for source, raw in events.items()}
+    # Where the topic of events has got partitions, that of re-keyed ones has as many as before.
+    sizes = {
+        source: source_partitions.get(source, source_partitions.get(raw, created[source]))
+        for source, raw in events.items()
+    }
     partials = settings.partials
     return [
         *(_source(topology, source, raw) for source, raw in events.items()),
         *(_value_source(topology, source) for source in topology.value_sources),
-        *_rekeying(topology, sizes),
+        *_rekeying(topology, sizes, source_partitions),
         *(_counting(topology, sum(sizes.values())) if topology.streams else ()),
         *_values(topology, source_partitions),
         TopicPlan(topology.ledger, "ledger", partials, True, (*_kept_for_ever(topology),)),
@@ -222,7 +228,9 @@ def _kept_for_ever(topology: Topology) -> tuple[Setting, ...]:
     )
 
 
-def _rekeying(topology: Topology, sizes: Mapping[str, int]) -> Iterator[TopicPlan]:
+def _rekeying(
+    topology: Topology, sizes: Mapping[str, int], source_partitions: Mapping[str, int]
+) -> Iterator[TopicPlan]:
     """The topics of events keyed by user, and the changelog of the stage that fills them."""
     for source in topology.rekeyed.values():
         plan = _source(topology, source, source)
@@ -231,7 +239,9 @@ def _rekeying(topology: Topology, sizes: Mapping[str, int]) -> Iterator[TopicPla
             plan, role="re-keyed events", partitions=sizes[source], exact_partitions=True, required=required
         )
     if topology.rekeyed:
-        partitions = sum(sizes[source] for source in topology.rekeyed.values())
+        partitions = sum(
+            source_partitions.get(raw, sizes[source]) for raw, source in topology.rekeyed.items()
+        )
         yield _changelog(topology, topology.rekeying_changelog, "re-keying changelog", partitions)
 
 

@@ -59,7 +59,7 @@ class RekeyerState:
 
 
 class Rekeyer:
-    """One of ``partitions`` partitions of the topic of a source, from a durable state onwards."""
+    """A partition of a topic of events, from a durable state onwards; ``partitions`` are those they go to."""
 
     def __init__(
         self, source: Source, timelines: Iterable[Timeline], partitions: int, state: RekeyerState
@@ -103,7 +103,9 @@ class Rekeyer:
         found = parse(value, LARGEST_REKEYED)
         found = found if isinstance(found, Rejection) else self._find_user(found)
         user = None if isinstance(found, Rejection) else found
-        partition = self._state.partition if user is None else murmur2_partition(user, self._partitions)
+        # The topic of events may have got more partitions than there are to go to.
+        own = self._state.partition % self._partitions
+        partition = own if user is None else murmur2_partition(user, self._partitions)
         headers = [
             (_PARTITION, b"%d" % self._state.partition),
             (_OFFSET, b"%d" % offset),
@@ -210,11 +212,19 @@ def _foreign(chunk: Chunk, index: int) -> StateRefused:
     )
 
 
-def fingerprint(source: Source, partitions: int, topic_id: str) -> dict[str, str | int]:
-    """What must not change while events of ``source`` are re-keyed into the topic with this id."""
-    return {
+def fingerprint(
+    source: Source, partitions: int, topic_id: str, target_partitions: int
+) -> dict[str, str | int]:
+    """What must not change while events of ``source`` are re-keyed into the topic with this id.
+
+    They come from ``partitions`` and go to ``target_partitions``, which is told only where it is another
+    number: the topic of events has got partitions since.
+    """
+    fields: dict[str, str | int] = {
         "source.user": source.user,
         "source.user_type": source.user_type,
         "source.partitions": partitions,
         "repartition.topic": topic_id,
     }
+    grown = {} if target_partitions == partitions else {"repartition.partitions": target_partitions}
+    return {**fields, **grown}

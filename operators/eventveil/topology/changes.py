@@ -86,13 +86,15 @@ _FROM_NOW = (
     "It begins with the values that are appended from then on; those that have no reading yet are lost. No "
     "value has readings in both streams, so none costs more than it did"
 )
-#: By role: what to do when a source was created again or got partitions, where no stream can go on.
+#: What to do where the topic of re-keyed events is not what it was.
+REKEY_ANEW = (
+    "The state says how far each partition was passed on, and fits no other. Move its streams to a file "
+    "with another `name`, and give them new sinks. They begin with their next timestamp; what was not "
+    f"released is lost, and {_ADDS_UP}"
+)
+#: By role: what to do when a source was created again or got partitions.
 _NEW_GROUND = {
-    "rekey": (
-        "The state says how far each partition was passed on, and fits no other. Move its streams to a file "
-        "with another `name`, and give them new sinks. They begin with their next timestamp; what was not "
-        f"released is lost, and {_ADDS_UP}"
-    ),
+    "rekey": MIGRATE_GROUND,
     "accumulate": (
         "Nothing is kept that could be counted again. Give the stream a new name, a new sink and a source "
         "with one partition. It begins with its next timestamp; what was not released is lost, and "

@@ -60,6 +60,8 @@ class AggregateOwner(Owner):
         topic, partition = self._source
         found = self._cluster.existing({topic, self.table.topic, self._partials})
         live = found[topic]
+        raw = self._plans[0].stream.source.raw
+        events = 0 if raw is None else self._cluster.existing({raw})[raw].partitions
         self._ground = Ground(self._inquiry, found)
         states = self.table.take_over()
         place = f"{self.table.topic}, partition {self.table.partition}"
@@ -68,7 +70,7 @@ class AggregateOwner(Owner):
         for plan in self._plans:
             genesis = Genesis.find(states, plan.name, place)
             genesis.check(plan.fields(live.partitions), topic, live.id, partition, place)
-            streams[plan.name] = (plan.stream, genesis.counter_state(states, place))
+            streams[plan.name] = (plan.stream, genesis.counter_state(states, place).waiting_for(events))
             grown[plan.name] = genesis.grown
         check_neighbours(states, topic, partition, place)
         self._aggregator = PartitionAggregator(live.partitions, streams, grown=grown)

@@ -8,12 +8,11 @@ from functools import partial
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.manifest import Genesis
-from eventveil.model.errors import StateRefused
 from eventveil.model.records import Chunk, Outgoing
 from eventveil.model.topology import Stream
 from eventveil.process.clock import OwnerClock
-from eventveil.tasks.repartition import Rekeyer, RekeyerState, fingerprint
-from eventveil.topology.changes import new_ground
+from eventveil.tasks.repartition import Rekeyer, fingerprint
+from eventveil.topology.changes import MIGRATE_LOST, new_ground
 from eventveil.worker.ground import AppendTimes, Ground, Inquiry
 from eventveil.worker.home import check_home
 from eventveil.worker.observe.observation import StreamView
@@ -55,21 +54,12 @@ class RekeyOwner(Owner):
         place = f"{self.table.topic}, partition {self.table.partition}"
         check_home(self._cluster, states, place)
         genesis = Genesis.find(states, source.topic, place)
-        fields = fingerprint(source, live.partitions, target.id)
+        fields = fingerprint(source, live.partitions, target.id, target.partitions)
         genesis.check(fields, topic, live.id, partition, place, partial(new_ground, "rekey"))
-        value = states.get(source.topic.encode())
-        state = RekeyerState(genesis.instance, partition, genesis.resume)
-        if value is not None:
-            state = RekeyerState.decode(value, place)
-            if (state.instance, state.partition) != (genesis.instance, partition):
-                raise StateRefused(
-                    place,
-                    f"the state of {source.topic} does not belong to its genesis",
-                    "Restore the topic from a backup, or give the application a new name",
-                )
+        state = genesis.rekeyer_state(states, place)
         timelines = [stream.timeline for stream in self._streams]
-        self._rekeyer = Rekeyer(source, timelines, live.partitions, state)
-        check_resume(self._cluster, self._source, state.position)
+        self._rekeyer = Rekeyer(source, timelines, target.partitions, state)
+        check_resume(self._cluster, self._source, state.position, remedy=MIGRATE_LOST)
         return state.position
 
     @property

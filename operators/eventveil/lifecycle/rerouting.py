@@ -1,0 +1,115 @@
+"""The re-keying stage on other ground: a topic of events with more partitions, another topic, lost records.
+
+Pure. A user's events go to the partition of the re-keyed topic that they went to before, whatever partition
+of the topic of events they come from: the number of re-keyed partitions stays as it is, so nobody counts in
+two places. What was passed on stays passed on, and is not read again.
+
+**A timestamp closes once every partition of events has been passed on up to its deadline.** Partitions that
+were added belong to them from the change on: until they have left a mark, nothing closes. Timestamps that had
+been closed before stay closed; what lies in the new partitions for them is late, and a dead letter.
+
+**What is lost** are events that were not passed on. The timestamps that may lack some are named, in the
+ledger too, before they are released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from eventveil.formats.change import Difference
+from eventveil.lifecycle.manifest import Genesis
+from eventveil.model.errors import doubt
+from eventveil.model.topology import Source
+from eventveil.tasks.repartition import RekeyerState, fingerprint
+from eventveil.topology.changes import REKEY_ANEW
+
+#: What a change is called in the ledger; the number is of partitions of events.
+_SOURCE, _EVENTS = "source.topic_id", "source.partitions.events"
+Stage = Mapping[int, tuple[Genesis, RekeyerState]]
+
+
+@dataclass(frozen=True, slots=True)
+class RawLog:
+    """A partition of the topic of events: its first offset and its end.
+
+    What is gone from before the first offset was appended before ``gone``, in epoch ms, at the latest.
+    """
+
+    begin: int
+    end: int
+    gone: int
+
+
+@dataclass(frozen=True, slots=True)
+class RawGround:
+    """A topic of events ``now``, with its ``logs`` by partition, and the topic that it is re-keyed into."""
+
+    topic_id: str
+    target_id: str
+    target_partitions: int
+    now: int
+    logs: Mapping[int, RawLog]
+
+
+@dataclass(frozen=True, slots=True)
+class Rerouting:
+    """The stage on the new ground, and what the ledger says of it.
+
+    ``gone`` is when events that are lost were appended, at the latest, in epoch ms; None if none are.
+    """
+
+    stage: Stage
+    differences: Mapping[str, Difference]
+    gone: int | None
+
+
+def reroute(source: Source, stage: Stage, ground: RawGround) -> Rerouting | None:
+    """What becomes of the stage of a source on this ground; None if it stands there already.
+
+    Raises Unsettled if the topic has fewer partitions than the state, by what the brokers say.
+    """
+    known = next(genesis for genesis, _ in stage.values())
+    before, now = len(stage), len(ground.logs)
+    if now < before:
+        what = f"{known.topic} has fewer partitions than its state, so it is another topic or another cluster"
+        raise doubt(f"topic {known.topic}", what, REKEY_ANEW)
+    replaced = known.topic_id != ground.topic_id
+    differences: dict[str, Difference] = {}
+    if replaced:
+        differences[_SOURCE] = Difference(known.topic_id, ground.topic_id)
+    if now > before:
+        differences[_EVENTS] = Difference(before, now)
+    fields = fingerprint(source, now, ground.target_id, ground.target_partitions)
+    moved: dict[int, tuple[Genesis, RekeyerState]] = {}
+    lost: list[int] = []
+    for number, log in sorted(ground.logs.items()):
+        genesis, state = stage.get(number) or _added(known, number, log)
+        position, gone = _position(state, log, ground.now, replaced=replaced, added=number >= before)
+        lost += [gone] if gone is not None else []
+        genesis = replace(genesis, topic_id=ground.topic_id, fields=fields)
+        moved[number] = genesis, replace(state, position=position)
+    if not differences and not lost:
+        return None
+    return Rerouting(moved, differences, max(lost, default=None))
+
+
+def _added(known: Genesis, number: int, log: RawLog) -> tuple[Genesis, RekeyerState]:
+    genesis = replace(known, partition=number, resume=log.begin)
+    return genesis, RekeyerState(known.instance, number, log.begin)
+
+
+def _position(
+    state: RekeyerState, log: RawLog, now: int, *, replaced: bool, added: bool
+) -> tuple[int, int | None]:
+    """Where to read on, and when what is lost before that was appended, at the latest."""
+    if replaced:
+        return log.begin, log.gone
+    if added:
+        return log.begin, log.gone if log.begin else None
+    if state.position < log.begin:
+        return log.begin, log.gone
+    if state.position > log.end:
+        # What was passed on of it is not lost; what followed may be.
+        return log.end, now
+    return state.position, None
