@@ -75,7 +75,7 @@ def judge(stream: Stream, values: Sequence[bytes]) -> int:
     chunk, letters = make_chunk(0, values), 0
     while aggregator.position < len(values):
         aggregator.observe(chunk)
-        if batch := aggregator.bury():
+        if batch := aggregator.dead_letter_batch():
             letters += sum(1 for _ in batch.dead_letters)
             aggregator.committed(batch)
     return letters

@@ -23,7 +23,7 @@ class Asked:
     """What a stream asks its producers for: the last record of its name in the control topic."""
 
     def __init__(self, bootstrap: str, topic: str, stream: str, epsilon: Fraction) -> None:
-        """``epsilon`` is what a report may cost, whoever asks for more."""
+        """``epsilon`` is the most that a report may cost, whatever is asked for."""
         self._stream, self._epsilon = stream, epsilon
         self._control: Control | None = None
         self._waiting = f"waiting for a worker that says in {topic} what {stream} asks for"

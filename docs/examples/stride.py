@@ -58,5 +58,5 @@ class Stride(WEventMechanism):
 
 
 def share_of(units: int, window: int, stride: int) -> int:
-    """What a publication spends, where so many timestamps of a window publish."""
+    """What a publication spends, where this many timestamps of a window publish."""
     return units // -(-window // stride)

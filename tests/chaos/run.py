@@ -17,7 +17,7 @@ from tests.chaos.stage import WORKERS, Stage, stage
 from tests.worker.waiting import settle
 
 _RECOVERY_SECONDS = 90
-_RECOVERIES = 5
+_RECOVERIES = 10
 #: The reasons for which a worker may stop under these faults; any other is a violation.
 _GOOD_REASONS = ("transaction failed", "no broker of", "KafkaError", "KafkaConnectionError")
 

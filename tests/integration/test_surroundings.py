@@ -62,7 +62,7 @@ def test_state_behind_an_open_transaction_is_waited_for(application: Application
     abandon(stranger, f"{application.name}-ledger-changelog", [b"hidden"], partition, b"key")
     before = len(application.releases())
     with worker(application, tmp_path, "after") as running:
-        running.wait_for_log("what was written to it is not shown yet")
+        running.wait_for_log("a record written to it cannot be read back yet")
         assert len(application.releases()) == before
         stranger.abort_transaction(30)
         wait_for_releases(application, before + 8)

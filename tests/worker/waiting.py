@@ -31,7 +31,7 @@ def settle(
     """Wait until every event that is in the source by now has had its verdict, in every stream.
 
     Whatever the source holds belongs to a timestamp before now plus ``max_ahead``; once that is released,
-    it is counted, and what could not count is buried. Raises TimeoutError.
+    it is counted, and what could not count is a dead letter. Raises TimeoutError.
     """
     horizon = time.time_ns() // 1_000_000 + application.max_ahead
     deadline = time.monotonic() + seconds

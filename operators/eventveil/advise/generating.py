@@ -54,7 +54,7 @@ class Events:
 
 
 def labels(columns: int) -> tuple[str, ...]:
-    """Names of so many columns."""
+    """Names of this number of columns."""
     return SECTIONS[:columns] + tuple(f"section-{rank}" for rank in range(len(SECTIONS) + 1, columns + 1))
 
 

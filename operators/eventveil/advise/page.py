@@ -22,7 +22,7 @@ from eventveil.model.timeline import start_of
 from eventveil.model.topology import Timeline
 
 _TEMPLATE = Path(__file__).with_name("page.html")
-#: So many timestamps fit into a picture, so many columns into a list, so many choices are shown at first.
+#: How many timestamps fit into a picture, columns into a list, and choices are shown at first.
 _POINTS, _COLUMNS, _FIRST = 336, 24, 8
 _HEADS = ("large", "middle", "small", "all columns", "left out")
 

@@ -20,7 +20,7 @@ from eventveil.topology.periods import DAY
 Floats = NDArray[np.float64]
 WIDTH, HEIGHT = 360, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 14, 12, 48
-#: Of a normal error, 95 % are within so many standard deviations.
+#: 95 % of normal errors are within this many standard deviations.
 TWO_SIDED = 1.96
 #: So few points have marks of their own.
 _FEW = 40

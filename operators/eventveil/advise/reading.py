@@ -30,7 +30,7 @@ from eventveil.topology.columns import COLUMN_LIMIT
 #: The timeline of an event that is read: a timestamp is a millisecond.
 _BEGINNING = parse_rfc3339("0001-01-01T00:00:00Z")
 _ENDLESS = 2**62
-#: So many events are looked at to learn the types of their fields.
+#: How many events are read to learn the types of their fields.
 _SEEN = 1_000
 
 
@@ -68,7 +68,7 @@ def _observe(aggregator: PartitionAggregator, chunk: Chunk) -> None:
     chunk = replace(chunk, append_times=array("q", bytes(8 * len(chunk.offsets))))
     while True:
         aggregator.observe(chunk)
-        if letters := aggregator.bury():
+        if letters := aggregator.dead_letter_batch():
             aggregator.committed(letters)
         if aggregator.position >= chunk.next_offset:
             return

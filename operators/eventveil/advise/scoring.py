@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from eventveil.advise.tally import Counts
 
 Floats = NDArray[np.float64]
-#: Large columns are the largest of so many, and small ones the smaller half.
+#: Large columns are the largest one in this many, and small ones the smaller half.
 TENTH = 10
 #: An error of more than this part of a count leaves nothing to read.
 HOPELESS = 0.5

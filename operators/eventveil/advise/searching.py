@@ -160,7 +160,7 @@ class _Searching:
         return findings.kept is not None
 
     def _try(self, choices: Iterable[Choice], runs: int) -> Iterator[None]:
-        """Run each choice until it has so many runs."""
+        """Run each choice until it has this many runs."""
         findings = self.findings
         wanted = [
             (choice, number)

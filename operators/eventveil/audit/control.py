@@ -1,6 +1,6 @@
 """The audit of what a stream of local reports asks its producers for: one threshold, the charged one.
 
-- **I1.** The entries of the ledger name no threshold until one is chosen, then that one for ever; reports are
+- **I1.** The entries of the ledger name no threshold until one is chosen, then only that one; reports are
   for the distribution up to the timestamp that chose it, and for sums from then on. No record of the control
   topic shows another, records of aborted transactions included, which producers may have read.
 - **I7.** The control topic ends with what the ledger says, for producers do what it asks. A record in it is,

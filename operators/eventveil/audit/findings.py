@@ -15,7 +15,7 @@ from eventveil.formats.change import Change
 
 #: See docs/invariants.md.
 Invariant = Literal["I1", "I2", "I7"]
-#: So many findings of one sort are listed; the others are counted.
+#: This many findings of one sort are listed; the others are counted.
 _LISTED = 10
 #: What the sink still has: all of it, only what its retention has left, what compaction has, or nothing.
 Kept = Literal["everything", "newest", "last", "nothing"]

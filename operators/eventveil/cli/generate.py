@@ -17,7 +17,7 @@ from eventveil.model.timeline import format_rfc3339
 from eventveil.topology.spec import NAME, NAME_EXPECTED
 
 _MOST = 100_000_000
-#: On average a user has so many events, if nobody says how many users there are.
+#: How many events a user has on average, if nobody says how many users there are.
 _EACH = 20
 
 

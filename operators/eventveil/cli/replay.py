@@ -34,7 +34,7 @@ from eventveil.replay.values import ValueReplay, replay_values
 from eventveil.tasks.values import READ
 
 _TOPIC = "topic:"
-#: From so many empty timestamps before the first event on, a replay says how to begin later.
+#: From this many empty timestamps before the first event on, a replay says how to begin later.
 _MANY_EMPTY = 100
 _MORE_MEMORY = (
     "Raise the limit; or replay fewer streams at a time (--stream), or a topic: of a file, every timestamp "

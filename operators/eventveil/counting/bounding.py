@@ -33,7 +33,7 @@ class Contributions:
         self._bits = bits
         # A number plus one, or 0 where nobody is. Nobody holds four billion users in memory.
         self._table = np.zeros(1 << bits, np.uint32)
-        # How often whoever is in the same place of the table has contributed; once, if the bound is 1.
+        # How often the user in the same place of the table has contributed; once, if the bound is 1.
         self._counted = np.zeros(1 << bits, np.min_scalar_type(self._bound)) if self._bound > 1 else None
 
     def __len__(self) -> int:

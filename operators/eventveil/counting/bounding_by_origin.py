@@ -1,7 +1,7 @@
 """The contribution bound of re-keyed events: of each user, the ``bound`` earliest per timestamp count.
 
 Re-keyed events of one user come from several partitions. Which of them is read first depends on what others
-sent there, so it must not decide; whoever was read first gives way to an earlier one. What is held of a
+sent there, so it must not decide; an event that was read first gives way to an earlier one. What is held of a
 timestamp are the events that count, so that their columns are its counts whenever it is closed.
 
 A hash finds users, their numbers decide; origins are compared by all that they are. Both are exact.

@@ -385,7 +385,7 @@ class StreamCounter:
     @property
     def contributions(self) -> int:
         """The number of (user, open timestamp) pairs held in memory."""
-        # A list, at once: whoever observes the worker may ask while another thread counts.
+        # A list, at once: metrics may ask while another thread counts.
         return sum(len(opened.contributions) for opened in list(self._open.values()))
 
     @property

@@ -1,9 +1,9 @@
 """Many records at once that certainly cannot count, with the reasons and details of ``Placer.verdict``.
 
-Whoever sends one malformed event may send a hundred thousand, and nobody else must wait for them much longer
-than for as many good ones. Bulk decoding has read fields of the right kinds; what is wrong with such an event
-is the first of: its column, its time, its partition, where its time lies. Where that is not certain, nothing
-is said, and the record is put to the rule.
+A client that sends one malformed event may send a hundred thousand. Nobody else must wait for them much
+longer than for as many good ones. Bulk decoding has read fields of the right kinds; what is wrong with such
+an event is the first of: its column, its time, its partition, where its time lies. Where that is not certain,
+nothing is said, and the record is put to the rule.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from eventveil.decoding.dictionary import LONGEST, Numbers, Texts, Words
 from eventveil.model.partitioners import MANY
 from eventveil.model.topology import Source
 
-#: So many users are kept whether they are needed or not.
+#: This many users are kept whether they are needed or not.
 _FREE = 65_536
 _FEW = 64
 #: The number of what is no user, and the first number of one.

@@ -12,7 +12,7 @@ from eventveil.decoding.dictionary import windows_of
 
 _Places = NDArray[np.int64]
 
-#: Gaps between strings are overwritten by so many bytes at a time, and not if one is longer than that.
+#: Gaps between strings are overwritten by this many bytes at a time, and not if one is longer than that.
 _AT_ONCE, _LONGEST_GAP = 8, 256
 _LINE_FEEDS = np.frombuffer(b"\n" * _AT_ONCE, "<u8")[0]
 

@@ -1,9 +1,9 @@
 """Decoding many values at once: the same verdicts as ``eventveil.decoding.rules``, at a fraction of the time.
 
-The quick way only ever says "this value is an event, with these fields" or "not sure", and whoever is not
-sure asks ``eventveil.decoding.rules``. Each value is parsed by a call of its own, never joined with others:
-with ``[`` + ``,`` between them two crafted values can close and open each other's objects, and a decoder of
-lines takes two documents on one line for one on each of two.
+The quick way only ever says "this value is an event, with these fields" or "not sure", and what is
+not sure is put to ``eventveil.decoding.rules``. Each value is parsed by a call of its own, never joined with
+others: with ``[`` + ``,`` between them two crafted values can close and open each other's objects, and a
+decoder of lines takes two documents on one line for one on each of two.
 
 msgspec builds only the fields that are asked for. What it passes over it does not fully check, so a value is
 sure only if whatever orjson, the parser of ``eventveil.decoding.rules``, would refuse there is ruled out:
@@ -41,7 +41,7 @@ _SHALLOW = 1000
 #: A number beyond 1e308 has an exponent of three digits, or more digits than this.
 _MANY_DIGITS = 200
 _DIGITS = b"0" * _MANY_DIGITS
-#: So many more digits of an exponent are looked through; whatever has more is suspect.
+#: This many further digits of an exponent are looked through; whatever has more is suspect.
 _PATIENCE = 20
 _DIGIT, _BEHIND_NUMBER = np.zeros(256, bool), np.zeros(256, bool)
 _DIGIT[[*b"0123456789"]] = True

@@ -1,4 +1,4 @@
-"""Fields that were read of a chunk of events, for whoever places and counts them."""
+"""Fields that were read of a chunk of events, to be assigned to timestamps and counted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fields(ABC):
 
     def __init__(self, rows: NDArray[np.int64]) -> None:
         self.rows = rows
-        #: What others made of them, under keys of their own, for whoever asks again.
+        #: What others made of them, under keys of their own, for the next question.
         self.known: dict[Any, NDArray[np.int64]] = {}
         self._times: dict[str, NDArray[np.int64]] = {}
 
@@ -110,7 +110,7 @@ class _Memory(dict[str, int]):
         except ValueError:
             found = _NO_TIME
         if len(part) <= _LONGEST_PART:
-            # Whoever sends long ones could fill the memory.
+            # A client that sends long ones could fill the memory.
             self[part] = found
         return found
 

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 Words = NDArray[np.uint64]
 #: The longest string, in bytes: with its end mark it takes eight words.
 LONGEST = 63
-#: So many bytes must follow a text, for its words to be read at once.
+#: This many bytes must follow a text, for its words to be read at once.
 BEHIND = 8 * (LONGEST // 8 + 1)
 _REBUILT_AT_ONCE = 1 << 16
 #: By the number of bytes of a word that belong to the string.
 _MASKS = np.array([(1 << 8 * used) - 1 for used in range(9)], np.uint64)
-#: The end mark of a string of so many bytes more; a whole word, and what is behind the end (-1), have none.
+#: The end mark of a string by the number of further bytes. A whole word, and what is behind the end (-1),
+#: have none.
 _ENDS = np.array([*(1 << 8 * used for used in range(8)), 0, 0], np.uint64)
 #: Secret, so that nobody can choose strings that collide: one for each half of a word, and one more.
 _FACTORS = np.array([secrets.randbits(64) for _ in range(2 * (LONGEST // 8 + 1) + 1)], np.uint64)

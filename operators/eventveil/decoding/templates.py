@@ -32,8 +32,8 @@ from eventveil.decoding.rules import pointer_tokens
 
 _Places = NDArray[np.int64]
 
-#: So many shapes are known at a time, each of a value of at most so many bytes. Another is learned where so
-#: many values of a chunk fit none; smaller chunks are not worth it.
+#: How many shapes are known; the longest value of one, in bytes; how many values of a chunk must
+#: fit none before another is learned. Smaller chunks are not worth it.
 _SHAPES, _LONGEST, _WORTH = 4, 4096, 64
 #: Longer values are left to others, and so are shapes with more holes, which would cost more than they save.
 _TOO_LONG, _MOST_HOLES = 16 * _LONGEST, 64

@@ -34,7 +34,7 @@ PERIOD: dict[Level, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one stream costs over a span: it meets ``timestamps``, covered by so many ``windows``.
+    """What one stream costs over a span: it meets ``timestamps``, covered by ``windows`` windows.
 
     Each window, timestamp (event level) or horizon (user level) costs epsilon once. ``steps`` lie between two
     histories of a user who did different things.
@@ -101,7 +101,7 @@ def timestamps_met(span: int, interval: int) -> int:
 
 
 def periods(level: Level, timestamps: int, window: int, *, renews: bool = False) -> int:
-    """How many windows or horizons of ``window`` timestamps so many consecutive timestamps can meet."""
+    """How many windows or horizons of ``window`` timestamps this many consecutive timestamps can meet."""
     if level == "w-event":
         return -(-timestamps // window)
     if level in ("event", "local"):

@@ -24,7 +24,7 @@ _TERMS = {"mechanism.kind", "mechanism.epsilon", "mechanism.window"}
 
 
 class Terms(NamedTuple):
-    """What a release is charged by: so many ``units`` are ``epsilon``, over any ``window`` timestamps."""
+    """What a release is charged by: ``units`` amount to ``epsilon``, over any ``window`` timestamps."""
 
     mechanism: str
     epsilon: Fraction

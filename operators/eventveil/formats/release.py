@@ -26,7 +26,7 @@ _LEDGER_FIELDS = (
 )  # fmt: skip
 _LEAST_POWER, _UNIT = -9, 9
 _TENS = np.array([float(f"1e{power}") for power in range(_LEAST_POWER, 14)])
-_THIRD = _UNIT + 3  # of a number with so many powers of ten below it, the third digit is that of units
+_THIRD = _UNIT + 3  # the third digit of a number with this many powers of ten below it is that of units
 _LEDGER_OPTIONAL = ("forfeited", "exhausted", "phase", "threshold")
 
 
@@ -162,7 +162,7 @@ def three_digits(numbers: Floats) -> Floats:
     At most 2e12: counts differ by no more.
     """
     bounded = np.minimum(numbers, 2.0 * RELEASE_LIMIT)
-    above = np.searchsorted(_TENS, bounded, "right")  # of so many powers of ten, the last has the first digit
+    above = np.searchsorted(_TENS, bounded, "right")  # the last of these powers of ten has the first digit
     large = above > _THIRD
     steps = _TENS[np.where(large, above - _THIRD, _THIRD - above) + _UNIT]
     rounded: Floats = np.where(large, np.rint(bounded / steps) * steps, np.rint(bounded * steps) / steps)

@@ -1,4 +1,4 @@
-"""A span of values in the ledger, as whoever audits it or takes over reads it."""
+"""A span of values in the ledger, as an audit or a take-over reads it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A table with one writer: its changelog partition is written by one fenced transactional producer only.
 
-Fence first, read after: whoever takes over shuts the former owner out, so that what is then read to the end
+Fence first, read after: a new owner fences the former one, so that what is then read to the end
 is all there will ever be. And what is read must hold a nonce that was written after the fencing, for the
 broker that answers may be cut off and show an older end (``eventveil.kafka.barrier``). After any error the
 object is dead; the truth is in the log.
@@ -59,7 +59,7 @@ class TransactionFailed(EventveilError):
 
 
 class OwnerClosed(EventveilError):
-    """The partition was given up in this process; whoever owns it now derives everything from the log."""
+    """The partition was given up in this process; its owner now derives everything from the log."""
 
 
 def write_once(

@@ -40,8 +40,8 @@ _PAUSE_SECONDS = 0.05
 #: After this, waiting for a broker that shows what was written is told.
 _QUIET_SECONDS = 3.0
 _NOT_SHOWN = (
-    "%s, partition %d: what was written to it is not shown yet; a broker that is cut off from the others"
-    " answers, or somebody has an open transaction there"
+    "%s, partition %d: a record written to it cannot be read back yet: a broker that is cut off from the"
+    " others answers, or a transaction of another producer is open there"
 )
 #: What the consumers of one topic hold between them, at least 1 MiB each; a larger record still arrives.
 _SHARED_QUEUE_KILOBYTES = 65_536

@@ -65,7 +65,7 @@ def portions(records: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
 
 
 def partitions(records: Sequence[Outgoing], count: int) -> list[int]:
-    """The partition of each record of a topic with so many: its own, or the one that its key chooses.
+    """The partition of each record of a topic with ``partitions``: its own, or the one that its key chooses.
 
     As the Java client does it. Those without a key go to one that chance chooses.
     """

@@ -91,7 +91,9 @@ class _Deadline:
     def pause(self, obstacle: str) -> None:
         """Wait a little longer than the last time. Raises KafkaException if the time is up."""
         if self.left < self._pause:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"gave up after: {obstacle}"))
+            raise KafkaException(
+                KafkaError(KafkaError._TIMED_OUT, f"no success before the deadline; last failure: {obstacle}")
+            )
         time.sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
@@ -118,7 +120,7 @@ class Writer:
         self._run(lambda link: self._initialise(link, _Deadline(seconds)))
 
     def begin(self, seconds: float) -> None:
-        """Begin a transaction, whose records have to be written within so many seconds."""
+        """Begin a transaction, whose records have to be written within ``seconds``."""
         self._deadline = _Deadline(seconds)
 
     def write(self, records: Iterable[Outgoing]) -> list[Appended]:
@@ -165,7 +167,7 @@ class Writer:
     def _ask_coordinator(
         self, link: Link, deadline: _Deadline, request: Any, seconds: float | None = None
     ) -> Any:
-        """What the coordinator answers, whoever that is now."""
+        """What the coordinator answers, whichever broker that is now."""
         while True:
             address = self._coordinator or self._find_coordinator(link, deadline)
             self._coordinator = address

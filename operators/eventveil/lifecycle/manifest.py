@@ -237,7 +237,7 @@ def check_known(unnamed: Collection[Genesis], live: Mapping[str, str]) -> None:
 def check_neighbours(table: Mapping[bytes, bytes], topic: str, partition: int, place: str) -> None:
     """Raise StateRefused if a changelog partition has state of another topic or partition than this one.
 
-    Streams come and go, but what a partition of the changelog is of never changes: whoever reads something
+    Streams come and go, but what a partition of the changelog is of never changes: a reader of something
     else there is another application.
     """
     for known in _all(table, place):

@@ -110,7 +110,7 @@ class Public:
         """Raise StateRefused if the sink of a stream shows a release that its state has not decided.
 
         Then state and ledger were rewound together, or somebody else writes the stream. Aborted records count
-        too: whoever reads uncommitted has seen them.
+        too: a consumer with read_uncommitted has seen them.
         """
         places = {
             (topic.name, partition): name

@@ -8,9 +8,9 @@ text that says what it was made for, so that one which was made for something el
     sums/1/480/120/17         output 17 of Hybrid(1, 120), for values of at most 480
 
 **Guarantee.** That of the reports (``eventveil.local.reports``): the text is a function of a report and of
-public settings. Whoever writes the control topic decides what is asked for, but not the epsilon: that is the
-producer's own, and a record with another one is refused. A threshold changes what a sum is good for, never
-what a report costs.
+public settings. Who may write to the control topic decides what is asked for, but not the epsilon. That is
+the producer's own, and a record with another one is refused. A threshold changes what a sum is good for,
+never what a report costs.
 """
 
 from __future__ import annotations

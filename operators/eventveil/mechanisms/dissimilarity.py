@@ -160,7 +160,7 @@ class DissimilarityMechanism(WEventMechanism):
             self._movement.bound(float(self._factor) * self._variance(offer), unpublished)
 
     def _threshold(self, offer: int, columns: int) -> Fraction:
-        """Expected error of a publication, summed over so many columns, times ``factor``."""
+        """Expected error of a publication, summed over ``columns``, times ``factor``."""
         return self._factor * columns * self._scale(offer)
 
     def _publish(self, counts: Counts, units: int) -> None:

@@ -36,11 +36,11 @@ from eventveil.mechanisms.forecasting.arithmetic import Floats, exp_of, total
 MEMORY = 0.95
 """What a publication leaves of the weight of those before it."""
 SHRUNK = 4.0
-"""What columns have in common weighs like so many publications of a column."""
+"""What columns have in common weighs like this many publications of a column."""
 COMMON = 2.0
-"""Poisson movement weighs like so many publications of one column."""
+"""Poisson movement weighs like this many publications of one column."""
 OUTLIER = 25.0
-"""A squared difference counts as so many times its expectation at most."""
+"""A squared difference counts as at most this many times its expectation."""
 UNCLEAR = 0.2
 """k is an estimate: from 1 less this on it counts as 1, up to this as 0."""
 ROUNDING = 1 / 12

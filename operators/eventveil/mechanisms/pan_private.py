@@ -15,9 +15,9 @@ set of users seen so far, which bounding needs, is raw data; and neither failure
 the columns of events. Not protected are the raw topic, the dead letters, the records that are being read, and
 memory outside the live counters: freed, swapped out or dumped, or of a process that was stopped.
 
-**Proof.** Kellaris et al. (PVLDB 2014), Section 4.5, "Pan-Privacy", mended. Before timestamp i the mechanism
-knows its offer u_i, a function of earlier outputs. The counters start with noise of u_i / 2 units; a
-publication adds fresh noise of u_i / 2 units to them and is charged u_i. A test costs t units.
+**Proof.** Kellaris et al. (PVLDB 2014), Section 4.5, "Pan-Privacy", corrected. Before timestamp i the
+mechanism knows its offer u_i, a function of earlier outputs. The counters start with noise of u_i / 2 units.
+A publication adds fresh noise of u_i / 2 units to them and is charged u_i. A test costs t units.
 
 *Within a timestamp.* Let the user contribute j <= k before the look and at most k - j after it. What is seen
 has the seeds' noise: a loss of at most (j / k) (u_i / 2). Given that, the noisy test and the release depend
@@ -79,7 +79,7 @@ KINDS_OF_LOOK = ("single", "announced")
 
 
 def _mean_magnitude(draws: int) -> Fraction:
-    """The mean of |X|, X the sum of so many Laplace variables of scale 1: 2 n C(2n, n) / 4^n, rounded up."""
+    """The mean of |X|, X the sum of n Laplace variables of scale 1: 2 n C(2n, n) / 4^n, rounded up."""
     return Fraction(-(-2 * draws * comb(2 * draws, draws) * _GRID // 4**draws), _GRID)
 
 

@@ -268,7 +268,7 @@ def units_of(window: int) -> int:
 
 
 def state_numbers(size: int) -> int:
-    """How many numbers of a state take so many bytes."""
+    """How many numbers of a state take this many bytes."""
     return -(-size // NUMBER_BYTES)
 
 

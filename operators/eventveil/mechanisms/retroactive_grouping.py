@@ -189,7 +189,7 @@ class RetroactiveGrouping(EventLevelMechanism):
         if np.any(sizes < 0) or np.any(sizes >= wanted) or np.any(wanted & (wanted - 1)):
             raise ValueError("groups should be smaller than wanted, and that be a power of two")
         if np.any(sums < 0) or np.any(sums > sizes * RELEASE_LIMIT):
-            raise ValueError("the sum of a group should be one of so many counts")
+            raise ValueError("the sum of a group should be one of as many counts as the group has")
         groups = self._restored_groups(values.get("groups", ""), min(timestamp, self._span))
         super()._restore_extra(values, timestamp, ledger)
         self._groups = groups

@@ -38,7 +38,7 @@ from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import HorizonLedger, Ledger
 
 POINTS = 8
-"""So many sampled counts take part in a prediction."""
+"""How many sampled counts take part in a prediction."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 (``eventveil.local.reports``), so each timestamp is charged in full, whatever it releases. *Neighbours*: one
 report made of any other value, which is what "local" means. *Assumptions*: producers made their reports with
 ``eventveil.local`` or by the same rules. That a report was sent, by whom and when, is not protected, and
-whoever sends k reports, in whichever phase, is protected by k epsilon.
+a user who sends k reports, in whichever phase, is protected by k epsilon.
 
 **Source.** T. Wang et al. (CCS 2021), Section 4; the estimates are those of
 ``eventveil.mechanisms.local_estimator``.

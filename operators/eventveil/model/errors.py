@@ -12,7 +12,7 @@ class StateRefused(EventveilError):
 
     The invariant is I6 of docs/invariants.md.
     ``place`` names the topic, partition, stream or setting; ``remedy`` says what the operator of the
-    pipeline can do. Whoever raises it releases nothing.
+    pipeline can do. A component that raises it releases nothing.
     """
 
     def __init__(self, place: str, what: str, remedy: str) -> None:

@@ -85,7 +85,7 @@ class Chunk:
         )
 
     def first(self, records: int) -> Chunk:
-        """So many of the records, of more."""
+        """The first records, where there are more."""
         return replace(
             self,
             offsets=self.offsets[:records],

@@ -311,10 +311,10 @@ class Topology:
 
     @property
     def announcements(self) -> str:
-        """Append-only, kept for ever: looks at the counters of pan-private streams, announced beforehand."""
+        """Append-only, never deleted: looks at the counters of pan-private streams, announced beforehand."""
         return f"{self.name}-announcements"
 
     @property
     def ledger(self) -> str:
-        """Append-only, kept for ever: one entry per release."""
+        """Append-only, never deleted: one entry per release."""
         return f"{self.name}-ledger"

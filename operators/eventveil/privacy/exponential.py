@@ -54,7 +54,7 @@ def geometric(read: Read, scale: Fraction, size: int) -> NDArray[np.int64]:
 
 
 def _digits(read: Read, rows: int, size: int) -> NDArray[np.int16]:
-    """The first digits of so many numbers, one number a column."""
+    """The first digits of this many numbers, one number a column."""
     cells = np.frombuffer(read(_CELL_BITS // 8 * rows * size), "<u2").reshape(rows, size)
     tables, starts = _tables()
     digits = tables.take(cells + starts[:rows])

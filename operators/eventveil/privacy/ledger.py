@@ -1,7 +1,7 @@
 """The budget of one stream: what was spent, in integers, and the refusal of anything above it.
 
 Epsilon is ``units`` equal parts. The ledger is a privacy filter for pure epsilon: budgets may be chosen from
-earlier outputs, as long as every spend is asked for before its noise is drawn. Whoever keeps to it satisfies
+earlier outputs, as long as every spend is asked for before its noise is drawn. A mechanism that does so meets
 Formula (1) of Theorem 3 in G. Kellaris, S. Papadopoulos, X. Xiao and D. Papadias, "Differentially Private
 Event Sequences over Infinite Streams" (PVLDB 2014): the sum over any ``window`` consecutive timestamps is at
 most epsilon.

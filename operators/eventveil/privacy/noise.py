@@ -10,7 +10,7 @@ option: its gaps reveal the value it should hide (I. Mironov, CCS 2012).
 * Draws come in batches. Candidates are independent and identically distributed, and those that are kept
   are kept by their own value alone, in order, so the first ``size`` of them have the right distribution.
   The others are forgotten.
-* A magnitude above ``SATURATION`` is returned as ``SATURATION``. Whoever clamps, or compares with a
+* A magnitude above ``SATURATION`` is returned as ``SATURATION``. Code that clamps, or compares with a
   threshold, below half of that sees no difference; see ``eventveil.mechanisms.base``.
 """
 
@@ -67,7 +67,7 @@ class _ByteNoise(ABC):
         return draws
 
     def binomial(self, trials: NDArray[np.int64], rate: Fraction) -> NDArray[np.int64]:
-        """How many of so many independent trials succeed, each exactly with probability ``rate``.
+        """How many of ``trials`` independent trials succeed, each exactly with probability ``rate``.
 
         Takes time in proportion to the trials. Raises ValueError unless 0 <= ``rate`` <= 1, its denominator
         is below 2^56 and no number of trials is negative.
@@ -85,7 +85,7 @@ class SystemNoise(_ByteNoise):
 
 
 class SeededNoise(_ByteNoise):
-    """Reproducible noise for replay and tests; whoever knows the seed can remove it.
+    """Reproducible noise for replay and tests; a reader who knows the seed can remove it.
 
     The n-th request for bytes is answered by SHAKE-256 (FIPS 202) of the seed and n, so the same seed gives
     the same noise on every machine.

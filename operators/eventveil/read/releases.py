@@ -188,7 +188,7 @@ class Releases:
         return self.totals(every, zone=zone, groups=groups, level=level, partial=partial).per_timestamp()
 
     def pieces(self, form: Form = "long", level: float = 0.95, rows: int = 2**16) -> Iterator[Table]:
-        """The table of ``to_pandas`` in pieces of about so many rows, each column an array."""
+        """The table of ``to_pandas`` in pieces of about ``rows`` rows, each column an array."""
         step = max(1, rows // (len(self.columns) if form == "long" else 1))
         for at in range(0, len(self), step):
             yield self._table(slice(at, at + step), form, level)

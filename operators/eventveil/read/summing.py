@@ -53,7 +53,7 @@ class Sums:
         return replace(self, what="average", **{name: getattr(self, name) / by for name in names})
 
     def pieces(self, form: Form = "long", rows: int = 2**16) -> Iterator[Table]:
-        """The table of ``to_pandas`` in pieces of about so many rows, each column an array."""
+        """The table of ``to_pandas`` in pieces of about ``rows`` rows, each column an array."""
         step = max(1, rows // (len(self.groups) if form == "long" else 1))
         for at in range(0, len(self), step):
             yield self._table(slice(at, at + step), form)
@@ -147,7 +147,7 @@ def _values(
 
 def _used(releases: Releases, found: Spans, partial: bool) -> NDArray[np.bool_]:
     """Which releases add up to each span: all, or, where each is a sum over several timestamps, the last of
-    every so many, which do not overlap."""
+    each group of these, which do not overlap."""
     used = np.ones(len(releases), bool)
     slides = [part.span for part in releases.parts if part.span > 1 and not _has_history(releases)]
     if not slides:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from eventveil.describe.guarantee import count
 from eventveil.replay.run import Released
 
-#: The columns that are the largest of so many are told about apart.
+#: The largest columns, one in this many, have figures of their own.
 TENTH = 10
 
 

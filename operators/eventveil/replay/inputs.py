@@ -77,7 +77,7 @@ class Input(ABC):
         """Whether all records of a partition have been delivered."""
 
     def split(self, count: int) -> list[Share]:
-        """At most so many shares, alike in size, for processes of their own, instead of ``chunks``.
+        """At most this many shares, alike in size, for processes of their own, instead of ``chunks``.
 
         Empty if it cannot be divided.
         """

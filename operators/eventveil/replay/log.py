@@ -11,7 +11,7 @@
 
 The same behaviours and random histories are asked of this log and of Apache Kafka (tests/conformance). What
 has no counterpart there is not here either: nothing is lost, reordered, sent twice or answered late. Records
-are not compacted: whoever reads a table takes the last value of each key. Not safe for threads.
+are not compacted: a reader of a table takes the last value of each key. Not safe for threads.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TransactionalWriter(Protocol):
         """Fence every earlier producer of the identity, and wait until its transaction is decided."""
 
     def begin(self, seconds: float) -> None:
-        """Begin a transaction, whose records have to be written within so many seconds."""
+        """Begin a transaction, whose records have to be written within ``seconds``."""
 
     def write(self, records: Iterable[Outgoing]) -> list[Appended]:
         """Write records in their order, by partition; they are in the log when it returns."""
@@ -248,7 +248,7 @@ class MemoryLog:
         return self._append(self.placed(list(records)), time, None)
 
     def writer(self, identity: str, lasts: float) -> MemoryWriter:
-        """The transactional producer of an identity, of which a transaction may last for so many seconds."""
+        """The transactional producer of an identity, whose transactions may last for this many seconds."""
         return MemoryWriter(self, identity, lasts)
 
     def placed(self, records: Sequence[Outgoing]) -> dict[Place, list[Outgoing]]:
@@ -366,7 +366,9 @@ class MemoryWriter:
             return self._log.placed(records)
         except KafkaException as error:
             # On a cluster the topic may yet come, so a writer waits for it as long as it may.
-            raise _error(KafkaError._TIMED_OUT, f"gave up after: {error.args[0].str()}") from error
+            raise _error(
+                KafkaError._TIMED_OUT, f"no success before the deadline; last failure: {error.args[0].str()}"
+            ) from error
 
     def commit(self, seconds: float) -> None:
         """See ``TransactionalWriter.commit``. Where nothing was written the log is not asked."""

@@ -123,7 +123,7 @@ class OwnCounting(Counting):
         aggregator = self._aggregators[chunk.partition]
         while True:
             aggregator.observe(chunk)
-            if letters := aggregator.bury():
+            if letters := aggregator.dead_letter_batch():
                 aggregator.committed(letters)
             if aggregator.position >= chunk.next_offset:
                 break

@@ -1,6 +1,6 @@
 """Counting the partitions of a topic in several processes, some partitions in each.
 
-Aggregation is pure: whoever does it, the partial counts are the same. The parent merges and releases. It
+Aggregation is pure: the partial counts do not depend on the process. The parent merges and releases. It
 listens to the child that is furthest behind by append time; the others wait once their pipes are full, so
 that counts do not pile up. A child sees its parent end, however it ends, and ends too.
 """

@@ -41,8 +41,8 @@ class Batch:
     """What one fenced transaction of a source partition carries.
 
     ``states`` are the states after it, by stream name. ``outcomes`` is what became of the records whose
-    verdicts become final with it: over all batches that are committed, each record is in there once, whoever
-    has to read it again. More may be due than one batch holds.
+    verdicts become final with it: over all batches that are committed, each record is in there once, even
+    if it has to be read again. More may be due than one batch holds.
     """
 
     partials: tuple[Partial, ...]
@@ -266,7 +266,7 @@ class PartitionAggregator:
                 size += 200 + 12 * len(partial.columns)
         return self._batch(partials, closed) if partials else None
 
-    def bury(self) -> Batch | None:
+    def dead_letter_batch(self) -> Batch | None:
         """The dead letters that wait, with states that record their verdicts; None if there are none.
 
         Boundaries that were captured become durable too: before any verdict that rests on them.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from eventveil.counting.counter import Partial
 from eventveil.model.errors import StateRefused
 
-#: A run of empty partials spans at most so many offsets: what a successor may have to read again.
+#: A run of empty partials spans at most this many offsets: what a successor may have to read again.
 _RUN_OFFSETS = 10_000
 
 

@@ -251,7 +251,7 @@ class PanPrivateStream:
             self._wipe_at_end()
 
     def _wipe_at_end(self) -> None:
-        # Whoever has the lock wipes behind it.
+        # The thread that holds the lock overwrites what it leaves.
         if self._ended and self._lock.acquire(blocking=False):
             if self.aggregator.counter.counters is not None:
                 self.aggregator.counter.counters.wipe()

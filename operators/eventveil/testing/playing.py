@@ -121,7 +121,7 @@ class _Clocked(OwnCounting):
         partials: list[Partial] = []
         for aggregator in self._aggregators.values():
             aggregator.capture_end(now, aggregator.position)
-            self._bury(aggregator)
+            self._write_dead_letters(aggregator)
             while batch := aggregator.close(now):
                 self._commit(aggregator, batch)
                 partials += batch.partials
@@ -183,15 +183,15 @@ class _Clocked(OwnCounting):
         aggregator = self._aggregators[chunk.partition]
         while aggregator.position < chunk.next_offset:
             aggregator.observe(chunk)
-            self._bury(aggregator)
+            self._write_dead_letters(aggregator)
         after = self.outcomes(self._stream.name)
         for why in LEFT_OUT:
             if number := after[why] - before[why]:
                 self.played.left_out[event, why] += number
         self.events += len(chunk.offsets)
 
-    def _bury(self, aggregator: PartitionAggregator) -> None:
-        if batch := aggregator.bury():
+    def _write_dead_letters(self, aggregator: PartitionAggregator) -> None:
+        if batch := aggregator.dead_letter_batch():
             self._commit(aggregator, batch)
 
     def _commit(self, aggregator: PartitionAggregator, batch: Batch) -> None:

@@ -20,7 +20,7 @@ _OFF = "off"
 
 @dataclass(frozen=True)
 class ByKind(Shape):
-    """A stream: of values, or of local reports, if the kind of its mechanism says so, else of counts."""
+    """A stream: of values, or of local reports, if its mechanism is of such a kind, else of counts."""
 
     kind: Shape
     counts: Record

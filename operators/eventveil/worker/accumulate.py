@@ -53,7 +53,7 @@ _LISTEN_SECONDS = 1.0
 #: A seek is asked for again after this, should nothing have come of it.
 _SEEK_SECONDS = 5.0
 _GIVEN_UP = (
-    "timestamp %d of %s was given up: a worker failed in the moment of its release, or after a look;"
+    "timestamp %d of %s was given up: a worker failed while releasing it, or after a look;"
     " it repeats the last release, and is charged"
 )
 
@@ -184,7 +184,7 @@ class AccumulateOwner(Owner):
         return True
 
     async def settle(self) -> None:
-        """Release what is due and complete, one after the other; hear announcements, bury dead letters."""
+        """Release what is due and complete, one after the other; read announcements, write dead letters."""
         counting = self._counting
         await self._blocking(counting.read_on)
         if self.untimed:
@@ -195,10 +195,10 @@ class AccumulateOwner(Owner):
         await self._ask_for_end()
         while counting.aggregator.can_close(self._clock.now()):
             await self._ground.check()
-            await self._bury()
+            await self._write_dead_letters()
             self.check_open()
             await self._blocking(self._release)
-        await self._bury()
+        await self._write_dead_letters()
 
     def _release(self) -> None:
         """Expose, decide, publish, and open the next timestamp. Blocks.
@@ -243,8 +243,8 @@ class AccumulateOwner(Owner):
                     if "forfeited" in entry:
                         log.warning(_GIVEN_UP, entry["timestamp"], entry["stream"])
 
-    async def _bury(self) -> None:
-        if batch := self._counting.aggregator.bury():
+    async def _write_dead_letters(self) -> None:
+        if batch := self._counting.aggregator.dead_letter_batch():
             self.check_open()
             await self._blocking(self._judge, batch)
 

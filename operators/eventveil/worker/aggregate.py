@@ -142,7 +142,7 @@ class AggregateOwner(Owner):
             self.check_open()
 
     async def settle(self) -> None:
-        """Close what is due and complete; bury the dead letters."""
+        """Close what is due and complete; write the dead letters."""
         if self.untimed:
             # Nobody can tell whether these were late. Once the topic is as it was, they are dead letters.
             self._aggregator.untimed = not await self._append_times.restored()
@@ -155,7 +155,7 @@ class AggregateOwner(Owner):
             # What is closed rests on all that was read and asked: of this topic, with no other partition.
             await self._ground.check()
             await self._commit("close", await self._blocking(self._aggregator.close, now))
-        if batch := self._aggregator.bury():
+        if batch := self._aggregator.dead_letter_batch():
             if self._ends is not None:
                 # Boundaries become durable with it.
                 await self._ground.check()

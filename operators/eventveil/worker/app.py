@@ -327,7 +327,7 @@ class Worker:
         tick_due, progress_due = time.monotonic(), 0.0
         now = self._clock.wall()
         while True:
-            # Whoever becomes due is not kept waiting for the next tick, which is for all others.
+            # An owner that becomes due is not kept waiting for the next tick, which is for all others.
             until_due = self._assignment.until_due(self._clock.wall()) / 1000
             await asyncio.sleep(min(until_due, max(0.0, tick_due - time.monotonic())))
             before, now = now, self._clock.wall()

@@ -3,9 +3,9 @@
 A partition that cannot be taken over delays itself only. An error of the surroundings (broker away, too few
 replicas, transaction timed out), or a doubt that a later look may settle (Unsettled), closes the owner; after
 a pause a new one takes over and reads what really happened. A doubt that stays becomes a refusal. Being
-fenced means that somebody else took over: the rebalance that says so is awaited, and only if none comes is
+fenced means that somebody else took over: the rebalance that follows is awaited, and only if none comes is
 the partition taken back once, then the worker stops. A transaction that outlived its timeout ends with the
-same answer; then the rebalance is awaited too, for whoever was frozen for so long may have a successor, and
+same answer; then the rebalance is awaited too, for a worker frozen that long may have a successor, and
 if none comes the partition is taken over again as after any error. A refusal to guarantee (StateRefused), a
 missing right, or an error nobody foresaw stops the worker at once.
 """
@@ -37,9 +37,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _FENCED_LIMIT = 2
 #: For so long after it was due a release goes before counting.
 _REST_MS = 250
-#: Of so many ticks an owner that is at rest needs one.
+#: An owner that is at rest needs one tick in this many.
 _TICKS_OF_REST = 20
-#: Whoever lived longer than this starts with a clean record.
+#: The failures of an owner that lived longer than this are forgotten.
 _HEALTHY_SECONDS = 120.0
 
 
@@ -104,7 +104,7 @@ class Assignment:
         self._lively.clear()
 
     def doubt(self, tp: TP, what: str) -> None:
-        """End the owner of a partition, if there is one: whoever takes over finds out what is the matter."""
+        """End the owner of a partition, if there is one: the next owner finds out what is the matter."""
         owner = self._ready.pop(tp, None)
         if owner is not None:
             owner.end(Unsettled(_name(tp), what))
@@ -223,7 +223,7 @@ class Assignment:
                 if refusal is not None or _is_denied(error):
                     self._failed(refusal or error)
                     return
-                log.warning("gives up %s: %s", _name(tp), error)
+                log.warning("stopped processing %s; retrying: %s", _name(tp), error)
                 if time.monotonic() - began > _HEALTHY_SECONDS:
                     pause, fenced = _FIRST_PAUSE, 0
                 by_another = isinstance(error, TransactionFailed) and error.fenced

@@ -35,7 +35,7 @@ Place = tuple[str, int]
 _PAUSE_SECONDS, _PATIENCE_SECONDS = 0.2, 5.0
 #: The wall clock may be set meanwhile, so it is looked at after this at the latest.
 _LOOK_SECONDS = 0.1
-#: A broker that does not answer is told of in the log after so many failures in a row, and then again.
+#: A broker that does not answer is logged after this many failures in a row, and then again.
 _TOLD_AFTER = 25
 
 
@@ -161,7 +161,7 @@ class Ends:
         if self._failures % _TOLD_AFTER == 0:
             topic, partition = self.place
             log.warning(
-                "%s, partition %d: no broker tells where it ends, so nothing is counted there: %s",
+                "%s, partition %d: no broker tells its end offset, so nothing is counted there: %s",
                 topic, partition, error or "no answer",
             )  # fmt: skip
 

@@ -72,7 +72,7 @@ async def end_behind(
 def shortened(place: Place, what: str, remedy: str = MIGRATE_LOST) -> Unsettled:
     """The doubt about a log that seems to have lost its newest records.
 
-    A broker that is cut off shows less than there is; whoever takes over looks again.
+    A broker that is cut off shows less than there is; the next owner looks again.
     """
     return doubt(_name(place), what, remedy)
 

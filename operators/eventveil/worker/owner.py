@@ -146,7 +146,7 @@ class Owner(ABC):
         return self._outstanding < self._credit and not self.untimed
 
     def sent(self, records: int) -> None:
-        """A chunk of so many records is on its way."""
+        """A chunk with this number of records is on its way."""
         self._outstanding += 1
         self._credit = _CREDIT_IF_LARGE if records >= _LARGE else _CREDIT
 

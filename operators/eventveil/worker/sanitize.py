@@ -195,7 +195,9 @@ class SanitizeOwner(Owner):
             if one.stream.timeline.grace is not None:
                 now, outages = self._leaders.outages(one.stream.source.topic, self._clock)
                 if gone := one.look(now, outages):
-                    log.warning("%s goes on without partitions %s, which have had no leader", name, gone)
+                    log.warning(
+                        "stream %s is released without partitions %s, which have no leader", name, gone
+                    )
 
     @property
     def _deciding_clock(self) -> OwnerClock | None:

@@ -167,7 +167,7 @@ def test_a_report_outside_of_the_public_grid_is_a_dead_letter(report: str) -> No
     counting = aggregator(STREAM)
     good = [event(user, column=sent) for sent in send([3, 4])]
     counting.observe(chunk([(1000, one) for one in (event("v", column=report), good[0])]))
-    batch = counting.bury()
+    batch = counting.dead_letter_batch()
     assert batch is not None
     (letter,) = batch.dead_letters
     assert dict(letter.headers)["eventveil.reason"] == Reason.UNKNOWN_COLUMN.value.encode()

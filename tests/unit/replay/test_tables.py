@@ -74,7 +74,7 @@ def judged(path: Path, *streams: Stream) -> tuple[list[bytes], list[tuple[tuple[
     letters: list[tuple[tuple[str, bytes], ...]] = []
     for chunk in given.chunks():
         aggregator.observe(chunk)
-        if batch := aggregator.bury():
+        if batch := aggregator.dead_letter_batch():
             letters += [tuple(letter.headers) for letter in batch.dead_letters]
             aggregator.committed(batch)
     partials = [counter.close().encode() for counter in aggregator.counters.values() for _ in range(24)]

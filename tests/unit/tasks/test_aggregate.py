@@ -83,7 +83,7 @@ def test_a_record_without_append_time_proves_nothing() -> None:
     one = aggregator()
     one.observe(chunk([(NO_APPEND_TIME, event())]))
     assert one.close(FAR) is None
-    letters = one.bury()
+    letters = one.dead_letter_batch()
     assert letters is not None
     assert reasons(letters.dead_letters) == [("visits", 0, "no-append-time")]
 
@@ -300,7 +300,7 @@ def test_the_resume_offset_moves_with_a_commit_and_not_before() -> None:
 def test_a_dead_letter_holds_the_original_bytes_and_says_where_they_came_from_and_why() -> None:
     one = aggregator()
     one.observe(chunk([(1000, b"\xffnonsense")], start=0, offsets=[41], topic="raw", key=b"\x00k"))
-    batch = one.bury()
+    batch = one.dead_letter_batch()
     assert batch is not None
     (letter,) = batch.dead_letters
     assert (letter.topic, letter.key, letter.value) == ("visits.dead", b"\x00k", b"\xffnonsense")
@@ -321,19 +321,19 @@ def test_a_dead_letter_holds_the_original_bytes_and_says_where_they_came_from_an
 def test_a_tombstone_is_a_dead_letter_with_its_key_and_no_value() -> None:
     one = aggregator()
     one.observe(chunk([(1000, None)]))
-    batch = one.bury()
+    batch = one.dead_letter_batch()
     assert batch is not None
     assert [(letter.key, letter.value) for letter in batch.dead_letters] == [(b"key", None)]
     assert reasons(batch.dead_letters) == [("visits", 0, "tombstone")]
 
 
-def test_dead_letters_are_buried_once() -> None:
+def test_dead_letters_are_written_once() -> None:
     one = aggregator()
     one.observe(chunk([(1000, b"x")]))
     assert one.dead_letters == 1
-    assert one.bury() is not None
+    assert one.dead_letter_batch() is not None
     assert one.dead_letters == 0
-    assert one.bury() is None
+    assert one.dead_letter_batch() is None
 
 
 def test_dead_letters_go_along_with_the_close_of_their_stream() -> None:
@@ -342,13 +342,13 @@ def test_dead_letters_go_along_with_the_close_of_their_stream() -> None:
     batch = one.close(FAR)
     assert batch is not None
     assert reasons(batch.dead_letters) == [("visits", 0, "not-json")]
-    assert one.bury() is None
+    assert one.dead_letter_batch() is None
 
 
 def test_a_record_that_two_streams_reject_is_a_dead_letter_of_both() -> None:
     one = aggregator(stream(), stream("other", labels=("b",)))
     one.observe(chunk([(1000, b"x"), (1000, event())]))
-    batch = one.bury()
+    batch = one.dead_letter_batch()
     assert batch is not None
     assert sorted(reasons(batch.dead_letters)) == [
         ("other", 0, "not-json"),
@@ -363,7 +363,7 @@ def test_a_gigantic_record_is_reported_without_its_bytes() -> None:
     records = chunk([(1000, b"x" * 8_000_000), (1000, b"x" * 2_000_000)])
     while one.position < 2:
         one.observe(records)
-    batch = one.bury()
+    batch = one.dead_letter_batch()
     assert batch is not None
     gigantic, large = batch.dead_letters
     assert (gigantic.key, gigantic.value) == (None, None)
@@ -516,12 +516,12 @@ class Cluster:
         return line.append_time if by_broker else NO_APPEND_TIME
 
     def settle(self, what: str, survives: bool) -> None:
-        """Ask for the end, close or bury; the worker may die before the transaction commits."""
+        """Ask for the end, close or write dead letters; the worker may die before the transaction commits."""
         if what == "ask":
             if self.worker.wants_end(self.now):
                 self.worker.capture_end(self.now, self.end)
             return
-        batch = self.worker.close(self.now) if what == "close" else self.worker.bury()
+        batch = self.worker.close(self.now) if what == "close" else self.worker.dead_letter_batch()
         if batch is None:
             return
         if not survives:
@@ -545,11 +545,11 @@ class Cluster:
         self.take_over()
 
     def finish(self) -> None:
-        """All is appended, read, closed and buried, as the worker does it from tick to tick."""
+        """All is appended, read, closed or a dead letter, as the worker does it from tick to tick."""
         self.tick(LAST - self.now, len(self.lines))
         for _ in range(3):
             self.read(1000, 0)
-            for what in ("ask", "close", "bury"):
+            for what in ("ask", "close", "dead letters"):
                 self.settle(what, survives=True)
         assert self.worker.position >= self.end
         assert not self.worker.wants_end(self.now)
@@ -607,13 +607,13 @@ def step(kind: str, numbers: st.SearchStrategy[int], extra: st.SearchStrategy[in
 LIVE = st.tuples(
     step("tick", st.integers(0, 40), SMALL),
     step("read", SMALL, SMALL),
-    st.tuples(st.sampled_from(["ask", "close", "bury", "crash"]), st.integers(0, 5), SMALL),
+    st.tuples(st.sampled_from(["ask", "close", "dead letters", "crash"]), st.integers(0, 5), SMALL),
 )
 #: Append times may run ahead of the worker's clock: much is judged, and nothing is due yet.
 JUDGE_AHEAD = st.tuples(
     step("tick", st.just(0), st.integers(5, 30)),
     step("read", st.integers(5, 30), st.just(0)),
-    step("bury", SMALL, SMALL),
+    step("dead letters", SMALL, SMALL),
 )
 READ_AGAIN = st.tuples(
     step("crash", SMALL, SMALL),
@@ -711,7 +711,7 @@ BY_BOUNDARY = tuple(replace(one, source=replace(one.source, append_time="boundar
 #: What a worker does from tick to tick; an action that survives has a number above 1.
 STEADY = st.tuples(
     step("tick", st.integers(3, 15), st.just(0)),
-    *(step(kind, st.integers(1, 9), st.just(0)) for kind in ("ask", "close", "bury")),
+    *(step(kind, st.integers(1, 9), st.just(0)) for kind in ("ask", "close", "dead letters")),
     step("read", SMALL, st.just(0)),
 )
 STEADILY = st.lists(STEADY | STEADY | STEADY | LIVE | READ_AGAIN, min_size=8, max_size=25).map(
@@ -751,7 +751,7 @@ def test_by_boundary_counts_add_up_over_users_however_far_behind_the_worker_is()
             cluster = Cluster(of, BY_BOUNDARY, FIRSTS)
             for _ in range(60):
                 cluster.tick(5, 0)
-                for what in ("ask", "close", "bury"):
+                for what in ("ask", "close", "dead letters"):
                     cluster.settle(what, survives=True)
                 cluster.read(chance.randrange(4), 0)
                 if chance.random() < 0.1:
@@ -786,11 +786,11 @@ def test_a_boundary_is_durable_before_a_verdict_rests_on_it() -> None:
     one = aggregator(BY_BOUNDARY[0])
     one.capture_end(1018, 2)
     assert one.close(1018) is None
-    batch = one.bury()
+    batch = one.dead_letter_batch()
     assert batch is not None
     assert batch.states["visits"].boundaries == ((1, 2),)
     one.committed(batch)
-    assert one.bury() is None
+    assert one.dead_letter_batch() is None
 
 
 def test_a_boundary_below_an_earlier_one_is_refused() -> None:
@@ -836,7 +836,7 @@ def test_a_mark_closes_a_timestamp_once_it_is_due() -> None:
 def test_the_marks_of_a_predecessor_close_nothing_before_its_events_were_read_again() -> None:
     one = aggregator(stream(raw="events"))
     one.observe(_rekeyed(("event", 1000), ("event", 900), ("mark", 1015)))
-    letters = one.bury()
+    letters = one.dead_letter_batch()
     assert letters is not None
     (state,) = letters.states.values()
     assert (state.resume, state.judged, state.passed) == (0, 3, (1015,))

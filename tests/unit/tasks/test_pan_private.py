@@ -93,8 +93,8 @@ class World:
         self.commit([exposing(PLACES, NAME, exposure)])
         self.worker.expose(exposure)
 
-    def bury(self) -> None:
-        if batch := self.worker.aggregator.bury():
+    def write_dead_letters(self) -> None:
+        if batch := self.worker.aggregator.dead_letter_batch():
             self.commit([*judging(PLACES, batch)])
             self.settled(batch)
 
@@ -108,7 +108,7 @@ class World:
 
     def release(self, fails: str = "") -> None:
         """Release the next timestamp, as the owner does; ``fails`` names the step that kills it."""
-        self.bury()
+        self.write_dead_letters()
         if fails == "before expose":
             return self.take_over()
         if self.worker.draws:
@@ -183,7 +183,7 @@ def test_whatever_fails_each_timestamp_is_released_once_with_the_truth_or_given_
         if aggregator.wants_end(now):
             aggregator.capture_end(now, end)
         if chance.random() < 0.3:
-            world.bury()
+            world.write_dead_letters()
         while aggregator.can_close(now):
             fails, timestamp = chance.choice(FAILURES), world.worker.next
             if fails in {"exposed", "decided in vain"} and world.worker.draws:

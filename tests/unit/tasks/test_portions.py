@@ -23,14 +23,14 @@ KINDS = (
 
 
 def turns(one: PartitionAggregator, records: Sequence[Any]) -> list[Outgoing]:
-    """Judge a chunk, burying after each turn; the dead letters."""
+    """Judge a chunk; the dead letters of all turns."""
     letters: list[Outgoing] = []
     whole = chunk(records)
     while one.position < whole.next_offset:
         before = one.position
         one.observe(whole)
         assert one.position > before, "a turn brings nothing on"
-        if batch := one.bury():
+        if batch := one.dead_letter_batch():
             letters += batch.dead_letters
             for state in batch.states.values():
                 assert state.judged == one.position

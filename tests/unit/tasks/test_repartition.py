@@ -186,11 +186,11 @@ class Pipeline:
             self.rekeyers[at] = rekeyer(RekeyerState.decode(self.states[at].encode(), "here"))
 
     def count(self, at: int, records: int, survives: bool) -> None:
-        """Read some re-keyed records, close and bury, unless the worker dies before the commit."""
+        """Read some re-keyed records, close, write dead letters, unless the worker dies before the commit."""
         one = self.aggregators[at]
         one.observe(self.chunk(at, one.position, records))
         assert not one.wants_end(self.now)
-        while (batch := one.close(self.now) or one.bury()) is not None:
+        while (batch := one.close(self.now) or one.dead_letter_batch()) is not None:
             if not survives:
                 break
             one.committed(batch)

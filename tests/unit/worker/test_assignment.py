@@ -392,7 +392,7 @@ def test_a_doubt_is_logged_and_looked_at_again_and_the_worker_is_not_ready_meanw
         assert pauses == [0.5, 1.0, 2.0, 4.0]
 
     run(scenario)
-    assert f"gives up raw, partition 0: {DOUBT}" in caplog.text
+    assert f"stopped processing raw, partition 0; retrying: {DOUBT}" in caplog.text
 
 
 def test_a_doubt_that_stays_as_long_as_the_worker_is_patient_is_refused() -> None:

@@ -31,7 +31,7 @@ from eventveil.privacy.noise import SeededNoise
 
 FAR = 10**6
 STATES = 100
-"""So many states of a timestamp are followed at most; else the search is not exhaustive, and says so."""
+"""At most this many states of a timestamp are followed; beyond it the search is not called exhaustive."""
 
 
 class _Total:

@@ -95,7 +95,7 @@ def _choose(one: Counter[Transcript], other: Counter[Transcript]) -> set[Transcr
 
 
 def below(hits: int) -> float:
-    """A probability that is at least this, up to the error, if so many of RUNS hit."""
+    """A probability that is at least this, up to the error, if this many of RUNS hit."""
     return 1 - above(RUNS - hits)
 
 

@@ -115,7 +115,7 @@ Answer = Callable[[Fraction, int, bool], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The ledger granted so many units."""
+    """The ledger granted this many units."""
 
     units: int
     publish: bool

@@ -17,9 +17,9 @@ from eventveil.mechanisms.forecasting.arithmetic import Floats, total
 MEMORY = 0.98
 """What a publication leaves of the weight of those before it."""
 PRIOR = 10.0
-"""What is said weighs like so many columns of a publication without noise."""
+"""What is said weighs like this many columns of a publication without noise."""
 OUTLIER = 25.0
-"""A squared difference counts as so many times its expectation at most."""
+"""A squared difference counts as at most this many times its expectation."""
 LEAST, MOST = 0.05, 20.0
 
 

@@ -2,7 +2,7 @@
 
 *Intervals.* A window over one of ``PARTS``, or up to half as much again: the first one that meets at least
 twelve phases of every period (all, if there are fewer) and, if it is longer than half of the first period,
-moves on by a fifth to four fifths of it each time. An interval of a day would meet midnight for ever; one of
+moves on by a fifth to four fifths of it each time. An interval of a day would always meet midnight; one of
 25 hours crawls through a night for six days, one of 29 does not. Where no periods are declared, those of
 ``COMMON`` are avoided nevertheless.
 

@@ -60,7 +60,7 @@ class Delivery(Protocol):
         """No partition is this worker's any more; must return at once."""
 
     def wanted(self) -> Mapping[TP, int]:
-        """The partitions to fetch from, and the token of whoever owns each."""
+        """The partitions to fetch from, and the token of the owner of each."""
 
     def satisfied(self) -> bool:
         """Whether a partition that is owned is not wanted now, because its owner has enough to do."""
@@ -69,7 +69,7 @@ class Delivery(Protocol):
         """The partitions of which nothing is to be fetched for a moment."""
 
     def delivered(self, partition: TP, records: int) -> None:
-        """A chunk of so many records of this partition is on its way to an agent."""
+        """A chunk with this number of records of this partition is on its way to an agent."""
 
     def out_of_range(self, partitions: Collection[TP]) -> None:
         """These partitions do not hold the offset that is to be read next."""
@@ -99,7 +99,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         if _STOCK:
-            self.log.warning("Delivers the slow way, with the same results: %s", _STOCK)
+            self.log.warning("using the slower way to fetch records, with the same results: %s", _STOCK)
         else:
             fetches.keep_bytes()
         delivery: Delivery = transport.delivery
@@ -133,7 +133,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             keep_first_errors(consumer._fetcher)
 
     async def fetch(self, wanted: Mapping[TP, int], resting: Collection[TP], seconds: float) -> list[Chunk]:
-        """The next chunks of the wanted partitions; if none come in so many seconds, an empty list.
+        """The next chunks of the wanted partitions; if none come within the timeout, an empty list.
 
         Nothing comes of those that are resting. What was fetched of them already is fetched again later.
         """
@@ -270,7 +270,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         try:
             await asyncio.wait_for(self.call_thread(self._commit_progress, offsets), timeout=1.0)
         except (KafkaError, ValueError, TimeoutError) as error:
-            self.log.info("Progress not committed to the group: %r", error)
+            self.log.info("offsets not committed to the consumer group: %r", error)
 
     async def _commit_progress(self, offsets: Mapping[TP, int]) -> None:
         consumer = self._ensure_consumer()
@@ -366,7 +366,7 @@ class ChunkConsumer(driver.Consumer):
     async def perform_seek(self) -> None:
         """Where Faust would seek to the committed offsets: tell the worker what is assigned.
 
-        It must not take long: Faust ends its recovery task for ever, silently, after a timeout.
+        It must not take long: Faust ends its recovery task for good, silently, after a timeout.
         """
         self._delivery.assigned(set(self.assignment()))
 
@@ -393,7 +393,7 @@ class ChunkConsumer(driver.Consumer):
         if lost := self._thread.out_of_range():
             self._delivery.out_of_range(lost)
         for chunk in chunks:
-            # A chunk that is lost on the way leaves a gap, which its owner notices and mends.
+            # A chunk that is lost on the way leaves a gap, which its owner notices and reads again.
             if self.flow_active:
                 await self._deliver(chunk)
 

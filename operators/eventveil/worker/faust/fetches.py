@@ -44,9 +44,9 @@ _NAMES: dict[Callable[..., Any], tuple[str, ...]] = {
 #: Each step of an array costs some microseconds, however few records there are.
 _MOST_RECORDS = 65_536
 _MOST_BYTES = 8_000_000
-#: The bytes are looked at after so many: a record may have a megabyte of them.
+#: The bytes are checked after this many records: a record may have a megabyte of them.
 _AT_ONCE = 128
-#: A run has about so many records at most, and is walked through if it has fewer than that.
+#: A run has about this many records at most, and is walked through if it has fewer than that.
 _RUN, _WORTH = 32_768, 256
 #: Where a batch of format 2 has the number of its records, and where they begin.
 _COUNT, _RECORDS = 57, 61

@@ -35,7 +35,7 @@ _AFTER = bytes(16)
 
 
 class Body(NamedTuple):
-    """The records of a batch, uncompressed: so many, and the offset that theirs are relative to."""
+    """The records of a batch, uncompressed: their number, and the offset that theirs are relative to."""
 
     data: bytes | memoryview
     number: int

@@ -52,7 +52,7 @@ class Metric:
 
     @property
     def description(self) -> str:
-        """The help text, which says so if the metric reveals exact counts."""
+        """The help text, with a warning if the metric reveals exact counts."""
         return f"{self.help} {RAW}" if self.raw else self.help
 
 
@@ -231,12 +231,12 @@ METRICS = (
     ),
     Metric(
         "eventveil_owner_failures_total", "counter", "failures", ("role",),
-        "Owners of a partition that gave up because of an error, those that were fenced included; a new "
+        "Owners of a partition that ended because of an error, those that were fenced included; a new "
         "owner follows each.", _failures,
     ),
     Metric(
         "eventveil_fenced_total", "counter", "failures", ("role",),
-        "Owners that gave up because a newer owner of their partition shut them out. Many of them: a second "
+        "Owners that ended because a newer owner of their partition fenced them. Many of them: a second "
         "application with this name.",
         _fenced,
     ),
