@@ -1,0 +1,141 @@
+"""What must be true of the log, whatever has happened: every rule counted again, by code of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from eventveil.model.records import Chunk
+from eventveil.model.topology import Stream
+from eventveil.replay.inputs import Input
+from eventveil.replay.run import replay
+from tests.crashes.world import PARTITIONS, World
+
+
+class SameNoise:
+    """Noise that depends on nothing but what is asked for: who draws again draws the same."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        chance = random.Random(f"{self._seed}:{scale}:{size}")
+        return np.array([chance.randint(-9, 9) for _ in range(size)], np.int64)
+
+
+class LogInput(Input):
+    """The events of a world, for a replay."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(None)
+        self._log, self._topic = world.log, world.stream.source.topic_of_events
+        self._done: set[int] = set()
+
+    def rules(self, stream: Stream, last: int | None) -> Stream:
+        return stream
+
+    def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
+        return dict.fromkeys(range(PARTITIONS), 0)
+
+    def chunks(self) -> Iterator[Chunk]:
+        for partition in range(PARTITIONS):
+            self._done.add(partition)
+            yield self._log.read((self._topic, partition))
+
+    def ended(self, partition: int) -> bool:
+        return partition in self._done
+
+
+class Truth:
+    """Counts by timestamp and column, and the events that are dead letters, by partition and offset."""
+
+    def __init__(self, world: World) -> None:
+        rules, topic = world.stream.timeline, world.stream.source.topic_of_events
+        self.counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        self.refused: Counter[tuple[int, int]] = Counter()
+        found = [
+            (record.time, number, record.offset, orjson.loads(record.value or b""))
+            for number in range(PARTITIONS)
+            for record in world.log.records((topic, number))
+        ]
+        taken: set[tuple[str, int]] = set()
+        for appended, number, offset, event in sorted(found, key=lambda one: one[:3]):
+            timestamp = (event["time"] - rules.origin) // rules.interval + 1
+            late = appended >= rules.origin + timestamp * rules.interval + rules.lateness
+            early = event["time"] > appended + rules.max_ahead
+            if late or early or timestamp < 1 or event["column"] not in "ab":
+                self.refused[number, offset] += 1
+            elif (event["user"], timestamp) not in taken:
+                taken.add((event["user"], timestamp))
+                self.counts[timestamp][event["column"]] += 1
+
+
+def check(world: World) -> int:
+    """Assert all that must be true in the end; how many timestamps were released."""
+    stream, truth = world.stream, Truth(world)
+    rules = stream.timeline
+    due = (world.log.now - rules.clock_skew - rules.lateness - rules.origin) // rules.interval
+    _check_counts(world, truth, due)
+    letters = Counter(_place(record.headers) for record in world.committed(stream.dead_letter))
+    assert letters == truth.refused
+    _check_releases(world, due)
+    return due
+
+
+def _place(headers: Any) -> tuple[int, int]:
+    found = dict(headers)
+    return int(found["eventveil.partition"]), int(found["eventveil.offset"])
+
+
+def _check_counts(world: World, truth: Truth, due: int) -> None:
+    """Of every timestamp and partition one partial count, and their sum is the true count."""
+    counted: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    reported: Counter[tuple[int, int]] = Counter()
+    for record in world.committed(world.topology.partials):
+        partial = orjson.loads(record.value or b"")
+        reported[partial["timestamp"], partial["partition"]] += 1
+        for column, count in zip(partial["columns"], partial["counts"], strict=True):
+            counted[partial["timestamp"]]["ab"[column]] += count
+    expected = {(one, number): 1 for one in range(1, due + 1) for number in range(PARTITIONS)}
+    assert reported == expected
+    assert {one: counted[one] for one in range(1, due + 1)} == {
+        one: truth.counts[one] for one in range(1, due + 1)
+    }
+
+
+def _check_releases(world: World, due: int) -> None:
+    """Every timestamp once and in order, each with its charge, and never two draws that anybody can see."""
+    app, sink = world.topology, world.stream.sink.topic
+    releases, entries = world.committed(sink), world.committed(app.ledger)
+    everyone = [*range(1, due + 1)]
+    assert [orjson.loads(one.value or b"")["timestamp"] for one in releases] == everyone
+    assert [orjson.loads(one.value or b"")["timestamp"] for one in entries] == everyone
+    digests = [hashlib.sha256(one.value or b"").hexdigest() for one in releases]
+    assert [orjson.loads(one.value or b"")["digest"] for one in entries] == digests
+    draws: defaultdict[int, set[bytes]] = defaultdict(set)
+    for topic in (sink, app.ledger):
+        for one in world.public(topic):
+            value = orjson.loads(one.value or b"")
+            drawn = value["digest"] if topic == app.ledger else hashlib.sha256(one.value or b"").hexdigest()
+            draws[value["timestamp"]].add(drawn)
+    assert all(len(drawn) == 1 for drawn in draws.values())
+    assert set(draws) == set(everyone)
+
+
+def check_replay(world: World, seed: int) -> int:
+    """The releases equal those of a replay of the same events with the same noise; how many were compared."""
+    released = [one.value for one in world.committed(world.stream.sink.topic)]
+    replayed = [
+        one.record for one in replay(world.topology, LogInput(world), noise=lambda _: SameNoise(seed))
+    ]
+    compared = min(len(released), len(replayed))
+    assert released[:compared] == replayed[:compared]
+    return compared

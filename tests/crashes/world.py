@@ -1,0 +1,356 @@
+"""A world of a few workers, a log and a clock, in which anything may happen between two steps.
+
+Each turn somebody is chosen by chance: producers append events, time passes, a worker goes on with one of the
+tasks that it believes to own, or a task is given to another worker. The former owner is not told: it goes on,
+as a process does that was cut off from its group. At the fault points of the table a worker may crash (with
+everything that it runs), or stand still while others take the task over and go on, and then continue.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import orjson
+
+from eventveil.counting.counter import CounterState
+from eventveil.kafka.barrier import Place, behind, is_nonce, nonce_key
+from eventveil.kafka.changelog import FencedTable, OwnerClosed, TransactionFailed
+from eventveil.mechanisms.registry import of_stream
+from eventveil.model.errors import Unsettled
+from eventveil.model.partitioners import murmur2_partition
+from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.topology import Kafka, Stream
+from eventveil.privacy.noise import NoiseSource
+from eventveil.process.clock import Clock, OwnerClock
+from eventveil.process.faults import FaultHook
+from eventveil.replay.log import MemoryLog
+from eventveil.tasks.aggregate import PartitionAggregator
+from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
+from eventveil.tasks.repartition import Rekeyer, RekeyerState
+from tests.crashes.tasks import Aggregate, Release, Repartition, Task, Transaction
+from tests.unit.support import INSTANCE, stream, topology
+
+WORKERS, PARTITIONS, USERS = 3, 2, 12
+TURNS = 300
+#: How likely a worker crashes, or stands still, at each of the fault points that it passes; less often while
+#: it takes over, where it passes many and has nothing to lose yet.
+CRASHES, PAUSES, TAKING_OVER = 0.04, 0.03, 0.25
+_DEEPEST = 2
+
+#: Ten seconds a timestamp, so that a pause may outlast a transaction.
+COUNTS = stream(
+    interval=10_000, origin=1_000_000, lateness=5_000, max_ahead=7_000, clock_skew=3_000,
+    kind="budget-absorption", window=3,
+)  # fmt: skip
+REKEYED = stream(
+    interval=10_000, origin=1_000_000, lateness=5_000, max_ahead=7_000, clock_skew=3_000,
+    kind="budget-absorption", window=3, raw="events",
+)  # fmt: skip
+
+
+class Crash(Exception):
+    """A process has ended, at once."""
+
+
+class Table(FencedTable):
+    """The table with one writer, over a log in memory."""
+
+    def __init__(self, log: MemoryLog, owner: str, place: Place, fault: FaultHook) -> None:
+        super().__init__(Kafka("memory:0"), owner, *place, fault)
+        self.log = log
+
+    def fence(self) -> None:
+        self._check_open()
+        self._fault("take-over:before-fence")
+        self._writer = self.log.writer(self.owner, 20.0)
+        self._writer.initialise(30.0)
+        self._fault("take-over:fenced")
+
+    def _read(self, drawn: bytes) -> dict[bytes, bytes]:
+        table = self.log.table((self.topic, self.partition))
+        if table.get(nonce_key(self.owner)) != drawn:
+            raise behind((self.topic, self.partition))
+        return {key: value for key, value in table.items() if not is_nonce(key)}
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """A task that somebody has to own, under this identity; ``beside`` are other partitions to mark."""
+
+    identity: str
+    changelog: Place
+    beside: tuple[Place, ...]
+    restore: Callable[[Mapping[bytes, bytes]], Task]
+
+
+@dataclass
+class Worker:
+    """A process, with the tasks that it believes to own."""
+
+    number: int
+    running: dict[Slot, tuple[FencedTable, Task]]
+
+
+class World:
+    """See the module. ``table`` is what owns a changelog partition; only broken variants pass another."""
+
+    def __init__(
+        self,
+        seed: int,
+        noise: NoiseSource,
+        of: Stream = COUNTS,
+        table: Callable[[MemoryLog, str, Place, FaultHook], FencedTable] = Table,
+    ) -> None:
+        self.rnd, self.stream, self.topology = random.Random(seed), of, topology(of)
+        self._noise, self._table = noise, table
+        self.log = MemoryLog(now=of.timeline.origin)
+        self.clock = OwnerClock(Clock(lambda: self.log.now, lambda: self.log.now), of.timeline.clock_skew)
+        self.workers = [Worker(number, {}) for number in range(WORKERS)]
+        self.owners: dict[Slot, Worker] = {}
+        self.seen: Counter[str] = Counter()
+        self._armed, self._standing = True, list[Worker]()
+        self._create()
+        self.slots = [*self._slots()]
+
+    def _create(self) -> None:
+        app, of = self.topology, self.stream
+        rekeyed = {of.source.raw, app.rekeying_changelog} if of.source.raw is not None else set()
+        for topic in sorted({of.source.topic, app.counting_changelog, *rekeyed}):
+            self.log.create(topic, PARTITIONS)
+        for topic in (app.partials, app.ledger, app.ledger_changelog, of.sink.topic, of.dead_letter):
+            self.log.create(topic)
+
+    # Restoring
+
+    def _slots(self) -> Iterable[Slot]:
+        app = self.topology
+        for number in range(PARTITIONS):
+            place = (app.counting_changelog, number)
+            yield Slot(f"aggregate-{number}", place, (), partial(self.aggregate, number))
+            if self.stream.source.raw is not None:
+                place = (app.rekeying_changelog, number)
+                yield Slot(f"rekey-{number}", place, (), partial(self.repartition, number))
+        beside = ((app.ledger, 0), (self.stream.sink.topic, 0))
+        yield Slot("sanitize-0", (app.ledger_changelog, 0), beside, self.release)
+
+    def aggregate(self, number: int, states: Mapping[bytes, bytes]) -> Task:
+        one, name = self.stream, self.stream.name
+        passed = () if one.source.raw is None else (0,) * PARTITIONS
+        state = CounterState(INSTANCE, number, 1, 1, 0, 0, passed=passed)
+        if (value := states.get(name.encode())) is not None:
+            state = CounterState.decode(value, "the counting changelog")
+        core = PartitionAggregator(PARTITIONS, {name: (one, state)})
+        changelog = (self.topology.counting_changelog, number)
+        return Aggregate((one.source.topic, number), core, self.topology.partials, changelog, {name: 0})
+
+    def repartition(self, number: int, states: Mapping[bytes, bytes]) -> Task:
+        source = self.stream.source
+        assert source.raw is not None
+        state = RekeyerState(INSTANCE, number, 0)
+        if (value := states.get(source.topic.encode())) is not None:
+            state = RekeyerState.decode(value, "the changelog of re-keying")
+        core = Rekeyer(source, [self.stream.timeline], PARTITIONS, state)
+        changelog = (self.topology.rekeying_changelog, number)
+        return Repartition((source.raw, number), core, source.topic, changelog)
+
+    def release(self, states: Mapping[bytes, bytes]) -> Task:
+        app, one = self.topology, self.stream
+        state = ReleaseState(INSTANCE, 1, 1, 0)
+        if (value := states.get(one.name.encode())) is not None:
+            state = ReleaseState.decode(value, "the ledger changelog")
+        sanitizer = StreamSanitizer(one, PARTITIONS, of_stream(one, self._noise), state)
+        topics = Topics(app.ledger, app.ledger_changelog, 0)
+        return Release((app.partials, 0), PartitionSanitizer(topics, {one.name: sanitizer}))
+
+    # What happens
+
+    def run(self, turns: int = TURNS) -> None:
+        """Let things happen; then nothing more goes wrong, and everybody finishes."""
+        for _ in range(turns):
+            self._something(self.rnd)
+        self._armed = False
+        self.seen["published amid crashes"] = self.seen["publish"]
+        self.pass_time(30_000 + self.rnd.randrange(20_000))
+        self._finish()
+
+    def _something(self, rnd: random.Random) -> None:
+        what = rnd.random()
+        if what < 0.15:
+            self.pass_time(rnd.randrange(6_000))
+            self.append(rnd.randrange(6))
+        elif what < 0.17:
+            self._give(rnd.choice(self.slots))
+        else:
+            orphans = [slot for slot in self.slots if slot not in self.owners]
+            if orphans:
+                self._give(rnd.choice(orphans))
+            else:
+                worker = rnd.choice(self._awake)
+                if worker.running:
+                    self._turn(worker, rnd.choice([*worker.running]), rnd.choice((1, 3, 1000)))
+
+    def _finish(self) -> None:
+        for _ in range(1000):
+            before = self._written
+            for slot in [slot for slot in self.slots if slot not in self.owners]:
+                self._give(slot)
+            for worker in self.workers:
+                for slot in [*worker.running]:
+                    self._turn(worker, slot, 1000)
+            owned = all(slot in self.owners for slot in self.slots)
+            if owned and before == self._written:
+                return
+        raise AssertionError("the workers do not come to rest")
+
+    @property
+    def _awake(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker not in self._standing]
+
+    def pass_time(self, milliseconds: int) -> None:
+        before = self._open
+        self.log.advance(self.log.now + milliseconds)
+        self.seen["transaction that lasted too long"] += before - self._open
+
+    @property
+    def _open(self) -> int:
+        return sum(one.transaction is not None for one in self.log._identities.values())
+
+    def append(self, events: int) -> None:
+        """Producers write events of now, before or after; some are late, early or malformed."""
+        rnd, topic = self.rnd, self.stream.source.topic_of_events
+        for _ in range(events):
+            user = f"user-{rnd.randrange(USERS)}"
+            value = orjson.dumps(
+                {
+                    "user": user,
+                    "column": rnd.choice("aaabbz"),
+                    "time": self.log.now + rnd.randint(-16_000, 8_000),
+                }
+            )
+            partition = murmur2_partition(user.encode(), PARTITIONS)
+            if self.stream.source.raw is not None:
+                partition = rnd.randrange(PARTITIONS)
+            self.log.append([Outgoing(topic, value, user.encode(), partition)])
+
+    def _give(self, slot: Slot) -> None:
+        """Another worker becomes the owner of a task; the former one is not told."""
+        worker = self.rnd.choice(self._awake)
+        with self._process(worker):
+            table = self._table(self.log, slot.identity, slot.changelog, partial(self._fault, worker, slot))
+            self.owners[slot] = worker
+            # Its own former task of this partition is gone: a process owns a partition once.
+            worker.running.pop(slot, None)
+            task = slot.restore(table.take_over(slot.beside))
+            worker.running[slot] = (table, task)
+            self.seen["take-over"] += 1
+
+    def _turn(self, worker: Worker, slot: Slot, most: int) -> None:
+        """A worker goes on with a task: it reads, and commits whatever it can."""
+        with self._process(worker):
+            table, task = worker.running[slot]
+            try:
+                self._go_on(table, task, most)
+            except (TransactionFailed, OwnerClosed) as error:
+                self.seen["fenced" if getattr(error, "shut_out", False) else "failed"] += 1
+                if worker.running.get(slot) == (table, task):
+                    del worker.running[slot]
+                if self.owners.get(slot) is worker:
+                    del self.owners[slot]
+
+    def _go_on(self, table: FencedTable, task: Task, most: int) -> None:
+        batch = self.read(task, most)
+        if batch.next_offset > task.position:
+            task.process(batch)
+        now = self.clock.now()
+        if task.wants_end(now):
+            task.capture_end(now, self.log.end(task.input))
+        while (work := task.next(self.clock.now())) is not None:
+            self.commit(table, work)
+            task.committed(work)
+            self.seen[work.name] += 1
+
+    def read(self, task: Task, most: int) -> Chunk:
+        return self.log.read(task.input, task.position, most=most)
+
+    def commit(self, table: FencedTable, work: Transaction) -> None:
+        table.transact(work.name, work.records, self.clock if work.by_clock else None)
+
+    def _fault(self, worker: Worker, slot: Slot, point: str) -> None:
+        if not self._armed:
+            return
+        likely = TAKING_OVER if point.startswith(("take-over:", "mark:", "barrier:", "restore:")) else 1.0
+        fate = self.rnd.random() / likely
+        if fate < CRASHES:
+            self.seen["crash"] += 1
+            raise Crash
+        if fate < CRASHES + PAUSES and len(self._standing) < _DEEPEST:
+            self.seen["pause"] += 1
+            self._standing.append(worker)
+            self._meanwhile(slot)
+            self._standing.remove(worker)
+
+    def _meanwhile(self, slot: Slot) -> None:
+        """While the owner of a task stands still, others take it over, mostly, and go on."""
+        if self.rnd.random() < 0.3:
+            self.pass_time(self.rnd.randrange(40_000))
+        if self.rnd.random() < 0.8:
+            self._give(slot)
+        for _ in range(self.rnd.randrange(3)):
+            owner = self.owners.get(slot)
+            if owner in self._awake and slot in owner.running:
+                self._turn(owner, slot, 1000)
+        for _ in range(self.rnd.randrange(4)):
+            self._something(self.rnd)
+
+    def _process(self, worker: Worker) -> _Process:
+        return _Process(self, worker)
+
+    # What is in the log
+
+    @property
+    def _written(self) -> int:
+        """How much lies in the log."""
+        return sum(self.log.end(place) for place in self.log._partitions)
+
+    def committed(self, topic: str) -> list[Outgoing]:
+        return self._records(topic, "read_committed")
+
+    def public(self, topic: str) -> list[Outgoing]:
+        """What anybody can see, aborted records included."""
+        return self._records(topic, "read_uncommitted")
+
+    def _records(self, topic: str, isolation: object) -> list[Outgoing]:
+        return [
+            Outgoing(topic, one.value, one.key, number, one.headers)
+            for number in range(self.log.partitions(topic))
+            for one in self.log.records((topic, number), None, isolation)  # type: ignore[arg-type]
+            if not is_nonce(one.key)
+        ]
+
+
+class _Process:
+    """What a worker does until it crashes, which ends all of its tasks and nobody else's."""
+
+    def __init__(self, world: World, worker: Worker) -> None:
+        self._world, self._worker = world, worker
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> bool:
+        if isinstance(error, Crash):
+            self._worker.running.clear()
+        elif isinstance(error, TransactionFailed | OwnerClosed | Unsettled):
+            self._world.seen["take-over lost"] += 1
+        else:
+            return False
+        self._world.owners = {
+            slot: owner
+            for slot, owner in self._world.owners.items()
+            if owner is not self._worker or slot in owner.running
+        }
+        return True

@@ -1,0 +1,67 @@
+"""Whatever crashes, stands still or is taken over between any two steps: one draw, one charge, right counts.
+
+No broker, no process, no sleep: the log is in memory, and a broker certifies it (``tests/conformance``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from eventveil.model.topology import Stream
+from eventveil.privacy.noise import SeededNoise
+from tests.crashes.broken import BROKEN, broken_world
+from tests.crashes.checks import SameNoise, check, check_replay
+from tests.crashes.world import COUNTS, REKEYED, World
+
+#: Of so many seeds one at least must show that a worker is broken.
+SEEDS = 12
+
+
+@pytest.mark.parametrize(
+    ("of", "histories", "turns", "names"),
+    [
+        (COUNTS, 24, 300, {"close", "judge", "decide", "publish"}),
+        (REKEYED, 10, 600, {"pass-on", "close", "judge", "decide", "publish"}),
+    ],
+    ids=["keyed", "re-keyed"],
+)
+def test_whatever_happens_every_timestamp_is_drawn_charged_and_published_once_with_the_right_counts(
+    of: Stream, histories: int, turns: int, names: set[str]
+) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(histories):
+        world = World(seed, SeededNoise(seed), of)
+        world.run(turns)
+        seen["timestamp"] += check(world)
+        seen += world.seen
+    # Nothing above means anything if the histories never got there.
+    assert names | {"pause", "fenced", "take-over lost", "transaction that lasted too long"} <= set(seen)
+    assert seen["crash"] > 1000
+    assert seen["published amid crashes"] > histories
+    assert seen["timestamp"] > 20 * histories
+
+
+def test_whatever_happens_the_releases_are_those_of_a_replay_with_the_same_noise() -> None:
+    compared = 0
+    for seed in range(100, 108):
+        world = World(seed, SameNoise(seed))
+        world.run()
+        check(world)
+        compared += check_replay(world, seed)
+    assert compared > 100
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_histories_notice_a_broken_worker(name: str) -> None:
+    def caught(seed: int) -> bool:
+        world = broken_world(name, seed)
+        try:
+            world.run()
+            check(world)
+        except Exception:
+            return True
+        return False
+
+    assert any(map(caught, range(SEEDS)))
