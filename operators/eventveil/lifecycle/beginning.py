@@ -71,7 +71,7 @@ class MissingGenesis:
             self._check_unpublished(plan.name, plan.stream.sink.topic, plan.partials_partition)
         if existing:
             known = next(iter(existing.values()))
-            self._check_not_grown(plan, known)
+            self._check_not_grown(f"stream {plan.name}", known, plan.stream.source.topic)
             instance, first = known.instance, known.first
         else:
             instance = uuid.uuid4().hex
@@ -100,12 +100,12 @@ class MissingGenesis:
                 )
         return records
 
-    def _check_not_grown(self, plan: StreamPlan, known: Genesis) -> None:
-        """Raise StateRefused if the source has got partitions since: their genesis is a migration's."""
-        before, name = known.fields.get("source.partitions"), plan.stream.source.topic
+    def _check_not_grown(self, place: str, known: Genesis, name: str) -> None:
+        """Raise StateRefused if a source has got partitions since: their genesis is a migration's."""
+        before = known.fields.get("source.partitions")
         if before != self._topics[name].partitions:
             raise StateRefused(
-                f"stream {plan.name}",
+                place,
                 f"its source {name} had {before} partitions when it began and has "
                 f"{self._topics[name].partitions} now",
                 remedy("source.partitions"),
@@ -162,6 +162,9 @@ class MissingGenesis:
         missing = {place: one for place, one in places.items() if key not in self._table(*place)}
         if not missing:
             return []
+        for place in places.keys() - missing.keys():
+            name = f"{place[0]}, partition {place[1]}"
+            self._check_not_grown(name, Genesis.find(self._table(*place), source.topic, name), raw)
         self._check_unfilled(source.topic, plans)
         neediest = min(plans, key=lambda plan: earliest_append(plan, self._first(plan)))
         offsets = first_events(
