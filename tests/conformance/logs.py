@@ -75,6 +75,11 @@ class OnBroker:
         self._cluster = Cluster(Kafka(bootstrap))
         self._consumers: dict[Isolation, Consumer] = {}
 
+    @property
+    def address(self) -> Address:
+        host, _, port = self.bootstrap.partition(":")
+        return host, int(port)
+
     def close(self) -> None:
         for consumer in self._consumers.values():
             consumer.close()
@@ -132,14 +137,13 @@ class OnBroker:
 
     def bounds(self, topic: str, partitions: Sequence[int]) -> list[list[int]]:
         """The same in three requests; the clients of libraries need many."""
-        host, _, port = self.bootstrap.partition(":")
         with links(Kafka(self.bootstrap)).borrowed() as link:
             begins, stable, whole = (
-                _told_offsets(link, (host, int(port)), level, topic, dict.fromkeys(partitions, time))
+                _told_offsets(link, self.address, level, topic, dict.fromkeys(partitions, time))
                 for level, time in ((0, _EARLIEST), (1, _LATEST), (0, _LATEST))
             )
-        # Where an open transaction began before the first offset that is left, the broker tells the beginning
-        # of the batch in which that offset lies. Clients take the larger of the two.
+        # Where records were deleted into an open transaction, the broker tells the beginning of the batch in
+        # which the first offset lies (docs/architecture.md). Nothing can be read there either way.
         return [begins, [*map(max, begins, stable)], whole]
 
     def start(self, place: Place) -> int:

@@ -176,7 +176,10 @@ class MemoryLog:
     # Reading
 
     def end(self, place: Place, isolation: Isolation = "read_uncommitted") -> int:
-        """Where a partition ends for a reader; for one of committed records, at the last stable offset."""
+        """Where a partition ends for a reader; for one of committed records, at the last stable offset.
+
+        That is never before the first offset, as a broker may tell it (docs/architecture.md).
+        """
         return self._partition(place).end(isolation)
 
     def start(self, place: Place) -> int:
