@@ -17,6 +17,7 @@ from eventveil.model.records import Chunk, Outgoing
 from eventveil.tasks.aggregate import Batch, PartitionAggregator
 from eventveil.tasks.release import PartitionSanitizer
 from eventveil.tasks.repartition import Rekeyer
+from eventveil.tasks.values import PartitionPerturber
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Aggregate(Task):
     def next(self, now: int) -> Transaction | None:
         if self._core.can_close(now):
             return self._written("close", self._core.close(now))
-        return self._written("judge", self._core.bury())
+        return self._written("judge", self._core.dead_letter_batch())
 
     def _written(self, name: str, batch: Batch | None) -> Transaction | None:
         if batch is None:
@@ -138,6 +139,31 @@ class Release(Task):
     def committed(self, done: Transaction) -> None:
         if done.name == "publish":
             self.core.published()
+
+
+class Perturb(Task):
+    """Values in; readings and charges decided in one transaction, published in the next."""
+
+    def __init__(self, source: Place, core: PartitionPerturber) -> None:
+        super().__init__(source)
+        self._core = core
+
+    @property
+    def position(self) -> int:
+        return self._core.position
+
+    def process(self, batch: Chunk) -> None:
+        self._core.observe(batch)
+
+    def next(self, now: int) -> Transaction | None:
+        if pending := self._core.publish():
+            return Transaction("publish", tuple(pending))
+        decided = self._core.decide()
+        return Transaction("decide", tuple(decided)) if decided else None
+
+    def committed(self, done: Transaction) -> None:
+        if done.name == "publish":
+            self._core.published()
 
 
 class Repartition(Task):

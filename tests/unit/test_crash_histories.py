@@ -9,14 +9,18 @@ from collections import Counter
 
 import pytest
 
+from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Stream
 from eventveil.privacy.noise import SeededNoise
 from tests.crashes.broken import BROKEN, broken_world
 from tests.crashes.checks import SameNoise, check, check_replay
+from tests.crashes.values import ValuesDrawnAgain, ValueWorld, check_values
 from tests.crashes.world import COUNTS, REKEYED, World
 
 #: Of so many seeds one at least must show that a worker is broken.
 SEEDS = 12
+#: What a check says, or a task that meets records that cannot be there.
+NOTICED = (AssertionError, EventveilError)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +64,33 @@ def test_the_histories_notice_a_broken_worker(name: str) -> None:
         try:
             world.run()
             check(world)
-        except Exception:
+        except NOTICED:
+            return True
+        return False
+
+    assert any(map(caught, range(SEEDS)))
+
+
+def test_whatever_happens_every_value_gets_one_reading_in_its_place_and_its_charge() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(12):
+        world = ValueWorld(seed, SeededNoise(seed))
+        world.run()
+        seen["value"] += check_values(world)
+        seen += world.seen
+    assert {"pause", "fenced", "take-over lost", "transaction that lasted too long"} <= set(seen)
+    assert seen["crash"] > 300
+    assert seen["published amid crashes"] > 60
+    assert seen["value"] > 600
+
+
+def test_the_histories_notice_values_that_are_drawn_again() -> None:
+    def caught(seed: int) -> bool:
+        world = ValuesDrawnAgain(seed, SeededNoise(seed))
+        try:
+            world.run()
+            check_values(world)
+        except NOTICED:
             return True
         return False
 
