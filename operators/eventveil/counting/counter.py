@@ -61,7 +61,7 @@ class CounterState:
     passed: tuple[int, ...] = ()
 
     def waiting_for(self, partitions: int) -> CounterState:
-        """The state that waits for marks of at least so many partitions; further ones have left none yet."""
+        """The state that waits for marks of this many partitions or more; further ones have left none yet."""
         return replace(self, passed=(*self.passed, *(0,) * (partitions - len(self.passed))))
 
     def encode(self) -> bytes:
