@@ -20,12 +20,16 @@ from eventveil.lifecycle.apply import Keeper
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.placement import merged_streams
 from eventveil.model.errors import Unsettled
+from eventveil.model.timeline import start_of
 from eventveil.model.topology import Kafka, Topology
+from eventveil.replay.inputs import TopicInput
+from eventveil.replay.run import replay
 from eventveil.topology.loading import load
 from tests.chaos.verifier import java_partition
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, end_offset, produce, read
 from tests.worker.application import ORIGIN, Application
 from tests.worker.process import WorkerProcess
+from tests.worker.silent import Silence
 from tests.worker.taking_over import refusals
 from tests.worker.waiting import last_release
 
@@ -251,6 +255,16 @@ def test_events_that_are_re_keyed_go_on_from_more_partitions_and_from_another_to
     last = counted(application, application.sink)
     assert {one: last[one] for one in found} == found
     assert sum(last.values()) == sum(found.values()) + 12
+    topology = load(path, {})
+    rules, live = topology.streams[0].timeline, application.releases()
+    replayed = replay(
+        topology,
+        TopicInput(topology.kafka, topology.streams[0].source.topic, rekeyed=True),
+        start=start_of(rules, min(live)),
+        end=start_of(rules, max(live) + 1),
+        noise=lambda _: Silence(),
+    )
+    assert {one.timestamp: [one.record] for one in replayed} == live
     (letter,) = read(kafka, application.dead)
     assert letter.value() == b"{"
     audit = application.command("ledger", path)

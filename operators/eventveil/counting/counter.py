@@ -366,6 +366,8 @@ class StreamCounter:
     def mark(self, mark: Mark) -> None:
         """Take note of how far a partition of re-keyed events has been passed on."""
         one, time = mark
+        # Of a partition that was added the first mark may be the first that is heard.
+        self.passed = (*self.passed, *(0,) * (one + 1 - len(self.passed)))
         self.passed = (*self.passed[:one], max(time, self.passed[one]), *self.passed[one + 1 :])
 
     def read_again(self, position: int) -> bool:

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
+from confluent_kafka import KafkaException
+
 from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import Partial
-from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.cluster import Cluster, is_denied
 from eventveil.kafka.log import committed_ends, read_partition, read_topic
 from eventveil.model.records import Chunk
 from eventveil.model.timeline import format_rfc3339, start_of, timestamp_of
@@ -46,6 +48,8 @@ class Input(ABC):
         self.done = 0
         self.total: int | None = None
         self.warnings: list[str] = []
+        #: Once it has begun: the partitions of the topic that re-keyed events come from, 0 if nobody knows.
+        self.events = 0
 
     @abstractmethod
     def rules(self, stream: Stream, last: int | None) -> Stream:
@@ -168,9 +172,11 @@ class TopicInput(Input):
         self._starts: Mapping[int, int] = {}
         self._ends: Mapping[int, int] = {}
         self._reached: dict[int, int] = {}
+        self._raw: str | None = None
 
     def rules(self, stream: Stream, last: int | None) -> Stream:
         """As they are."""
+        self._raw = stream.source.raw
         return stream
 
     def boundaries(
@@ -201,6 +207,7 @@ class TopicInput(Input):
     def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
         """See ``Input.begin``; captures the ends. Raises StateRefused if the topic does not exist."""
         cluster = Cluster(self._kafka)
+        self.events = self._partitions_of_events(cluster)
         partitions = range(cluster.topic(self._name).partitions)
         places = [(self._name, partition) for partition in partitions]
         ends = committed_ends(self._kafka, self._name, partitions)
@@ -217,6 +224,17 @@ class TopicInput(Input):
         self._starts, self._ends, self._reached = starts, ends, dict(starts)
         self.total = sum(ends.values()) - sum(starts.values())
         return starts
+
+    def _partitions_of_events(self, cluster: Cluster) -> int:
+        """See ``events``: who may read re-keyed events may perhaps not ask for the topic that they are of."""
+        try:
+            found = cluster.topics({self._raw} if self._rekeyed and self._raw is not None else ())
+        except KafkaException as error:
+            if not is_denied(error.args[0]):
+                raise
+            self.warnings.append(f"{self._raw}: no right to ask how many partitions it has")
+            return 0
+        return max((topic.partitions for topic in found.values()), default=0)
 
     def chunks(self) -> Iterator[Chunk]:
         """See ``Input.chunks``."""

@@ -26,7 +26,8 @@ INSTANCE = "replay"
 class Task:
     """What is counted, all by the name of the stream: under which rules, from which timestamp to which one.
 
-    ``last`` None: as far as there are events. ``starts`` are the first offsets of all partitions.
+    ``last`` None: as far as there are events. ``starts`` are the first offsets of all partitions, ``events``
+    the number of partitions of the topic that re-keyed events come from, 0 if that is not known.
     """
 
     streams: Mapping[str, Stream]
@@ -34,6 +35,7 @@ class Task:
     last: Mapping[str, int | None]
     boundaries: Mapping[str, Mapping[int, tuple[Boundary, ...]]]
     starts: Mapping[int, int]
+    events: int = 0
 
     def aggregator(self, partition: int) -> PartitionAggregator:
         """What counts a partition."""
@@ -42,7 +44,7 @@ class Task:
             name: CounterState(
                 INSTANCE, partition, self.first[name], self.first[name], offset, offset,
                 self.boundaries.get(name, {}).get(partition, ()),
-            )
+            ).waiting_for(self.events)
             for name in self.streams
         }  # fmt: skip
         return PartitionAggregator(

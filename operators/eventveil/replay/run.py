@@ -233,7 +233,7 @@ class Replay:
             min(_earliest(judged[name], span.first[name]) for name in judged),
             max(stream.source.max_bytes for stream in streams),
         )
-        task = Task(judged, span.first, last, boundaries, starts)
+        task = Task(judged, span.first, last, boundaries, starts, source.events)
         if unbounded:
             task = _with_unbounded(task)
         self._partitions = list(starts)

@@ -15,9 +15,21 @@ from eventveil.formats.change import Difference
 from eventveil.lifecycle.manifest import Genesis
 from eventveil.lifecycle.rerouting import RawGround, RawLog, Rerouting, Stage, reroute
 from eventveil.model.errors import Unsettled
+from eventveil.model.records import Mark
+from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.tasks.repartition import RekeyerState, fingerprint
 from tests.unit.support import INSTANCE, chunk, counter_state, event
-from tests.unit.tasks.test_repartition import EVENTS, HERE, LAST, VISITS, Event, Pipeline, rekeyer, truth
+from tests.unit.tasks.test_repartition import (
+    COUNTED,
+    EVENTS,
+    HERE,
+    LAST,
+    VISITS,
+    Event,
+    Pipeline,
+    rekeyer,
+    truth,
+)
 
 NOW, GONE = 9000, 8000
 
@@ -110,6 +122,12 @@ def test_a_record_without_a_user_goes_to_a_partition_that_there_is() -> None:
     batch = added.pass_on()
     assert batch is not None
     assert [one.partition for one in batch[0]] == [1, 0]
+
+
+def test_a_counter_that_does_not_know_a_partition_waits_for_it_from_its_first_mark_on() -> None:
+    (counter,) = PartitionAggregator(2, {"visits": (COUNTED, counter_state())}).counters.values()
+    counter.mark(Mark(2, 1005))
+    assert counter.passed == (0, 0, 1005)
 
 
 class Growing(Pipeline):
