@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable
 import pytest
 from confluent_kafka import KafkaException
 
-from eventveil.kafka.barrier import Place
 from eventveil.kafka.writer import Appended
 from eventveil.model.partitioners import murmur2_partition
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.replay.log import TransactionalWriter
 from tests.conformance.logs import BOTH, SECONDS, Log
 from tests.kafka.topics import unique
@@ -36,22 +35,22 @@ def begun(log: Log, identity: str | None = None, lasts: float = LONG) -> Transac
     return writer
 
 
-def records(place: Place, *values: str) -> list[Outgoing]:
+def records(place: TopicPartition, *values: str) -> list[Outgoing]:
     return [Outgoing(place[0], value.encode(), None, place[1]) for value in values]
 
 
-def committed(log: Log, place: Place, *values: str) -> None:
+def committed(log: Log, place: TopicPartition, *values: str) -> None:
     writer = begun(log)
     writer.write(records(place, *values))
     writer.commit(SECONDS)
 
 
-def seen(log: Log, place: Place, start: int | None = None) -> list[list[tuple[int, bytes | None]]]:
+def seen(log: Log, place: TopicPartition, start: int | None = None) -> list[list[tuple[int, bytes | None]]]:
     """Offsets and values, read committed and read uncommitted."""
     return [[(one.offset, one.value) for one in log.records(place, start, isolation)] for isolation in BOTH]
 
 
-def ends(log: Log, place: Place) -> list[int]:
+def ends(log: Log, place: TopicPartition) -> list[int]:
     """The same of the ends."""
     return [log.end(place, isolation) for isolation in BOTH]
 

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException
 
-from eventveil.kafka.barrier import Place
 from eventveil.kafka.writer import Appended
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from tests.conformance.logs import BOTH, SECONDS, Log
 
 #: So many are compared with a broker's.
@@ -78,7 +77,7 @@ def answers(log: Log, topic: str, first: int, prefix: str, steps: Sequence[Step]
 
 
 class _Player:
-    def __init__(self, log: Log, places: Sequence[Place], prefix: str) -> None:
+    def __init__(self, log: Log, places: Sequence[TopicPartition], prefix: str) -> None:
         self._log, self._places, self._prefix = log, places, prefix
         self._producers: list[Any] = []
         self._written = 0

@@ -15,17 +15,16 @@ from confluent_kafka import (
     KafkaException,
     Message,
     Producer,
-    TopicPartition,
 )
+from confluent_kafka import TopicPartition as AskedPartition
 from confluent_kafka.admin import AdminClient
 
-from eventveil.kafka.barrier import Place
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.connection import Address
 from eventveil.kafka.links import Link, links
 from eventveil.kafka.log import Isolation, _watermarks, read_table
 from eventveil.kafka.writer import Appended, Writer, _Deadline
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.replay.log import Logged, MemoryLog, MemoryWriter
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, unique
@@ -58,7 +57,7 @@ class InMemory:
         self.log.create(name, partitions, stamped=stamped)
         return name
 
-    def wait_for_timeout(self, lasts: float, ends: Iterable[Place]) -> None:
+    def wait_for_timeout(self, lasts: float, ends: Iterable[TopicPartition]) -> None:
         """Let transactions end that last for too long; ``ends`` are partitions in which none stays open."""
         self.log.advance(self.log.now + int(lasts * 1000) + 1)
 
@@ -132,7 +131,7 @@ class OnBroker:
             )
         return self._consumers[isolation]
 
-    def end(self, place: Place, isolation: Isolation = "read_uncommitted") -> int:
+    def end(self, place: TopicPartition, isolation: Isolation = "read_uncommitted") -> int:
         return _watermarks(self._consumer(isolation), *place)[1]
 
     def bounds(self, topic: str, partitions: Sequence[int]) -> list[list[int]]:
@@ -146,23 +145,23 @@ class OnBroker:
         # which the first offset lies (docs/architecture.md). Nothing can be read there either way.
         return [begins, [*map(max, begins, stable)], whole]
 
-    def start(self, place: Place) -> int:
+    def start(self, place: TopicPartition) -> int:
         return self._cluster.first_offsets([place])[place]
 
-    def offset_at(self, place: Place, time: int) -> int:
+    def offset_at(self, place: TopicPartition, time: int) -> int:
         return self._cluster.offsets_at([place], time)[place]
 
-    def table(self, place: Place) -> dict[bytes, bytes]:
+    def table(self, place: TopicPartition) -> dict[bytes, bytes]:
         return read_table(Kafka(self.bootstrap), *place)
 
-    def delete_before(self, place: Place, offset: int) -> None:
+    def delete_before(self, place: TopicPartition, offset: int) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        at = TopicPartition(*place, offset)
+        at = AskedPartition(*place, offset)
         admin.delete_records([at], operation_timeout=SECONDS)[at].result(SECONDS)
 
     def records(
         self,
-        place: Place,
+        place: TopicPartition,
         start: int | None = None,
         isolation: Isolation = "read_committed",
         most: int | None = None,
@@ -172,13 +171,13 @@ class OnBroker:
         if first == self.end(place, isolation):
             # See ``bounds``: if the broker tells an earlier end, the client never says it was reached.
             return []
-        consumer.assign([TopicPartition(*place, first)])
+        consumer.assign([AskedPartition(*place, first)])
         try:
             return [_logged(message) for message in _until_end(consumer)][:most]
         finally:
             consumer.unassign()
 
-    def wait_for_timeout(self, lasts: float, ends: Iterable[Place]) -> None:
+    def wait_for_timeout(self, lasts: float, ends: Iterable[TopicPartition]) -> None:
         give_up = time.monotonic() + lasts + SECONDS
         for place in ends:
             while self.end(place, "read_committed") < self.end(place):
@@ -199,7 +198,7 @@ class SettledWriter(Writer):
             # Asked again, the coordinator says so only once the transaction is complete.
             self._run(lambda link: self._end_transaction(link, _Deadline(SECONDS), commit))
 
-    def add(self, places: Iterable[Place]) -> None:
+    def add(self, places: Iterable[TopicPartition]) -> None:
         """Add partitions to the transaction, and write nothing to them."""
         self._run(lambda link: self._add(link, places))
 

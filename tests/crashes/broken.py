@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 
 from eventveil.counting.counter import CounterState
-from eventveil.kafka.barrier import Place, is_nonce
+from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.changelog import FencedTable, OwnerClosed, TransactionFailed
-from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.privacy.noise import SeededNoise
 from eventveil.tasks.release import ReleaseState
 from tests.crashes.tasks import Release, Task, Transaction
@@ -34,7 +34,7 @@ class Unfenced(Table):
 class ReadBeforeFenced(Table):
     """The state is read first, and the former owner shut out afterwards."""
 
-    def take_over(self, beside: Iterable[Place] = ()) -> dict[bytes, bytes]:
+    def take_over(self, beside: Iterable[TopicPartition] = ()) -> dict[bytes, bytes]:
         table = self.log.table((self.topic, self.partition))
         self._fault("restore:before-fence")
         self.fence()

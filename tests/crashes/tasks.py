@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eventveil.kafka.barrier import Place
-from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.tasks.aggregate import Batch, PartitionAggregator
 from eventveil.tasks.release import PartitionSanitizer
 from eventveil.tasks.repartition import Rekeyer
@@ -36,7 +35,7 @@ class Transaction:
 class Task(ABC):
     """See the module. After an error the task is worth nothing: its successor reads the log."""
 
-    def __init__(self, source: Place) -> None:
+    def __init__(self, source: TopicPartition) -> None:
         self.input = source
 
     @property
@@ -69,10 +68,10 @@ class Aggregate(Task):
 
     def __init__(
         self,
-        source: Place,
+        source: TopicPartition,
         core: PartitionAggregator,
         partials: str,
-        changelog: Place,
+        changelog: TopicPartition,
         partition_of: Mapping[str, int],
     ) -> None:
         super().__init__(source)
@@ -119,7 +118,7 @@ class Aggregate(Task):
 class Release(Task):
     """Partial counts in; decided and charged in one transaction, published in the next."""
 
-    def __init__(self, partials: Place, core: PartitionSanitizer) -> None:
+    def __init__(self, partials: TopicPartition, core: PartitionSanitizer) -> None:
         super().__init__(partials)
         self.core = core
 
@@ -144,7 +143,7 @@ class Release(Task):
 class Perturb(Task):
     """Values in; readings and charges decided in one transaction, published in the next."""
 
-    def __init__(self, source: Place, core: PartitionPerturber) -> None:
+    def __init__(self, source: TopicPartition, core: PartitionPerturber) -> None:
         super().__init__(source)
         self._core = core
 
@@ -169,7 +168,7 @@ class Perturb(Task):
 class Repartition(Task):
     """Events in, the same events in the partitions of their users out, with marks."""
 
-    def __init__(self, source: Place, core: Rekeyer, target: str, changelog: Place) -> None:
+    def __init__(self, source: TopicPartition, core: Rekeyer, target: str, changelog: TopicPartition) -> None:
         super().__init__(source)
         self._core, self._target, self._changelog = core, target, changelog
 

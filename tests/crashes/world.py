@@ -17,12 +17,12 @@ from functools import partial
 import orjson
 
 from eventveil.counting.counter import CounterState
-from eventveil.kafka.barrier import Place, behind, is_nonce, nonce_key
+from eventveil.kafka.barrier import behind, is_nonce, nonce_key
 from eventveil.kafka.changelog import FencedTable, OwnerClosed, TransactionFailed
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import Unsettled
 from eventveil.model.partitioners import murmur2_partition
-from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Kafka, Stream
 from eventveil.privacy.noise import NoiseSource
 from eventveil.process.clock import Clock, OwnerClock
@@ -59,7 +59,7 @@ class Crash(Exception):
 class Table(FencedTable):
     """The table with one writer, over a log in memory."""
 
-    def __init__(self, log: MemoryLog, owner: str, place: Place, fault: FaultHook) -> None:
+    def __init__(self, log: MemoryLog, owner: str, place: TopicPartition, fault: FaultHook) -> None:
         super().__init__(Kafka("memory:0"), owner, *place, fault)
         self.log = log
 
@@ -71,9 +71,9 @@ class Table(FencedTable):
         self._fault("take-over:fenced")
 
     def _read(self, drawn: bytes) -> dict[bytes, bytes]:
-        table = self.log.table((self.topic, self.partition))
+        table = self.log.table(self.place)
         if table.get(nonce_key(self.owner)) != drawn:
-            raise behind((self.topic, self.partition))
+            raise behind(self.place)
         return {key: value for key, value in table.items() if not is_nonce(key)}
 
 
@@ -82,8 +82,8 @@ class Slot:
     """A task that somebody has to own, under this identity; ``beside`` are other partitions to mark."""
 
     identity: str
-    changelog: Place
-    beside: tuple[Place, ...]
+    changelog: TopicPartition
+    beside: tuple[TopicPartition, ...]
     restore: Callable[[Mapping[bytes, bytes]], Task]
 
 
@@ -103,7 +103,7 @@ class World:
         seed: int,
         noise: NoiseSource,
         of: Stream = COUNTS,
-        table: Callable[[MemoryLog, str, Place, FaultHook], FencedTable] = Table,
+        table: Callable[[MemoryLog, str, TopicPartition, FaultHook], FencedTable] = Table,
     ) -> None:
         self.rnd, self.stream, self.topology = random.Random(seed), of, topology(of)
         self._noise, self._table = noise, table
@@ -129,13 +129,13 @@ class World:
     def _slots(self) -> Iterable[Slot]:
         app = self.topology
         for number in range(PARTITIONS):
-            place = (app.counting_changelog, number)
+            place = TopicPartition(app.counting_changelog, number)
             yield Slot(f"aggregate-{number}", place, (), partial(self.aggregate, number))
             if self.stream.source.raw is not None:
-                place = (app.rekeying_changelog, number)
+                place = TopicPartition(app.rekeying_changelog, number)
                 yield Slot(f"rekey-{number}", place, (), partial(self.repartition, number))
-        beside = ((app.ledger, 0), (self.stream.sink.topic, 0))
-        yield Slot("sanitize-0", (app.ledger_changelog, 0), beside, self.release)
+        beside = (TopicPartition(app.ledger, 0), TopicPartition(self.stream.sink.topic, 0))
+        yield Slot("sanitize-0", TopicPartition(app.ledger_changelog, 0), beside, self.release)
 
     def aggregate(self, number: int, states: Mapping[bytes, bytes]) -> Task:
         one, name = self.stream, self.stream.name
@@ -144,8 +144,10 @@ class World:
         if (value := states.get(name.encode())) is not None:
             state = CounterState.decode(value, "the counting changelog")
         core = PartitionAggregator(PARTITIONS, {name: (one, state)})
-        changelog = (self.topology.counting_changelog, number)
-        return Aggregate((one.source.topic, number), core, self.topology.partials, changelog, {name: 0})
+        changelog = TopicPartition(self.topology.counting_changelog, number)
+        return Aggregate(
+            TopicPartition(one.source.topic, number), core, self.topology.partials, changelog, {name: 0}
+        )
 
     def repartition(self, number: int, states: Mapping[bytes, bytes]) -> Task:
         source = self.stream.source
@@ -154,8 +156,8 @@ class World:
         if (value := states.get(source.topic.encode())) is not None:
             state = RekeyerState.decode(value, "the changelog of re-keying")
         core = Rekeyer(source, [self.stream.timeline], PARTITIONS, state)
-        changelog = (self.topology.rekeying_changelog, number)
-        return Repartition((source.raw, number), core, source.topic, changelog)
+        changelog = TopicPartition(self.topology.rekeying_changelog, number)
+        return Repartition(TopicPartition(source.raw, number), core, source.topic, changelog)
 
     def release(self, states: Mapping[bytes, bytes]) -> Task:
         app, one = self.topology, self.stream
@@ -164,7 +166,7 @@ class World:
             state = ReleaseState.decode(value, "the ledger changelog")
         sanitizer = StreamSanitizer(one, PARTITIONS, of_stream(one, self._noise), state)
         topics = Topics(app.ledger, app.ledger_changelog, 0)
-        return Release((app.partials, 0), PartitionSanitizer(topics, {one.name: sanitizer}))
+        return Release(TopicPartition(app.partials, 0), PartitionSanitizer(topics, {one.name: sanitizer}))
 
     # What happens
 
@@ -327,7 +329,7 @@ class World:
         return [
             Outgoing(topic, one.value, one.key, number, one.headers)
             for number in range(self.log.partitions(topic))
-            for one in self.log.records((topic, number), None, isolation)  # type: ignore[arg-type]
+            for one in self.log.records(TopicPartition(topic, number), None, isolation)  # type: ignore[arg-type]
             if not is_nonce(one.key)
         ]
 

@@ -17,11 +17,11 @@ from eventveil.counting.counter import CounterState
 from eventveil.formats.change import Change, Terms
 from eventveil.formats.release import ledger_entry, release_record
 from eventveil.lifecycle.manifest import Genesis
-from eventveil.lifecycle.migration import Following, Life, Place, migration, reset
+from eventveil.lifecycle.migration import Following, Life, migration, reset
 from eventveil.lifecycle.placement import StreamPlan
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.registry import build
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.privacy.noise import NoiseSource
 from eventveil.tasks.release import ReleaseState
@@ -29,7 +29,7 @@ from tests.contract.noises import ForcedNoise, attach
 from tests.unit.support import stream
 
 FIRST, PARTITIONS = 5, 2
-COUNTING, BUDGET, LEDGER = "app-counting-changelog", "app-ledger-changelog", ("app-ledger", 0)
+COUNTING, BUDGET, LEDGER = "app-counting-changelog", "app-ledger-changelog", TopicPartition("app-ledger", 0)
 
 
 class Lifetime:
@@ -40,15 +40,20 @@ class Lifetime:
         self.sink_id, self.instance, self.generation = "sink-0", "instance-0", 0
         self.ledger: list[bytes] = []
         self.sink: list[bytes] = []
-        self.tables: dict[Place, dict[bytes, bytes]] = {place: {} for place in self.places}
+        self.tables: dict[TopicPartition, dict[bytes, bytes]] = {place: {} for place in self.places}
         self.decisions: Iterator[bool] = cycle([True, False])
         for place in self.places:
-            genesis = Genesis("visits", "instance-0", self._fields(place), "t", "id", place[1], FIRST, 0, 0)
+            genesis = Genesis(
+                "visits", "instance-0", self._fields(place), "t", "id", place.partition, FIRST, 0, 0
+            )
             self.tables[place][Genesis.key("visits")] = genesis.encode()
 
     @property
-    def places(self) -> list[Place]:
-        return [*((COUNTING, partition) for partition in range(PARTITIONS)), (BUDGET, 0)]
+    def places(self) -> list[TopicPartition]:
+        return [
+            *(TopicPartition(COUNTING, partition) for partition in range(PARTITIONS)),
+            TopicPartition(BUDGET, 0),
+        ]
 
     @property
     def stream(self) -> Stream:
@@ -62,7 +67,7 @@ class Lifetime:
     def plan(self) -> StreamPlan:
         return StreamPlan(self.stream, 1)
 
-    def _fields(self, place: Place) -> dict[str, Any]:
+    def _fields(self, place: TopicPartition) -> dict[str, Any]:
         if place[0] == BUDGET:
             return self.plan.budget_fields(PARTITIONS, self.sink_id)
         return self.plan.fields(PARTITIONS)
@@ -81,7 +86,9 @@ class Lifetime:
             counting[place] = (genesis, genesis.counter_state(self.tables[place], "here"))
         budget = self.tables[BUDGET, 0]
         genesis = Genesis.find(budget, "visits", "here")
-        return Life("visits", counting, (BUDGET, 0), genesis, genesis.release_state(budget, "here"))
+        return Life(
+            "visits", counting, TopicPartition(BUDGET, 0), genesis, genesis.release_state(budget, "here")
+        )
 
     @property
     def history(self) -> History:
@@ -112,7 +119,7 @@ class Lifetime:
             for place in self.places[:-1]:
                 self.count(place, after.next)
 
-    def count(self, place: Place, next_timestamp: int) -> None:
+    def count(self, place: TopicPartition, next_timestamp: int) -> None:
         """Say that a partition has counted up to a timestamp."""
         _, state = self.life.counting[place]
         counted = replace(state, next=next_timestamp, resume=7, judged=9)
@@ -125,7 +132,7 @@ class Lifetime:
             instance=f"instance-{self.generation}",
             terms=Terms(mechanism.kind, mechanism.epsilon, mechanism.window, self.mechanism().units),
             fields=self._fields(self.places[0]),
-            budget_fields=self._fields((BUDGET, 0)),
+            budget_fields=self._fields(TopicPartition(BUDGET, 0)),
             ledger=LEDGER,
             sink="sink",
             partials_end=100 * self.generation,
@@ -184,7 +191,7 @@ class Lifetime:
         for found in entries:
             audit.entry(found)
         for number, value in enumerate(self.sink):
-            audit.record(Found.read(("sink", 0), number, b"visits", value))
+            audit.record(Found.read(TopicPartition("sink", 0), number, b"visits", value))
         return audit.reports("everything")
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from eventveil.model.records import TopicPartition
+
 DIGEST_BYTES, STATEMENT_BYTES, SHOWN_BYTES = 32, 8, 16
 _STATEMENTS = (
     *("fresh", "mechanism", "epsilon", "window", "units", "spent", "window_spent", "exhausted"),
@@ -35,7 +37,7 @@ class Found:
     @classmethod
     def read(
         cls,
-        place: tuple[str, int],
+        place: TopicPartition,
         offset: int,
         key: bytes | None,
         value: bytes | None,

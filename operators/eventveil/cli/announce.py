@@ -18,7 +18,7 @@ from eventveil.lifecycle.apply import pan_private_genesis
 from eventveil.lifecycle.placement import plan_streams
 from eventveil.model import timeline
 from eventveil.model.errors import EventveilError, StateRefused
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Stream, Topology
 from eventveil.tasks.pan_private import Exposure
 
@@ -69,8 +69,8 @@ def _announce(topology: Topology, stream: Stream, timeout: float) -> int:
     plan = next(plan for plan in plan_streams(topology) if plan.stream is stream)
     # What the command says of times must be what the worker goes by.
     genesis, changelog = pan_private_genesis(topology, cluster, plan)
-    place = f"{changelog[0]}, partition {changelog[1]}"
-    where = (topology.announcements, 0)
+    place = str(changelog)
+    where = TopicPartition(topology.announcements, 0)
     since = cluster.end_offsets([changelog])[changelog]
     number = uuid.uuid4().hex
     until = time.time_ns() // 1_000_000 + int(1000 * timeout)

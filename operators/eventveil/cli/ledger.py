@@ -30,7 +30,7 @@ from eventveil.describe.guarantee import number
 from eventveil.formats.change import Change, crossings
 from eventveil.formats.reading import terms_of
 from eventveil.formats.release import control_record
-from eventveil.kafka.barrier import Place, is_nonce
+from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.ends import Offsets, proven_ends, shown_ends
 from eventveil.kafka.log import offset_of, read_partition
@@ -38,6 +38,7 @@ from eventveil.lifecycle.placement import ReadingPlan, StreamPlan, plan_readings
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model import timeline
 from eventveil.model.errors import EventveilError
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka, Timeline, Topology
 from eventveil.privacy.noise import SystemNoise
 from eventveil.values.kinds import build as build_values
@@ -129,8 +130,8 @@ def _audit(topology: Topology, witness: Path | None, *, barrier: bool) -> bool:
     return clean
 
 
-def _places(cluster: Cluster, topic: str) -> list[Place]:
-    return [(topic, partition) for partition in range(cluster.topic(topic).partitions)]
+def _places(cluster: Cluster, topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition) for partition in range(cluster.topic(topic).partitions)]
 
 
 def _changes(kafka: Kafka, ends: Offsets) -> dict[str, list[Change]]:
@@ -193,7 +194,7 @@ def _read_ledger(
 def _read_control(
     cluster: Cluster,
     kafka: Kafka,
-    places: Sequence[Place],
+    places: Sequence[TopicPartition],
     ends: Offsets,
     decided: Offsets,
     audits: Mapping[str, Audit],
@@ -236,7 +237,7 @@ def _read_sink(
     return audit.reports(kept)
 
 
-def _read(kafka: Kafka, place: Place, start: int, end: int) -> Iterator[Found]:
+def _read(kafka: Kafka, place: TopicPartition, start: int, end: int) -> Iterator[Found]:
     """The records of a partition below a settled end, aborted ones included and marked, nonces left out."""
     if start >= end:
         return

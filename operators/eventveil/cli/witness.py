@@ -11,6 +11,7 @@ from eventveil.audit.witness_file import read_witness, replace_witness
 from eventveil.formats.witness import Sighting, Sightings, Witness, refusal
 from eventveil.kafka.cluster import Cluster
 from eventveil.model.errors import EventveilError
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Topology
 
 _LOOK_AGAIN = (
@@ -33,14 +34,14 @@ class WitnessKeeper:
             self._before.check(self._topology, self._cluster, str(path))
         self._sightings = Sightings(self._before)
 
-    def begins(self, place: tuple[str, int], offset: int) -> None:
+    def begins(self, place: TopicPartition, offset: int) -> None:
         """Take note where a partition of the sink of a value stream begins."""
         self._sightings.begins(place, offset)
 
     def see(self, found: Found) -> None:
         """Take note of the next record of the ledger, or of the sink of a value stream."""
         if found.committed:
-            place = (found.topic, found.partition)
+            place = TopicPartition(found.topic, found.partition)
             self._sightings.see(Sighting.of(place, found.offset, found.fields or {}, found.digest))
 
     def keep(self) -> Iterable[str]:

@@ -19,10 +19,10 @@ import orjson
 from eventveil.formats.change import Change
 from eventveil.formats.span import Span
 from eventveil.model.errors import StateRefused
+from eventveil.model.records import TopicPartition
 from eventveil.model.timeline import format_rfc3339
 
 VERSION = 1
-Place = tuple[str, int]
 
 
 class Line(NamedTuple):
@@ -54,7 +54,7 @@ class Sighting:
     offset: int
 
     @classmethod
-    def read(cls, place: Place, offset: int, value: bytes | None) -> Sighting | None:
+    def read(cls, place: TopicPartition, offset: int, value: bytes | None) -> Sighting | None:
         """The sighting of a record; None if it is neither an entry nor a reading."""
         try:
             fields = orjson.loads(value or b"null")
@@ -64,7 +64,9 @@ class Sighting:
         return cls.of(place, offset, known, hashlib.sha256(value or b"").digest())
 
     @classmethod
-    def of(cls, place: Place, offset: int, fields: Mapping[str, Any], digest: bytes) -> Sighting | None:
+    def of(
+        cls, place: TopicPartition, offset: int, fields: Mapping[str, Any], digest: bytes
+    ) -> Sighting | None:
         """The same for the fields of the record and the SHA-256 of its bytes."""
         stream: object
         instance: object
@@ -91,9 +93,9 @@ class Sighting:
         return Line(self.stream, self.source)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicPartition:
         """Topic and partition that it stands in."""
-        return self.topic, self.partition
+        return TopicPartition(self.topic, self.partition)
 
     @property
     def what(self) -> str:
@@ -175,7 +177,7 @@ class Sightings:
         self._found: set[str] = set()
         self._newest: dict[Line, Sighting] = {}
 
-    def begins(self, place: Place, offset: int) -> None:
+    def begins(self, place: TopicPartition, offset: int) -> None:
         """Take note where a partition, of a topic and with a number, begins.
 
         What was seen before that is gone because the log went on, which one that was put back has not.

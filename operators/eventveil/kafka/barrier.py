@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eventveil.model.errors import Unsettled
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 
-Place = tuple[str, int]
 #: By partition, the offset of a record that the true leader has acknowledged: a reading has to go beyond it.
-Floors = Mapping[Place, int]
+Floors = Mapping[TopicPartition, int]
 
 #: How long a broker is sought that shows the log beyond the floor. A transaction that somebody else left open
 #: hides it for 30 seconds at most: 20 until it times out, and 10 until the broker looks.
@@ -37,7 +36,7 @@ def nonce_key(owner: str) -> bytes:
     return _PREFIX + owner.encode()
 
 
-def nonce(place: Place, owner: str, value: bytes | None = None) -> Outgoing:
+def nonce(place: TopicPartition, owner: str, value: bytes | None = None) -> Outgoing:
     """The record that a writer puts into a partition; without ``value`` it is for a transaction to abort."""
     topic, partition = place
     return Outgoing(topic, value, nonce_key(owner), partition, [_HEADER])
@@ -48,16 +47,15 @@ def is_nonce(key: bytes | None) -> bool:
     return key is not None and key.startswith(_PREFIX)
 
 
-def least_end(floors: Floors, place: Place) -> int:
+def least_end(floors: Floors, place: TopicPartition) -> int:
     """Where a log must end, at least, for a reading of it to count; 0 if nothing is known of it."""
     return floors.get(place, -1) + 1
 
 
-def behind(place: Place) -> Unsettled:
+def behind(place: TopicPartition) -> Unsettled:
     """The doubt about a partition of which nobody shows what was written to it."""
-    topic, partition = place
     return Unsettled(
-        f"{topic}, partition {partition}",
+        str(place),
         f"for {BARRIER_SECONDS:g} s no broker has shown what its leader had acknowledged: one that is cut "
         "off from the others may have answered, or a transaction stays open",
     )

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.kafka.barrier import Floors, Place, behind, is_nonce, least_end, nonce, nonce_key
+from eventveil.kafka.barrier import Floors, behind, is_nonce, least_end, nonce, nonce_key
 from eventveil.kafka.log import read_table
 from eventveil.kafka.writer import Appended, Writer
 from eventveil.model.errors import EventveilError, Unsettled
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.process.clock import ClockAhead, OwnerClock
 from eventveil.process.faults import FaultHook, no_fault
@@ -66,7 +66,7 @@ def write_once(
     kafka: Kafka,
     owner: str,
     make: Callable[[Floors], Sequence[Outgoing]],
-    beside: Iterable[Place] = (),
+    beside: Iterable[TopicPartition] = (),
 ) -> Floors:
     """Fence earlier writers of this name, then make the records and write them in one transaction.
 
@@ -92,7 +92,7 @@ class FencedTable:
         self._fault = fault
         self._writer: Writer | None = None
         self._closed = False
-        self._floors: dict[Place, int] = {}
+        self._floors: dict[TopicPartition, int] = {}
         #: How many transactions it has committed, that of the barrier included.
         self.commits = 0
 
@@ -101,7 +101,7 @@ class FencedTable:
         """The offset of the last record that was written to each partition, which its true leader has."""
         return self._floors
 
-    def take_over(self, beside: Iterable[Place] = ()) -> dict[bytes, bytes]:
+    def take_over(self, beside: Iterable[TopicPartition] = ()) -> dict[bytes, bytes]:
         """Fence the former owner, resolve its transaction, then read the table behind the barrier.
 
         ``beside`` are the other partitions that will be read because of it, each beyond its floor. Raises
@@ -111,14 +111,19 @@ class FencedTable:
         self.fence()
         self.mark(beside)
         drawn = uuid.uuid4().hex.encode()
-        self.transact("barrier", [nonce((self.topic, self.partition), self.owner, drawn)])
+        self.transact("barrier", [nonce(self.place, self.owner, drawn)])
         self._fault("restore:before-read")
         table = self._read(drawn)
         self._fault("restore:read")
         return table
 
+    @property
+    def place(self) -> TopicPartition:
+        """The partition that holds the table."""
+        return TopicPartition(self.topic, self.partition)
+
     def _read(self, drawn: bytes) -> dict[bytes, bytes]:
-        place = (self.topic, self.partition)
+        place = self.place
         table = read_table(self._kafka, *place, least=least_end(self._floors, place))
         if table.get(nonce_key(self.owner)) != drawn:
             raise behind(place)
@@ -135,7 +140,7 @@ class FencedTable:
             raise self._failed(error) from error
         self._fault("take-over:fenced")
 
-    def mark(self, places: Iterable[Place]) -> None:
+    def mark(self, places: Iterable[TopicPartition]) -> None:
         """Find out how far other partitions reach, with nonces that no read_committed reader will meet.
 
         Raises as ``transact`` does.
@@ -236,7 +241,7 @@ class _Answers:
     """What the broker answers to the records of a transaction: where they are, which raises the floors, and
     when those of the table were appended."""
 
-    def __init__(self, topic: str, floors: dict[Place, int], clock: OwnerClock | None) -> None:
+    def __init__(self, topic: str, floors: dict[TopicPartition, int], clock: OwnerClock | None) -> None:
         self._topic, self._floors, self._clock = topic, floors, clock
         self._before = dict(floors)
         self._began = clock.elapsed() if clock else 0
@@ -256,12 +261,12 @@ class _Answers:
                 self._most = most if self._most is None else min(most, self._most)
 
     def _raise_floor(self, batch: Appended) -> None:
-        place = (batch.topic, batch.partition)
+        place = TopicPartition(batch.topic, batch.partition)
         if batch.offset < 0:
-            raise Unsettled(_name(place), "the broker did not say where it put a record")
+            raise Unsettled(str(place), "the broker did not say where it put a record")
         if batch.offset <= self._before.get(place, -1):
             what = "it is shorter than it was: deleted and created again, or its newest records are lost"
-            raise Unsettled(_name(place), what)
+            raise Unsettled(str(place), what)
         self._floors[place] = max(batch.offset + batch.count - 1, self._floors.get(place, -1))
 
     def confirm(self, owner: str) -> bool:
@@ -276,7 +281,3 @@ class _Answers:
         """Raise ClockAhead unless ``confirm`` says yes."""
         if self._clock is not None and not self.confirm(owner):
             raise ClockAhead(owner, self._clock.skew, self._least, self._most)
-
-
-def _name(place: Place) -> str:
-    return f"{place[0]}, partition {place[1]}"

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as AskedPartition
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
@@ -21,6 +22,7 @@ from confluent_kafka.admin import (
 
 from eventveil.kafka.settings import librdkafka
 from eventveil.model.errors import EventveilError, doubt
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
 
 #: One question for offsets; its broker may be down, and no longer the leader at the next look.
@@ -61,9 +63,9 @@ class Topic:
     partitions: int
 
     @property
-    def places(self) -> list[tuple[str, int]]:
+    def places(self) -> list[TopicPartition]:
         """Its partitions."""
-        return [(self.name, partition) for partition in range(self.partitions)]
+        return [TopicPartition(self.name, partition) for partition in range(self.partitions)]
 
 
 class Cluster:
@@ -186,7 +188,9 @@ class Cluster:
             time.sleep(0.1)
         # Leaders are known a little later still.
         self.end_offsets(
-            (topic.name, number) for topic in found.values() for number in range(topic.partitions)
+            TopicPartition(topic.name, number)
+            for topic in found.values()
+            for number in range(topic.partitions)
         )
 
     def grow(self, name: str, partitions: int) -> None:
@@ -200,22 +204,22 @@ class Cluster:
         give_up = time.monotonic() + _TIMEOUT_SECONDS
         while self.topic(name).partitions < partitions and time.monotonic() < give_up:
             time.sleep(0.1)
-        self.end_offsets((name, number) for number in range(partitions))
+        self.end_offsets(TopicPartition(name, number) for number in range(partitions))
 
-    def first_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    def first_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that each partition still has."""
         return self._offsets({place: OffsetSpec.earliest() for place in places})
 
-    def end_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    def end_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The high watermark of each partition: records of open transactions lie below it too."""
         return self._offsets({place: OffsetSpec.latest() for place in places})
 
-    def ask_end(self, place: tuple[str, int], seconds: float) -> Future[Any]:
+    def ask_end(self, place: TopicPartition, seconds: float) -> Future[Any]:
         """Ask where a partition ends, and do not wait for the answer.
 
         The result has ``offset``, which is -1 or less where no broker told it within ``seconds``.
         """
-        request = {TopicPartition(*place): OffsetSpec.latest()}
+        request = {AskedPartition(*place): OffsetSpec.latest()}
         answers = self._admin.list_offsets(
             request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=seconds
         )
@@ -226,7 +230,7 @@ class Cluster:
         """Let what is asked from now on go through a new client."""
         self._admin = AdminClient(self._settings)
 
-    def offsets_at(self, places: Iterable[tuple[str, int]], time: int) -> dict[tuple[str, int], int]:
+    def offsets_at(self, places: Iterable[TopicPartition], time: int) -> dict[TopicPartition, int]:
         """The first offset whose record has a timestamp of at least ``time``; the end if there is none.
 
         ``time`` may lie before 1970, where no record does and negative numbers mean something else to Kafka.
@@ -236,8 +240,8 @@ class Cluster:
         found = self._offsets({place: OffsetSpec.for_timestamp(max(0, time)) for place in places})
         return {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
 
-    def _offsets(self, wanted: dict[tuple[str, int], OffsetSpec]) -> dict[tuple[str, int], int]:
-        request = {TopicPartition(*place): spec for place, spec in wanted.items()}
+    def _offsets(self, wanted: dict[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int]:
+        request = {AskedPartition(*place): spec for place, spec in wanted.items()}
         give_up = time.monotonic() + _TIMEOUT_SECONDS
         while request:
             try:
@@ -251,15 +255,18 @@ class Cluster:
                 self.topics({at.topic for at in request})
         return {}
 
-    def _told_offsets(self, request: dict[TopicPartition, OffsetSpec]) -> dict[tuple[str, int], int]:
+    def _told_offsets(self, request: dict[AskedPartition, OffsetSpec]) -> dict[TopicPartition, int]:
         with self._client() as admin:
             answers = admin.list_offsets(
                 request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ATTEMPT_SECONDS
             )
-            found = {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
+            found = {
+                TopicPartition(at.topic, at.partition): future.result().offset
+                for at, future in answers.items()
+            }
             # A request that timed out raises nothing: its offset is invalid (-1001). Only -1 has a meaning,
             # "no such record", for a search by time.
-            untold = [f"{topic}, partition {number}" for (topic, number), at in found.items() if at < -1]
+            untold = [str(place) for place, at in found.items() if at < -1]
             if untold:
                 text = f"no broker answers for the offsets of {'; '.join(untold)}. Is the leader down?"
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))

@@ -18,14 +18,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from eventveil.kafka.barrier import Place
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import committed_ends
 from eventveil.model.errors import EventveilError
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka, Topology
 
-Offsets = Mapping[Place, int]
+Offsets = Mapping[TopicPartition, int]
 
 #: The broker ends a transaction after 20 seconds (``eventveil.kafka.changelog``), and looks every 10 seconds.
 _UNDECIDED_SECONDS = 60.0
@@ -39,7 +39,9 @@ class Ends(NamedTuple):
     sinks: Offsets
 
 
-def shown_ends(cluster: Cluster, kafka: Kafka, ledger: Sequence[Place], sinks: Sequence[Place]) -> Ends:
+def shown_ends(
+    cluster: Cluster, kafka: Kafka, ledger: Sequence[TopicPartition], sinks: Sequence[TopicPartition]
+) -> Ends:
     """The ends that brokers show, which may be those of a while ago if one of them is cut off.
 
     Raises EventveilError if a transaction stays open for longer than brokers let it, and KafkaException.
@@ -48,7 +50,9 @@ def shown_ends(cluster: Cluster, kafka: Kafka, ledger: Sequence[Place], sinks: S
     return Ends(decided, _settled_ends(cluster, kafka, ledger), _settled_ends(cluster, kafka, sinks))
 
 
-def proven_ends(topology: Topology, ledger: Sequence[Place], sinks: Sequence[Place]) -> Ends:
+def proven_ends(
+    topology: Topology, ledger: Sequence[TopicPartition], sinks: Sequence[TopicPartition]
+) -> Ends:
     """The ends that the true leaders acknowledge, by nonces that nobody reads (``eventveil.kafka.barrier``).
 
     The worker's rights are needed. What lies before an end is decided before the next is asked for: else the
@@ -66,18 +70,20 @@ def proven_ends(topology: Topology, ledger: Sequence[Place], sinks: Sequence[Pla
     return Ends(*found)
 
 
-def _committed_ends(kafka: Kafka, places: Iterable[Place]) -> dict[Place, int]:
+def _committed_ends(kafka: Kafka, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     partitions: dict[str, list[int]] = {}
     for topic, partition in places:
         partitions.setdefault(topic, []).append(partition)
     return {
-        (topic, partition): end
+        TopicPartition(topic, partition): end
         for topic, ones in partitions.items()
         for partition, end in committed_ends(kafka, topic, ones).items()
     }
 
 
-def _settled_ends(cluster: Cluster, kafka: Kafka, places: Sequence[Place]) -> dict[Place, int]:
+def _settled_ends(
+    cluster: Cluster, kafka: Kafka, places: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
     """The ends that the logs have now, once every transaction before them is decided."""
     ends = cluster.end_offsets(places)
     _wait_until_decided(kafka, ends)
@@ -97,6 +103,6 @@ def _wait_until_decided(kafka: Kafka, ends: Offsets) -> None:
         time.sleep(0.1)
 
 
-def _undecided(kafka: Kafka, ends: Offsets, places: Iterable[Place]) -> list[Place]:
+def _undecided(kafka: Kafka, ends: Offsets, places: Iterable[TopicPartition]) -> list[TopicPartition]:
     committed = _committed_ends(kafka, places)
     return [place for place in places if committed[place] < ends[place]]

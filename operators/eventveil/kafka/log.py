@@ -20,13 +20,13 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
-    TopicPartition,
 )
+from confluent_kafka import TopicPartition as AskedPartition
 
 from eventveil.kafka.barrier import BARRIER_SECONDS, behind
 from eventveil.kafka.cluster import PASSING
 from eventveil.kafka.settings import librdkafka
-from eventveil.model.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk, Headers
+from eventveil.model.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk, Headers, TopicPartition
 from eventveil.model.topology import Kafka
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def read_partition(
     """
     consumer, low, end = _reader(kafka, isolation, topic, partition, least)
     try:
-        consumer.assign([TopicPartition(topic, partition, low if start == OFFSET_BEGINNING else start)])
+        consumer.assign([AskedPartition(topic, partition, low if start == OFFSET_BEGINNING else start)])
         yield from _until(consumer, end)
     finally:
         consumer.close()
@@ -90,7 +90,7 @@ def _reader(
         consumer.close()
         waited = time.monotonic() - began
         if waited > BARRIER_SECONDS:
-            raise behind((topic, partition))
+            raise behind(TopicPartition(topic, partition))
         if waited > _QUIET_SECONDS and not told:
             told = True
             log.info(_NOT_SHOWN, topic, partition)
@@ -102,7 +102,7 @@ def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, in
     give_up = time.monotonic() + _SILENCE_SECONDS
     while True:
         try:
-            return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SILENCE_SECONDS)
+            return consumer.get_watermark_offsets(AskedPartition(topic, partition), timeout=_SILENCE_SECONDS)
         except KafkaException as error:
             # A new client may not know a new topic yet, nor an old one where a leader has moved to.
             if error.args[0].code() not in _PASSING or time.monotonic() > give_up:
@@ -252,7 +252,7 @@ def _read_chunks(
     consumer = _consumer(kafka, "read_committed", settings)
     waiting = _Columns(with_headers)
     try:
-        consumer.assign([TopicPartition(topic, partition, start)])
+        consumer.assign([AskedPartition(topic, partition, start)])
         for messages in _batches(consumer):
             waiting.add(messages)
             while len(waiting.offsets) >= _CHUNK_RECORDS and start < end:

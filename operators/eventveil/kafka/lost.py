@@ -7,10 +7,11 @@ from contextlib import closing
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from eventveil.kafka.log import read_partition
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
 
 
-def first_appended(kafka: Kafka, log: tuple[str, int], now: int) -> int:
+def first_appended(kafka: Kafka, log: TopicPartition, now: int) -> int:
     """When the first record that a partition has left was appended (epoch ms); ``now`` if nothing tells.
 
     Raises KafkaException.

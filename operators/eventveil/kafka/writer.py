@@ -28,11 +28,10 @@ from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.kafka.barrier import Place
 from eventveil.kafka.connection import Address, Unanswered, Unreached
 from eventveil.kafka.links import Link, Refused, links
 from eventveil.kafka.outgoing import Batch, Producer, batches, partitions, portions
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Kafka
 
 T = TypeVar("T")
@@ -110,8 +109,8 @@ class Writer:
         self._links = links(kafka)
         self._coordinator: Address | None = None
         self._producer: Producer | None = None
-        self._sequences: defaultdict[Place, int] = defaultdict(int)
-        self._added: set[Place] = set()
+        self._sequences: defaultdict[TopicPartition, int] = defaultdict(int)
+        self._added: set[TopicPartition] = set()
         self._deadline = _Deadline(0)
         self._obstacle = ""
 
@@ -222,17 +221,19 @@ class Writer:
             appended += self._send_all(link, {place: self._batches(place, placed[place]) for place in placed})
         return appended
 
-    def _placed(self, link: Link, records: Sequence[Outgoing]) -> dict[Place, list[Outgoing]]:
+    def _placed(self, link: Link, records: Sequence[Outgoing]) -> dict[TopicPartition, list[Outgoing]]:
         """The records of each partition, in their order."""
         by_topic: defaultdict[str, list[Outgoing]] = defaultdict(list)
         for record in records:
             by_topic[record.topic].append(record)
-        found: defaultdict[Place, list[Outgoing]] = defaultdict(list)
+        found: dict[TopicPartition, list[Outgoing]] = {}
         for topic, those in by_topic.items():
+            by_number: defaultdict[int, list[Outgoing]] = defaultdict(list)
             free = any(record.partition is None for record in those)
             numbers = partitions(those, len(self._leaders(link, topic)) if free else 0)
             for record, number in zip(those, numbers, strict=True):
-                found[topic, number].append(record)
+                by_number[number].append(record)
+            found |= {TopicPartition(topic, number): mine for number, mine in by_number.items()}
         return found
 
     def _leaders(self, link: Link, topic: str) -> dict[int, int]:
@@ -246,7 +247,7 @@ class Writer:
                 continue
             self._deadline.pause(f"topic {topic} does not exist")
 
-    def _add(self, link: Link, places: Iterable[Place]) -> None:
+    def _add(self, link: Link, places: Iterable[TopicPartition]) -> None:
         """Make partitions part of the transaction."""
         assert self._producer is not None
         new: defaultdict[str, list[int]] = defaultdict(list)
@@ -259,32 +260,35 @@ class Writer:
             answer = self._ask_coordinator(link, self._deadline, request)
             codes = {code for _, those in answer.errors for _, code in those} - {KafkaError.NO_ERROR}
             if not codes:
-                self._added.update((topic, number) for topic, those in new.items() for number in those)
+                self._added.update(
+                    TopicPartition(topic, number) for topic, those in new.items() for number in those
+                )
                 return
             # "Not attempted" is said of the partitions beside one that was refused.
             told = codes - {KafkaError.OPERATION_NOT_ATTEMPTED} or codes
             self._again(self._deadline, max(told, key=_is_final), {KafkaError.UNKNOWN_TOPIC_OR_PART})
 
-    def _batches(self, place: Place, records: Sequence[Outgoing]) -> deque[Batch]:
+    def _batches(self, place: TopicPartition, records: Sequence[Outgoing]) -> deque[Batch]:
         assert self._producer is not None
         made, self._sequences[place] = batches(records, self._producer, self._sequences[place])
         return made
 
-    def _send_all(self, link: Link, waiting: dict[Place, deque[Batch]]) -> list[Appended]:
+    def _send_all(self, link: Link, waiting: dict[TopicPartition, deque[Batch]]) -> list[Appended]:
         """Send the batches of each partition one after the other, those of different leaders at once."""
         appended: list[Appended] = []
         while waiting:
             done = self._send(link, {place: those[0] for place, those in waiting.items()})
             for one in done:
-                waiting[one.topic, one.partition].popleft()
-                if not waiting[one.topic, one.partition]:
-                    del waiting[one.topic, one.partition]
+                place = TopicPartition(one.topic, one.partition)
+                waiting[place].popleft()
+                if not waiting[place]:
+                    del waiting[place]
             appended += done
             if not done:
                 self._deadline.pause(self._obstacle)
         return appended
 
-    def _send(self, link: Link, sent: dict[Place, Batch]) -> list[Appended]:
+    def _send(self, link: Link, sent: dict[TopicPartition, Batch]) -> list[Appended]:
         """What was appended of one batch of each partition."""
         milliseconds = int(min(_REPLICAS_SECONDS, self._deadline.left) * 1000)
         requests = {
@@ -304,12 +308,12 @@ class Writer:
             for topic, those in answer.topics:
                 for number, code, offset, at, *_ in those:
                     if self._took(topic, code):
-                        count = sent[topic, number].count
+                        count = sent[TopicPartition(topic, number)].count
                         appended.append(Appended(topic, number, offset, count, at if at >= 0 else None))
         return appended
 
     def _by_leader(
-        self, link: Link, sent: dict[Place, Batch]
+        self, link: Link, sent: dict[TopicPartition, Batch]
     ) -> dict[Address, list[tuple[str, list[tuple[int, bytes]]]]]:
         """Batches by the broker that takes them, as the protocol lists them; without those that have none."""
         found: defaultdict[Address, defaultdict[str, list[tuple[int, bytes]]]]

@@ -28,7 +28,6 @@ from eventveil.lifecycle.manifest import Genesis, check_cluster, check_known
 from eventveil.lifecycle.migration import (
     Following,
     Life,
-    Place,
     change_of,
     check_reset,
     check_sound,
@@ -51,7 +50,7 @@ from eventveil.lifecycle.regrounding import (
 from eventveil.lifecycle.rerouting import Rerouting
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import StateRefused, Unsettled
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.privacy.noise import SystemNoise
 from eventveil.process.faults import FaultHook, no_fault
@@ -91,11 +90,11 @@ class Keeper:
         internal = {topology.partials, topology.counting_changelog, topology.ledger}
         self._topics = cluster.existing({*topology.sources, *internal, stream.sink.topic})
         self._source, self._sink = self._topics[stream.source.topic], self._topics[stream.sink.topic]
-        self._partials: Place = (topology.partials, plan.partials_partition)
-        self._ledger: Place = (topology.ledger, plan.partials_partition)
-        self._budget: Place = (topology.ledger_changelog, plan.partials_partition)
-        self._writers: dict[Place, FencedTable] = {}
-        self._fenced: dict[Place, Mapping[bytes, bytes]] = {}
+        self._partials = TopicPartition(topology.partials, plan.partials_partition)
+        self._ledger = TopicPartition(topology.ledger, plan.partials_partition)
+        self._budget = TopicPartition(topology.ledger_changelog, plan.partials_partition)
+        self._writers: dict[TopicPartition, FencedTable] = {}
+        self._fenced: dict[TopicPartition, Mapping[bytes, bytes]] = {}
         self._layout = layout
 
     def take_over(self) -> None:
@@ -161,7 +160,7 @@ class Keeper:
         events = first_events(self._cluster, self._plan, self._source, start, now, later="timestamp")
         if apply:
             resume = {
-                place: events[self._source.name, genesis.partition]
+                place: events[TopicPartition(self._source.name, genesis.partition)]
                 for place, (genesis, _) in life.counting.items()
             }
             self.write(reset(life, following, start, resume))
@@ -221,10 +220,10 @@ class Keeper:
     def _floors(self) -> Floors:
         return self._writers[self._budget].floors if self._fenced else {}
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[TopicPartition]:
         return [*self._counting(), self._budget]
 
-    def _counting(self) -> Mapping[Place, int]:
+    def _counting(self) -> Mapping[TopicPartition, int]:
         partitions = {name: self._topics[name].partitions for name in self._topology.sources}
         return counting_places(self._topology, self._source.name, partitions)
 
@@ -238,7 +237,7 @@ class Keeper:
     def _read(self) -> tuple[Life, Following]:
         """The life of the stream, and the one that the topology asks for."""
         tables = self._fenced or {place: self._table(place) for place in self._places()}
-        unnamed = [one for place in tables for one in check_cluster(tables[place], self._home, _name(place))]
+        unnamed = [one for place in tables for one in check_cluster(tables[place], self._home, str(place))]
         live = {name: topic.id for name, topic in self._topics.items()}
         check_known([one for one in unnamed if one.stream == self._plan.name], live)
         genesis = self._genesis(tables, self._budget, self._topics[self._topology.partials], self._budget[1])
@@ -247,11 +246,11 @@ class Keeper:
         for place, partition in self._counting().items():
             if partition < before:
                 counted = self._genesis(tables, place, self._source, partition)
-                counting[place] = (counted, counted.counter_state(tables[place], _name(place)))
-        state = genesis.release_state(tables[self._budget], _name(self._budget))
+                counting[place] = (counted, counted.counter_state(tables[place], str(place)))
+        state = genesis.release_state(tables[self._budget], str(self._budget))
         return Life(self._plan.name, counting, self._budget, genesis, state), self._following()
 
-    def _table(self, place: Place) -> dict[bytes, bytes]:
+    def _table(self, place: TopicPartition) -> dict[bytes, bytes]:
         """What a place holds, wherever that still is, without fencing its writer."""
         now = self._layout.now(place) if self._layout and place != self._budget else place
         return {} if now is None else read_table(self._topology.kafka, *now)
@@ -259,7 +258,7 @@ class Keeper:
     def _ground(self, life: Life) -> Ground:
         """The topics that the life stands on, as they are now."""
         source, cluster, now = self._source, self._cluster, time.time_ns() // 1_000_000
-        logs = [(source.name, number) for number in range(source.partitions)]
+        logs = source.places
         begins, ends = cluster.first_offsets(logs), cluster.end_offsets(logs)
         again = ends
         if not life.by_boundary:
@@ -268,32 +267,37 @@ class Keeper:
         partials = self._partials
         return Ground(
             source_id=source.id,
-            partials_id=self._topics[partials[0]].id,
+            partials_id=self._topics[partials.topic].id,
             partials_begin=cluster.first_offsets([partials])[partials],
             partials_end=self._partials_end,
             now=now,
             logs={
                 number: Log(
                     place,
-                    begins[source.name, number],
-                    ends[source.name, number],
-                    again[source.name, number],
-                    first_appended(self._topology.kafka, (source.name, number), now)
-                    if begins[source.name, number] or known != {source.id}
+                    begins[log],
+                    ends[log],
+                    again[log],
+                    first_appended(self._topology.kafka, log, now)
+                    if begins[log] or known != {source.id}
                     else now,
                 )
                 for place, number in self._counting().items()
+                for log in [logs[number]]
             },
         )
 
     def _genesis(
-        self, tables: Mapping[Place, Mapping[bytes, bytes]], place: Place, topic: Topic, partition: int
+        self,
+        tables: Mapping[TopicPartition, Mapping[bytes, bytes]],
+        place: TopicPartition,
+        topic: Topic,
+        partition: int,
     ) -> Genesis:
         if not self._fenced:
             check_begun(tables[place], self._plan.name, place)
-        genesis = Genesis.find(tables[place], self._plan.name, _name(place))
+        genesis = Genesis.find(tables[place], self._plan.name, str(place))
         # Of the fields, the topology may differ, and the ids of the topics.
-        genesis.check(genesis.fields, topic.name, genesis.topic_id, partition, _name(place))
+        genesis.check(genesis.fields, topic.name, genesis.topic_id, partition, str(place))
         return genesis
 
     def _following(self) -> Following:
@@ -321,7 +325,7 @@ class Keeper:
         partials = self._partials
         return least_end(self._floors, partials) or self._cluster.end_offsets([partials])[partials]
 
-    def _writer(self, place: Place) -> FencedTable:
+    def _writer(self, place: TopicPartition) -> FencedTable:
         owner = writer_of(self._topology, *place)
         return FencedTable(self._topology.kafka, owner, *place, self._fault)
 
@@ -343,7 +347,7 @@ class Keeper:
             ):
                 if fields_of(message.value(), self._plan.name):
                     raise StateRefused(
-                        f"{_name(place)}, offset {message.offset()}",
+                        f"{place}, offset {message.offset()}",
                         f"it has a release of {self._plan.name}, and a timestamp must have one release only",
                         "Give the stream another sink.topic for the new generation",
                     )
@@ -355,7 +359,9 @@ class Keeper:
         self._writers[self._budget].transact("change", records)
 
 
-def pan_private_genesis(topology: Topology, cluster: Cluster, plan: StreamPlan) -> tuple[Genesis, Place]:
+def pan_private_genesis(
+    topology: Topology, cluster: Cluster, plan: StreamPlan
+) -> tuple[Genesis, TopicPartition]:
     """The genesis of a pan-private stream, and where its state is; it has to be that of the topology.
 
     Raises StateRefused if it is not, for such a stream cannot be changed.
@@ -366,22 +372,18 @@ def pan_private_genesis(topology: Topology, cluster: Cluster, plan: StreamPlan) 
     partitions = {name: topics[name].partitions for name in topology.sources}
     (place, number), *_ = counting_places(topology, source, partitions).items()
     table = read_table(topology.kafka, *place)
-    check_cluster(table, cluster.id(), _name(place))
+    check_cluster(table, cluster.id(), str(place))
     check_begun(table, plan.name, place)
-    genesis = Genesis.find(table, plan.name, _name(place))
+    genesis = Genesis.find(table, plan.name, str(place))
     fields = plan.pan_private_fields(topics, topology.announcements)
-    genesis.check(fields, source, topics[source].id, number, _name(place), partial(new_ground, "accumulate"))
+    genesis.check(fields, source, topics[source].id, number, str(place), partial(new_ground, "accumulate"))
     return genesis, place
 
 
-def check_begun(table: Mapping[bytes, bytes], stream: str, place: Place) -> None:
+def check_begun(table: Mapping[bytes, bytes], stream: str, place: TopicPartition) -> None:
     """Raise Unsettled if a table that was read without a barrier lacks the genesis of a stream."""
     if Genesis.key(stream) not in table:
         what = (
             f"there is no genesis record of stream {stream}; `eventveil topics --create` writes one for a new"
         )
-        raise Unsettled(_name(place), f"{what} stream")
-
-
-def _name(place: Place) -> str:
-    return f"{place[0]}, partition {place[1]}"
+        raise Unsettled(str(place), f"{what} stream")

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from eventveil.formats.release import fields_of
-from eventveil.kafka.barrier import Floors, Place, is_nonce, least_end
+from eventveil.kafka.barrier import Floors, is_nonce, least_end
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import read_partition, read_table
 from eventveil.lifecycle.manifest import Genesis, check_cluster, check_neighbours
@@ -21,7 +21,7 @@ from eventveil.lifecycle.placement import (
     value_places,
 )
 from eventveil.model.errors import StateRefused
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.timeline import first_whole_timestamp, format_rfc3339, start_of
 from eventveil.model.topology import Topology
 from eventveil.tasks.repartition import fingerprint
@@ -46,21 +46,21 @@ class MissingGenesis:
         )
         self._home, self._ledger_id = cluster.id(), self._topics[topology.ledger].id
         #: The genesis records that were read and do not name their cluster, by place.
-        self.unnamed: dict[tuple[str, int], list[Genesis]] = {}
+        self.unnamed: dict[TopicPartition, list[Genesis]] = {}
         # The ends before the clock: the events of a timestamp that begins later lie behind them.
         self._ends = cluster.end_offsets(place for name in read for place in self._topics[name].places)
         for name in partials:
             self._ends |= {place: least_end(floors, place) for place in self._topics[name].places}
         self._now = clock()
-        self._tables: dict[tuple[str, int], dict[bytes, bytes]] = {}
+        self._tables: dict[TopicPartition, dict[bytes, bytes]] = {}
 
     def missing(self, plan: StreamPlan) -> list[tuple[Genesis, Outgoing]]:
         """The genesis records that the changelogs lack for a stream, and how to write them."""
         places = self._places(plan)
         for place, (topic, partition) in places.items():
-            check_neighbours(self._table(*place), topic.name, partition, f"{place[0]}, partition {place[1]}")
+            check_neighbours(self._table(*place), topic.name, partition, str(place))
         existing = {
-            place: Genesis.find(table, plan.name, f"{place[0]}, partition {place[1]}")
+            place: Genesis.find(table, plan.name, str(place))
             for place in places
             if Genesis.key(plan.name) in (table := self._table(*place))
         }
@@ -90,13 +90,13 @@ class MissingGenesis:
                     topic_id=topic.id,
                     partition=partition,
                     first=first,
-                    resume=resume[topic.name, partition],
+                    resume=resume[TopicPartition(topic.name, partition)],
                     ledger=ledger,
                     cluster=self._home,
                     ledger_id=self._ledger_id,
                 )
                 records.append(
-                    (record, Outgoing(place[0], record.encode(), Genesis.key(plan.name), place[1]))
+                    (record, Outgoing(place.topic, record.encode(), Genesis.key(plan.name), place.partition))
                 )
         return records
 
@@ -123,7 +123,7 @@ class MissingGenesis:
         sizes = {name: self._topics[name].partitions for name in topology.value_sources}
         places = value_places(topology, source.name, sizes)
         for place, one in places.items():
-            check_neighbours(self._table(*place), source.name, one, f"{place[0]}, partition {place[1]}")
+            check_neighbours(self._table(*place), source.name, one, str(place))
         missing = {
             place: one for place, one in places.items() if Genesis.key(plan.name) not in self._table(*place)
         }
@@ -132,7 +132,7 @@ class MissingGenesis:
         if len(missing) < len(places):
             # They are written together, so some were lost.
             raise StateRefused(
-                ", ".join(f"{topic}, partition {partition}" for topic, partition in missing),
+                ", ".join(map(str, missing)),
                 f"the genesis of stream {plan.name} is gone from there, but not from other partitions",
                 "Restore the changelog from a backup, or give the stream a new name and a new sink",
             )
@@ -142,11 +142,13 @@ class MissingGenesis:
         home = (self._home, self._ledger_id)
         records = []
         for place, one in missing.items():
-            resume = self._ends[source.name, one]
+            resume = self._ends[TopicPartition(source.name, one)]
             record = Genesis(
                 plan.name, instance, fields, source.name, source.id, one, 1, resume, ledger, *home
             )
-            records.append((record, Outgoing(place[0], record.encode(), Genesis.key(plan.name), place[1])))
+            records.append(
+                (record, Outgoing(place.topic, record.encode(), Genesis.key(plan.name), place.partition))
+            )
         return records
 
     def missing_rekeying(self, raw: str) -> list[Outgoing]:
@@ -158,7 +160,7 @@ class MissingGenesis:
         sizes = {name: self._topics[name].partitions for name in topology.rekeyed}
         places = rekeying_places(topology, raw, sizes)
         for place, one in places.items():
-            check_neighbours(self._table(*place), raw, one, f"{place[0]}, partition {place[1]}")
+            check_neighbours(self._table(*place), raw, one, str(place))
         missing = {place: one for place, one in places.items() if key not in self._table(*place)}
         if not missing:
             return []
@@ -175,11 +177,11 @@ class MissingGenesis:
         instance = uuid.uuid4().hex
         records = []
         for place, one in missing.items():
-            resume = offsets[raw, one]
+            resume = offsets[TopicPartition(raw, one)]
             # It releases nothing, so the ledger says nothing of it.
             home = (self._home, self._ledger_id)
             record = Genesis(source.topic, instance, fields, raw, topic.id, one, 1, resume, 0, *home)
-            records.append(Outgoing(place[0], record.encode(), key, place[1]))
+            records.append(Outgoing(place.topic, record.encode(), key, place.partition))
         return records
 
     def _check_unfilled(self, topic: str, plans: Collection[StreamPlan]) -> None:
@@ -195,12 +197,12 @@ class MissingGenesis:
             had_some = begun and self._cluster.first_offsets([place])[place] > 0
             if had_some or self._has_records(place):
                 raise StateRefused(
-                    f"{topic}, partition {place[1]}",
+                    str(place),
                     "it has re-keyed events, but the state of the re-keying stage is gone",
                     "Restore the changelog from a backup, or give the application a new name",
                 )
 
-    def _has_records(self, place: Place) -> bool:
+    def _has_records(self, place: TopicPartition) -> bool:
         """Whether a partition has records, those of aborted transactions included, beside nonces."""
         reading = read_partition(
             self._topology.kafka, *place, isolation="read_uncommitted", least=least_end(self._floors, place)
@@ -211,7 +213,7 @@ class MissingGenesis:
     def _first(self, plan: StreamPlan) -> int:
         return first_whole_timestamp(plan.stream.timeline, self._now)
 
-    def _places(self, plan: StreamPlan) -> dict[tuple[str, int], tuple[Topic, int]]:
+    def _places(self, plan: StreamPlan) -> dict[TopicPartition, tuple[Topic, int]]:
         """Where state of a stream is kept, and what each place reads."""
         topology, source = self._topology, plan.stream.source.topic
         partitions = {name: self._topics[name].partitions for name in topology.sources}
@@ -221,19 +223,19 @@ class MissingGenesis:
         }
         if plan.stream.is_pan_private:
             return counting
-        ledger = (topology.ledger_changelog, plan.partials_partition)
+        ledger = TopicPartition(topology.ledger_changelog, plan.partials_partition)
         return {**counting, ledger: (self._topics[topology.partials], plan.partials_partition)}
 
     def _table(self, topic: str, partition: int) -> dict[bytes, bytes]:
-        place = (topic, partition)
+        place = TopicPartition(topic, partition)
         if place not in self._tables:
             table = read_table(self._topology.kafka, topic, partition, least=least_end(self._floors, place))
-            if unnamed := check_cluster(table, self._home, f"{topic}, partition {partition}"):
+            if unnamed := check_cluster(table, self._home, str(place)):
                 self.unnamed[place] = unnamed
             self._tables[place] = table
         return self._tables[place]
 
-    def _resume(self, plan: StreamPlan, first: int) -> Mapping[tuple[str, int], int]:
+    def _resume(self, plan: StreamPlan, first: int) -> Mapping[TopicPartition, int]:
         """Where to begin; without append times here and now, and the first timestamp is still to come."""
         if plan.stream.source.append_time == "boundary":
             self._check_future(plan, first)
@@ -253,20 +255,20 @@ class MissingGenesis:
             )
 
     def _ledger_end(self, partition: int) -> int:
-        return least_end(self._floors, (self._topology.ledger, partition))
+        return least_end(self._floors, TopicPartition(self._topology.ledger, partition))
 
     def _check_unpublished(self, stream: str, sink_name: str, ledger_partition: int) -> None:
         topology = self._topology
         sink = self._cluster.topic(sink_name)
-        places = [(topology.ledger, ledger_partition), *sink.places]
+        places = [TopicPartition(topology.ledger, ledger_partition), *sink.places]
         starts = self._cluster.first_offsets(places)
         for place in places:
             end = least_end(self._floors, place)
-            tail = starts[place] if place[0] == topology.ledger else max(starts[place], end - _TAIL)
+            tail = starts[place] if place.topic == topology.ledger else max(starts[place], end - _TAIL)
             for message in read_partition(topology.kafka, *place, start=tail, least=end):
                 if message.key() == stream.encode() and fields_of(message.value(), stream):
                     raise StateRefused(
-                        f"{place[0]}, partition {place[1]}",
+                        str(place),
                         f"stream {stream} has published before, but its budget state is gone",
                         "Give the stream a new name and a new sink (whose epsilon adds up); a backup of the "
                         "changelogs would do only if nothing was published after it was made",
@@ -275,19 +277,19 @@ class MissingGenesis:
 
 def first_events(
     cluster: Cluster, plan: StreamPlan, topic: Topic, first: int, now: int, later: str
-) -> dict[tuple[str, int], int]:
+) -> dict[TopicPartition, int]:
     """The offsets of a topic from which a stream's events of timestamp ``first`` can be found.
 
     Raises StateRefused if retention has removed some; ``later`` says where a later timestamp can be chosen.
     """
-    places = [(topic.name, partition) for partition in range(topic.partitions)]
+    places = topic.places
     earliest = earliest_append(plan, first)
     offsets = cluster.offsets_at(places, earliest)
     log_starts = cluster.first_offsets(places)
     for place in places:
         if 0 < log_starts[place] == offsets[place] and earliest < now:
             raise StateRefused(
-                f"{place[0]}, partition {place[1]}",
+                str(place),
                 f"retention has removed records that the first timestamps of {plan.name} may need",
                 f"Choose a later {later}",
             )

@@ -16,7 +16,7 @@ from eventveil.lifecycle.manifest import Genesis, check_cluster, check_known
 from eventveil.lifecycle.placement import plan_readings, plan_streams, writer_of
 from eventveil.lifecycle.topics import TopicPlan, plan_topics
 from eventveil.model.errors import EventveilError
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Topology
 
 
@@ -75,7 +75,7 @@ class Provision:
     """What ``write_genesis`` has written, and the changelog partitions that do not name their cluster yet."""
 
     written: list[Genesis]
-    unnamed: dict[tuple[str, int], list[Genesis]]
+    unnamed: dict[TopicPartition, list[Genesis]]
 
 
 def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]) -> Provision:
@@ -87,7 +87,7 @@ def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]
     milliseconds.
     """
     written: list[Genesis] = []
-    unnamed: dict[tuple[str, int], list[Genesis]] = {}
+    unnamed: dict[TopicPartition, list[Genesis]] = {}
 
     def make(floors: Floors) -> list[Outgoing]:
         genesis = MissingGenesis(topology, cluster, clock, floors)
@@ -106,7 +106,7 @@ def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]
 
 
 def name_cluster(
-    topology: Topology, cluster: Cluster, places: Mapping[tuple[str, int], Collection[Genesis]]
+    topology: Topology, cluster: Cluster, places: Mapping[TopicPartition, Collection[Genesis]]
 ) -> None:
     """Let the genesis records of changelog partitions name the cluster, and the topic of the ledger.
 

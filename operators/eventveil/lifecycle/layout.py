@@ -15,11 +15,10 @@ from eventveil.kafka.log import read_table
 from eventveil.lifecycle.manifest import Genesis
 from eventveil.lifecycle.placement import counting_places, rekeying_places, writer_of
 from eventveil.model.errors import Unsettled, doubt
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.process.faults import FaultHook, no_fault
 
-Place = tuple[str, int]
 Table = Mapping[bytes, bytes]
 
 
@@ -54,32 +53,32 @@ class Layout:
         for place, (name, number) in self._found.items():
             if name not in sources:
                 raise doubt(
-                    f"{place[0]}, partition {place[1]}",
+                    str(place),
                     f"it holds state of {name}, partition {number}, which is no source of this file",
                     "Put the source back, or give the application a new name",
                 )
 
     @property
-    def _existing(self) -> list[Place]:
-        return [(self._changelog, number) for number in range(self._size)]
+    def _existing(self) -> list[TopicPartition]:
+        return [TopicPartition(self._changelog, number) for number in range(self._size)]
 
-    def _holds(self, place: Place) -> tuple[str, int] | None:
+    def _holds(self, place: TopicPartition) -> TopicPartition | None:
         return _source_of(read_table(self._topology.kafka, *place), place)
 
     @property
-    def _moves(self) -> dict[Place, Place]:
+    def _moves(self) -> dict[TopicPartition, TopicPartition]:
         """Where the state goes of each place that is not where it should be."""
         target = {source: place for place, source in self._wanted.items()}
         return {place: target[one] for place, one in self._found.items() if target[one] != place}
 
-    def now(self, place: Place) -> Place | None:
+    def now(self, place: TopicPartition) -> TopicPartition | None:
         """Where the state is now that has to be at a place; None if there is none yet."""
         source = self._wanted[place]
         if self._found:
             return next((one for one, held in self._found.items() if held == source), None)
-        return place if place[1] < self._size else None
+        return place if place.partition < self._size else None
 
-    def arrange(self) -> list[tuple[str, int]]:
+    def arrange(self) -> list[TopicPartition]:
         """Give every source partition a place, and move what is in another; what was moved.
 
         The writers of all places are fenced before they are read. Raises Unsettled if the places do not hold
@@ -96,24 +95,28 @@ class Layout:
         for place in places:
             # The plan was made before the barrier, and another command may have moved state since.
             if _source_of(tables[place], place) != self._found.get(place):
-                raise Unsettled(f"{place[0]}, partition {place[1]}", "its state has been moved meanwhile")
+                raise Unsettled(str(place), "its state has been moved meanwhile")
         writer = next(iter(writers.values()))
         writer.transact("arrange", relocated(tables, moves))
         for one in writers.values():
             one.dispose()
         return sorted(self._found[place] for place in moves)
 
-    def _writer(self, place: Place) -> FencedTable:
+    def _writer(self, place: TopicPartition) -> FencedTable:
         return FencedTable(self._topology.kafka, writer_of(self._topology, *place), *place, fault=self._fault)
 
 
-def relocated(tables: Mapping[Place, Table], moves: Mapping[Place, Place]) -> list[Outgoing]:
+def relocated(
+    tables: Mapping[TopicPartition, Table], moves: Mapping[TopicPartition, TopicPartition]
+) -> list[Outgoing]:
     """The records that bring the tables of places to others: deletions, then what comes there.
 
     Of a place that nothing comes to everything is deleted.
     """
     deleted = [
-        Outgoing(place[0], None, key, place[1]) for place in sorted(moves) for key in sorted(tables[place])
+        Outgoing(place.topic, None, key, place.partition)
+        for place in sorted(moves)
+        for key in sorted(tables[place])
     ]
     moved = [
         Outgoing(target[0], value, key, target[1])
@@ -123,10 +126,10 @@ def relocated(tables: Mapping[Place, Table], moves: Mapping[Place, Place]) -> li
     return [*deleted, *moved]
 
 
-def _source_of(table: Table, place: Place) -> tuple[str, int] | None:
+def _source_of(table: Table, place: TopicPartition) -> TopicPartition | None:
     for key in table:
         if key.startswith(Genesis.key("")):
             name = key.removeprefix(Genesis.key("")).decode()
-            genesis = Genesis.find(table, name, f"{place[0]}, partition {place[1]}")
-            return genesis.topic, genesis.partition
+            genesis = Genesis.find(table, name, str(place))
+            return TopicPartition(genesis.topic, genesis.partition)
     return None

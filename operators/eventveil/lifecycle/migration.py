@@ -52,12 +52,10 @@ from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.publishing import units_of
 from eventveil.mechanisms.registry import KINDS, LOCAL_KINDS, known
 from eventveil.model.errors import StateRefused
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Level, Stream, Topology
 from eventveil.tasks.release import ReleaseState
 from eventveil.topology.changes import LEVELS, REFUSED_BY_BOUNDARY, RENAME, SAME_LIFE, SOUND, reason
-
-Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +63,8 @@ class Life:
     """What the changelogs hold of a stream: genesis and state by place; ``place`` is that of the budget."""
 
     stream: str
-    counting: Mapping[Place, tuple[Genesis, CounterState]]
-    place: Place
+    counting: Mapping[TopicPartition, tuple[Genesis, CounterState]]
+    place: TopicPartition
     genesis: Genesis
     state: ReleaseState
 
@@ -121,7 +119,7 @@ class Life:
             if not life or any(genesis.fields.get(name) != old.get(name) for name in names):
                 raise StateRefused(
                     f"{topic}, partition {partition}",
-                    f"its genesis record of stream {self.stream} is not that of {self.place[0]}",
+                    f"its genesis record of stream {self.stream} is not that of {self.place.topic}",
                     "Restore the changelogs from one backup, or give the stream a new name",
                 )
         return {
@@ -227,7 +225,7 @@ class Following:
     terms: Terms
     fields: Mapping[str, Any]
     budget_fields: Mapping[str, Any]
-    ledger: Place
+    ledger: TopicPartition
     sink: str
     partials_end: int
     cluster: str
@@ -319,7 +317,9 @@ def _released(life: Life, following: Following) -> list[Outgoing]:
     return [Outgoing(following.sink, one.encode(), life.stream.encode()) for one in life.state.pending]
 
 
-def reset(life: Life, following: Following, first: int, resume: Mapping[Place, int]) -> list[Outgoing]:
+def reset(
+    life: Life, following: Following, first: int, resume: Mapping[TopicPartition, int]
+) -> list[Outgoing]:
     """The transaction of a reset to timestamp ``first``: all of it, or nothing.
 
     ``resume`` says for each counting place where the events of ``first`` begin. The states are deleted; the
@@ -352,7 +352,7 @@ def _ledger_records(life: Life, following: Following, change: Change) -> list[Ou
 
 
 def _genesis_records(
-    life: Life, following: Following, first: int, resume: Mapping[Place, int]
+    life: Life, following: Following, first: int, resume: Mapping[TopicPartition, int]
 ) -> list[Outgoing]:
     genesis = {
         place: replace(
@@ -374,5 +374,5 @@ def _genesis_records(
     return [_record(place, Genesis.key(life.stream), one.encode()) for place, one in genesis.items()]
 
 
-def _record(place: Place, key: bytes, value: bytes | None) -> Outgoing:
-    return Outgoing(place[0], value, key, place[1])
+def _record(place: TopicPartition, key: bytes, value: bytes | None) -> Outgoing:
+    return Outgoing(place.topic, value, key, place.partition)

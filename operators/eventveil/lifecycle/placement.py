@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import ReadingStream, Stream, Topology
 from eventveil.topology.fingerprints import fingerprint_fields, reading_fields
 
@@ -103,7 +104,7 @@ def merged_streams(topology: Topology) -> list[StreamPlan]:
 
 def counting_places(
     topology: Topology, source: str, partitions: Mapping[str, int]
-) -> dict[tuple[str, int], int]:
+) -> dict[TopicPartition, int]:
     """Where the counting state of a source is kept, and which of its partitions it is of.
 
     ``partitions`` are the numbers of partitions of all sources, which lie one after the other.
@@ -111,16 +112,12 @@ def counting_places(
     return _places(topology.counting_changelog, topology.sources, source, partitions)
 
 
-def value_places(
-    topology: Topology, source: str, partitions: Mapping[str, int]
-) -> dict[tuple[str, int], int]:
+def value_places(topology: Topology, source: str, partitions: Mapping[str, int]) -> dict[TopicPartition, int]:
     """The same for the state of value streams, ``partitions`` being those of all topics of values."""
     return _places(topology.state_changelog, topology.value_sources, source, partitions)
 
 
-def rekeying_places(
-    topology: Topology, raw: str, partitions: Mapping[str, int]
-) -> dict[tuple[str, int], int]:
+def rekeying_places(topology: Topology, raw: str, partitions: Mapping[str, int]) -> dict[TopicPartition, int]:
     """The same for the state of the re-keying stage, ``partitions`` being those of the topics it reads."""
     return _places(topology.rekeying_changelog, topology.rekeyed, raw, partitions)
 
@@ -137,9 +134,11 @@ def first_partitions(sources: Iterable[str], partitions: Mapping[str, int]) -> d
 
 def _places(
     changelog: str, sources: Iterable[str], source: str, partitions: Mapping[str, int]
-) -> dict[tuple[str, int], int]:
+) -> dict[TopicPartition, int]:
     first = first_partitions(sources, partitions)[source]
-    return {(changelog, first + partition): partition for partition in range(partitions[source])}
+    return {
+        TopicPartition(changelog, first + partition): partition for partition in range(partitions[source])
+    }
 
 
 def writer_of(topology: Topology, topic: str, partition: int) -> str:

@@ -16,10 +16,11 @@ from eventveil.formats.change import Change
 from eventveil.formats.reading import reading_position
 from eventveil.formats.release import fields_of, release_timestamp
 from eventveil.formats.span import Span
-from eventveil.kafka.barrier import Floors, Place, least_end
+from eventveil.kafka.barrier import Floors, least_end
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import Isolation, offset_of, read_backwards, read_partition
 from eventveil.model.errors import StateRefused
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.values import PerturberState
@@ -40,11 +41,15 @@ class Public:
     that is read here is among them, and read up to its floor. Nobody writes these streams behind it.
     """
 
-    def __init__(self, kafka: Kafka, cluster: Cluster, ledger: Place, floors: Floors) -> None:
+    def __init__(self, kafka: Kafka, cluster: Cluster, ledger: TopicPartition, floors: Floors) -> None:
         self._kafka, self._cluster, self._ledger, self._floors = kafka, cluster, ledger, floors
 
     def _backwards(
-        self, place: Place, first: int, isolation: Isolation = "read_committed", size: int = _LEDGER_RECORDS
+        self,
+        place: TopicPartition,
+        first: int,
+        isolation: Isolation = "read_committed",
+        size: int = _LEDGER_RECORDS,
     ) -> Iterator[tuple[int, list[Message]]]:
         """The records of a partition up to its floor, in blocks, the newest first."""
         end = least_end(self._floors, place)
@@ -112,18 +117,14 @@ class Public:
         Then state and ledger were rewound together, or somebody else writes the stream. Aborted records count
         too: a consumer with read_uncommitted has seen them.
         """
-        places = {
-            (topic.name, partition): name
-            for name, topic in sinks.items()
-            for partition in range(topic.partitions)
-        }
+        places = {place: name for name, topic in sinks.items() for place in topic.places}
         firsts = self._cluster.first_offsets(places)
         for place, name in places.items():
             state = states[name]
             newest, record = self._newest_release(name, place, firsts[place])
             if newest > state.published and record not in {one.encode() for one in state.pending}:
                 raise StateRefused(
-                    f"{place[0]} (sink), partition {place[1]}",
+                    f"{place.topic} (sink), partition {place.partition}",
                     f"it shows a release of {name} at {newest}, but the state is only at {state.next}: "
                     "it was rewound, or somebody else writes this stream",
                     _REMEDY,
@@ -138,7 +139,7 @@ class Public:
         included. Raises StateRefused if there is anything else, also of an aborted transaction: for a state
         that was rewound would choose a second threshold.
         """
-        least = least_end(self._floors, (control, 0))
+        least = least_end(self._floors, TopicPartition(control, 0))
         for message in read_partition(self._kafka, control, 0, isolation="read_uncommitted", least=least):
             name = (message.key() or b"").decode(errors="replace")
             if name in asked and message.value() not in (first[name], asked[name]):
@@ -178,7 +179,7 @@ class Public:
         return None
 
     def check_readings(
-        self, stream: str, state: PerturberState, sink: Place, pending: Container[bytes]
+        self, stream: str, state: PerturberState, sink: TopicPartition, pending: Container[bytes]
     ) -> None:
         """The same as ``check_sinks`` for a value stream; ``pending`` are records that its state holds."""
         first = self._cluster.first_offsets([sink])[sink]
@@ -196,7 +197,7 @@ class Public:
             if newest >= 0:
                 return
 
-    def _newest_release(self, name: str, place: Place, first: int) -> tuple[int, bytes]:
+    def _newest_release(self, name: str, place: TopicPartition, first: int) -> tuple[int, bytes]:
         """The newest timestamp of a stream in a partition of its sink, with its record; (0, b"") if none."""
         for _, block in self._backwards(place, first, "read_uncommitted", _SINK_RECORDS):
             values = [message.value() or b"" for message in block]

@@ -27,10 +27,10 @@ from eventveil.counting.counter import CounterState
 from eventveil.counting.growth import Growth
 from eventveil.formats.change import Difference
 from eventveil.lifecycle.manifest import Genesis
-from eventveil.lifecycle.migration import Following, Life, Place, change_of, goes_on
+from eventveil.lifecycle.migration import Following, Life, change_of, goes_on
 from eventveil.model import timeline
 from eventveil.model.errors import StateRefused, Unsettled, doubt
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Stream, Timeline
 from eventveil.topology.changes import REKEY_ANEW, SAME_LIFE
 
@@ -50,7 +50,7 @@ class Log:
     the first offset was appended before ``gone``, in epoch milliseconds, at the latest.
     """
 
-    place: Place
+    place: TopicPartition
     begin: int
     end: int
     again: int
@@ -82,7 +82,7 @@ class _Part:
 class Regrounding:
     """Genesis and state of every source partition on the new ground, and what the ledger says of it."""
 
-    counting: Mapping[Place, tuple[Genesis, CounterState]]
+    counting: Mapping[TopicPartition, tuple[Genesis, CounterState]]
     partials_id: str
     #: Whether partial counts are made again; those that are left are not read any more.
     again: bool

@@ -20,13 +20,12 @@ from eventveil.lifecycle.placement import rekeying_places, writer_of
 from eventveil.lifecycle.regrounding import settled
 from eventveil.lifecycle.rerouting import RawGround, RawLog, Rerouting, Stage, reroute
 from eventveil.model.errors import StateRefused, Unsettled, doubt
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Source, Topology
 from eventveil.process.faults import FaultHook, no_fault
 from eventveil.tasks.repartition import RekeyerState, fingerprint
 from eventveil.topology.changes import REKEY_ANEW
 
-Place = tuple[str, int]
 #: What the fields of the stage say of its ground, which may change; of the others none may.
 _GROUND = ("source.partitions", "repartition.partitions")
 
@@ -51,8 +50,8 @@ class StageKeeper:
         self._keepers, self._layout, self._fault = keepers, layout, fault
         self._topics = cluster.existing({*topology.rekeyed, source.topic})
         self._raw, self._target = self._topics[source.topic_of_events], self._topics[source.topic]
-        self._writers: dict[Place, FencedTable] = {}
-        self._fenced: dict[Place, Mapping[bytes, bytes]] = {}
+        self._writers: dict[TopicPartition, FencedTable] = {}
+        self._fenced: dict[TopicPartition, Mapping[bytes, bytes]] = {}
 
     def migrate(self, *, apply: bool, lost: bool, expected: Collection[Step] = ()) -> list[Step]:
         """Let the streams go on behind the topic as it is; what is done of each, nothing if it is the same.
@@ -81,7 +80,7 @@ class StageKeeper:
         """See ``Keeper.check_stopped``."""
         self._keepers[0].check_stopped()
 
-    def _places(self) -> Mapping[Place, int]:
+    def _places(self) -> Mapping[TopicPartition, int]:
         sizes = {name: self._topics[name].partitions for name in self._topology.rekeyed}
         return rekeying_places(self._topology, self._raw.name, sizes)
 
@@ -111,14 +110,14 @@ class StageKeeper:
             raise StateRefused(self._topology.rekeying_changelog, what, "Restore the topic from a backup")
         return found
 
-    def _table(self, place: Place) -> Mapping[bytes, bytes]:
+    def _table(self, place: TopicPartition) -> Mapping[bytes, bytes]:
         if self._fenced:
             return self._fenced[place]
         now = self._layout.now(place)
         return {} if now is None else read_table(self._topology.kafka, *now)
 
-    def _read(self, place: Place, table: Mapping[bytes, bytes]) -> tuple[Genesis, RekeyerState]:
-        name, number = f"{place[0]}, partition {place[1]}", self._places()[place]
+    def _read(self, place: TopicPartition, table: Mapping[bytes, bytes]) -> tuple[Genesis, RekeyerState]:
+        name, number = str(place), self._places()[place]
         check_cluster(table, self._cluster.id(), name)
         genesis = Genesis.find(table, self._target.name, name)
         live = fingerprint(self._source, self._raw.partitions, self._target.id, self._target.partitions)
@@ -144,7 +143,7 @@ class StageKeeper:
             target_partitions=self._target.partitions,
             now=now,
             logs={
-                place[1]: RawLog(
+                place.partition: RawLog(
                     begins[place],
                     ends[place],
                     first_appended(self._topology.kafka, place, now) if replaced or begins[place] else now,

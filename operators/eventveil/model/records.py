@@ -21,6 +21,16 @@ NUMBER_BYTES = 25
 NO_APPEND_TIME = -1
 
 
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}, partition {self.partition}"
+
+
 class Origin(NamedTuple):
     """Where a re-keyed record comes from. Origins of one user's events are in the order in which they count.
 

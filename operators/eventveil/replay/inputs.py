@@ -16,7 +16,7 @@ from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import Partial
 from eventveil.kafka.cluster import Cluster, is_denied
 from eventveil.kafka.log import committed_ends, read_partition, read_topic
-from eventveil.model.records import Chunk
+from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.timeline import format_rfc3339, start_of, timestamp_of
 from eventveil.model.topology import Kafka, Stream
 from eventveil.topology.checks import END_OF_TIME
@@ -56,7 +56,7 @@ class Input(ABC):
         """The stream with the rules that judge its events here, up to timestamp ``last`` if given."""
 
     def boundaries(
-        self, stream: Stream, first: int, partials: tuple[str, int]
+        self, stream: Stream, first: int, partials: TopicPartition
     ) -> Mapping[int, tuple[Boundary, ...]]:
         """By partition, for a stream that is judged by them from timestamp ``first`` on.
 
@@ -180,7 +180,7 @@ class TopicInput(Input):
         return stream
 
     def boundaries(
-        self, stream: Stream, first: int, partials: tuple[str, int]
+        self, stream: Stream, first: int, partials: TopicPartition
     ) -> Mapping[int, tuple[Boundary, ...]]:
         """See ``Input.boundaries``: those of the worker's partial counts that are still there."""
         found: defaultdict[int, dict[int, int]] = defaultdict(dict)
@@ -209,14 +209,17 @@ class TopicInput(Input):
         cluster = Cluster(self._kafka)
         self.events = self._partitions_of_events(cluster)
         partitions = range(cluster.topic(self._name).partitions)
-        places = [(self._name, partition) for partition in partitions]
+        places = [TopicPartition(self._name, partition) for partition in partitions]
         ends = committed_ends(self._kafka, self._name, partitions)
         log_starts = cluster.first_offsets(places)
         # With producers' times in the log, a search by time finds nothing that can be relied on.
         found = log_starts if earliest <= 0 else cluster.offsets_at(places, earliest)
-        starts = {partition: min(found[self._name, partition], ends[partition]) for partition in partitions}
+        starts = {
+            partition: min(found[TopicPartition(self._name, partition)], ends[partition])
+            for partition in partitions
+        }
         for partition, start in starts.items():
-            if 0 < start == log_starts[self._name, partition]:
+            if 0 < start == log_starts[TopicPartition(self._name, partition)]:
                 self.warnings.append(
                     f"{self._name}, partition {partition}: the log begins at offset {start}; what was before "
                     "it is gone, so the first timestamps may lack events"

@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.kafka.barrier import Place
 from eventveil.kafka.log import Isolation
 from eventveil.kafka.outgoing import partitions, portions
 from eventveil.kafka.writer import Appended, Writer
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Outgoing
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Outgoing, TopicPartition
 
 
 class TransactionalWriter(Protocol):
@@ -70,7 +69,7 @@ class _Transaction:
 
     began: int
     committed: bool = False
-    places: set[Place] = field(default_factory=set)
+    places: set[TopicPartition] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -134,7 +133,7 @@ class MemoryLog:
 
     def __init__(self, now: int = 0) -> None:
         self.now = now
-        self._partitions: dict[Place, _Partition] = {}
+        self._partitions: dict[TopicPartition, _Partition] = {}
         self._counts: dict[str, int] = {}
         self._stamped: dict[str, bool] = {}
         self._identities: dict[str, _Identity] = {}
@@ -149,7 +148,7 @@ class MemoryLog:
         if topic in self._counts:
             raise _error(KafkaError.TOPIC_ALREADY_EXISTS, topic)
         self._counts[topic], self._stamped[topic] = partitions, stamped
-        self._partitions |= {(topic, number): _Partition() for number in range(partitions)}
+        self._partitions |= {TopicPartition(topic, number): _Partition() for number in range(partitions)}
 
     def stamp(self, topic: str, stamped: bool) -> None:
         """Change whether the records that are appended from now on get the time of the log."""
@@ -175,20 +174,20 @@ class MemoryLog:
 
     # Reading
 
-    def end(self, place: Place, isolation: Isolation = "read_uncommitted") -> int:
+    def end(self, place: TopicPartition, isolation: Isolation = "read_uncommitted") -> int:
         """Where a partition ends for a reader; for one of committed records, at the last stable offset.
 
         That is never before the first offset, as a broker may tell it (docs/architecture.md).
         """
         return self._partition(place).end(isolation)
 
-    def start(self, place: Place) -> int:
+    def start(self, place: TopicPartition) -> int:
         """The first offset that a partition still has."""
         return self._partition(place).start
 
     def records(
         self,
-        place: Place,
+        place: TopicPartition,
         start: int | None = None,
         isolation: Isolation = "read_committed",
         most: int | None = None,
@@ -200,12 +199,12 @@ class MemoryLog:
         partition = self._partition(place)
         start = partition.start if start is None else start
         if not partition.start <= start <= partition.end("read_uncommitted"):
-            raise _error(KafkaError.OFFSET_OUT_OF_RANGE, f"{_name(place)}, offset {start}")
+            raise _error(KafkaError.OFFSET_OUT_OF_RANGE, f"{place}, offset {start}")
         return list(islice(partition.visible(start, isolation), most))
 
     def read(
         self,
-        place: Place,
+        place: TopicPartition,
         start: int | None = None,
         isolation: Isolation = "read_committed",
         most: int | None = None,
@@ -218,7 +217,7 @@ class MemoryLog:
             after = found.pop().offset
         return _chunk(place, first, found, after)
 
-    def table(self, place: Place) -> dict[bytes, bytes]:
+    def table(self, place: TopicPartition) -> dict[bytes, bytes]:
         """The last committed value of every key; a record without a value deletes its key."""
         found: dict[bytes, bytes] = {}
         for record in self.records(place):
@@ -230,17 +229,17 @@ class MemoryLog:
                 found[record.key] = record.value
         return found
 
-    def offset_at(self, place: Place, time: int) -> int:
+    def offset_at(self, place: TopicPartition, time: int) -> int:
         """The first offset whose record or marker has at least this time; the end if there is none."""
         partition = self._partition(place)
         offsets = (partition.start + at for at, entry in enumerate(partition.entries) if entry.time >= time)
         return next(offsets, self.end(place))
 
-    def delete_before(self, place: Place, offset: int) -> None:
+    def delete_before(self, place: TopicPartition, offset: int) -> None:
         """Delete what lies below an offset, as retention does. Raises OFFSET_OUT_OF_RANGE beyond the end."""
         partition = self._partition(place)
         if not 0 <= offset <= partition.end("read_uncommitted"):
-            raise _error(KafkaError.OFFSET_OUT_OF_RANGE, f"{_name(place)}, offset {offset}")
+            raise _error(KafkaError.OFFSET_OUT_OF_RANGE, f"{place}, offset {offset}")
         if offset > partition.start:
             partition.delete_before(offset)
 
@@ -254,25 +253,30 @@ class MemoryLog:
         """The transactional producer of an identity, whose transactions may last for this many seconds."""
         return MemoryWriter(self, identity, lasts)
 
-    def placed(self, records: Sequence[Outgoing]) -> dict[Place, list[Outgoing]]:
+    def placed(self, records: Sequence[Outgoing]) -> dict[TopicPartition, list[Outgoing]]:
         """The records of each partition, in their order; all of these partitions exist."""
         by_topic: defaultdict[str, list[Outgoing]] = defaultdict(list)
         for record in records:
             by_topic[record.topic].append(record)
-        found: defaultdict[Place, list[Outgoing]] = defaultdict(list)
+        found: dict[TopicPartition, list[Outgoing]] = {}
         for topic, those in by_topic.items():
+            by_number: defaultdict[int, list[Outgoing]] = defaultdict(list)
             for record, number in zip(those, partitions(those, self.partitions(topic)), strict=True):
-                found[topic, number].append(record)
+                by_number[number].append(record)
+            found |= {TopicPartition(topic, number): mine for number, mine in by_number.items()}
         for place in found:
             self._partition(place)
         return found
 
     def _append(
-        self, placed: Mapping[Place, Iterable[Outgoing]], time: int | None, transaction: _Transaction | None
+        self,
+        placed: Mapping[TopicPartition, Iterable[Outgoing]],
+        time: int | None,
+        transaction: _Transaction | None,
     ) -> list[Appended]:
         appended = []
         for place, records in placed.items():
-            partition, stamped = self._partition(place), self._stamped[place[0]]
+            partition, stamped = self._partition(place), self._stamped[place.topic]
             first = partition.end("read_uncommitted")
             claimed = self.now if stamped or time is None else time
             for offset, one in enumerate(records, first):
@@ -282,9 +286,9 @@ class MemoryLog:
             appended.append(Appended(*place, first, count, self.now if stamped else None))
         return appended
 
-    def _partition(self, place: Place) -> _Partition:
+    def _partition(self, place: TopicPartition) -> _Partition:
         if place not in self._partitions:
-            raise _error(KafkaError.UNKNOWN_TOPIC_OR_PART, _name(place))
+            raise _error(KafkaError.UNKNOWN_TOPIC_OR_PART, str(place))
         return self._partitions[place]
 
     # The coordinator
@@ -301,14 +305,16 @@ class MemoryLog:
         identity.epoch += 1
         self._decide(identity, committed=False)
 
-    def _add(self, name: str, epoch: int, places: Iterable[Place]) -> None:
+    def _add(self, name: str, epoch: int, places: Iterable[TopicPartition]) -> None:
         """Make partitions part of the transaction of a producer, which begins with the first."""
         identity = self._current(name, epoch)
         if identity.transaction is None:
             identity.transaction = _Transaction(self.now)
         identity.transaction.places.update(places)
 
-    def _write(self, name: str, epoch: int, placed: Mapping[Place, Iterable[Outgoing]]) -> list[Appended]:
+    def _write(
+        self, name: str, epoch: int, placed: Mapping[TopicPartition, Iterable[Outgoing]]
+    ) -> list[Appended]:
         # Every partition knows the newer epoch by the marker that ended the transaction of the older.
         return self._append(placed, None, self._current(name, epoch).transaction)
 
@@ -335,7 +341,7 @@ class MemoryWriter:
     def __init__(self, log: MemoryLog, identity: str, lasts: float) -> None:
         self._log, self._identity, self._lasts = log, identity, int(lasts * 1000)
         self._epoch: int | None = None
-        self._added: set[Place] = set()
+        self._added: set[TopicPartition] = set()
 
     def initialise(self, seconds: float) -> None:
         """See ``TransactionalWriter.initialise``."""
@@ -354,7 +360,7 @@ class MemoryWriter:
             appended += self._log._write(self._identity, self._epoch, placed)
         return appended
 
-    def add(self, places: Iterable[Place]) -> None:
+    def add(self, places: Iterable[TopicPartition]) -> None:
         """Make partitions part of the transaction, as the first half of ``write`` does.
 
         The log is not asked where they are part of it.
@@ -364,7 +370,7 @@ class MemoryWriter:
             self._log._add(self._identity, self._epoch, new)
             self._added |= new
 
-    def _placed(self, records: Sequence[Outgoing]) -> dict[Place, list[Outgoing]]:
+    def _placed(self, records: Sequence[Outgoing]) -> dict[TopicPartition, list[Outgoing]]:
         try:
             return self._log.placed(records)
         except KafkaException as error:
@@ -392,7 +398,7 @@ if TYPE_CHECKING:
     _producers: tuple[type[TransactionalWriter], ...] = (MemoryWriter, Writer)
 
 
-def _chunk(place: Place, start: int, records: Sequence[Logged], after: int) -> Chunk:
+def _chunk(place: TopicPartition, start: int, records: Sequence[Logged], after: int) -> Chunk:
     return Chunk(
         *place,
         generation=0,
@@ -408,7 +414,3 @@ def _chunk(place: Place, start: int, records: Sequence[Logged], after: int) -> C
 
 def _error(code: int, what: str) -> KafkaException:
     return KafkaException(KafkaError(code, f"{what}: {KafkaError(code).str()}"))
-
-
-def _name(place: Place) -> str:
-    return f"{place[0]}, partition {place[1]}"

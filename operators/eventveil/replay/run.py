@@ -24,6 +24,7 @@ from eventveil.lifecycle.placement import plan_streams
 from eventveil.mechanisms.base import Release
 from eventveil.mechanisms.pan_private import PanPrivate
 from eventveil.mechanisms.registry import find, of_stream
+from eventveil.model.records import TopicPartition
 from eventveil.model.timeline import start_of
 from eventveil.model.topology import UNBOUNDED, Stream, Topology
 from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
@@ -82,7 +83,7 @@ def replay(
     span = plan_span(streams, start, end)
     boundaries = {
         plan.name: source.boundaries(
-            plan.stream, span.first[plan.name], (topology.partials, plan.partials_partition)
+            plan.stream, span.first[plan.name], TopicPartition(topology.partials, plan.partials_partition)
         )
         for plan in plan_streams(topology)
         if plan.stream in streams and plan.stream.source.append_time == "boundary"

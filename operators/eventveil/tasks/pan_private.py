@@ -37,7 +37,7 @@ from eventveil.counting.growth import Growth
 from eventveil.counting.users import Users
 from eventveil.decoding.bulk import IGNORED
 from eventveil.mechanisms.pan_private import Counters, PanPrivate
-from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.model.timeline import deadline_of, due_of
 from eventveil.model.topology import Stream
 from eventveil.tasks.aggregate import Batch, PartitionAggregator
@@ -310,8 +310,8 @@ class PanPrivateStream:
 class Places:
     """Where the records go: topic and partition of the ledger and of the changelog."""
 
-    ledger: tuple[str, int]
-    changelog: tuple[str, int]
+    ledger: TopicPartition
+    changelog: TopicPartition
 
 
 def release_key(stream: str) -> bytes:

@@ -17,7 +17,7 @@ from eventveil.counting.counter import STATE_VERSION, Partial, read_state, unrea
 from eventveil.formats.release import control_record, ledger_entry, newly_asked, release_record
 from eventveil.mechanisms.base import Mechanism, Release
 from eventveil.model import timeline
-from eventveil.model.records import BATCH_BYTES, Chunk, Outgoing
+from eventveil.model.records import BATCH_BYTES, Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.tasks.combiner import Merger
 from eventveil.tasks.outages import Outage, left_out
@@ -192,7 +192,7 @@ class StreamSanitizer:
         return self._mechanism.window_spent / self._mechanism.units
 
 
-def publication(sanitizer: StreamSanitizer, ledger: tuple[str, int]) -> Iterator[Outgoing]:
+def publication(sanitizer: StreamSanitizer, ledger: TopicPartition) -> Iterator[Outgoing]:
     """Ledger entry and release of each timestamp that is pending, as they were decided."""
     key = sanitizer.stream.name.encode()
     for pending in sanitizer.state.pending:
@@ -271,7 +271,7 @@ class PartitionSanitizer:
         """
         records: list[Outgoing] = []
         for name, sanitizer in self._pending():
-            records += publication(sanitizer, (self._topics.ledger, self._topics.partition))
+            records += publication(sanitizer, TopicPartition(self._topics.ledger, self._topics.partition))
             for pending in sanitizer.state.pending:
                 if (asked := newly_asked(sanitizer.stream, pending.encode())) is not None:
                     records.append(self.asking(name, asked))

@@ -20,7 +20,7 @@ from eventveil.lifecycle.published import Public
 from eventveil.mechanisms.pan_private import PanPrivate
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import StateRefused, doubt
-from eventveil.model.records import Chunk
+from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.privacy.noise import NoiseSource
 from eventveil.process.clock import OwnerClock
@@ -76,14 +76,17 @@ class AccumulateOwner(Owner):
     ) -> None:
         super().__init__(table, threads)
         self._plan, self._topology = plan, topology
-        self._source = (plan.stream.source.topic, 0)
+        self._source = TopicPartition(plan.stream.source.topic, 0)
         self._cluster, self._noise, self._clock = cluster, noise, clock
         self._inquiry, self._ground = inquiry, Ground(inquiry, {})
         self._append_times = AppendTimes(cluster, self._blocking, self._source[0])
         self._observation = observation
         self._witnessed = witnessed
         self._sinks = Sinks(cluster, RENAME)
-        self._places = Places((topology.ledger, plan.partials_partition), (table.topic, table.partition))
+        self._places = Places(
+            TopicPartition(topology.ledger, plan.partials_partition),
+            table.place,
+        )
         self._heard_at = self._sought_at = 0.0
         #: Below this offset is no announcement that is waited for and was not heard.
         self._searched = 0
@@ -92,7 +95,7 @@ class AccumulateOwner(Owner):
 
     def take_over(self) -> int:
         """See ``Owner.take_over``; publishes what was decided and charged but not published."""
-        stream, place = self._plan.stream, f"{self.table.topic}, partition {self.table.partition}"
+        stream, place = self._plan.stream, str(self.table.place)
         topic, sink = stream.source.topic, stream.sink.topic
         heard_in = [self._topology.announcements] if stream.is_announced else []
         ledger = self._topology.ledger
@@ -279,10 +282,10 @@ class AccumulateOwner(Owner):
 
     def _announced_until(self) -> int:
         """Where the announcements end. Raises Unsettled if that is before the last one that was heard."""
-        place = (self._topology.announcements, 0)
+        place = TopicPartition(self._topology.announcements, 0)
         end = self._cluster.end_offsets([place])[place]
         if end < self._counting.exposure.heard:
-            raise doubt(place[0], "announcements that were heard are gone from it", RENAME)
+            raise doubt(place.topic, "announcements that were heard are gone from it", RENAME)
         return end
 
     def _next_announcement(self) -> int | None:
@@ -290,7 +293,7 @@ class AccumulateOwner(Owner):
 
         Whatever else is there is passed over, and what nobody waits for any more.
         """
-        place, exposure = (self._topology.announcements, 0), self._counting.exposure
+        place, exposure = TopicPartition(self._topology.announcements, 0), self._counting.exposure
         first, end = self._cluster.first_offsets([place])[place], self._announced_until()
         if end > max(exposure.heard, self._searched):
             start = max(first, exposure.heard, self._searched)

@@ -9,7 +9,7 @@ from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.manifest import Genesis, check_neighbours
 from eventveil.lifecycle.placement import StreamPlan
-from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.process.clock import OwnerClock
 from eventveil.tasks.aggregate import Batch, PartitionAggregator
 from eventveil.topology.changes import MIGRATE_LOST
@@ -33,7 +33,7 @@ class AggregateOwner(Owner):
         table: FencedTable,
         threads: Threads,
         plans: Iterable[StreamPlan],
-        source: tuple[str, int],
+        source: TopicPartition,
         partials: str,
         cluster: Cluster,
         end_watch: EndWatch,
@@ -64,7 +64,7 @@ class AggregateOwner(Owner):
         events = 0 if raw is None else self._cluster.existing({raw})[raw].partitions
         self._ground = Ground(self._inquiry, found)
         states = self.table.take_over()
-        place = f"{self.table.topic}, partition {self.table.partition}"
+        place = str(self.table.place)
         check_home(self._cluster, states, place)
         streams, grown = {}, {}
         for plan in self._plans:

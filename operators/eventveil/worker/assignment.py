@@ -25,7 +25,7 @@ from faust.types import TP
 from eventveil.kafka.changelog import OwnerClosed, TransactionFailed
 from eventveil.kafka.cluster import is_denied
 from eventveil.model.errors import EventveilError, StateRefused, Unsettled
-from eventveil.model.records import Chunk
+from eventveil.model.records import Chunk, TopicPartition
 from eventveil.process.clock import ClockAhead
 from eventveil.process.patience import Doubts
 from eventveil.worker.observe.observation import Observation
@@ -47,7 +47,7 @@ class _NotAssigned(EventveilError):
     """The consumer does not know the partition (yet, or any more)."""
 
     def __init__(self, tp: TP) -> None:
-        super().__init__(f"{_name(tp)} is not assigned to the consumer")
+        super().__init__(f"{TopicPartition(*tp)} is not assigned to the consumer")
 
 
 class Assignment:
@@ -107,7 +107,7 @@ class Assignment:
         """End the owner of a partition, if there is one: the next owner finds out what is the matter."""
         owner = self._ready.pop(tp, None)
         if owner is not None:
-            owner.end(Unsettled(_name(tp), what))
+            owner.end(Unsettled(str(TopicPartition(*tp)), what))
 
     @property
     def owners(self) -> Mapping[TP, Owner]:
@@ -223,7 +223,7 @@ class Assignment:
                 if refusal is not None or _is_denied(error):
                     self._failed(refusal or error)
                     return
-                log.warning("stopped processing %s; retrying: %s", _name(tp), error)
+                log.warning("stopped processing %s; retrying: %s", TopicPartition(*tp), error)
                 if time.monotonic() - began > _HEALTHY_SECONDS:
                     pause, fenced = _FIRST_PAUSE, 0
                 by_another = isinstance(error, TransactionFailed) and error.fenced
@@ -256,7 +256,7 @@ class Assignment:
             self._lively.add(tp)
             self._observation.taken_over(tp)
             # No offset of a raw topic in the log: differences between two are exact counts.
-            log.info("%s owns %s", owner.table.owner, _name(tp))
+            log.info("%s owns %s", owner.table.owner, TopicPartition(*tp))
             doubts.taken_over()
             began, commits = time.monotonic(), owner.table.commits
             try:
@@ -287,7 +287,7 @@ class Assignment:
 
 def _fenced_for_good(tp: TP, error: Exception) -> StateRefused:
     return StateRefused(
-        _name(tp),
+        str(TopicPartition(*tp)),
         f"somebody else writes its state, and no rebalance says who ({error})",
         "Find the second application with this name, and end it",
     )
@@ -312,7 +312,3 @@ def _rests(owner: Owner, now: int) -> bool:
 def _is_denied(error: Exception) -> bool:
     cause = error.error if isinstance(error, TransactionFailed) else error.args[0]
     return isinstance(cause, KafkaError) and is_denied(cause)
-
-
-def _name(tp: TP) -> str:
-    return f"{tp.topic}, partition {tp.partition}"

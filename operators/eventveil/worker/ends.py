@@ -23,13 +23,13 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.cluster import is_denied
 from eventveil.model import timeline
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Timeline
 from eventveil.process.clock import OwnerClock
 from eventveil.worker.watching import Watch
 
 log = logging.getLogger(__name__)
 
-Place = tuple[str, int]
 
 #: A question that failed is asked again after this, and so is one without an answer for so long.
 _PAUSE_SECONDS, _PATIENCE_SECONDS = 0.2, 5.0
@@ -53,7 +53,7 @@ class End(NamedTuple):
 class Surroundings(Protocol):
     """What is asked of the cluster (``eventveil.kafka.cluster.Cluster``)."""
 
-    def ask_end(self, place: Place, seconds: float) -> Future[Any]:
+    def ask_end(self, place: TopicPartition, seconds: float) -> Future[Any]:
         """Ask where a partition ends, without waiting; the result has ``offset``, below 0 for no answer."""
 
     def renew(self) -> None:
@@ -76,7 +76,7 @@ class Ends:
 
     def __init__(
         self,
-        place: Place,
+        place: TopicPartition,
         boundaries: Iterable[tuple[Timeline, int]],
         clock: OwnerClock,
         position: Callable[[], int],

@@ -13,13 +13,13 @@ from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.lost import first_appended
 from eventveil.lifecycle.regrounding import lost_span
 from eventveil.model.errors import StateRefused, Unsettled, doubt
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Timeline
 from eventveil.topology import changes
 from eventveil.topology.changes import MIGRATE_LOST, RENAME
 from eventveil.worker.ground import Ground
 from eventveil.worker.owner import Blocking
 
-Place = tuple[str, int]
 #: What to do where no stream can go on without what is lost.
 LOST = f"Records are lost. Lengthen the retention. {RENAME}"
 #: By name of a stream: its timeline and its next timestamp.
@@ -29,7 +29,7 @@ NONE: Open = MappingProxyType({})
 
 def check_resume(
     cluster: Cluster,
-    place: Place,
+    place: TopicPartition,
     resume: int,
     known: int | None = None,
     remedy: str = LOST,
@@ -43,12 +43,12 @@ def check_resume(
     first, end = cluster.first_offsets([place])[place], cluster.end_offsets([place])[place]
     if resume < first:
         what = "it begins after the first record that the state needs"
-        raise StateRefused(_name(place), f"{what}{_lacking(cluster, place, open_)}", remedy)
+        raise StateRefused(str(place), f"{what}{_lacking(cluster, place, open_)}", remedy)
     if max(resume, known or 0) > end:
         raise shortened(place, "it ends before the last record that the state knows of", remedy)
 
 
-def _lacking(cluster: Cluster, place: Place, open_: Open) -> str:
+def _lacking(cluster: Cluster, place: TopicPartition, open_: Open) -> str:
     """Which timestamps of which streams may lack events."""
     if not open_:
         return ""
@@ -59,7 +59,7 @@ def _lacking(cluster: Cluster, place: Place, open_: Open) -> str:
 
 
 async def end_behind(
-    blocking: Blocking, cluster: Cluster, place: Place, position: int, ground: Ground
+    blocking: Blocking, cluster: Cluster, place: TopicPartition, position: int, ground: Ground
 ) -> int:
     """Where a partition ends now. Raises Unsettled if that is before ``position``."""
     end: int = (await blocking(cluster.end_offsets, [place]))[place]
@@ -69,16 +69,12 @@ async def end_behind(
     return end
 
 
-def shortened(place: Place, what: str, remedy: str = MIGRATE_LOST) -> Unsettled:
+def shortened(place: TopicPartition, what: str, remedy: str = MIGRATE_LOST) -> Unsettled:
     """The doubt about a log that seems to have lost its newest records.
 
     A broker that is cut off shows less than there is; the next owner looks again.
     """
-    return doubt(_name(place), what, remedy)
-
-
-def _name(place: Place) -> str:
-    return f"{place[0]}, partition {place[1]}"
+    return doubt(str(place), what, remedy)
 
 
 def grown(topic: str, partitions: int, role: str) -> StateRefused:

@@ -15,6 +15,7 @@ from eventveil.lifecycle.placement import (
     plan_streams,
     writer_of,
 )
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Stream, Topology
 from eventveil.privacy.noise import NoiseSource
 from eventveil.process.clock import Clock, OwnerClock
@@ -93,13 +94,19 @@ class Owners:
             table = self._table(topology.rekeying_changelog, number)
             clock = self._clock_for(streams)
             return RekeyOwner(
-                table, self._threads, streams, (tp.topic, tp.partition), self._cluster, self._inquiry, clock
+                table,
+                self._threads,
+                streams,
+                TopicPartition(tp.topic, tp.partition),
+                self._cluster,
+                self._inquiry,
+                clock,
             )
         if tp.topic in topology.value_sources:
             table = self._table(topology.state_changelog, self._first_of_values[tp.topic] + tp.partition)
             readings = [plan for plan in plan_readings(topology) if plan.stream.source.topic == tp.topic]
             return PerturbOwner(
-                table, self._threads, readings, (tp.topic, tp.partition), topology.ledger,
+                table, self._threads, readings, TopicPartition(tp.topic, tp.partition), topology.ledger,
                 topology.kafka, self._cluster, self._inquiry, self._noise, self._observation,
                 self._witnessed,
             )  # fmt: skip
@@ -116,7 +123,7 @@ class Owners:
             table,
             self._threads,
             plans,
-            (tp.topic, tp.partition),
+            TopicPartition(tp.topic, tp.partition),
             topology.partials,
             self._cluster,
             self._end_watch,

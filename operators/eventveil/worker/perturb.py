@@ -11,7 +11,7 @@ from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.lifecycle.manifest import Genesis, check_neighbours
 from eventveil.lifecycle.placement import ReadingPlan
 from eventveil.lifecycle.published import Public
-from eventveil.model.records import Chunk
+from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.privacy.noise import NoiseSource
 from eventveil.tasks.values import PartitionPerturber, StreamPerturber, Topics
@@ -35,7 +35,7 @@ class PerturbOwner(Owner):
         table: FencedTable,
         threads: Threads,
         plans: Iterable[ReadingPlan],
-        source: tuple[str, int],
+        source: TopicPartition,
         ledger: str,
         kafka: Kafka,
         cluster: Cluster,
@@ -68,8 +68,10 @@ class PerturbOwner(Owner):
         # Each partition is a stream of values by itself: others do not concern it.
         known = {name: one for name, one in live.items() if name not in sinks}
         self._ground = Ground(self._inquiry, known, growing=[topic])
-        ledgers = {(self._ledger, plan.ledger_partition) for plan in self._plans}
-        states = self.table.take_over([*sorted(ledgers), *((sink, partition) for sink in sorted(sinks))])
+        ledgers = {TopicPartition(self._ledger, plan.ledger_partition) for plan in self._plans}
+        states = self.table.take_over(
+            [*sorted(ledgers), *(TopicPartition(sink, partition) for sink in sorted(sinks))]
+        )
         check_home(self._cluster, states, self._place)
         check_neighbours(states, topic, partition, self._place)
         streams = {plan.name: self._restore(plan, states, live) for plan in self._plans}
@@ -83,7 +85,7 @@ class PerturbOwner(Owner):
 
     @property
     def _place(self) -> str:
-        return f"{self.table.topic}, partition {self.table.partition}"
+        return str(self.table.place)
 
     def _restore(
         self, plan: ReadingPlan, states: Mapping[bytes, bytes], live: Mapping[str, Topic]
@@ -95,12 +97,17 @@ class PerturbOwner(Owner):
         genesis.check(fields, topic, live[topic].id, partition, self._place, remedy_for_values)
         state = genesis.perturber_state(states, self._place)
         perturber = StreamPerturber(stream, build(stream, self._noise()), state)
-        ledger, start = (self._ledger, plan.ledger_partition), genesis.ledger_start(live[self._ledger].id)
+        ledger, start = (
+            TopicPartition(self._ledger, plan.ledger_partition),
+            genesis.ledger_start(live[self._ledger].id),
+        )
         public = Public(self._kafka, self._cluster, ledger, self.table.floors)
         public.check_spans(plan.name, state, start, self.table.topic)
         lines, floors = [Line(plan.name, partition)], self.table.floors
-        self._witnessed.check((stream.sink, partition), lines, floors)
-        public.check_readings(plan.name, state, (stream.sink, partition), frozenset(perturber.records()))
+        self._witnessed.check(TopicPartition(stream.sink, partition), lines, floors)
+        public.check_readings(
+            plan.name, state, TopicPartition(stream.sink, partition), frozenset(perturber.records())
+        )
         return perturber
 
     @property

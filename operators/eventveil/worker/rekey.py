@@ -8,7 +8,7 @@ from functools import partial
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.manifest import Genesis
-from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.process.clock import OwnerClock
 from eventveil.tasks.repartition import Rekeyer, fingerprint
@@ -29,7 +29,7 @@ class RekeyOwner(Owner):
         table: FencedTable,
         threads: Threads,
         streams: Iterable[Stream],
-        source: tuple[str, int],
+        source: TopicPartition,
         cluster: Cluster,
         inquiry: Inquiry,
         clock: OwnerClock,
@@ -51,7 +51,7 @@ class RekeyOwner(Owner):
         live, target = found[topic], found[source.topic]
         self._ground = Ground(self._inquiry, found)
         states = self.table.take_over()
-        place = f"{self.table.topic}, partition {self.table.partition}"
+        place = str(self.table.place)
         check_home(self._cluster, states, place)
         genesis = Genesis.find(states, source.topic, place)
         fields = fingerprint(source, live.partitions, target.id, target.partitions)

@@ -16,7 +16,7 @@ from eventveil.lifecycle.manifest import Genesis
 from eventveil.lifecycle.placement import StreamPlan
 from eventveil.lifecycle.published import Public
 from eventveil.mechanisms.registry import of_stream
-from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.privacy.noise import NoiseSource
 from eventveil.process.clock import OwnerClock
@@ -76,7 +76,7 @@ class SanitizeOwner(Owner):
 
     def take_over(self) -> int:
         """See ``Owner.take_over``; publishes what was decided and charged but not published."""
-        place = (self._partials, self.table.partition)
+        place = TopicPartition(self._partials, self.table.partition)
         sources = {plan.stream.source.topic for plan in self._plans}
         sinks = {plan.stream.sink.topic for plan in self._plans}
         control = {self._control for plan in self._plans if plan.stream.is_local}
@@ -87,9 +87,11 @@ class SanitizeOwner(Owner):
         self._ground = Ground(
             self._inquiry, {name: live[name] for name in (self.table.topic, self._ledger, self._partials)}
         )
-        beside = [(name, 0) for name in control] + [place for name in sinks for place in live[name].places]
-        states = self.table.take_over([(self._ledger, self.table.partition), *beside])
-        check_home(self._cluster, states, f"{self.table.topic}, partition {self.table.partition}")
+        beside = [TopicPartition(name, 0) for name in control] + [
+            place for name in sinks for place in live[name].places
+        ]
+        states = self.table.take_over([TopicPartition(self._ledger, self.table.partition), *beside])
+        check_home(self._cluster, states, str(self.table.place))
         topics = Topics(self._ledger, self.table.topic, self.table.partition, self._control)
         sanitizers = {plan.name: self._restore(plan, states, live) for plan in self._plans}
         self._sanitizer = PartitionSanitizer(topics, sanitizers)
@@ -107,7 +109,7 @@ class SanitizeOwner(Owner):
     def _restore(
         self, plan: StreamPlan, states: Mapping[bytes, bytes], live: Mapping[str, Topic]
     ) -> StreamSanitizer:
-        place = f"{self.table.topic}, partition {self.table.partition}"
+        place = str(self.table.place)
         source, partials, sink = plan.stream.source.topic, self._partials, plan.stream.sink.topic
         partitions = live[source].partitions
         genesis = Genesis.find(states, plan.name, place)
@@ -119,7 +121,7 @@ class SanitizeOwner(Owner):
 
     @property
     def _public(self) -> Public:
-        ledger = (self._ledger, self.table.partition)
+        ledger = TopicPartition(self._ledger, self.table.partition)
         return Public(self._kafka, self._cluster, ledger, self.table.floors)
 
     def _check_published(self, live: Mapping[str, Topic]) -> None:
@@ -127,7 +129,9 @@ class SanitizeOwner(Owner):
         streams = self._sanitizer.sanitizers
         states = {name: sanitizer.state for name, sanitizer in streams.items()}
         public.check_ledger(states, self._ledger_starts, self.table.topic)
-        self._witnessed.check((self._ledger, self.table.partition), [*map(Line, states)], self.table.floors)
+        self._witnessed.check(
+            TopicPartition(self._ledger, self.table.partition), [*map(Line, states)], self.table.floors
+        )
         public.check_sinks(states, {name: live[one.stream.sink.topic] for name, one in streams.items()})
 
     def _unasked(self) -> list[Outgoing]:

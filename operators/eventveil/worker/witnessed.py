@@ -15,9 +15,10 @@ from confluent_kafka import Message
 
 from eventveil.audit.witness_file import WitnessFile
 from eventveil.formats.witness import Line, Sighting, Sightings, refusal
-from eventveil.kafka.barrier import Floors, Place, least_end
+from eventveil.kafka.barrier import Floors, least_end
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import offset_of, read_partition
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class Witnessed:
             witness = self._file.read(self._cluster.id())
             log.info("witness %s: written %s, and knows nothing newer", self._file.path, witness.when)
 
-    def check(self, place: Place, lines: Collection[Line], floors: Floors) -> None:
+    def check(self, place: TopicPartition, lines: Collection[Line], floors: Floors) -> None:
         """Raise StateRefused if a partition lacks what was seen of these lines in it.
 
         They are those of the caller, who has fenced every other writer of them; ``floors`` say how far the
@@ -54,7 +55,7 @@ class Witnessed:
         for lost, newest in sightings.lost(one.line for one in seen):
             raise refusal(str(self._file.path), witness, lost, newest)
 
-    def _stand(self, place: Place, seen: Collection[Sighting], floors: Floors) -> bool:
+    def _stand(self, place: TopicPartition, seen: Collection[Sighting], floors: Floors) -> bool:
         """Whether all of these stand where they were seen, or did: a log that begins later has gone on."""
         first = self._cluster.first_offsets([place])[place]
         return all(
@@ -71,5 +72,5 @@ class Witnessed:
         return found is not None and _sighting(found, seen.place) == seen
 
 
-def _sighting(message: Message, place: Place) -> Sighting | None:
+def _sighting(message: Message, place: TopicPartition) -> Sighting | None:
     return Sighting.read(place, offset_of(message), message.value())

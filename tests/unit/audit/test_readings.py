@@ -14,6 +14,7 @@ from eventveil.audit.findings import ReadingsReport
 from eventveil.audit.readings import ReadingsAudit
 from eventveil.audit.records import Found
 from eventveil.formats.reading import terms_of
+from eventveil.model.records import TopicPartition
 from tests.unit.values.streams import event, perturber, readings
 
 STREAM = readings()
@@ -32,9 +33,9 @@ class Story:
         for start in range(0, 50, 5):
             one.step(range(start, start + 5), [event(i) for i in range(start, start + 5)], start + 5)
             for entry in one.entries():
-                self.entries.append(Found.read(("ledger", 3), len(self.entries), KEY, entry))
+                self.entries.append(Found.read(TopicPartition("ledger", 3), len(self.entries), KEY, entry))
             for record in one.records():
-                self.records.append(Found.read(("sink", 1), len(self.records), KEY, record))
+                self.records.append(Found.read(TopicPartition("sink", 1), len(self.records), KEY, record))
             one.published()
 
     def report(self) -> ReadingsReport:

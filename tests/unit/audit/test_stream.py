@@ -12,6 +12,7 @@ import pytest
 from eventveil.audit.records import Found
 from eventveil.audit.stream import stranger
 from eventveil.mechanisms.registry import KINDS, find
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import MechanismSettings, Option, Sink
 from eventveil.privacy.ledger import Spend
 from tests.unit.audit.story import (
@@ -551,9 +552,9 @@ def test_the_form_of_the_counts_may_change_between_repetitions() -> None:
 
 def test_an_entry_of_another_stream_is_no_violation_but_garbage_is() -> None:
     entry = Story.clean().ledger[0]
-    other = Found.read(("ledger", 0), 7, b"x", entry.value)
+    other = Found.read(TopicPartition("ledger", 0), 7, b"x", entry.value)
     assert stranger(other) is None
-    garbage = Found.read(("ledger", 0), 7, b"\xff", b"[]")
+    garbage = Found.read(TopicPartition("ledger", 0), 7, b"\xff", b"[]")
     finding = stranger(garbage)
     assert finding is not None
     assert (finding.invariant, finding.place) == ("I7", "ledger, partition 0, offset 7")

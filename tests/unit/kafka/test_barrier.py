@@ -11,9 +11,10 @@ from eventveil.kafka import log
 from eventveil.kafka.barrier import is_nonce, least_end, nonce, nonce_key
 from eventveil.kafka.log import read_table
 from eventveil.model.errors import Unsettled
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
 
-PLACE = ("changelog", 0)
+PLACE = TopicPartition("changelog", 0)
 
 
 def records(end: int) -> list[Message]:

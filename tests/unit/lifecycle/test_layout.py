@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventveil.lifecycle.layout import Place, relocated
+from eventveil.lifecycle.layout import relocated
+from eventveil.model.records import TopicPartition
 
 C = "app-counting-changelog"
 KEYS = st.dictionaries(
@@ -18,10 +19,13 @@ def test_every_table_is_whole_where_it_was_moved_to_and_nowhere_else(
     tables: list[dict[bytes, bytes]], first: int, by: int
 ) -> None:
     """Places overlap: where one was moved to, another one has to leave."""
-    before: dict[Place, dict[bytes, bytes]] = {(C, number): {} for number in range(12)}
-    moves = {(C, first + number): (C, first + by + number) for number in range(len(tables))}
+    before: dict[TopicPartition, dict[bytes, bytes]] = {TopicPartition(C, number): {} for number in range(12)}
+    moves = {
+        TopicPartition(C, first + number): TopicPartition(C, first + by + number)
+        for number in range(len(tables))
+    }
     for number, table in enumerate(tables):
-        before[C, first + number] = table
+        before[TopicPartition(C, first + number)] = table
     after = {place: dict(table) for place, table in before.items()}
     for record in relocated(before, moves):
         assert record.key is not None

@@ -22,6 +22,7 @@ from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.registry import KINDS
 from eventveil.mechanisms.time_unit import TimeUnit
 from eventveil.model.errors import StateRefused
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Budget
 from eventveil.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, SOUND
 from tests.contract.noises import W_EVENT_KINDS, ZeroNoise, make
@@ -244,7 +245,7 @@ def test_a_sink_can_be_replaced_in_the_middle_of_a_timestamp_and_the_same_life_g
     life = Lifetime(**terms("sample", ONE, 3))
     life.release(1)
     life.release(1, publish=False)
-    life.count((COUNTING, 1), FIRST + 3)
+    life.count(TopicPartition(COUNTING, 1), FIRST + 3)
     before = life.life
     life.change(sink_id="another")
     after = life.life
@@ -266,7 +267,7 @@ def test_a_sink_can_be_replaced_in_the_middle_of_a_timestamp_and_the_same_life_g
 def test_counts_of_a_timestamp_that_was_not_released_are_refused(counted: int) -> None:
     life = Lifetime(**terms())
     life.release(4)
-    life.count((COUNTING, 1), counted)
+    life.count(TopicPartition(COUNTING, 1), counted)
     with pytest.raises(StateRefused, match="it is released up to timestamp 8, but counted up to") as refusal:
         life.change(lateness=9)
     assert "stop it between two timestamps" in refusal.value.remedy
@@ -447,11 +448,11 @@ def test_a_partition_that_was_missing_must_have_caught_up_and_is_missed_no_longe
     life.release(4)
     state = life.life.state
     life.tables[BUDGET, 0][b"visits"] = replace(state, missing=((1, FIRST + 2, FIRST + 3),)).encode()
-    life.count((COUNTING, 1), FIRST + 2)
+    life.count(TopicPartition(COUNTING, 1), FIRST + 2)
     with pytest.raises(StateRefused, match="Run the worker with the former topology"):
         life.change(epsilon=TWO, epsilon_text="2")
     life.settings = terms()
-    life.count((COUNTING, 1), state.next)
+    life.count(TopicPartition(COUNTING, 1), state.next)
     life.change(epsilon=TWO, epsilon_text="2")
     assert life.life.state.missing == ()
 

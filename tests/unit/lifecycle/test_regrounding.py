@@ -24,6 +24,7 @@ from eventveil.lifecycle.regrounding import (
     settled,
 )
 from eventveil.model.errors import StateRefused, Unsettled
+from eventveil.model.records import TopicPartition
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, Lifetime
 
 #: Of the streams in ``tests.unit.support``.
@@ -33,7 +34,7 @@ NOW = ORIGIN + 100 * INTERVAL
 
 def logs(partitions: int, **changes: Any) -> dict[int, Log]:
     fields = {"begin": 0, "end": 50, "again": 3, "gone": NOW, **changes}
-    return {number: Log(place=(COUNTING, number), **fields) for number in range(partitions)}
+    return {number: Log(place=TopicPartition(COUNTING, number), **fields) for number in range(partitions)}
 
 
 def ground(partitions: int = 2, **changes: Any) -> Ground:
@@ -47,7 +48,7 @@ def life() -> Lifetime:
     """Released up to timestamp 8; partition 1 has counted two timestamps more than partition 0."""
     made = Lifetime()
     made.release(4)
-    made.count((COUNTING, 1), FIRST + 6)
+    made.count(TopicPartition(COUNTING, 1), FIRST + 6)
     return made
 
 
@@ -123,7 +124,7 @@ def test_timestamps_that_are_counted_already_cannot_be_declared(life: Lifetime) 
 
 def test_it_grows_again_before_the_first_growth_has_come(life: Lifetime) -> None:
     apply(life, some(moved(life, ground(4), FIRST + 9)), 4)
-    places = [(COUNTING, number) for number in range(4)]
+    places = [TopicPartition(COUNTING, number) for number in range(4)]
     counting = {}
     for place in places:
         genesis = Genesis.find(life.tables[place], "visits", "here")

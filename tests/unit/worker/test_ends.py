@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.model.records import NO_APPEND_TIME
+from eventveil.model.records import NO_APPEND_TIME, TopicPartition
 from eventveil.process.clock import Clock, OwnerClock, wall_clock
 from eventveil.worker import ends
 from eventveil.worker.aggregate import AggregateOwner
@@ -23,7 +23,7 @@ from eventveil.worker.observe.observation import Observation
 from eventveil.worker.threads import Threads
 from tests.unit.support import aggregator, chunk, event, stream, topology
 
-PLACE = ("raw", 0)
+PLACE = TopicPartition("raw", 0)
 #: Timestamp 1 is due at 1018, 2 at 1028.
 RULES = stream(append_time="boundary").timeline
 DENIED = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))

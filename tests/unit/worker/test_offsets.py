@@ -12,6 +12,7 @@ import pytest
 from eventveil.counting.boundaries import Boundary
 from eventveil.kafka.cluster import Topic
 from eventveil.model.errors import StateRefused, Unsettled
+from eventveil.model.records import TopicPartition
 from eventveil.process.clock import SYSTEM_CLOCK, OwnerClock
 from eventveil.topology.changes import MIGRATE_LOST
 from eventveil.worker.aggregate import AggregateOwner
@@ -23,7 +24,7 @@ from eventveil.worker.threads import Threads
 from tests.unit.migrating import COUNTING, FIRST, Lifetime
 from tests.unit.support import topology
 
-PLACE = ("raw", 0)
+PLACE = TopicPartition("raw", 0)
 
 
 class Log:
@@ -74,13 +75,14 @@ def test_one_that_ends_too_early_is_looked_at_again_before_it_is_refused(
 def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
     """All that was read is there. Only the life that follows would find that more was, each anew."""
     lived = Lifetime(append_time="boundary")
-    lived.count((COUNTING, 0), FIRST + 1)
+    lived.count(TopicPartition(COUNTING, 0), FIRST + 1)
     states = lived.tables[COUNTING, 0]
     state = lived.life.counting[COUNTING, 0][1]
     states[b"visits"] = replace(state, boundaries=(Boundary(FIRST, 12),)).encode()
 
     class Table:
         topic, partition, owner = COUNTING, 0, "app-aggregate-0"
+        place = TopicPartition(COUNTING, 0)
 
         def take_over(self) -> dict[bytes, bytes]:
             return states
@@ -99,7 +101,7 @@ def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
         cluster: Any = Found(0, end)
         table: Any = Table()
         owner = AggregateOwner(
-            table, Threads(), [lived.plan], ("t", 0), "partials", cluster,
+            table, Threads(), [lived.plan], TopicPartition("t", 0), "partials", cluster,
             EndWatch(cluster, lambda _: None), Inquiry(cluster, Threads().waiting),
             OwnerClock(SYSTEM_CLOCK, 0), Observation(topology()),
         )  # fmt: skip

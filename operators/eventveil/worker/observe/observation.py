@@ -16,6 +16,7 @@ from typing import Literal
 from faust.types import TP
 
 from eventveil.model import timeline
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.process.memory import NOTHING, Held
 
@@ -228,9 +229,12 @@ class Observation:
         holds = self.holds(now)
         if raw:
             return sorted(
-                [f"{_place(tp)}: {_HELD[hold]}" for tp, hold in holds.items() if tp in assigned]
-                + [f"{_place(tp)}: is being taken over{_after(errors.get(tp))}" for tp in taken]
-                + [f"{_place(tp)}: no progress for {now - partitions[tp].progressed:.0f} s" for tp in stalled]
+                [f"{TopicPartition(*tp)}: {_HELD[hold]}" for tp, hold in holds.items() if tp in assigned]
+                + [f"{TopicPartition(*tp)}: is being taken over{_after(errors.get(tp))}" for tp in taken]
+                + [
+                    f"{TopicPartition(*tp)}: no progress for {now - partitions[tp].progressed:.0f} s"
+                    for tp in stalled
+                ]
             )
         failed = [tp for tp in taken if tp in errors]
         return [
@@ -248,10 +252,6 @@ class Observation:
 def _by_topic(state: str, places: list[TP]) -> Iterator[str]:
     for topic, count in sorted(Counter(tp.topic for tp in places).items()):
         yield f"{topic}: {count} partition{'s' * (count > 1)} {state}"
-
-
-def _place(tp: TP) -> str:
-    return f"{tp.topic}, partition {tp.partition}"
 
 
 def _after(error: str | None) -> str:
