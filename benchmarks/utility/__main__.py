@@ -13,7 +13,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.utility import event_level, plots, side_by_side, summary, tables, user_level, values, w_event
+from benchmarks.utility import (
+    event_level,
+    plots,
+    side_by_side,
+    summary,
+    tables,
+    user_level,
+    values,
+    variants,
+    w_event,
+)
 from benchmarks.utility.measuring import Case, Results, Scope
 from benchmarks.utility.side_by_side import DRAWN_PART, KINDS, PEERS, REAL_PART
 
@@ -21,6 +31,7 @@ HOME = Path(__file__).resolve().parents[2]
 PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "real": side_by_side.measure_real,
     "drawn": side_by_side.measure_drawn,
+    variants.PART: variants.measure,
     "w-event": w_event.measure,
     "unseen": w_event.measure_unseen,
     "event-level": event_level.measure,
@@ -28,7 +39,7 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "values": values.measure,
     "local": values.measure_local,
 }
-SEEDS = {REAL_PART: 1, DRAWN_PART: 1}
+SEEDS = {REAL_PART: 1, DRAWN_PART: 1, variants.PART: 1}
 """Many streams with one seed say more than one stream with many."""
 
 
@@ -53,7 +64,11 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="beginnings of streams, one epsilon: a trial")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=[REAL_PART, DRAWN_PART])
     parser.add_argument(
-        "--only", nargs="*", choices=[*KINDS, *PEERS], default=[], help="of real and drawn, keep the others"
+        "--only",
+        nargs="*",
+        choices=[*KINDS, *PEERS, *variants.LABELS[1:]],
+        default=[],
+        help="of real and drawn, keep the others",
     )
     parser.add_argument("--results", type=Path, default=HOME / "benchmarks" / "results", help="directory")
     parser.add_argument("--docs", type=Path, default=HOME / "docs", help="folder of utility.md and utility/")

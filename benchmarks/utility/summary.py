@@ -63,6 +63,27 @@ def verdict(results: Results, _: str = "") -> str:
     )
 
 
+def variants(results: Results, part: str) -> str:
+    """What else ``seasonal`` could do: errors over its own, geometric means, the least and the largest."""
+    cases = results.of(part)
+    rows = []
+    for label in list(cases[0].errors)[1:]:
+        ratios = [case.errors[label][0] / case.errors[OURS][0] for case in cases]
+        ends = (
+            min(range(len(ratios)), key=ratios.__getitem__),
+            max(range(len(ratios)), key=ratios.__getitem__),
+        )
+        others = [
+            f"{_mean([case.medians[label][name] / case.medians[OURS][name] for case in cases]):.2f}"
+            for name in ("RMSE", "total", "week")
+        ]
+        biases = [np.median([abs(case.medians[one]["bias"]) for case in cases]) for one in (label, OURS)]
+        extremes = [f"{ratios[i]:.2f} ({cases[i].title})" for i in ends]
+        rows.append([label, f"{_mean(ratios):.2f}", *others, f"{biases[0]:.0%} ({biases[1]:.0%})", *extremes])
+    head = ["instead", "MAE", "RMSE", "total", "week", "bias of sums, half within", "MAE, best", "MAE, worst"]
+    return _markdown(head, rows)
+
+
 def by_stream(results: Results, part: str) -> str:
     """By stream and case the MAE of ``seasonal`` in percent, and its ratio to the best of all others."""
     rows: dict[str, list[str]] = {}
@@ -132,6 +153,7 @@ TABLES: dict[str, Callable[[Results, str], str]] = {
     "kinds": kinds,
     "verdict": verdict,
     "by stream": by_stream,
+    "variants of": variants,
     "measures": measures,
 }
 _RIVALS: dict[str, Callable[[Case], str]] = {

@@ -18,6 +18,7 @@ from eventveil.cli.options import memory_limit
 from eventveil.cli.progress import progress
 from eventveil.cli.times import Time
 from eventveil.decoding.rules import Reason
+from eventveil.describe.guarantee import consecutive
 from eventveil.mechanisms.registry import find
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339, start_of
@@ -262,7 +263,7 @@ def _covered(stream: Stream) -> str:
     level = find(stream.mechanism.kind).level
     if level == "event":
         return "one timestamp"
-    return f"horizon of {window} timestamps" if level == "user" else f"{window} consecutive timestamps"
+    return f"horizon of {window} timestamps" if level == "user" else consecutive(window)
 
 
 def _write(running: Replay, given: Input, paths: Paths, limit: MemoryLimit) -> dict[str, Errors]:

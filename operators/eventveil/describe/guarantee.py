@@ -109,6 +109,11 @@ def count(amount: int, noun: str) -> str:
     return f"{amount} {first}{'' if amount == 1 else 's'}{' ' if rest else ''}{rest}"
 
 
+def consecutive(window: int) -> str:
+    """So many timestamps, one after the other."""
+    return "one timestamp" if window == 1 else f"{window} consecutive timestamps"
+
+
 #: What neighbours by add-remove differ in, at each level of counts.
 _PRESENCE: dict[Level, str] = {
     "w-event": "at which of them a user was there",
@@ -130,7 +135,7 @@ def _what_is_protected(stream: Stream, guarantee: Guarantee) -> str:
         horizon = f"a horizon of {guarantee.window} timestamps of {interval} ({covered})"
         return f"Epsilon {epsilon} for {horizon}: {effect}"
     return (
-        f"Epsilon {epsilon} for any {guarantee.window} consecutive timestamps of {interval} ({covered}):"
+        f"Epsilon {epsilon} for any {consecutive(guarantee.window)} of {interval} ({covered}):"
         f" {effect} For a user who is present for n times as long, epsilon is n times as large."
     )
 

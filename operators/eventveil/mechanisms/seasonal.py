@@ -19,8 +19,8 @@ phases of a period.
 
 **Algorithm.** ``eventveil.mechanisms.forecasting`` has the models, one idea a module. At a publication the
 release is the forecast's estimate of the counts, at the timestamps that follow what it expects of each, so
-that a season goes on: never negative, 0 for columns that do not rise above the noise, and rounded such that
-sums stay right (``rounding``).
+that a season goes on: never negative, 0 for columns that do not rise above the noise, or what they have in
+common (``hidden``), and rounded such that sums stay right (``rounding``).
 
 *Pace.* ``eventveil.mechanisms.forecasting.pace`` has the intervals, and the expected error by which one is
 chosen, every ``HOLD`` publications, if it promises a gain. A publication spends N over the number of those
@@ -37,7 +37,6 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.forecasting import pace
@@ -112,10 +111,10 @@ class Seasonal(WEventMechanism):
     def _publish(self, counts: Counts, units: int) -> None:
         self._ledger.charge_publish(units)
         interval, noisy = self._interval, self._noisy(counts, units)
-        above, first = self._forecast.above, not self._forecast.published
+        first = not self._forecast.published
         estimate = self._forecast.learn(noisy.astype(np.float64), self._variance(units), self._timestamp)
         if not first:
-            shown, said = _shown(above, *self._forecast.foreseen)
+            shown, said = self._forecast.foreseen
             self._calibration.learn(noisy - shown, said, self._variance(units))
         self._last = self._whole(estimate)
         self._pace()
@@ -164,15 +163,11 @@ class Seasonal(WEventMechanism):
             off = self._last - mean
             self._movement.drawn(variance + off * off, self._timestamp)
         elif self._forecast.published:
-            shown, said = self._predicted()
+            shown, said = self._forecast.shown(self._timestamp)
             self._last = self._whole(shown)
             off = self._last - shown
             self._movement.drawn(self._calibration.factor * said + off * off, self._timestamp)
         return super()._release(fresh=fresh)
-
-    def _predicted(self) -> tuple[Floats, Floats]:
-        """What is shown of this timestamp's counts, and the variance of counts around it, by the models."""
-        return _shown(self._forecast.above, *self._forecast.expected(self._timestamp))
 
     def _variance(self, units: int) -> float:
         return max(super()._variance(units), _LEAST_NOISE)
@@ -221,13 +216,6 @@ class Seasonal(WEventMechanism):
         forecast.published, forecast.last = published, last
         self._forecast, self._interval, self._due, self._decided = forecast, interval, due, decided
         self._rounding.owed, self._calibration = owed, calibration
-
-
-def _shown(above: NDArray[np.bool_], mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
-    """Zeros where columns are no more than noise; and the variance of counts around what is shown."""
-    shown = np.where(above, mean, 0.0)
-    off: Floats = shown - mean
-    return shown, variance + off * off
 
 
 def _enough(units: int, part: int) -> bool:

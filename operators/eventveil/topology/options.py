@@ -133,7 +133,8 @@ OPTIONS: dict[str, MechanismOption] = {
     ),
     "periods": MechanismOption(
         Periods(),
-        "Timestamps after which counts may look alike again: a day and a week, say. [] expects no season.",
+        "Timestamps after which counts may look alike again, such as a day and a week: publications meet all"
+        " their phases, and seasonal expects them as seasons. [] means none.",
         derived="a day and a week, where these are whole numbers of timestamps",
         off="",
     ),

@@ -84,6 +84,13 @@ def test_the_guarantee_in_words_names_everything_that_it_rests_on(tmp_path: Path
     assert "All events with one value of /tailnum (string) are one user" in text
 
 
+def test_a_window_of_one_timestamp_is_one_timestamp(tmp_path: Path) -> None:
+    stream = load_text(tmp_path, BASE).streams[0]
+    text = "\n".join(describe(stream, Guarantee("w-event", Fraction(1), 1, 1, Fraction(2), Fraction(2))))
+    assert "Epsilon 1.0 for any one timestamp of 1 hour (1 hour): " in text
+    assert "consecutive" not in text
+
+
 def test_noise_that_is_always_the_same_is_said_once_and_noise_without_bound_is_said(tmp_path: Path) -> None:
     stream = load_text(tmp_path, BASE).streams[0]
     same = Guarantee("w-event", Fraction(1), 120, 1, Fraction(120), Fraction(120))

@@ -1,7 +1,7 @@
 """The forecast of all columns: mixtures of models, what they share, and which columns are more than noise.
 
 The state after a publication, and what is expected at the timestamps that follow. A column that is not more
-than noise (``evidence``) is expected to be 0.
+than noise (``evidence``) is shown as 0, or as what such columns have in common (``hidden``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms.forecasting import evidence
+from eventveil.mechanisms.forecasting import evidence, hidden
 from eventveil.mechanisms.forecasting.arithmetic import Floats, exp_of
 from eventveil.mechanisms.forecasting.harmonics import Harmonics, of_periods
 from eventveil.mechanisms.forecasting.levels import PLAIN, STEADY, WITH_PROFILE
@@ -53,7 +53,8 @@ class Forecast:
         self._long = LongRun(columns, 1 - 1 / max(self.memory, LEVEL_WINDOWS_KEPT * window))
         self.scatter = Scatter(columns)
         self._estimate = np.zeros((2, columns))
-        self.foreseen = self._estimate  # what ``expected`` said of the last publication's timestamp before it
+        self.foreseen = self._estimate[0], self._estimate[1]  # ``shown`` of the last publication, before it
+        self._hidden = np.zeros(columns)  # the levels that are shown of columns that are no more than noise
         self.above = np.zeros(columns, np.bool_)  # the columns that are more than noise
         self.published = 0
         self.last = 0
@@ -64,10 +65,6 @@ class Forecast:
         """The long-run level of every column, at least 0; zeros before the first publication."""
         level = self._long.level if self.periods else self._steady()
         return np.maximum(level, 0.0)
-
-    def mean(self, timestamp: int) -> Floats:
-        """What is expected to be counted, 0 where a column is not shown; after the first publication."""
-        return np.where(self.above, self._ahead(timestamp)[0], 0.0)
 
     def expected(self, timestamp: int) -> tuple[Floats, Floats]:
         """What is expected to be counted, shown or not, and the variance of counts around it.
@@ -83,6 +80,24 @@ class Forecast:
         mean, variance = zip(*(mixture.expected(outlook) for _, mixture, outlook in outlooks), strict=True)
         return np.concatenate(mean), np.concatenate(variance)
 
+    def shown(self, timestamp: int) -> tuple[Floats, Floats]:
+        """What is shown of a timestamp after the last publication, and the variance of counts around it."""
+        return self._shown(*self._ahead(timestamp), self._terms(timestamp))
+
+    def _shown(self, mean: Floats, variance: Floats, terms: Floats) -> tuple[Floats, Floats]:
+        shown = np.where(self.above, mean, self._hidden * self._height(terms))
+        off: Floats = shown - mean
+        return shown, variance + off * off
+
+    def _height(self, terms: Floats) -> float:
+        return self._profile.at(terms)[0] if self._profile else 1.0
+
+    def _in_common(self) -> Floats:
+        """What is shown of columns that are no more than noise."""
+        levels, below = np.zeros(self._columns), ~self.above
+        levels[below] = hidden.expected(self._long.level[below], self._long.empty)
+        return levels
+
     def learn(self, noisy: Floats, noise: float, timestamp: int) -> Floats:
         """Take in noisy counts, whose noise has the variance ``noise``; the estimates of the counts."""
         gap = timestamp - self.last if self.published else 1
@@ -93,6 +108,7 @@ class Forecast:
         if self._own:
             self._own.learn(terms, lesson.seasonal, noise, scatter, gap)
         self._learn_profile(noisy, noise, terms, gap)
+        self.foreseen = self._shown(lesson.foreseen, lesson.around, terms)
         self.published, self.last = self.published + 1, timestamp
         self._classes = Classes(self.level)
         self._choose(noise)
@@ -100,8 +116,8 @@ class Forecast:
             steady = self.above & ~lesson.jumped  # a level that changed is no scatter
             self.scatter.learn(lesson.squares, lesson.variance + noise, self.level, steady)
         self._estimate = np.array([lesson.estimate, lesson.error])
-        self.foreseen = np.array([lesson.foreseen, lesson.around])
-        return np.where(self.above, lesson.estimate, 0.0)
+        self._hidden = self._in_common()
+        return np.where(self.above, lesson.estimate, self._hidden * self._height(terms))
 
     def _learn_columns(self, noisy: Floats, noise: float, terms: Floats, gap: int) -> Lesson:
         """All mixtures, and what they say as one."""
@@ -206,6 +222,8 @@ class Forecast:
         other._own = self._own.restored(state["own"]) if self._own else None
         other._profile = self._profile.restored(state["profile"]) if self._profile else None
         other._classes = Classes(other.level)
+        if other._long.begun:
+            other._hidden = other._in_common()
         return other
 
     def _restore_columns(self, state: Mapping[str, Any]) -> None:

@@ -21,6 +21,11 @@ class LongRun:
         self._weighting = Weighting()
 
     @property
+    def begun(self) -> bool:
+        """Whether there was a count."""
+        return bool(self._weight)
+
+    @property
     def level(self) -> Floats:
         """The means; zeros before the first count."""
         return self._sum / self._weight if self._weight else self._sum

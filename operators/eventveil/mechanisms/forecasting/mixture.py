@@ -43,6 +43,12 @@ class Outlook:
     level: Floats
     phi: Floats
 
+    def scatter(self, means: Floats) -> Floats:
+        """How counts scatter around means, as variances."""
+        scatter: Floats = np.maximum(means, 0.25 * self.level)
+        scatter *= self.phi
+        return np.maximum(scatter, np.maximum(means, 0.5), out=scatter)
+
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
@@ -83,7 +89,7 @@ class Mixture:
         """
         means = self._means(outlook)
         variances = self._variances(outlook, self.levels.aged(outlook.gap), self._faded(outlook))
-        return self._mixed(means, variances + _scatter(means, outlook))
+        return self._mixed(means, variances + outlook.scatter(means))
 
     def _mixed(self, means: Floats, around: Floats) -> tuple[Floats, Floats]:
         """Mean and variance of models whose counts have the variances ``around`` their means."""
@@ -103,7 +109,7 @@ class Mixture:
         means = self._means(outlook)
         self._age(outlook)
         variances = self._variances(outlook, self.levels.variance, self._uncertain)
-        scatter = _scatter(means, outlook)
+        scatter = outlook.scatter(means)
         foreseen, apart = self._mixed(means, variances + scatter)
         around = scatter + noise
         expected = variances + around
@@ -248,10 +254,3 @@ class Mixture:
 def _beside(levels: Floats, own: Floats) -> Floats:
     """The rows of both; those of own seasons are none where there are too many columns."""
     return np.concatenate([levels, own]) if len(own) else levels
-
-
-def _scatter(means: Floats, outlook: Outlook) -> Floats:
-    """How counts scatter around means, as variances."""
-    scatter: Floats = np.maximum(means, 0.25 * outlook.level)
-    scatter *= outlook.phi
-    return np.maximum(scatter, np.maximum(means, 0.5), out=scatter)

@@ -128,7 +128,7 @@ def test_small_columns_share_the_season_of_large_ones() -> None:
 def test_empty_columns_are_expected_to_be_zero_and_full_ones_are_not() -> None:
     levels = np.tile(np.where(np.arange(40) < 30, 0.0, 60.0), (400, 1))
     forecast = learned((24, 168), levels, 300)
-    expected = forecast.mean(301)
+    expected = forecast.shown(301)[0]
     assert np.count_nonzero(expected[:30]) <= 1
     assert np.abs(expected[30:] - 60).max() < 30
 
@@ -149,7 +149,7 @@ def test_a_forecast_goes_on_bit_by_bit_from_its_state(columns: int, periods: tup
     other.published, other.last = forecast.published, forecast.last
     assert other.snapshot() == forecast.snapshot()
     for timestamp in (21, 23, 26):
-        assert other.mean(timestamp).tobytes() == forecast.mean(timestamp).tobytes()
+        assert other.shown(timestamp)[0].tobytes() == forecast.shown(timestamp)[0].tobytes()
         noisy = levels[timestamp] + timestamp % 3
         one, two = (each.learn(noisy, 50.0, timestamp) for each in (forecast, other))
         assert one.tobytes() == two.tobytes()
