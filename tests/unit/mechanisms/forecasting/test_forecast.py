@@ -110,7 +110,7 @@ def test_a_season_is_foreseen_where_it_is_declared() -> None:
 
     def error(periods: tuple[int, ...]) -> float:
         forecast = learned(periods, levels, 1500)
-        return float(np.mean([np.abs(forecast.mean(t) - levels[t]) for t in range(1500, 1524)]))
+        return float(np.mean([np.abs(forecast.shown(t)[0] - levels[t]) for t in range(1500, 1524)]))
 
     assert error((24,)) < 12
     assert error((24, 168)) < 14
@@ -122,7 +122,7 @@ def test_small_columns_share_the_season_of_large_ones() -> None:
     levels = season * np.array([400.0] * 3 + [12.0] * 30)
     forecast = learned((24,), levels, 700)
     night, day = 24 * 29 + 18, 24 * 29 + 6
-    assert forecast.mean(day)[3:].mean() > 2 * forecast.mean(night)[3:].mean()
+    assert forecast.shown(day)[0][3:].mean() > 2 * forecast.shown(night)[0][3:].mean()
 
 
 def test_empty_columns_are_expected_to_be_zero_and_full_ones_are_not() -> None:
