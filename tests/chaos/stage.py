@@ -94,6 +94,10 @@ class Stage:
             self.tend(0.2)
         self.tend(0)
 
+    def resume(self) -> None:
+        """Faults may happen again."""
+        self._calm = False
+
     def end(self) -> None:
         """Stop all workers."""
         for worker in self.workers:

@@ -147,6 +147,11 @@ class ChaosApplication(Application):
             for name, fields in self.counting.items()
         }
 
+    def released(self) -> int:
+        """The number of releases by now, of all streams with timestamps."""
+        sinks = [fields["sink"]["topic"] for fields in self.counting.values()]
+        return sum(len(persist(partial(read, self.bootstrap, sink))) for sink in sinks)
+
     def settle_values(self, seconds: float, meanwhile: Callable[[], None]) -> None:
         """Wait until every value has its reading. Raises TimeoutError."""
         deadline = time.monotonic() + seconds

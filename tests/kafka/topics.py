@@ -100,18 +100,23 @@ def abandon(
 
 
 def read(
-    bootstrap: str, topic: str, isolation: Isolation = "read_committed", partition: int = 0
+    bootstrap: str, topic: str, isolation: Isolation = "read_committed", partition: int = 0, first: int = 0
 ) -> list[Message]:
-    """Every record of a partition that a reader under ``isolation`` sees, up to its end now.
+    """Every record of a partition, from offset ``first`` on, that a reader under ``isolation`` sees by now.
 
     The nonces of the barrier are passed over, as every reader does (``eventveil.kafka.barrier``).
     """
-    records, _ = read_to_end(bootstrap, topic, isolation, partition)
+    records, _ = read_to_end(bootstrap, topic, isolation, partition, first=first)
     return [record for record in records if not is_nonce(record.key())]
 
 
 def read_to_end(
-    bootstrap: str, topic: str, isolation: Isolation, partition: int = 0, seconds: float = 30.0
+    bootstrap: str,
+    topic: str,
+    isolation: Isolation,
+    partition: int = 0,
+    seconds: float = 30.0,
+    first: int = 0,
 ) -> tuple[list[Message], int]:
     """The records of a partition and the offset at which the reader met the end.
 
@@ -128,7 +133,7 @@ def read_to_end(
             "fetch.wait.max.ms": 20,
         }
     )
-    consumer.assign([TopicPartition(topic, partition, 0)])
+    consumer.assign([TopicPartition(topic, partition, first)])
     records: list[Message] = []
     deadline = time.monotonic() + seconds
     try:
