@@ -8,11 +8,16 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.kafka.broker import local_broker
 from tests.kafka.cluster import Cluster, three_brokers
 from tests.kafka.jars import missing_tools
 from tests.kafka.links import MISLED
+
+# Hypothesis fails an example that takes longer than 200 ms by default: on a busy machine any may.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
