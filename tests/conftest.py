@@ -9,15 +9,26 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
 
 from tests.kafka.broker import local_broker
 from tests.kafka.cluster import Cluster, three_brokers
 from tests.kafka.jars import missing_tools
 from tests.kafka.links import MISLED
+from tests.lanes import Lanes, longest_first
 
 # Hypothesis fails an example that takes longer than 200 ms by default: on a busy machine any may.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes | None:
+    return Lanes(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @pytest.fixture(scope="session")

@@ -12,19 +12,6 @@ from tests.kafka.topics import create_topic, unique
 from tests.worker.application import Application
 
 NewTopic = Callable[..., str]
-#: Files whose tests start clusters of their own or compute for minutes. They run beside the other files here.
-APART = (
-    "bench", "broker", "chaos", "cluster", "demo", "longrun", "memory", "missing", "stale_reads",
-    "topics_without_a_broker", "unclean", "worker_killed",
-)  # fmt: skip
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Never more than two tests of this folder at once, and those that share a broker one after another."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            apart = item.path.stem.removeprefix("test_") in APART
-            item.add_marker(pytest.mark.xdist_group("apart" if apart else "shared"))
 
 
 @pytest.fixture

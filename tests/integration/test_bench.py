@@ -71,8 +71,8 @@ def test_a_profile_adds_up_looks_by_function() -> None:
         "run (eventveil/worker/app.py:1);parse (eventveil/decoding/rules.py:9) 3",
         "run (eventveil/worker/app.py:2) 1",
     ]
-    assert self_time(looks) == {"parse (eventveil/decoding/rules.py)": 3, "run (worker/app.py)": 1}
-    assert whole_time(looks) == {"parse (eventveil/decoding/rules.py)": 3, "run (worker/app.py)": 4}
+    assert self_time(looks) == {"parse (decoding/rules.py)": 3, "run (worker/app.py)": 1}
+    assert whole_time(looks) == {"parse (decoding/rules.py)": 3, "run (worker/app.py)": 4}
 
 
 def test_the_tables_of_the_page_come_from_the_results() -> None:
