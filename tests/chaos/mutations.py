@@ -33,6 +33,8 @@ from tests.worker.waiting import last_release, settle
 #: Scenarios wait more than they work.
 _AT_ONCE = 3
 _PATIENCE = 150.0
+#: Some broken workers never catch up. What is wrong with them is in the topics long before.
+_MUTANT_PATIENCE = 60.0
 #: Enough for a worker that believes what it is shown to draw again, on a busy machine.
 _MISLED_SECONDS = 40.0
 _ATTEMPTS = 3
@@ -243,7 +245,7 @@ def play(kafka: str | Cluster, folder: Path, scenario: Callable[[Play], None], m
         try:
             scenario(made)
             made.traffic.stop()
-            settle(made.application, _PATIENCE)
+            settle(made.application, _MUTANT_PATIENCE if mutant else _PATIENCE)
         except TimeoutError as error:
             stuck = [f"stuck: {error}"]
         for worker in (made.two, made.one):

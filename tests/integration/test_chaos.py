@@ -53,6 +53,8 @@ def test_every_mutant_has_a_trial() -> None:
     assert sorted(trial.mutant for trial in TRIALS) == sorted(MUTANTS)
 
 
+# The first of them waits for all scenarios.
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.mutant)
 def test_the_verifier_catches_the_mutant_and_lets_the_worker_as_it_is_pass(
     outcomes: dict[Trial, tuple[Outcome, Outcome]], trial: Trial
