@@ -157,17 +157,21 @@ def values(messages: Iterable[Message]) -> list[bytes | None]:
 
 
 def end_offset(
-    bootstrap: str, topic: str, isolation: Isolation = "read_uncommitted", partition: int = 0
+    bootstrap: str,
+    topic: str,
+    isolation: Isolation = "read_uncommitted",
+    partition: int = 0,
+    seconds: float = 30.0,
 ) -> int:
     """The offset after the last record or control marker of a partition (the high watermark).
 
     Under read_committed the answer is the last stable offset instead: the first offset of the oldest open
-    transaction, if there is one.
+    transaction, if there is one. Raises KafkaException if no leader answers within ``seconds``.
     """
     settings = {"bootstrap.servers": bootstrap, "group.id": unique("reader"), "isolation.level": isolation}
     consumer = Consumer(settings)
     try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1])
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds)[1])
     finally:
         consumer.close()
 

@@ -6,6 +6,8 @@ import json
 import time
 from collections.abc import Callable
 
+from confluent_kafka import KafkaException
+
 from tests.kafka.topics import end_offset, read
 from tests.worker.application import ORIGIN, Application
 
@@ -49,9 +51,16 @@ def settle(
 
 def last_release(application: Application, sink: str) -> int:
     """The timestamp of the newest release in a sink, 0 if there is none."""
-    end = end_offset(application.bootstrap, sink)
     # The last of them, for a sink may be long; but all, if these are the markers of transactions only.
-    for first in (max(0, end - _LAST_OFFSETS), 0):
+    for first in (_near_the_end(application, sink), 0):
         if newest := read(application.bootstrap, sink, first=first)[-1:]:
             return int(json.loads(newest[0].value() or b"")["timestamp"])
     return 0
+
+
+def _near_the_end(application: Application, sink: str) -> int:
+    """An offset not far from the end; 0 while no leader tells where that is."""
+    try:
+        return max(0, end_offset(application.bootstrap, sink, seconds=5) - _LAST_OFFSETS)
+    except KafkaException:
+        return 0

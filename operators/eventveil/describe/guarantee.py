@@ -110,7 +110,7 @@ def count(amount: int, noun: str) -> str:
 
 
 def consecutive(window: int) -> str:
-    """So many timestamps, one after the other."""
+    """This number of consecutive timestamps."""
     return "one timestamp" if window == 1 else f"{window} consecutive timestamps"
 
 

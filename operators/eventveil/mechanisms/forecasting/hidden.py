@@ -16,7 +16,7 @@ import numpy as np
 from eventveil.mechanisms.forecasting.arithmetic import Floats, total
 
 FEWEST = 16
-"""So many columns are needed to learn how they differ."""
+"""How many columns are needed to learn how they differ."""
 LEAST, CERTAIN, UNEVEN = 1.0, 4.0, 2.0
 
 
