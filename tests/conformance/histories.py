@@ -17,7 +17,7 @@ from eventveil.kafka.writer import Appended
 from eventveil.model.records import Outgoing, TopicPartition
 from tests.conformance.logs import BOTH, SECONDS, Log
 
-#: So many are compared with a broker's.
+#: How many are compared with a broker's.
 HISTORIES = 24
 #: Of each history.
 PARTITIONS, IDENTITIES, STEPS = 3, 2, 30

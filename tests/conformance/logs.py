@@ -195,7 +195,7 @@ class SettledWriter(Writer):
         ended = bool(self._added)
         super()._end(seconds, commit=commit)
         if ended:
-            # Asked again, the coordinator says so only once the transaction is complete.
+            # Asked again, the coordinator answers only once the transaction is complete.
             self._run(lambda link: self._end_transaction(link, _Deadline(SECONDS), commit))
 
     def add(self, places: Iterable[TopicPartition]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.tasks.aggregate import Batch, PartitionAggregator
@@ -32,26 +32,38 @@ class Transaction:
     cause: Any = None
 
 
-class Task(ABC):
-    """See the module. After an error the task is worth nothing: its successor reads the log."""
-
-    def __init__(self, source: TopicPartition) -> None:
-        self.input = source
+class Core(Protocol):
+    """What every core does with its input."""
 
     @property
-    @abstractmethod
+    def position(self) -> int: ...
+
+    def observe(self, batch: Chunk) -> object: ...
+
+
+C = TypeVar("C", bound=Core)
+
+
+class Task(ABC, Generic[C]):
+    """See the module. After an error the task is worth nothing: its successor reads the log."""
+
+    def __init__(self, source: TopicPartition, core: C) -> None:
+        self.input, self.core = source, core
+
+    @property
     def position(self) -> int:
         """The offset of the next record to process."""
+        return self.core.position
 
-    @abstractmethod
     def process(self, batch: Chunk) -> None:
         """Take in records that begin at the position or before, as many as one turn may take."""
+        self.core.observe(batch)
 
     def wants_end(self, now: int) -> bool:
         """Whether only the end of the input can show that something is complete."""
         return False
 
-    def capture_end(self, now: int, end: int) -> None:  # noqa: B027  # most never want it
+    def capture_end(self, now: int, end: int) -> None:  # most never want it
         """The input, records of open transactions included, ended there no earlier than ``now``."""
 
     @abstractmethod
@@ -63,7 +75,7 @@ class Task(ABC):
         """Take note that it is durable."""
 
 
-class Aggregate(Task):
+class Aggregate(Task[PartitionAggregator]):
     """Events in, partial counts and dead letters out."""
 
     def __init__(
@@ -74,27 +86,20 @@ class Aggregate(Task):
         changelog: TopicPartition,
         partition_of: Mapping[str, int],
     ) -> None:
-        super().__init__(source)
-        self._core, self._partials, self._changelog = core, partials, changelog
+        super().__init__(source, core)
+        self._partials, self._changelog = partials, changelog
         self._partition_of = partition_of
 
-    @property
-    def position(self) -> int:
-        return self._core.position
-
-    def process(self, batch: Chunk) -> None:
-        self._core.observe(batch)
-
     def wants_end(self, now: int) -> bool:
-        return self._core.wants_end(now)
+        return self.core.wants_end(now)
 
     def capture_end(self, now: int, end: int) -> None:
-        self._core.capture_end(now, end)
+        self.core.capture_end(now, end)
 
     def next(self, now: int) -> Transaction | None:
-        if self._core.can_close(now):
-            return self._written("close", self._core.close(now))
-        return self._written("judge", self._core.dead_letter_batch())
+        if self.core.can_close(now):
+            return self._written("close", self.core.close(now))
+        return self._written("judge", self.core.dead_letter_batch())
 
     def _written(self, name: str, batch: Batch | None) -> Transaction | None:
         if batch is None:
@@ -112,22 +117,11 @@ class Aggregate(Task):
         return Transaction(name, records, by_clock=True, cause=batch)
 
     def committed(self, done: Transaction) -> None:
-        self._core.committed(done.cause)
+        self.core.committed(done.cause)
 
 
-class Release(Task):
-    """Partial counts in; decided and charged in one transaction, published in the next."""
-
-    def __init__(self, partials: TopicPartition, core: PartitionSanitizer) -> None:
-        super().__init__(partials)
-        self.core = core
-
-    @property
-    def position(self) -> int:
-        return self.core.position
-
-    def process(self, batch: Chunk) -> None:
-        self.core.observe(batch)
+class Release(Task[PartitionSanitizer | PartitionPerturber]):
+    """Partial counts or values in; decided and charged in one transaction, published in the next."""
 
     def next(self, now: int) -> Transaction | None:
         if pending := self.core.publish():
@@ -140,53 +134,21 @@ class Release(Task):
             self.core.published()
 
 
-class Perturb(Task):
-    """Values in; readings and charges decided in one transaction, published in the next."""
-
-    def __init__(self, source: TopicPartition, core: PartitionPerturber) -> None:
-        super().__init__(source)
-        self._core = core
-
-    @property
-    def position(self) -> int:
-        return self._core.position
-
-    def process(self, batch: Chunk) -> None:
-        self._core.observe(batch)
-
-    def next(self, now: int) -> Transaction | None:
-        if pending := self._core.publish():
-            return Transaction("publish", tuple(pending))
-        decided = self._core.decide()
-        return Transaction("decide", tuple(decided)) if decided else None
-
-    def committed(self, done: Transaction) -> None:
-        if done.name == "publish":
-            self._core.published()
-
-
-class Repartition(Task):
+class Repartition(Task[Rekeyer]):
     """Events in, the same events in the partitions of their users out, with marks."""
 
     def __init__(self, source: TopicPartition, core: Rekeyer, target: str, changelog: TopicPartition) -> None:
-        super().__init__(source)
-        self._core, self._target, self._changelog = core, target, changelog
-
-    @property
-    def position(self) -> int:
-        return self._core.position
-
-    def process(self, batch: Chunk) -> None:
-        self._core.observe(batch)
+        super().__init__(source, core)
+        self._target, self._changelog = target, changelog
 
     def wants_end(self, now: int) -> bool:
-        return self._core.wants_end(now)
+        return self.core.wants_end(now)
 
     def capture_end(self, now: int, end: int) -> None:
-        self._core.capture_end(now, end)
+        self.core.capture_end(now, end)
 
     def next(self, now: int) -> Transaction | None:
-        if (found := self._core.pass_on()) is None:
+        if (found := self.core.pass_on()) is None:
             return None
         records, state = found
         topic, partition = self._changelog
@@ -194,4 +156,4 @@ class Repartition(Task):
         return Transaction("pass-on", (*records, record), by_clock=True, cause=state)
 
     def committed(self, done: Transaction) -> None:
-        self._core.committed(done.cause)
+        self.core.committed(done.cause)

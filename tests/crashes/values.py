@@ -13,7 +13,7 @@ from eventveil.model.records import Outgoing
 from eventveil.privacy.noise import NoiseSource
 from eventveil.tasks.values import PartitionPerturber, PerturberState, StreamPerturber, Topics
 from eventveil.values.kinds import build
-from tests.crashes.tasks import Perturb, Task
+from tests.crashes.tasks import Release, Task
 from tests.crashes.world import PARTITIONS, Slot, World
 from tests.unit.support import INSTANCE
 from tests.unit.values.streams import event, readings
@@ -45,7 +45,7 @@ class ValueWorld(World):
             state = PerturberState.decode(value, "the state changelog")
         perturber = StreamPerturber(one, build(one, self._noise), state)
         topics = Topics(LEDGER, {name: 0}, CHANGELOG, number)
-        return Perturb((RAW, number), PartitionPerturber(topics, {name: perturber}))
+        return Release((RAW, number), PartitionPerturber(topics, {name: perturber}))
 
     def append(self, events: int) -> None:
         """Producers write values, some of which nobody can read."""

@@ -17,7 +17,7 @@ from tests.crashes.checks import SameNoise, check, check_replay
 from tests.crashes.values import ValuesDrawnAgain, ValueWorld, check_values
 from tests.crashes.world import COUNTS, REKEYED, World
 
-#: Of so many seeds one at least must show that a worker is broken.
+#: At least one of this many seeds must show that a worker is broken.
 SEEDS = 12
 #: What a check says, or a task that meets records that cannot be there.
 NOTICED = (AssertionError, EventveilError)

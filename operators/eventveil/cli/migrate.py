@@ -66,9 +66,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
         lambda doubt: click.echo(f"looking again: {doubt}", err=True),
     )
     if apply and plan.layout is not None and any(plan.steps):
-        plan.keepers[0].check_stopped()
-        for name, number in plan.layout.arrange():
-            click.echo(f"the state of {name}, partition {number}, was moved to make room")
+        _make_room(plan.keepers[0], plan.layout)
     moved = {name for stage in plan.stages for name in _move(stage, apply=apply, lost=lost)}
     for keeper, merged, step in zip(plan.keepers, merged_streams(topology), plan.steps, strict=True):
         if merged.name in moved:
@@ -86,13 +84,17 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
     return any(plan.steps) or bool(moved)
 
 
+def _make_room(keeper: Keeper | StageKeeper, layout: Layout) -> None:
+    keeper.check_stopped()
+    for name, partition in layout.arrange():
+        click.echo(f"the state of {name}, partition {partition}, was moved to make room")
+
+
 def _move(stage: _Stage, *, apply: bool, lost: bool) -> list[str]:
     """Move a re-keying stage, or say how; the streams that go on behind it."""
     steps = stage.steps
     if apply and steps:
-        stage.keeper.check_stopped()
-        for name, number in stage.layout.arrange():
-            click.echo(f"the state of {name}, partition {number}, was moved to make room")
+        _make_room(stage.keeper, stage.layout)
         steps = stage.keeper.migrate(apply=True, lost=lost, expected=steps)
     for step in steps:
         _show(step, apply=apply)

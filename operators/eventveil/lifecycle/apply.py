@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from eventveil.audit.history import History
 from eventveil.formats.change import Difference, Terms
@@ -55,6 +56,8 @@ from eventveil.model.topology import Topology
 from eventveil.privacy.noise import SystemNoise
 from eventveil.process.faults import FaultHook, no_fault
 from eventveil.topology.changes import new_ground
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +123,7 @@ class Keeper:
         """
         if apply:
             self.take_over()
-        life, following = self._read() if apply else self._looked()
-        if apply:
-            self._check_public(life)
+        life, following = self._checked() if apply else looked(self._read)
         differences = life.differences_to(following)
         ground = reground(self._plan.stream, life, self._ground(life), since)
         if not differences and ground is None:
@@ -147,9 +148,7 @@ class Keeper:
 
         To be applied it needs ``take_over``.
         """
-        life, following = self._read()
-        if apply:
-            self._check_public(life)
+        life, following = self._checked() if apply else self._read()
         if (moved := reground(self._plan.stream, life, self._ground(life))) is not None:
             what = f"{', '.join(moved.differences)} changed"
             raise StateRefused(f"stream {life.stream}", what, "Migrate first")
@@ -172,9 +171,7 @@ class Keeper:
         They go into one transaction with those of the stage. Arguments and errors are as in ``migrate``; to
         be applied it needs ``take_over``.
         """
-        life, following = self._read() if apply else self._looked()
-        if apply:
-            self._check_public(life)
+        life, following = self._checked() if apply else looked(self._read)
         differences = {**life.differences_to(following), **rerouting.differences}
         if rerouting.gone is not None:
             next_ = min(state.next for _, state in life.counting.values())
@@ -227,12 +224,11 @@ class Keeper:
         partitions = {name: self._topics[name].partitions for name in self._topology.sources}
         return counting_places(self._topology, self._source.name, partitions)
 
-    def _looked(self) -> tuple[Life, Following]:
-        """The same without a barrier, so that what speaks against it may be old."""
-        try:
-            return self._read()
-        except StateRefused as refusal:
-            raise Unsettled(refusal.place, refusal.what, refusal) from None
+    def _checked(self) -> tuple[Life, Following]:
+        """What ``_read`` gives, where ledger and former sink agree with it: what a change may rest on."""
+        life, following = self._read()
+        self._check_public(life)
+        return life, following
 
     def _read(self) -> tuple[Life, Following]:
         """The life of the stream, and the one that the topology asks for."""
@@ -357,6 +353,14 @@ class Keeper:
         # Once more: a worker that joined meanwhile may have read the state that is about to be replaced.
         self.check_stopped()
         self._writers[self._budget].transact("change", records)
+
+
+def looked(read: Callable[[], Found]) -> Found:
+    """What is read without a barrier: what speaks against it may be old, so Unsettled is raised instead."""
+    try:
+        return read()
+    except StateRefused as refusal:
+        raise Unsettled(refusal.place, refusal.what, refusal) from None
 
 
 def pan_private_genesis(

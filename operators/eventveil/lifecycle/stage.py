@@ -13,13 +13,13 @@ from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_table
 from eventveil.kafka.lost import first_appended
-from eventveil.lifecycle.apply import Keeper, Step, check_begun
+from eventveil.lifecycle.apply import Keeper, Step, check_begun, looked
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.manifest import Genesis, check_cluster
 from eventveil.lifecycle.placement import rekeying_places, writer_of
 from eventveil.lifecycle.regrounding import settled
 from eventveil.lifecycle.rerouting import RawGround, RawLog, Rerouting, Stage, reroute
-from eventveil.model.errors import StateRefused, Unsettled, doubt
+from eventveil.model.errors import StateRefused, doubt
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Source, Topology
 from eventveil.process.faults import FaultHook, no_fault
@@ -62,7 +62,7 @@ class StageKeeper:
             for keeper in self._keepers:
                 keeper.take_over()
             self._take_over()
-        stage = self._stage() if apply else self._looked()
+        stage = self._stage() if apply else looked(self._stage)
         rerouting = reroute(self._source, stage, self._ground(stage))
         if rerouting is None:
             return []
@@ -89,13 +89,6 @@ class StageKeeper:
             owner = writer_of(self._topology, *place)
             writer = FencedTable(self._topology.kafka, owner, *place, self._fault)
             self._writers[place], self._fenced[place] = writer, writer.take_over()
-
-    def _looked(self) -> Stage:
-        """The same without a barrier, so that what speaks against it may be old."""
-        try:
-            return self._stage()
-        except StateRefused as refusal:
-            raise Unsettled(refusal.place, refusal.what, refusal) from None
 
     def _stage(self) -> Stage:
         """Genesis and state of the partitions of events that the stage knows."""
