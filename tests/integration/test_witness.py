@@ -24,7 +24,7 @@ from tests.kafka.broker import LocalBroker, local_broker
 from tests.kafka.jars import missing_tools
 from tests.kafka.topics import Isolation, create_topic, produce, read, transactional_producer, unique
 from tests.unit.local.streams import SeededRandomness
-from tests.worker.application import Application
+from tests.worker.application import COLUMNS, ORIGIN, Application
 from tests.worker.process import WorkerProcess
 from tests.worker.taking_over import refusals
 from tests.worker.waiting import wait_for_releases
@@ -96,6 +96,18 @@ class Mixed(Values):
                 producer.produce(self.reports, value=json.dumps(event), key=f"{device}")
             assert producer.flush(30) == 0
 
+    def crowd(self, seconds: float = 2) -> int:
+        """Send so many events to ``hidden`` that no noise hides them; the timestamp of the last ones."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            now = time.time_ns() // 1_000_000
+            for place in COLUMNS * 100:
+                event = {"user": f"{now} {place}", "place": place, "time": now}
+                producer.produce(self.hidden, value=json.dumps(event))
+            assert producer.flush(30) == 0
+        return (now - ORIGIN) // self.interval + 1
+
     def threshold(self) -> int | None:
         """What producers are asked to report by, None in the beginning."""
         asked = json.loads(read(self.bootstrap, self.control)[-1].value() or b"")
@@ -113,11 +125,16 @@ class Restored:
         self.witness = folder / "witness"
 
     def run(
-        self, values: Sequence[int], report: int | None = None, past: Mapping[str, int] = NOWHERE
+        self,
+        values: Sequence[int],
+        report: int | None = None,
+        past: Mapping[str, int] = NOWHERE,
+        crowd: bool = False,
     ) -> None:
         """Release some timestamps more of each stream, ``past`` of them at least, and read these values.
 
         The noise is the product's own. With a value to ``report`` the local stream chooses its threshold.
+        With a ``crowd`` the pan-private stream, which repeats what it said if nothing moves, publishes.
         """
         application = self.application
         count = {stream: max(len(application.released(stream)) + 8, past[stream]) for stream in TIMED}
@@ -128,8 +145,11 @@ class Restored:
         with WorkerProcess("tests.worker.quick", application.path, log, "3") as worker:
             if report is not None:
                 application.report_until_asked_for_sums(report)
+            last = application.crowd() if crowd else 0
             for stream in TIMED:
-                wait_for_releases(application, count[stream], sink=application.sink_of(stream))
+                sink = application.sink_of(stream)
+                while wait_for_releases(application, count[stream], sink=sink) < last:
+                    count[stream] += 1
             application.wait_for_readings("minutes", 0, read + len(values))
             worker.signal(signal.SIGTERM)
             assert worker.wait(15) == 0
@@ -172,7 +192,7 @@ def test_a_cluster_put_back_in_place_draws_again_unless_a_witness_is_asked(tmp_p
         restored.save()
         saved = {stream: max(application.released(stream)) for stream in TIMED}
         assert restored.keep_witness().startswith(f"witness {file}: begun")
-        restored.run([400] * 20, report=30)
+        restored.run([400] * 20, report=30, crowd=True)
         assert restored.keep_witness().startswith(f"witness {file}: nothing of 20")
         assert restored.refusals() == []
         seen = {stream: restored.seen().seen[Line(stream)] for stream in TIMED}
