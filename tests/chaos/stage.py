@@ -18,7 +18,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from eventveil.lifecycle.placement import plan_streams
+from eventveil.kinds.registry import plan_streams
 from eventveil.process.faults import TRANSACTIONS
 from eventveil.topology.loading import load
 from tests.chaos.ground import OneBroker, ThreeBrokers, ground

@@ -164,7 +164,7 @@ class World:
         state = ReleaseState(INSTANCE, 1, 1, 0)
         if (value := states.get(one.name.encode())) is not None:
             state = ReleaseState.decode(value, "the ledger changelog")
-        sanitizer = StreamSanitizer(one, PARTITIONS, of_stream(one, self._noise), state)
+        sanitizer = StreamSanitizer(one, PARTITIONS, of_stream(one, self._noise), state, None)
         topics = Topics(app.ledger, app.ledger_changelog, 0)
         return Release(TopicPartition(app.partials, 0), PartitionSanitizer(topics, {one.name: sanitizer}))
 

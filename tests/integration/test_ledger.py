@@ -19,7 +19,8 @@ from eventveil.cli.main import main
 from eventveil.formats.release import ledger_entry, release_record
 from eventveil.kafka import log
 from eventveil.kafka.cluster import Cluster
-from eventveil.lifecycle.placement import StreamPlan, plan_streams
+from eventveil.kinds.placement import StreamPlan
+from eventveil.kinds.registry import plan_streams
 from eventveil.mechanisms.registry import build
 from eventveil.privacy.noise import SystemNoise
 from eventveil.topology.loading import load

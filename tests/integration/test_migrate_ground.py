@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from eventveil.cli import migrate
 from eventveil.kafka.cluster import Cluster, Topic
+from eventveil.kinds.registry import merged_streams
 from eventveil.lifecycle.apply import Keeper
 from eventveil.lifecycle.layout import Layout
-from eventveil.lifecycle.placement import merged_streams
 from eventveil.model.errors import Unsettled
 from eventveil.model.timeline import start_of
 from eventveil.model.topology import Kafka, Topology

@@ -16,9 +16,9 @@ from eventveil.audit.records import Found
 from eventveil.counting.counter import CounterState
 from eventveil.formats.change import Change, Terms
 from eventveil.formats.release import ledger_entry, release_record
+from eventveil.kinds.placement import StreamPlan
 from eventveil.lifecycle.manifest import Genesis
 from eventveil.lifecycle.migration import Following, Life, migration, reset
-from eventveil.lifecycle.placement import StreamPlan
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.registry import build
 from eventveil.model.records import Outgoing, TopicPartition

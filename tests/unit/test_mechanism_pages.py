@@ -38,7 +38,7 @@ def test_the_settings_of_the_page_on_pan_privacy_are_valid(tmp_path: Path) -> No
     file = changed(
         (f"{before}      epsilon: 1.0\n      window: 120", f"{counts}\n    {mechanism}"), NO_BUDGET
     )
-    assert load_text(tmp_path, file).streams[0].is_pan_private
+    assert load_text(tmp_path, file).streams[0].kind == "pan-private"
 
 
 @EVERY_KIND

@@ -7,8 +7,8 @@ import signal
 import sys
 
 from eventveil.kafka.cluster import Cluster
+from eventveil.kinds.registry import plan_streams
 from eventveil.lifecycle.apply import Keeper
-from eventveil.lifecycle.placement import plan_streams
 from eventveil.topology.loading import load
 
 

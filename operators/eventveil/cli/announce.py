@@ -14,8 +14,8 @@ from eventveil.formats.announcement import Announcement
 from eventveil.kafka.changelog import write_once
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_partition
+from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.apply import pan_private_genesis
-from eventveil.lifecycle.placement import plan_streams
 from eventveil.model import timeline
 from eventveil.model.errors import EventveilError, StateRefused
 from eventveil.model.records import Outgoing, TopicPartition
@@ -41,11 +41,12 @@ def announce(topology: str, name: str, timeout: float | None) -> None:
     status 1, and no look, if no worker answers in time; the announcement is void then.
     """
     loaded = load_or_exit(topology)
+    announced = [one for one in loaded.streams if loaded.announcements in kind_of(one).beside(loaded, one)]
     stream = next((stream for stream in loaded.streams if stream.name == name), None)
     if stream is None:
-        names = ", ".join(stream.name for stream in loaded.streams if stream.is_announced) or "none"
+        names = ", ".join(stream.name for stream in announced) or "none"
         raise click.UsageError(f"there is no stream {name!r} in {topology}; for announced looks: {names}")
-    if not stream.is_announced:
+    if stream not in announced:
         raise click.UsageError(f"{name} is not for announced looks: it lacks pan_private: announced")
     rules = stream.timeline
     patience = (rules.interval + rules.lateness) / 1000 + _PATIENCE_SECONDS
@@ -65,8 +66,7 @@ def announce(topology: str, name: str, timeout: float | None) -> None:
 
 def _announce(topology: Topology, stream: Stream, timeout: float) -> int:
     """When the timestamp that was announced may close, in epoch milliseconds."""
-    cluster = Cluster(topology.kafka)
-    plan = next(plan for plan in plan_streams(topology) if plan.stream is stream)
+    cluster, plan = Cluster(topology.kafka), kind_of(stream).plan(topology, stream)
     # What the command says of times must be what the worker goes by.
     genesis, changelog = pan_private_genesis(topology, cluster, plan)
     place = str(changelog)

@@ -8,17 +8,12 @@ from collections.abc import Iterator
 import click
 
 from eventveil.cli.loading import EXIT_INVALID
-from eventveil.describe.guarantee import describe
-from eventveil.describe.local import describe as describe_local
-from eventveil.describe.sums import describe_total, describe_unbounded, totals, unbounded
-from eventveil.describe.values import describe as describe_values
-from eventveil.mechanisms.registry import of_stream, plugin_of
-from eventveil.model.topology import Budget, Stream, Topology
-from eventveil.privacy.noise import SystemNoise
+from eventveil.describe.sums import describe_total, describe_unbounded, totals
+from eventveil.kinds.registry import in_sums, kind_of, unbounded
+from eventveil.model.topology import Budget, Topology
 from eventveil.topology.fields import Default
 from eventveil.topology.loading import load_with_defaults
 from eventveil.topology.problems import TopologyInvalid
-from eventveil.values.kinds import build as build_values
 
 
 @click.command()
@@ -45,22 +40,12 @@ def check(context: click.Context, topologies: tuple[str, ...]) -> None:
 def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
     """The lines that are printed for a valid topology."""
     yield f"{topology.path}: valid"
-    for stream in topology.streams:
+    for stream in topology.all_streams:
+        kind = kind_of(stream)
         yield ""
-        topics = f"{stream.source.topic_of_events} -> {stream.sink.topic}"
+        topics = f"{kind.source(stream)} -> {kind.sink(stream)}"
         yield f"Stream {stream.name}: {topics}, {stream.mechanism.kind}"
-        if stream.is_local:
-            yield from (f"  {line}" for line in describe_local(stream, topology.control))
-            continue
-        mechanism = of_stream(stream, SystemNoise())
-        yield from (f"  {line}" for line in describe(stream, mechanism.guarantee))
-        yield from (f"  {line}" for line in (*mechanism.notes, *_clipped(stream)))
-        yield from (f"  {line}" for line in _origin(stream.mechanism.kind))
-    for readings in topology.readings:
-        yield ""
-        yield f"Stream {readings.name}: {readings.source.topic} -> {readings.sink}, {readings.mechanism.kind}"
-        lines = describe_values(readings, build_values(readings, SystemNoise()))
-        yield from (f"  {line}" for line in lines)
+        yield from (f"  {line}" for line in kind.describe(topology, stream))
     yield from _sums(topology)
     if defaults:
         yield ""
@@ -69,29 +54,9 @@ def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
     yield ""
 
 
-def _clipped(stream: Stream) -> Iterator[str]:
-    """What the minimum of a sink does to sums."""
-    if stream.sink.minimum is not None:
-        yield (
-            f"Counts below {stream.sink.minimum} are released as {stream.sink.minimum} (minimum in the sink):"
-            " it costs no budget and protects as before. Single counts err less; sums over columns or"
-            " timestamps are biased upwards, by up to half the noise scale for each count that is really 0."
-        )
-
-
-def _origin(kind: str) -> Iterator[str]:
-    """Whose word the guarantee is, if it is not that of Eventveil."""
-    plugin = plugin_of(kind)
-    if plugin is not None:
-        yield (
-            f"Plug-in {plugin.target} ({plugin.distribution}, source {plugin.source[:12]}): all of this is"
-            f" its author's promise; `eventveil mechanisms test {kind}` tries what can be tried."
-        )
-
-
 def _sums(topology: Topology) -> Iterator[str]:
     budget, others = topology.budget, unbounded(topology)
-    for total in totals(topology.streams, budget):
+    for total in totals(in_sums(topology), budget):
         yield ""
         yield f"Sum over the streams of population {total.population}"
         yield from (f"  {line}" for line in describe_total(total, others.pop(total.population, ())))

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from fractions import Fraction
-from functools import partial
 from math import ceil
 from pathlib import Path
 
@@ -28,22 +27,16 @@ from eventveil.cli.options import witness_file
 from eventveil.cli.witness import WitnessKeeper
 from eventveil.describe.guarantee import number
 from eventveil.formats.change import Change, crossings
-from eventveil.formats.reading import terms_of
-from eventveil.formats.release import control_record
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.ends import Offsets, proven_ends, shown_ends
 from eventveil.kafka.log import offset_of, read_partition
-from eventveil.lifecycle.placement import ReadingPlan, StreamPlan, plan_readings, plan_streams
-from eventveil.mechanisms.registry import of_stream
+from eventveil.kinds.kind import Audit
+from eventveil.kinds.registry import beside, kind_of
 from eventveil.model import timeline
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka, Timeline, Topology
-from eventveil.privacy.noise import SystemNoise
-from eventveil.values.kinds import build as build_values
-
-Audit = GenerationsAudit | ReadingsAudit
 
 #: A release is late if it is not there so long after it was due.
 _LATE_SECONDS = 60
@@ -93,12 +86,11 @@ def ledger(topology: str, witness: Path | None, barrier: bool) -> None:
 def _audit(topology: Topology, witness: Path | None, *, barrier: bool) -> bool:
     cluster = Cluster(topology.kafka)
     keeper = None if witness is None else WitnessKeeper(topology, cluster, witness)
-    sinks = {stream.name: stream.sink.topic for stream in topology.streams}
+    sinks = {stream.name: kind_of(stream).sink(stream) for stream in topology.all_streams}
     timelines = {stream.name: stream.timeline for stream in topology.streams}
-    sinks |= {stream.name: stream.sink for stream in topology.readings}
     ledger_places = _places(cluster, topology.ledger)
     sink_places = {name: _places(cluster, sink) for name, sink in sinks.items()}
-    control = _places(cluster, topology.control) if any(one.is_local for one in topology.streams) else []
+    control = _places(cluster, topology.control) if topology.control in beside(topology) else []
     all_sinks = [*control, *(place for places in sink_places.values() for place in places)]
     if barrier:
         decided, ledger_ends, sink_ends = proven_ends(topology, ledger_places, all_sinks)
@@ -107,9 +99,9 @@ def _audit(topology: Topology, witness: Path | None, *, barrier: bool) -> bool:
 
     changes = _changes(topology.kafka, ledger_ends)
     audits: dict[str, Audit] = {
-        plan.name: _stream_audit(plan, changes.get(plan.name, ())) for plan in plan_streams(topology)
+        stream.name: kind_of(stream).audit(topology, stream, changes.get(stream.name, ()))
+        for stream in topology.all_streams
     }
-    audits |= {plan.name: _readings_audit(plan) for plan in plan_readings(topology)}
     strangers, others = _read_ledger(cluster, topology.kafka, ledger_ends, audits, keeper)
     clean = not strangers
     if control:
@@ -146,22 +138,6 @@ def _changes(kafka: Kafka, ends: Offsets) -> dict[str, list[Change]]:
                 if change := Change.read(record.fields):
                     found.setdefault(change.stream, []).append(change)
     return found
-
-
-def _stream_audit(plan: StreamPlan, changes: Sequence[Change]) -> GenerationsAudit:
-    stream = plan.stream
-    columns, mechanism = len(stream.counts.labels), of_stream(stream, SystemNoise())
-    place = plan.partials_partition
-    asks = partial(control_record, stream) if stream.is_local else None
-    return GenerationsAudit(
-        plan.name, stream.timeline, mechanism, columns, stream.mechanism, place, changes, asks
-    )
-
-
-def _readings_audit(plan: ReadingPlan) -> ReadingsAudit:
-    stream = plan.stream
-    units = build_values(stream, SystemNoise()).units
-    return ReadingsAudit(plan.name, terms_of(stream), stream.step_text, units, plan.ledger_partition)
 
 
 def _read_ledger(

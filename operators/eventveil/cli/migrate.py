@@ -13,9 +13,9 @@ from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.describe.guarantee import number
 from eventveil.formats.change import Crossing, Terms
 from eventveil.kafka.cluster import Cluster
+from eventveil.kinds.registry import kind_of, merged_streams, plan_streams
 from eventveil.lifecycle.apply import Keeper, Step, pan_private_genesis
 from eventveil.lifecycle.layout import Layout
-from eventveil.lifecycle.placement import StreamPlan, merged_streams, plan_streams
 from eventveil.lifecycle.regrounding import doubtful
 from eventveil.lifecycle.stage import StageKeeper
 from eventveil.model.errors import EventveilError, Unsettled
@@ -77,10 +77,9 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
             click.echo(f"{merged.name}: unchanged")
         else:
             _show(written, apply=apply)
-    for one in _pan_private(topology):
-        click.echo(f"{one.name}: unchanged, as a pan-private stream has to be")
-    for stream in topology.readings:
-        click.echo(f"{stream.name}: a value stream is never migrated; to change one, give it a new name")
+    for stream in topology.all_streams:
+        if (told := kind_of(stream).no_migration) is not None:
+            click.echo(f"{stream.name}: {told}")
     return any(plan.steps) or bool(moved)
 
 
@@ -130,8 +129,9 @@ def _plan(topology: Topology, lost: bool, since: int | None) -> _Plan:
     cluster = Cluster(topology.kafka)
     layout = Layout(topology, cluster) if topology.streams else None
     keepers = [Keeper(topology, cluster, plan, layout=layout) for plan in merged_streams(topology)]
-    for plan in _pan_private(topology):
-        pan_private_genesis(topology, cluster, plan)
+    for plan in plan_streams(topology):
+        if not plan.merged:
+            pan_private_genesis(topology, cluster, plan)
     steps = [one.migrate(apply=False, lost=lost, since=since) for one in keepers]
     return _Plan(layout, keepers, steps, list(_stages(topology, cluster, keepers, lost)))
 
@@ -145,10 +145,6 @@ def _stages(topology: Topology, cluster: Cluster, keepers: Sequence[Keeper], los
         ]
         keeper = StageKeeper(topology, cluster, behind[0][0].source, [one for _, one in behind], layout)
         yield _Stage(layout, keeper, keeper.migrate(apply=False, lost=lost))
-
-
-def _pan_private(topology: Topology) -> list[StreamPlan]:
-    return [plan for plan in plan_streams(topology) if plan.stream.is_pan_private]
 
 
 def _doubtful(step: Step | None) -> Unsettled | None:

@@ -19,6 +19,7 @@ from eventveil.cli.progress import progress
 from eventveil.cli.times import Time
 from eventveil.decoding.rules import Reason
 from eventveil.describe.guarantee import consecutive
+from eventveil.kinds.registry import kind_of
 from eventveil.mechanisms.registry import find
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339, start_of
@@ -225,7 +226,7 @@ def _open_input(topology: Topology, source: str) -> Input:
 
 def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None, seeded: bool) -> None:
     for stream in running.streams:
-        if stream.is_local:
+        if not kind_of(stream).raw_events:
             _note(f"the reports of {stream.name} were private before they were sent: a replay adds nothing")
             if start is not None:
                 _note(
@@ -234,7 +235,7 @@ def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None,
                 )
         else:
             _announce_epsilon(stream.name, stream.mechanism.epsilon_text, f"any {_covered(stream)}")
-    if start is not None and not all(stream.is_local for stream in running.streams):
+    if start is not None and any(kind_of(stream).raw_events for stream in running.streams):
         _note("--from starts with a fresh budget: what adjacent ranges cost adds up in windows across both")
     _announce_input([one.source.topic for one in running.streams], given, paths, "counts", seeded)
 
@@ -269,7 +270,7 @@ def _covered(stream: Stream) -> str:
 def _write(running: Replay, given: Input, paths: Paths, limit: MemoryLimit) -> dict[str, Errors]:
     """Write all releases; the errors by stream, where the truth is wanted and it is counts."""
     begun = time.monotonic()
-    wanted = [stream for stream in running.streams if paths.truth is not None and not stream.is_local]
+    wanted = [stream for stream in running.streams if paths.truth is not None and kind_of(stream).raw_events]
     errors = {stream.name: Errors(len(stream.counts.labels)) for stream in wanted}
     with open_outputs(paths) as outputs, _watched(running, given, limit) as advance:
         for released in running:

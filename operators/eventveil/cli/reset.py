@@ -13,9 +13,10 @@ from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.migrate import words
 from eventveil.describe.guarantee import number
 from eventveil.kafka.cluster import Cluster
+from eventveil.kinds.placement import StreamPlan
+from eventveil.kinds.registry import kind_of, plan_streams
 from eventveil.lifecycle.apply import Keeper
 from eventveil.lifecycle.migration import check_cap
-from eventveil.lifecycle.placement import StreamPlan, plan_streams
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Topology
 
@@ -36,13 +37,12 @@ def reset(topology: str, name: str, start: int | None, adds: str | None) -> None
     stream's epsilon. The workers must be stopped.
     """
     loaded = load_or_exit(topology)
-    plan = next((plan for plan in plan_streams(loaded) if plan.name == name), None)
-    if name in {stream.name for stream in loaded.readings}:
-        raise click.UsageError(f"{name} is a value stream; to run it again, give it a new name and sink")
-    if plan is None:
+    stream = next((stream for stream in loaded.all_streams if stream.name == name), None)
+    if stream is None:
         raise click.UsageError(f"there is no stream {name!r} in {topology}")
-    if plan.stream.is_pan_private:
-        raise click.UsageError(f"{name} is pan-private; to run it again, give it a new name and sink")
+    if what := kind_of(stream).no_second_run:
+        raise click.UsageError(f"{name} is {what}; to run it again, give it a new name and sink")
+    plan = next(plan for plan in plan_streams(loaded) if plan.name == name)
     apply = _accepted(plan, adds)
     try:
         _reset(loaded, plan, start, apply=apply)

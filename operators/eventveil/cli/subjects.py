@@ -14,6 +14,7 @@ from eventveil.advise.generating import HOUR
 from eventveil.advise.planning import with_columns
 from eventveil.advise.reading import find_columns, types_of
 from eventveil.cli.loading import load_or_exit
+from eventveil.kinds.registry import kind_of
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Counts, MechanismSettings, Sink, Source, Stream, Timeline, Topology
 from eventveil.replay.files import open_file
@@ -41,7 +42,7 @@ def of_topology(path: str, source: str | None, only: str | None) -> Subject:
     topology = load_or_exit(path)
     if source is None:
         raise click.UsageError(f"{path} is a topology; --input FILE or topic:NAME says where events are")
-    every = [one for one in topology.streams if not one.is_local]
+    every = [one for one in topology.streams if kind_of(one).raw_events]
     streams = [one for one in every if only in {None, one.name}]
     if source.startswith(_TOPIC):
         topic = source.removeprefix(_TOPIC)

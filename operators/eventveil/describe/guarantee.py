@@ -12,9 +12,11 @@ sensitivity. In a single column one step is enough in any case: a user moves its
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
+
+from eventveil.model.topology import UNBOUNDED
 
 if TYPE_CHECKING:  # eventveil.topology needs this module, so at run time it needs nothing of theirs
     from eventveil.mechanisms.base import Guarantee
@@ -69,8 +71,11 @@ def half_width(scale: Fraction, confidence: float = 0.95) -> int:
     return max(0, math.ceil(-log_tail / inverse) - 1)
 
 
-def describe(stream: Stream, guarantee: Guarantee) -> tuple[str, ...]:
-    """The guarantee of a stream in plain words, a sentence or two per line."""
+def describe(stream: Stream, guarantee: Guarantee, rules: Iterable[str] = ()) -> tuple[str, ...]:
+    """The guarantee of a stream in plain words, a sentence or two per line.
+
+    ``rules`` are what its kind adds (``eventveil.kinds``).
+    """
     return (
         _what_is_protected(stream, guarantee),
         _neighbours(stream, guarantee.level),
@@ -78,6 +83,7 @@ def describe(stream: Stream, guarantee: Guarantee) -> tuple[str, ...]:
         *_releases(stream, guarantee),
         _noise(guarantee),
         *_options(stream),
+        *rules,
         "All events with one value of "
         f"{stream.source.user} ({stream.source.user_type}) are one user;"
         " several values for one person are several users.",
@@ -199,7 +205,7 @@ def _sensitivity(stream: Stream, guarantee: Guarantee) -> str:
     counted = (
         "the first event of a user counts" if bound == 1 else f"the first {bound} events of a user count"
     )
-    if stream.is_pan_private:
+    if stream.bound == UNBOUNDED:
         counted = "every event counts, and the producer guarantees one of a user"
     moved = ", and may be in another column instead" if stream.mechanism.adjacency == "substitute" else ""
     return (
@@ -231,9 +237,6 @@ def _options(stream: Stream) -> Iterator[str]:
             "Re-keying (repartition: true): events go through an internal topic that is keyed by user; of a"
             " user's those count that were appended first, in whatever partition."
         )
-    if stream.is_pan_private:
-        read = 1 + (rules.lateness + rules.clock_skew + rules.max_ahead) / rules.interval
-        yield f"One timestamp at a time: an event is read up to {read:.3g} times, and judged once."
     if rules.grace is not None:
         yield (
             "Missing partitions (on_missing: release): one that was seen without a leader before a timestamp"

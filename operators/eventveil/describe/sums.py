@@ -21,7 +21,7 @@ from eventveil.describe.guarantee import count, duration_words, number, steps_ap
 if (
     TYPE_CHECKING
 ):  # eventveil.topology checks budgets with this module, so at run time it needs nothing of theirs
-    from eventveil.model.topology import Adjacency, Budget, Level, Stream, Topology
+    from eventveil.model.topology import Adjacency, Budget, Level, Stream
 
 PERIOD: dict[Level, str] = {
     "w-event": "window",
@@ -136,31 +136,13 @@ def cost_of(stream: Stream, span: int) -> Cost:
 def totals(streams: Sequence[Stream], budget: Budget | None) -> tuple[Total, ...]:
     """The sums of all populations, in the order of their first streams.
 
-    The span is the budget's; without a budget it is the longest window of the population's streams. Streams
-    of values and of local reports are in none of them: see ``unbounded``.
+    The span is the budget's; without a budget it is the longest window of the population's streams.
+    ``eventveil.kinds.registry`` knows which streams have a sum.
     """
     populations: dict[str, list[Stream]] = {}
     for stream in streams:
-        if stream.is_local:
-            continue
         populations.setdefault(stream.source.population, []).append(stream)
     return tuple(_total(population, members, budget) for population, members in populations.items())
-
-
-def unbounded(topology: Topology) -> dict[str, list[Unbounded]]:
-    """By population, the streams that no sum can have."""
-    found: dict[str, list[Unbounded]] = {}
-    for values in topology.readings:
-        settings = values.mechanism
-        delta = Fraction(settings.options.get("delta", 0))
-        one = Unbounded(values.name, settings.kind, "value", settings.epsilon, delta)
-        found.setdefault(values.source.population, []).append(one)
-    for stream in topology.streams:
-        if stream.is_local:
-            mechanism = stream.mechanism
-            one = Unbounded(stream.name, mechanism.kind, "report", mechanism.epsilon, Fraction(0))
-            found.setdefault(stream.source.population, []).append(one)
-    return found
 
 
 def _total(population: str, streams: list[Stream], budget: Budget | None) -> Total:

@@ -6,7 +6,7 @@ Both are encoded once, when the release is decided; every later emission copies 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,9 @@ from eventveil.mechanisms.forecasting.arithmetic import Floats, exp
 from eventveil.model.timeline import format_rfc3339, start_of
 from eventveil.model.topology import Stream
 from eventveil.topology.fingerprints import columns_digest
+
+#: The record that asks for the reports of a threshold, with None for those of the distribution.
+Asks = Callable[[int | None], bytes]
 
 _LEAST_ERROR = 1e-9
 _LEDGER_FIELDS = (
@@ -101,13 +104,11 @@ def control_record(stream: Stream, threshold: int | None) -> bytes:
     return Control(stream.name, mechanism.epsilon, int(mechanism.options["maximum"]), threshold).encode()
 
 
-def newly_asked(stream: Stream, record: bytes) -> bytes | None:
-    """The control record to publish with a release: of the one whose timestamp chose the threshold."""
-    if not stream.is_local:
-        return None
+def newly_chosen(record: bytes) -> int | None:
+    """The threshold that the timestamp of a release of local reports chose, if it did."""
     fields = orjson.loads(record)
-    chosen = fields["phase"] == "distribution" and "threshold" in fields
-    return control_record(stream, fields["threshold"]) if chosen else None
+    threshold: int | None = fields.get("threshold") if fields["phase"] == "distribution" else None
+    return threshold
 
 
 def digest(record: bytes) -> str:

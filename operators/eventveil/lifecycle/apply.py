@@ -23,6 +23,8 @@ from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import read_partition, read_table
 from eventveil.kafka.lost import first_appended
+from eventveil.kinds.placement import StreamPlan, counting_places, writer_of
+from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.beginning import earliest_append, first_events
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.manifest import Genesis, check_cluster, check_known
@@ -36,7 +38,6 @@ from eventveil.lifecycle.migration import (
     migration,
     reset,
 )
-from eventveil.lifecycle.placement import StreamPlan, counting_places, writer_of
 from eventveil.lifecycle.published import Public
 from eventveil.lifecycle.regrounding import (
     LOST_FROM,
@@ -370,16 +371,16 @@ def pan_private_genesis(
 
     Raises StateRefused if it is not, for such a stream cannot be changed.
     """
-    source, sink, announced = plan.stream.source.topic, plan.stream.sink.topic, plan.stream.is_announced
-    wanted = {*topology.sources, sink, *([topology.announcements] if announced else ())}
-    topics = cluster.existing(wanted)
+    source, sink = plan.stream.source.topic, plan.stream.sink.topic
+    beside = kind_of(plan.stream).beside(topology, plan.stream)
+    topics = cluster.existing({*topology.sources, sink, *beside})
     partitions = {name: topics[name].partitions for name in topology.sources}
     (place, number), *_ = counting_places(topology, source, partitions).items()
     table = read_table(topology.kafka, *place)
     check_cluster(table, cluster.id(), str(place))
     check_begun(table, plan.name, place)
     genesis = Genesis.find(table, plan.name, str(place))
-    fields = plan.pan_private_fields(topics, topology.announcements)
+    fields = plan.genesis_fields(topology, topics, place)
     genesis.check(fields, source, topics[source].id, number, str(place), partial(new_ground, "accumulate"))
     return genesis, place
 

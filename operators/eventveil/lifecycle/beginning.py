@@ -5,21 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
-from typing import Any
 
 from eventveil.formats.release import fields_of
 from eventveil.kafka.barrier import Floors, is_nonce, least_end
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import read_partition, read_table
+from eventveil.kinds.placement import ReadingPlan, StreamPlan, rekeying_places, value_places
+from eventveil.kinds.registry import beside, kind_of, plan_streams
 from eventveil.lifecycle.manifest import Genesis, check_cluster, check_neighbours
-from eventveil.lifecycle.placement import (
-    ReadingPlan,
-    StreamPlan,
-    counting_places,
-    plan_streams,
-    rekeying_places,
-    value_places,
-)
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.timeline import first_whole_timestamp, format_rfc3339, start_of
@@ -37,9 +30,9 @@ class MissingGenesis:
         self, topology: Topology, cluster: Cluster, clock: Callable[[], int], floors: Floors
     ) -> None:
         self._topology, self._cluster, self._floors = topology, cluster, floors
-        sinks = {stream.sink.topic for stream in topology.streams} | {one.sink for one in topology.readings}
+        sinks = {kind_of(stream).sink(stream) for stream in topology.all_streams}
         read = [*topology.sources, *topology.value_sources]
-        announced = [topology.announcements] if any(one.is_announced for one in topology.streams) else []
+        announced = beside(topology) & {topology.announcements}
         partials = [topology.partials] if topology.streams else []
         self._topics = cluster.existing(
             {*read, *topology.rekeyed, topology.ledger, *sinks, *announced, *partials}
@@ -58,7 +51,7 @@ class MissingGenesis:
         """The genesis records that the changelogs lack for a stream, and how to write them."""
         places = self._places(plan)
         for place, (topic, partition) in places.items():
-            check_neighbours(self._table(*place), topic.name, partition, str(place))
+            check_neighbours(self._table(*place), topic, partition, str(place))
         existing = {
             place: Genesis.find(table, plan.name, str(place))
             for place in places
@@ -66,8 +59,7 @@ class MissingGenesis:
         }
         if len(existing) == len(places):
             return []
-        budget = (self._topology.ledger_changelog, plan.partials_partition)
-        if (not existing) if plan.stream.is_pan_private else budget not in existing:
+        if not plan.has_budget(self._topology, existing):
             self._check_unpublished(plan.name, plan.stream.sink.topic, plan.partials_partition)
         if existing:
             known = next(iter(existing.values()))
@@ -76,7 +68,6 @@ class MissingGenesis:
         else:
             instance = uuid.uuid4().hex
             first = self._first(plan)
-        partitions = self._topics[plan.stream.source.topic].partitions
         resume = self._resume(plan, first)
         ledger = self._ledger_end(plan.partials_partition) if not existing else known.ledger
         records = []
@@ -85,12 +76,12 @@ class MissingGenesis:
                 record = Genesis(
                     stream=plan.name,
                     instance=instance,
-                    fields=self._fields(plan, partitions, budget=place == budget),
-                    topic=topic.name,
-                    topic_id=topic.id,
+                    fields=plan.genesis_fields(self._topology, self._topics, place),
+                    topic=topic,
+                    topic_id=self._topics[topic].id,
                     partition=partition,
                     first=first,
-                    resume=resume[TopicPartition(topic.name, partition)],
+                    resume=resume[TopicPartition(topic, partition)],
                     ledger=ledger,
                     cluster=self._home,
                     ledger_id=self._ledger_id,
@@ -110,12 +101,6 @@ class MissingGenesis:
                 f"{self._topics[name].partitions} now",
                 remedy("source.partitions"),
             )
-
-    def _fields(self, plan: StreamPlan, partitions: int, *, budget: bool) -> dict[str, Any]:
-        if plan.stream.is_pan_private:
-            return plan.pan_private_fields(self._topics, self._topology.announcements)
-        sink = self._topics[plan.stream.sink.topic].id
-        return plan.budget_fields(partitions, sink) if budget else plan.fields(partitions)
 
     def missing_values(self, plan: ReadingPlan) -> list[tuple[Genesis, Outgoing]]:
         """The same for a value stream, which begins with what is appended from now on."""
@@ -213,18 +198,10 @@ class MissingGenesis:
     def _first(self, plan: StreamPlan) -> int:
         return first_whole_timestamp(plan.stream.timeline, self._now)
 
-    def _places(self, plan: StreamPlan) -> dict[TopicPartition, tuple[Topic, int]]:
+    def _places(self, plan: StreamPlan) -> dict[TopicPartition, TopicPartition]:
         """Where state of a stream is kept, and what each place reads."""
-        topology, source = self._topology, plan.stream.source.topic
-        partitions = {name: self._topics[name].partitions for name in topology.sources}
-        counting = {
-            place: (self._topics[source], partition)
-            for place, partition in counting_places(topology, source, partitions).items()
-        }
-        if plan.stream.is_pan_private:
-            return counting
-        ledger = TopicPartition(topology.ledger_changelog, plan.partials_partition)
-        return {**counting, ledger: (self._topics[topology.partials], plan.partials_partition)}
+        partitions = {name: self._topics[name].partitions for name in self._topology.sources}
+        return plan.places(self._topology, partitions)
 
     def _table(self, topic: str, partition: int) -> dict[bytes, bytes]:
         place = TopicPartition(topic, partition)

@@ -11,9 +11,10 @@ from confluent_kafka.admin import NewTopic
 from eventveil.kafka.barrier import Floors
 from eventveil.kafka.changelog import FencedTable, write_once
 from eventveil.kafka.cluster import Cluster
+from eventveil.kinds.placement import writer_of
+from eventveil.kinds.registry import kind_of, plan_readings, plan_streams
 from eventveil.lifecycle.beginning import MissingGenesis
 from eventveil.lifecycle.manifest import Genesis, check_cluster, check_known
-from eventveil.lifecycle.placement import plan_readings, plan_streams, writer_of
 from eventveil.lifecycle.topics import TopicPlan, plan_topics
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import Outgoing, TopicPartition
@@ -31,8 +32,8 @@ class Inspection:
 
 def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
     """Compare the topics of the cluster with those that the topology needs."""
-    events = {stream.source.topic_of_events for stream in topology.streams}
-    sources = cluster.topics({*events, *topology.rekeyed.values(), *topology.value_sources})
+    written = {kind_of(stream).source(stream) for stream in topology.all_streams}
+    sources = cluster.topics({*written, *topology.rekeyed.values()})
     plans = plan_topics(topology, {name: topic.partitions for name, topic in sources.items()})
     found = cluster.topics({plan.name for plan in plans})
     settings = cluster.settings(found)
@@ -130,7 +131,7 @@ def name_cluster(
 
 def _read_by_genesis(topology: Topology) -> set[str]:
     """What is written by Eventveil only, and says whether a stream has begun before."""
-    sinks = {stream.sink.topic for stream in topology.streams} | {one.sink for one in topology.readings}
+    sinks = {kind_of(stream).sink(stream) for stream in topology.all_streams}
     counted = {topology.counting_changelog, topology.ledger_changelog, topology.partials}
     rekeyed = {topology.rekeying_changelog, *topology.rekeyed.values()}
     return {

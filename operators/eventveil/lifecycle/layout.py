@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_table
+from eventveil.kinds.placement import counting_places, rekeying_places, writer_of
 from eventveil.lifecycle.manifest import Genesis
-from eventveil.lifecycle.placement import counting_places, rekeying_places, writer_of
 from eventveil.model.errors import Unsettled, doubt
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Topology

@@ -47,6 +47,7 @@ from eventveil.describe.guarantee import number
 from eventveil.describe.sums import cost, totals
 from eventveil.formats.change import Change, Difference, Kind, Terms
 from eventveil.formats.release import ledger_entry
+from eventveil.kinds.registry import in_sums
 from eventveil.lifecycle.manifest import Genesis
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.publishing import units_of
@@ -186,7 +187,7 @@ def check_cap(topology: Topology, stream: Stream, history: History) -> None:
 
     Each generation counts with the dearest terms that it has had; the topology's are those of the next one.
     """
-    for total in totals(topology.streams, topology.budget):
+    for total in totals(in_sums(topology), topology.budget):
         if total.population != stream.source.population or total.cap is None:
             continue
         interval = stream.timeline.interval

@@ -13,10 +13,10 @@ from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_table
 from eventveil.kafka.lost import first_appended
+from eventveil.kinds.placement import rekeying_places, writer_of
 from eventveil.lifecycle.apply import Keeper, Step, check_begun, looked
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.manifest import Genesis, check_cluster
-from eventveil.lifecycle.placement import rekeying_places, writer_of
 from eventveil.lifecycle.regrounding import settled
 from eventveil.lifecycle.rerouting import RawGround, RawLog, Rerouting, Stage, reroute
 from eventveil.model.errors import StateRefused, doubt

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from eventveil.kinds.registry import beside, kind_of
 from eventveil.mechanisms.sizes import largest_release
 from eventveil.model.records import MAX_MESSAGE_BYTES
 from eventveil.model.topology import Stream, Topology
@@ -101,7 +102,7 @@ def plan_topics(topology: Topology, source_partitions: Mapping[str, int]) -> lis
     events = {source: source for source in topology.sources} | {
         internal: raw for raw, internal in topology.rekeyed.items()
     }
-    created = {source: 1 if source in topology.accumulated else settings.partitions for source in events}
+    created = {source: _alone(topology, source) or settings.partitions for source in events}
     # Where the topic of events has got partitions, that of re-keyed ones has as many as before.
     sizes = {
         source: source_partitions.get(source, source_partitions.get(raw, created[source]))
@@ -260,12 +261,12 @@ def _source(topology: Topology, source: str, name: str) -> TopicPlan:
             "events of a timestamp that is open must survive a restart (interval, lateness and more)",
         ),
     )
-    alone = source in topology.accumulated
+    alone = _alone(topology, source)
     return TopicPlan(
         name,
         "source",
-        1 if alone else topology.topics.partitions,
-        alone,
+        alone or topology.topics.partitions,
+        alone is not None,
         required,
         {
             "retention.ms": str(max(7 * _DAY, 2 * longest)),
@@ -274,15 +275,21 @@ def _source(topology: Topology, source: str, name: str) -> TopicPlan:
     )
 
 
+def _alone(topology: Topology, source: str) -> int | None:
+    """How many partitions the streams over a topic need it to have; None: any number."""
+    streams = (stream for stream in topology.streams if stream.source.topic == source)
+    return next((kind.partitions for kind in map(kind_of, streams) if kind.partitions is not None), None)
+
+
 def _control(topology: Topology) -> Iterator[TopicPlan]:
     """Where streams of local reports ask for them: few records, and producers need the last of each."""
-    if any(stream.is_local for stream in topology.streams):
+    if topology.control in beside(topology):
         yield _changelog(topology, topology.control, "control", 1)
 
 
 def _announcements(topology: Topology) -> Iterator[TopicPlan]:
     """Where looks at the counters of pan-private streams are announced."""
-    if any(stream.is_announced for stream in topology.streams):
+    if topology.announcements in beside(topology):
         yield TopicPlan(topology.announcements, "announcements", 1, True, _kept_for_ever(topology))
 
 

@@ -19,6 +19,8 @@ Level = Literal["w-event", "event", "user", "local"]
 
 ``local``: any one report, which was made private before it was sent (``eventveil.local``).
 """
+KindOfStream = Literal["counts", "pan-private", "local", "values"]
+"""What ``eventveil.kinds`` goes by: all that differs from kind to kind is found there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,24 +174,16 @@ class Stream:
         return self.counts.released or self.counts.labels
 
     @property
-    def is_local(self) -> bool:
-        """Whether its events are local reports (``eventveil.local``)."""
-        return bool(self.counts.released)
-
-    @property
-    def is_pan_private(self) -> bool:
-        """Whether its counters start with noise (``eventveil.mechanisms.pan_private``)."""
-        return "pan_private" in self.mechanism.options
-
-    @property
-    def is_announced(self) -> bool:
-        """Whether looks at its counters are announced."""
-        return self.mechanism.options.get("pan_private") == "announced"
+    def kind(self) -> KindOfStream:
+        """Local reports each are a column; the counters of a pan-private stream start with noise."""
+        if self.counts.released:
+            return "local"
+        return "pan-private" if "pan_private" in self.mechanism.options else "counts"
 
     @property
     def bound(self) -> int:
         """How many events of one user count per timestamp; all of them where producers are trusted."""
-        return UNBOUNDED if self.is_pan_private else self.counts.contributions
+        return UNBOUNDED if self.kind == "pan-private" else self.counts.contributions
 
     @property
     def sensitivity(self) -> int:
@@ -236,6 +230,14 @@ class ReadingStream:
     mechanism: ValueMechanism
     sink: str
 
+    @property
+    def kind(self) -> KindOfStream:
+        """See ``Stream.kind``."""
+        return "values"
+
+
+AnyStream = Stream | ReadingStream
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -260,14 +262,14 @@ class Topology:
     readings: tuple[ReadingStream, ...] = ()
 
     @property
+    def all_streams(self) -> tuple[AnyStream, ...]:
+        """Of every kind."""
+        return (*self.streams, *self.readings)
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """The topics that are counted, each once, in the order of the file."""
         return tuple(dict.fromkeys(stream.source.topic for stream in self.streams))
-
-    @property
-    def accumulated(self) -> frozenset[str]:
-        """Those of them that pan-private streams count."""
-        return frozenset(stream.source.topic for stream in self.streams if stream.is_pan_private)
 
     @property
     def rekeyed(self) -> dict[str, str]:

@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from eventveil.kinds.registry import kind_of
 from eventveil.model.topology import Stream
 from eventveil.process.atomic_file import OWNER_ONLY, STANDARD_OUTPUT, appearing
 from eventveil.replay.run import Released
@@ -133,4 +134,4 @@ def _as_in_sink(counts: NDArray[np.int64], stream: Stream) -> list[int] | dict[s
     if stream.sink.counts == "array":
         return numbers
     named = zip(stream.counts.labels, numbers, strict=True)
-    return {label: count for label, count in named if count or not stream.is_local}
+    return {label: count for label, count in named if count or kind_of(stream).raw_events}

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import Partial
 from eventveil.formats.release import clipped, release_record
-from eventveil.lifecycle.placement import plan_streams
+from eventveil.kinds.registry import plan_streams
 from eventveil.mechanisms.base import Release
 from eventveil.mechanisms.pan_private import PanPrivate
 from eventveil.mechanisms.registry import find, of_stream

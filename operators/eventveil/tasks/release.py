@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 import orjson
 
 from eventveil.counting.counter import STATE_VERSION, Partial, read_state, unreadable
-from eventveil.formats.release import control_record, ledger_entry, newly_asked, release_record
+from eventveil.formats.release import Asks, ledger_entry, newly_chosen, release_record
 from eventveil.mechanisms.base import Mechanism, Release
 from eventveil.model import timeline
 from eventveil.model.records import BATCH_BYTES, Chunk, Outgoing, TopicPartition
@@ -86,10 +86,15 @@ def _spans(found: Iterable[Iterable[int]]) -> tuple[tuple[int, int, int], ...]:
 
 
 class StreamSanitizer:
-    """One stream: its table of partials, its mechanism, its state."""
+    """One stream: its table of partials, its mechanism, its state.
 
-    def __init__(self, stream: Stream, partitions: int, mechanism: Mechanism, state: ReleaseState) -> None:
-        self.stream = stream
+    ``asks`` makes the record that asks producers for the reports of a threshold; None where they send events.
+    """
+
+    def __init__(
+        self, stream: Stream, partitions: int, mechanism: Mechanism, state: ReleaseState, asks: Asks | None
+    ) -> None:
+        self.stream, self.asks = stream, asks
         self.state = state
         self.merger = Merger(
             stream.name,
@@ -153,7 +158,15 @@ class StreamSanitizer:
     @property
     def asked(self) -> bytes | None:
         """What producers of local reports are asked for after all that was decided; None of other streams."""
-        return control_record(self.stream, self._mechanism.threshold) if self.stream.is_local else None
+        return None if self.asks is None else self.asks(self._mechanism.threshold)
+
+    def newly_asked(self) -> Iterator[bytes]:
+        """What they are asked for by pending releases, each of which chose a threshold; most did not."""
+        if self.asks is None:
+            return
+        for pending in self.state.pending:
+            if (chosen := newly_chosen(pending.encode())) is not None:
+                yield self.asks(chosen)
 
     def look(self, now: int, outages: Sequence[Outage]) -> list[int]:
         """Take note of what was seen of the partitions up to ``now``; those that are given up from now on.
@@ -272,9 +285,7 @@ class PartitionSanitizer:
         records: list[Outgoing] = []
         for name, sanitizer in self._pending():
             records += publication(sanitizer, TopicPartition(self._topics.ledger, self._topics.partition))
-            for pending in sanitizer.state.pending:
-                if (asked := newly_asked(sanitizer.stream, pending.encode())) is not None:
-                    records.append(self.asking(name, asked))
+            records += [self.asking(name, asked) for asked in sanitizer.newly_asked()]
             records.append(self._state(name, replace(sanitizer.state, pending=())))
         return records
 

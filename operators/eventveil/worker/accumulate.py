@@ -14,8 +14,9 @@ from eventveil.formats.witness import Line
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import offset_of, read_partition
+from eventveil.kinds.placement import StreamPlan
+from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.manifest import Genesis, check_neighbours
-from eventveil.lifecycle.placement import StreamPlan
 from eventveil.lifecycle.published import Public
 from eventveil.mechanisms.pan_private import PanPrivate
 from eventveil.mechanisms.registry import of_stream
@@ -83,10 +84,8 @@ class AccumulateOwner(Owner):
         self._observation = observation
         self._witnessed = witnessed
         self._sinks = Sinks(cluster, RENAME)
-        self._places = Places(
-            TopicPartition(topology.ledger, plan.partials_partition),
-            table.place,
-        )
+        self._places = Places(TopicPartition(topology.ledger, plan.partials_partition), table.place)
+        self._heard_in = kind_of(plan.stream).beside(topology, plan.stream)
         self._heard_at = self._sought_at = 0.0
         #: Below this offset is no announcement that is waited for and was not heard.
         self._searched = 0
@@ -97,7 +96,7 @@ class AccumulateOwner(Owner):
         """See ``Owner.take_over``; publishes what was decided and charged but not published."""
         stream, place = self._plan.stream, str(self.table.place)
         topic, sink = stream.source.topic, stream.sink.topic
-        heard_in = [self._topology.announcements] if stream.is_announced else []
+        heard_in = self._heard_in
         ledger = self._topology.ledger
         live = self._cluster.existing({self.table.topic, ledger, topic, sink, *heard_in})
         self._sinks.remember(live, {sink})
@@ -105,7 +104,7 @@ class AccumulateOwner(Owner):
         states = self.table.take_over([self._places.ledger, *live[sink].places])
         check_home(self._cluster, states, place)
         genesis = Genesis.find(states, stream.name, place)
-        fields = self._plan.pan_private_fields(live, self._topology.announcements)
+        fields = self._plan.genesis_fields(self._topology, live, self.table.place)
         genesis.check(fields, topic, live[topic].id, 0, place, partial(new_ground, "accumulate"))
         check_neighbours(states, topic, 0, place)
         self._stream = restored = self._restore(genesis, states, place)
@@ -116,7 +115,7 @@ class AccumulateOwner(Owner):
         self._witnessed.check(self._places.ledger, [Line(stream.name)], self.table.floors)
         public.check_sinks({stream.name: state}, {stream.name: live[sink]})
         check_resume(self._cluster, self._source, counter.resume, counter.judged)
-        if stream.is_announced:
+        if heard_in:
             self._announced_until()
         self._publish()
         restored.open()
@@ -139,7 +138,7 @@ class AccumulateOwner(Owner):
             )
         mechanism = of_stream(stream, self._noise())
         assert isinstance(mechanism, PanPrivate)
-        sanitizer = StreamSanitizer(stream, 1, mechanism, released)
+        sanitizer = StreamSanitizer(stream, 1, mechanism, released, self._plan.asks)
         return PanPrivateStream(stream, mechanism, counted, sanitizer, exposure)
 
     @property
@@ -269,7 +268,7 @@ class AccumulateOwner(Owner):
     async def _listen(self) -> None:
         """Hear the next announcement, if there is one and this timestamp may be announced."""
         counting = self._counting
-        if not self._plan.stream.is_announced or not counting.may_be_announced(self._clock.now()):
+        if not self._heard_in or not counting.may_be_announced(self._clock.now()):
             return
         if time.monotonic() < self._heard_at + _LISTEN_SECONDS:
             return

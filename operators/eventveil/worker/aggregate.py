@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
+from eventveil.kinds.placement import StreamPlan
 from eventveil.lifecycle.manifest import Genesis, check_neighbours
-from eventveil.lifecycle.placement import StreamPlan
 from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.process.clock import OwnerClock
 from eventveil.tasks.aggregate import Batch, PartitionAggregator

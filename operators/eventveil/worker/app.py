@@ -20,6 +20,7 @@ from faust.types import TP
 from eventveil.audit.witness_file import WitnessFile
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.settings import faust_credentials
+from eventveil.kinds.registry import roles
 from eventveil.model.records import Chunk
 from eventveil.model.topology import Topology
 from eventveil.privacy.noise import NoiseSource, SystemNoise
@@ -32,7 +33,7 @@ from eventveil.worker.ends import EndWatch
 from eventveil.worker.faust.compatibility import check_private_members
 from eventveil.worker.faust.driver import ChunkConsumer, ChunkSchema, ChunkTransport
 from eventveil.worker.missing import LeaderWatch
-from eventveil.worker.observe.observation import Hold, Observation, PartitionView
+from eventveil.worker.observe.observation import ROLES, Hold, Observation, PartitionView
 from eventveil.worker.owners import Owners
 from eventveil.worker.threads import Threads
 from eventveil.worker.witnessed import Witnessed
@@ -148,20 +149,14 @@ class Worker:
         )
         app.transport = ChunkTransport(app.conf.broker_consumer, app, delivery=self)
         schema = ChunkSchema()
-        roles = {
-            "aggregate": tuple(name for name in topology.sources if name not in topology.accumulated),
-            "accumulate": tuple(topology.accumulated),
-            "sanitize": (topology.partials,) if topology.streams else (),
-            "rekey": tuple(topology.rekeyed),
-            "perturb": topology.value_sources,
-        }
+        read = roles(topology)
 
         async def handle(chunks: Any) -> None:
             async for chunk in chunks:
                 self._handle(chunk)
 
-        for role, topics in roles.items():
-            if topics:
+        for role in ROLES:
+            if topics := [topic for topic, reader in read.items() if reader == role]:
                 app.agent(app.topic(*topics, schema=schema, acks=False), name=role)(handle)
         return app
 

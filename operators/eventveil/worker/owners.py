@@ -8,15 +8,11 @@ from faust.types import TP
 
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
-from eventveil.lifecycle.placement import (
-    first_partitions,
-    merged_streams,
-    plan_readings,
-    plan_streams,
-    writer_of,
-)
+from eventveil.kinds.kind import Role
+from eventveil.kinds.placement import StreamPlan, first_partitions, writer_of
+from eventveil.kinds.registry import merged_streams, plan_readings, plan_streams
 from eventveil.model.records import TopicPartition
-from eventveil.model.topology import Stream, Topology
+from eventveil.model.topology import Topology
 from eventveil.privacy.noise import NoiseSource
 from eventveil.process.clock import Clock, OwnerClock
 from eventveil.process.faults import FaultHook
@@ -57,6 +53,13 @@ class Owners:
         self._noise, self._clock, self._fault = noise, clock, fault
         self._inquiry = Inquiry(cluster, threads.waiting)
         self._plans, self._merged = plan_streams(topology), merged_streams(topology)
+        self._makers: dict[Role, Callable[[TP], Owner]] = {
+            "sanitize": self._sanitize,
+            "rekey": self._rekey,
+            "perturb": self._perturb,
+            "accumulate": self._accumulate,
+            "aggregate": self._aggregate,
+        }
         #: How many partitions the topics of events had when the worker started, which changelogs go by.
         self._sizes: dict[str, int] = {}
         self._first_partition = self._layout(topology.sources)
@@ -79,56 +82,66 @@ class Owners:
         """The owner of a partition; raises StateRefused for one that was added."""
         if tp.partition >= self._sizes.get(tp.topic, tp.partition + 1):
             raise grown(tp.topic, self._sizes[tp.topic], self._observation.role(tp))
+        return self._makers[self._observation.role(tp)](tp)
+
+    def _sanitize(self, tp: TP) -> Owner:
         topology = self._topology
-        if tp.topic == topology.partials:
-            plans = [plan for plan in self._merged if plan.partials_partition == tp.partition]
-            table = self._table(topology.ledger_changelog, tp.partition)
-            return SanitizeOwner(
-                table, self._threads, plans, topology.partials, topology.ledger, topology.control,
-                topology.kafka, self._cluster, self._inquiry, self._noise, self._observation,
-                self._clock_for(plan.stream for plan in plans), self._leaders, self._witnessed,
-            )  # fmt: skip
-        if tp.topic in topology.rekeyed:
-            number = self._first_rekeyed[tp.topic] + tp.partition
-            streams = [plan.stream for plan in self._plans if plan.stream.source.raw == tp.topic]
-            table = self._table(topology.rekeying_changelog, number)
-            clock = self._clock_for(streams)
-            return RekeyOwner(
-                table,
-                self._threads,
-                streams,
-                TopicPartition(tp.topic, tp.partition),
-                self._cluster,
-                self._inquiry,
-                clock,
-            )
-        if tp.topic in topology.value_sources:
-            table = self._table(topology.state_changelog, self._first_of_values[tp.topic] + tp.partition)
-            readings = [plan for plan in plan_readings(topology) if plan.stream.source.topic == tp.topic]
-            return PerturbOwner(
-                table, self._threads, readings, TopicPartition(tp.topic, tp.partition), topology.ledger,
-                topology.kafka, self._cluster, self._inquiry, self._noise, self._observation,
-                self._witnessed,
-            )  # fmt: skip
-        changelog_partition = self._first_partition[tp.topic] + tp.partition
+        plans = [plan for plan in self._merged if plan.partials_partition == tp.partition]
+        table = self._table(topology.ledger_changelog, tp.partition)
+        return SanitizeOwner(
+            table, self._threads, plans, topology.partials, topology.ledger, topology.control,
+            topology.kafka, self._cluster, self._inquiry, self._noise, self._observation,
+            self._clock_for(plans), self._leaders, self._witnessed,
+        )  # fmt: skip
+
+    def _rekey(self, tp: TP) -> Owner:
+        number = self._first_rekeyed[tp.topic] + tp.partition
+        plans = [plan for plan in self._plans if plan.stream.source.raw == tp.topic]
+        return RekeyOwner(
+            self._table(self._topology.rekeying_changelog, number),
+            self._threads,
+            [plan.stream for plan in plans],
+            TopicPartition(tp.topic, tp.partition),
+            self._cluster,
+            self._inquiry,
+            self._clock_for(plans),
+        )
+
+    def _perturb(self, tp: TP) -> Owner:
+        topology = self._topology
+        table = self._table(topology.state_changelog, self._first_of_values[tp.topic] + tp.partition)
+        plans = [plan for plan in plan_readings(topology) if plan.stream.source.topic == tp.topic]
+        return PerturbOwner(
+            table, self._threads, plans, TopicPartition(tp.topic, tp.partition), topology.ledger,
+            topology.kafka, self._cluster, self._inquiry, self._noise, self._observation,
+            self._witnessed,
+        )  # fmt: skip
+
+    def _counted(self, tp: TP) -> tuple[FencedTable, list[StreamPlan]]:
+        """Where the counting state of a partition is, and the streams that count it."""
+        number = self._first_partition[tp.topic] + tp.partition
         plans = [plan for plan in self._plans if plan.stream.source.topic == tp.topic]
-        table = self._table(topology.counting_changelog, changelog_partition)
-        clock = self._clock_for(plan.stream for plan in plans)
-        if plans[0].stream.is_pan_private:
-            return AccumulateOwner(
-                table, self._threads, plans[0], topology, self._cluster, self._inquiry, self._noise, clock,
-                self._observation, self._witnessed,
-            )  # fmt: skip
+        return self._table(self._topology.counting_changelog, number), plans
+
+    def _accumulate(self, tp: TP) -> Owner:
+        table, plans = self._counted(tp)
+        return AccumulateOwner(
+            table, self._threads, plans[0], self._topology, self._cluster, self._inquiry, self._noise,
+            self._clock_for(plans), self._observation, self._witnessed,
+        )  # fmt: skip
+
+    def _aggregate(self, tp: TP) -> Owner:
+        table, plans = self._counted(tp)
         return AggregateOwner(
             table,
             self._threads,
             plans,
             TopicPartition(tp.topic, tp.partition),
-            topology.partials,
+            self._topology.partials,
             self._cluster,
             self._end_watch,
             self._inquiry,
-            clock,
+            self._clock_for(plans),
             self._observation,
         )
 
@@ -136,7 +149,7 @@ class Owners:
         owner = writer_of(self._topology, topic, partition)
         return FencedTable(self._topology.kafka, owner, topic, partition, self._fault)
 
-    def _clock_for(self, streams: Iterable[Stream]) -> OwnerClock:
+    def _clock_for(self, plans: Iterable[StreamPlan]) -> OwnerClock:
         """The clock of an owner: as good as the stream that asks most of it."""
-        skews = [stream.timeline.clock_skew for stream in streams]
+        skews = [plan.stream.timeline.clock_skew for plan in plans]
         return OwnerClock(self._clock, min(skews, default=0))

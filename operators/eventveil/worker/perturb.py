@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from eventveil.formats.witness import Line
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster, Topic
+from eventveil.kinds.placement import ReadingPlan
 from eventveil.lifecycle.manifest import Genesis, check_neighbours
-from eventveil.lifecycle.placement import ReadingPlan
 from eventveil.lifecycle.published import Public
 from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.topology import Kafka

@@ -12,8 +12,8 @@ from eventveil.formats.release import control_record
 from eventveil.formats.witness import Line
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster, Topic
+from eventveil.kinds.placement import StreamPlan
 from eventveil.lifecycle.manifest import Genesis
-from eventveil.lifecycle.placement import StreamPlan
 from eventveil.lifecycle.published import Public
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.records import Chunk, Outgoing, TopicPartition
@@ -79,7 +79,7 @@ class SanitizeOwner(Owner):
         place = TopicPartition(self._partials, self.table.partition)
         sources = {plan.stream.source.topic for plan in self._plans}
         sinks = {plan.stream.sink.topic for plan in self._plans}
-        control = {self._control for plan in self._plans if plan.stream.is_local}
+        control = {self._control for plan in self._plans if plan.asks is not None}
         live = self._cluster.existing(
             {self.table.topic, self._ledger, self._partials, *control, *sources, *sinks}
         )
@@ -117,7 +117,8 @@ class SanitizeOwner(Owner):
         fields = plan.budget_fields(partitions, live[sink].id)
         genesis.check(fields, partials, live[partials].id, self.table.partition, place)
         mechanism = of_stream(plan.stream, self._noise())
-        return StreamSanitizer(plan.stream, partitions, mechanism, genesis.release_state(states, place))
+        state = genesis.release_state(states, place)
+        return StreamSanitizer(plan.stream, partitions, mechanism, state, plan.asks)
 
     @property
     def _public(self) -> Public:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventveil.describe.sums import cost, cost_of, describe_total, timestamps_met, totals, unbounded
+from eventveil.describe.sums import cost, cost_of, describe_total, timestamps_met, totals
+from eventveil.kinds.registry import in_sums, unbounded
 from eventveil.model.topology import Topology
 from tests.unit.topology.examples import BASE, changed, load_text, two_streams
 
@@ -172,7 +173,7 @@ def test_values_and_reports_of_the_same_users_are_named_beside_the_sum_with_what
     tmp_path: Path,
 ) -> None:
     topology = load_text(tmp_path, beside())
-    (total,) = totals(topology.streams, None)
+    (total,) = totals(in_sums(topology), None)
     lines = describe_total(total, unbounded(topology)["users"])
     assert lines[1] == (
         "together at most epsilon 2 over any 5 days, without what is not in this sum; no cap is set"

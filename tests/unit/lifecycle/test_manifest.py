@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
+from eventveil.kinds.placement import StreamPlan
 from eventveil.lifecycle.manifest import Genesis, check_cluster, check_known, check_neighbours
-from eventveil.lifecycle.placement import StreamPlan
 from eventveil.model.errors import StateRefused, Unsettled
 from eventveil.model.topology import Stream
 from eventveil.tasks.release import ReleaseState

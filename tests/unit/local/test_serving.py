@@ -20,6 +20,7 @@ from eventveil.audit.records import Found
 from eventveil.decoding.rules import Reason
 from eventveil.formats.change import Difference
 from eventveil.formats.release import control_record, ledger_entry
+from eventveil.kinds.placement import LocalPlan
 from eventveil.lifecycle.migration import check_reset, check_sound
 from eventveil.local import Control
 from eventveil.local.control import purpose
@@ -41,7 +42,8 @@ STREAM = local_stream(after=100)
 
 def sanitizer(state: ReleaseState = BEGINNING, one: Stream = STREAM) -> PartitionSanitizer:
     mechanism = of_stream(one, SystemNoise())
-    return PartitionSanitizer(TOPICS, {one.name: StreamSanitizer(one, 1, mechanism, state)})
+    asks = LocalPlan(one, 4).asks if one.kind == "local" else None
+    return PartitionSanitizer(TOPICS, {one.name: StreamSanitizer(one, 1, mechanism, state, asks)})
 
 
 def feed(worker: PartitionSanitizer, timestamps: Sequence[list[str]], first: int = 1) -> None:

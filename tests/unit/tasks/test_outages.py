@@ -123,7 +123,7 @@ class World:
     def take_over(self) -> PartitionSanitizer:
         mechanism = build(RELEASING.mechanism, 2, 1, ZeroNoise())
         state = ReleaseState.decode(self.durable.encode(), "here")
-        one = StreamSanitizer(RELEASING, PARTITIONS, mechanism, state)
+        one = StreamSanitizer(RELEASING, PARTITIONS, mechanism, state, None)
         return PartitionSanitizer(TOPICS, {"visits": one})
 
     def restart(self) -> None:

@@ -72,7 +72,7 @@ class World:
         exposure = Exposure.decode(known.get(Exposure.key(NAME), Exposure(INSTANCE).encode()), "here")
         mechanism = of_stream(self.stream, self._noise())
         assert isinstance(mechanism, PanPrivate)
-        sanitizer = StreamSanitizer(self.stream, 1, mechanism, released)
+        sanitizer = StreamSanitizer(self.stream, 1, mechanism, released, None)
         self.worker = PanPrivateStream(self.stream, mechanism, counted, sanitizer, exposure)
         self.publish()
         self.worker.open()

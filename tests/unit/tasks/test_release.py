@@ -33,7 +33,7 @@ def sanitizer(
     one: Stream, state: ReleaseState = START, noise: NoiseSource | None = None, partitions: int = PARTITIONS
 ) -> StreamSanitizer:
     mechanism = build(one.mechanism, len(one.counts.labels), 1, noise or SystemNoise())
-    return StreamSanitizer(one, partitions, mechanism, state)
+    return StreamSanitizer(one, partitions, mechanism, state, None)
 
 
 def worker(

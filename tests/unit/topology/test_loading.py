@@ -348,7 +348,7 @@ def test_the_topologies_to_start_from_are_valid_and_free_of_surprises(path: Path
     topology = load(str(path), {})
     assert topology.name == path.stem
     # Nothing can cap local reports.
-    counted = [stream for stream in topology.streams if not stream.is_local]
+    counted = [stream for stream in topology.streams if stream.kind != "local"]
     assert (topology.budget is not None) == bool(counted)
     assert {stream.source.population for stream in counted} <= {getattr(topology.budget, "population", None)}
 

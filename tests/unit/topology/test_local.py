@@ -59,7 +59,7 @@ def stays(directory: Path, text: str = TEXT) -> Stream:
 
 def test_a_stream_of_local_reports_is_read_with_its_defaults(tmp_path: Path) -> None:
     stream = stays(tmp_path)
-    assert stream.is_local
+    assert stream.kind == "local"
     assert stream.source == Source("museum.reports", "/device", "/report", "/at")
     assert stream.counts.labels == tuple(reports(Fraction(1, 2), 480))
     assert stream.columns == ("sum", "reports", "unused")
@@ -127,7 +127,7 @@ def test_no_cap_holds_for_local_reports(tmp_path: Path) -> None:
     assert "name another population in streams.stays.source.users" in problem.message
     others = changed("time: /at", "time: /at\n      users: visitors")
     topology = load_text(tmp_path, others + COUNTS + "budget: {epsilon: 9, span: 1d}\n")
-    assert [stream.is_local for stream in topology.streams] == [True, False]
+    assert [stream.kind for stream in topology.streams] == ["local", "counts"]
 
 
 def test_check_says_in_words_what_is_protected_and_what_is_not(tmp_path: Path) -> None:

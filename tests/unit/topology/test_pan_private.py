@@ -16,13 +16,12 @@ SINGLE = ("window: 120", "window: 120\n      adjacency: substitute\n      pan_pr
 
 def test_a_pan_private_stream_is_read(tmp_path: Path) -> None:
     (stream,) = load_text(tmp_path, changed(TRUSTED, SINGLE)).streams
-    assert stream.is_pan_private
-    assert not stream.is_announced
+    assert stream.kind == "pan-private"
     assert (stream.counts.contributions, stream.sensitivity) == (1, 2)
     assert stream.bound > 10**9
     assert fingerprint_fields(stream, 1, 4)["mechanism.pan_private"] == "single"
     (other,) = load_text(tmp_path, BASE).streams
-    assert not other.is_pan_private
+    assert other.kind == "counts"
     assert "mechanism.pan_private" not in fingerprint_fields(other, 1, 4)
 
 

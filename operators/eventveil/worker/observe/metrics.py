@@ -17,10 +17,9 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from eventveil import __version__
-from eventveil.counting.counter import OUTCOMES
+from eventveil.kinds.registry import kind_of
 from eventveil.model import timeline
 from eventveil.process.memory import NOTHING, Held
-from eventveil.tasks.values import VALUE_OUTCOMES
 from eventveil.worker.observe.observation import (
     CLOSING,
     HELD_SECONDS,
@@ -127,7 +126,7 @@ def _releases(seen: Observation) -> Samples:
 
 
 def _forfeited(seen: Observation) -> Samples:
-    return [((name,), seen.forfeited[name]) for name, one in seen.streams.items() if one.is_pan_private]
+    return [((name,), seen.forfeited[name]) for name, one in seen.streams.items() if kind_of(one).gives_up]
 
 
 def _readings(seen: Observation) -> Samples:
@@ -154,12 +153,9 @@ def _remaining(seen: Observation) -> Samples:
 
 
 def _events(seen: Observation) -> Samples:
-    for stream in seen.streams:
-        for outcome in OUTCOMES:
-            yield (stream, outcome), seen.events[stream, outcome]
-    for readings in seen.topology.readings:
-        for outcome in VALUE_OUTCOMES:
-            yield (readings.name, outcome), seen.events[readings.name, outcome]
+    for stream in seen.topology.all_streams:
+        for outcome in kind_of(stream).outcomes:
+            yield (stream.name, outcome), seen.events[stream.name, outcome]
 
 
 def _fetched(seen: Observation) -> Samples:

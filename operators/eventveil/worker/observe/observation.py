@@ -15,12 +15,14 @@ from typing import Literal
 
 from faust.types import TP
 
+from eventveil.kinds.kind import Role
+from eventveil.kinds.registry import roles
 from eventveil.model import timeline
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.process.memory import NOTHING, Held
 
-ROLES = ("rekey", "aggregate", "accumulate", "sanitize", "perturb")
+ROLES: tuple[Role, ...] = ("rekey", "aggregate", "accumulate", "sanitize", "perturb")
 #: Those that close timestamps, and those that publish releases.
 CLOSING, RELEASING = ("aggregate", "accumulate"), ("sanitize", "accumulate")
 #: A partition with work to do and no progress for so long is stalled. A transaction has failed before that.
@@ -82,12 +84,7 @@ class Observation:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         # Asked for of every partition twice a second.
-        self._roles = {
-            topology.partials: "sanitize",
-            **dict.fromkeys(topology.accumulated, "accumulate"),
-            **dict.fromkeys(topology.value_sources, "perturb"),
-            **dict.fromkeys(topology.rekeyed, "rekey"),
-        }
+        self._roles = roles(topology)
         self.streams = {stream.name: stream for stream in topology.streams}
         self.started = time.time()
         #: (stream, outcome): records whose verdict is final. See ``Batch.outcomes``.
@@ -117,7 +114,7 @@ class Observation:
         #: When the event loop was last seen running, in monotonic seconds.
         self.beat = time.monotonic()
 
-    def role(self, partition: TP) -> str:
+    def role(self, partition: TP) -> Role:
         """What the owner of a partition does: one of ROLES."""
         return self._roles.get(partition.topic, "aggregate")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from eventveil.formats.release import Asks, control_record
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import ReadingStream, Stream, Topology
 from eventveil.topology.fingerprints import fingerprint_fields, reading_fields
@@ -26,6 +28,9 @@ class StreamPlan:
 
     stream: Stream
     partials: int
+
+    merged: ClassVar[bool] = True
+    """Whether partial counts of it are merged."""
 
     @property
     def name(self) -> str:
@@ -49,14 +54,86 @@ class StreamPlan:
         sink = {"sink.topic": self.stream.sink.topic, "sink.topic_id": sink_id}
         return {**self.fields(partitions), **sink}
 
-    def pan_private_fields(self, topics: Mapping[str, Topic], announcements: str) -> dict[str, Any]:
-        """The same for a pan-private stream, given its live topics.
+    def places(
+        self, topology: Topology, partitions: Mapping[str, int]
+    ) -> dict[TopicPartition, TopicPartition]:
+        """Where state is kept, and which partition of which topic each place reads.
 
-        ``announcements`` names the one of announcements, which counts where looks are announced.
+        ``partitions`` are the numbers of partitions of all sources.
         """
+        ledger = TopicPartition(topology.ledger_changelog, self.partials_partition)
+        return {
+            **self.counting(topology, partitions),
+            ledger: TopicPartition(topology.partials, self.partials_partition),
+        }
+
+    @property
+    def asks(self) -> Asks | None:
+        """The record that asks producers for the reports of a threshold; None where they send events."""
+        return None
+
+    def counting(
+        self, topology: Topology, partitions: Mapping[str, int]
+    ) -> dict[TopicPartition, TopicPartition]:
+        """Those of them where the counting state is."""
+        source = self.stream.source.topic
+        places = counting_places(topology, source, partitions)
+        return {place: TopicPartition(source, partition) for place, partition in places.items()}
+
+    def genesis_fields(
+        self, topology: Topology, topics: Mapping[str, Topic], place: TopicPartition
+    ) -> dict[str, Any]:
+        """What the genesis record in a place says, given the live topics."""
+        partitions = topics[self.stream.source.topic].partitions
+        if place[0] != topology.ledger_changelog:
+            return self.fields(partitions)
+        return self.budget_fields(partitions, topics[self.stream.sink.topic].id)
+
+    def has_budget(self, topology: Topology, places: Collection[TopicPartition]) -> bool:
+        """Whether these of its places hold the state of its budget."""
+        return TopicPartition(topology.ledger_changelog, self.partials_partition) in places
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlan(StreamPlan):
+    """A stream of local reports."""
+
+    @property
+    def asks(self) -> Asks:
+        """See ``StreamPlan``."""
+        return partial(control_record, self.stream)
+
+
+@dataclass(frozen=True, slots=True)
+class PanPrivatePlan(StreamPlan):
+    """A pan-private stream: all of its state is where its one source partition is counted."""
+
+    merged: ClassVar[bool] = False
+
+    def announcements(self, topology: Topology) -> tuple[str, ...]:
+        """The topic of announcements where looks are announced, else none."""
+        announced = self.stream.mechanism.options["pan_private"] == "announced"
+        return (topology.announcements,) if announced else ()
+
+    def places(
+        self, topology: Topology, partitions: Mapping[str, int]
+    ) -> dict[TopicPartition, TopicPartition]:
+        """See ``StreamPlan``."""
+        return self.counting(topology, partitions)
+
+    def genesis_fields(
+        self, topology: Topology, topics: Mapping[str, Topic], place: TopicPartition
+    ) -> dict[str, Any]:
+        """See ``StreamPlan``: it is one record, and the topic of announcements counts too."""
         source, sink = topics[self.stream.source.topic], topics[self.stream.sink.topic]
-        announced = {"announcements.topic_id": topics[announcements].id} if self.stream.is_announced else {}
-        return {**self.budget_fields(source.partitions, sink.id), **announced}
+        fields = self.budget_fields(source.partitions, sink.id)
+        for announcements in self.announcements(topology):
+            fields["announcements.topic_id"] = topics[announcements].id
+        return fields
+
+    def has_budget(self, topology: Topology, places: Collection[TopicPartition]) -> bool:
+        """See ``StreamPlan``."""
+        return bool(places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +162,6 @@ class ReadingPlan:
 def ledger_partition(stream: str, partials: int) -> int:
     """The partition of the ledger, of ``partials``, that a stream of that name has."""
     return zlib.crc32(stream.encode()) % partials
-
-
-def plan_readings(topology: Topology) -> list[ReadingPlan]:
-    """The plans of all value streams, in the order of the file."""
-    return [ReadingPlan(stream, topology.topics.partials) for stream in topology.readings]
-
-
-def plan_streams(topology: Topology) -> list[StreamPlan]:
-    """The plans of all streams of counts, in the order of the file."""
-    return [StreamPlan(stream, topology.topics.partials) for stream in topology.streams]
-
-
-def merged_streams(topology: Topology) -> list[StreamPlan]:
-    """Those of them whose partial counts are merged: pan-private streams have none."""
-    return [plan for plan in plan_streams(topology) if not plan.stream.is_pan_private]
 
 
 def counting_places(

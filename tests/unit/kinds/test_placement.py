@@ -7,7 +7,8 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventveil.lifecycle.placement import StreamPlan, plan_streams
+from eventveil.kinds.placement import StreamPlan
+from eventveil.kinds.registry import plan_streams
 from eventveil.topology.fingerprints import fingerprint_fields
 from tests.unit.support import stream, topology
 

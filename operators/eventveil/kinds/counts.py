@@ -1,0 +1,62 @@
+"""Streams of counts: raw events are counted per source partition, merged, and released with noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+from eventveil.audit.generations import GenerationsAudit
+from eventveil.counting.counter import OUTCOMES
+from eventveil.describe.guarantee import describe
+from eventveil.describe.notes import clipped, origin
+from eventveil.formats.change import Change
+from eventveil.kinds.kind import Role, StreamKind
+from eventveil.kinds.placement import StreamPlan
+from eventveil.mechanisms.registry import of_stream
+from eventveil.model.topology import KindOfStream, Stream, Topology
+from eventveil.privacy.noise import SystemNoise
+
+
+class Counts(StreamKind[Stream, StreamPlan]):
+    """Also what the other kinds that release counts of timestamps do alike."""
+
+    name: ClassVar[KindOfStream] = "counts"
+    role: ClassVar[Role] = "aggregate"
+    outcomes = OUTCOMES
+
+    def source(self, stream: Stream) -> str:
+        """See ``StreamKind``."""
+        return stream.source.topic_of_events
+
+    def sink(self, stream: Stream) -> str:
+        """See ``StreamKind``."""
+        return stream.sink.topic
+
+    def plan(self, topology: Topology, stream: Stream) -> StreamPlan:
+        """See ``StreamKind``."""
+        return StreamPlan(stream, topology.topics.partials)
+
+    def describe(self, topology: Topology, stream: Stream) -> Iterator[str]:
+        """See ``StreamKind``."""
+        mechanism = of_stream(stream, SystemNoise())
+        yield from describe(stream, mechanism.guarantee, self.rules(stream))
+        yield from (*mechanism.notes, *clipped(stream), *origin(stream.mechanism.kind))
+
+    def rules(self, stream: Stream) -> Iterable[str]:
+        """What the guarantee says more of streams of this kind."""
+        return ()
+
+    def audit(self, topology: Topology, stream: Stream, changes: Sequence[Change]) -> GenerationsAudit:
+        """See ``StreamKind``."""
+        plan = self.plan(topology, stream)
+        columns, mechanism = len(stream.counts.labels), of_stream(stream, SystemNoise())
+        return GenerationsAudit(
+            stream.name,
+            stream.timeline,
+            mechanism,
+            columns,
+            stream.mechanism,
+            plan.partials_partition,
+            changes,
+            plan.asks,
+        )

@@ -1,0 +1,33 @@
+"""Pan-private streams, whose counters start with noise and have one owner for all of it (decision 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eventveil.describe.notes import one_at_a_time
+from eventveil.kinds.counts import Counts
+from eventveil.kinds.placement import PanPrivatePlan
+from eventveil.model.topology import Stream, Topology
+
+
+class PanPrivate(Counts):
+    """Released as counts are, by the owner of the one source partition, which has the whole state."""
+
+    name = "pan-private"
+    role = "accumulate"
+    partitions = 1
+    gives_up = True
+    no_migration = "unchanged, as a pan-private stream has to be"
+    no_second_run = "pan-private"
+
+    def plan(self, topology: Topology, stream: Stream) -> PanPrivatePlan:
+        """See ``StreamKind``."""
+        return PanPrivatePlan(stream, topology.topics.partials)
+
+    def beside(self, topology: Topology, stream: Stream) -> tuple[str, ...]:
+        """Where looks at its counters are announced."""
+        return self.plan(topology, stream).announcements(topology)
+
+    def rules(self, stream: Stream) -> Iterator[str]:
+        """See ``Counts``."""
+        yield one_at_a_time(stream)
