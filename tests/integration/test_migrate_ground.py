@@ -239,7 +239,7 @@ def test_events_that_are_re_keyed_go_on_from_more_partitions_and_from_another_to
     assert f"lost.from {following}" in told
     # As a command does that is killed after its first step. Making what is missing is up to the next one.
     topology = load(path, {})
-    moved = Layout(topology, Cluster(topology.kafka), rekeying=True).arrange()
+    moved = Layout(topology, Cluster(topology.kafka), reader="rekeying").arrange()
     assert moved == [(second, 0), (second, 1)]
     created = application.failing_command("topics", path, "--create")
     assert f"its source {first} had 2 partitions when it began and has 3 now" in created

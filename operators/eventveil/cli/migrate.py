@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import click
@@ -11,10 +11,11 @@ from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.describe.guarantee import number
-from eventveil.formats.change import Crossing, Terms
+from eventveil.formats.change import Crossing, Difference, Terms
 from eventveil.kafka.cluster import Cluster
-from eventveil.kinds.registry import kind_of, merged_streams, plan_streams
+from eventveil.kinds.registry import kind_of, merged_streams, plan_readings, plan_streams
 from eventveil.lifecycle.apply import Keeper, Step, pan_private_genesis
+from eventveil.lifecycle.growing import Grown, ValuesKeeper
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.regrounding import doubtful
 from eventveil.lifecycle.stage import StageKeeper
@@ -77,13 +78,16 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
             click.echo(f"{merged.name}: unchanged")
         else:
             _show(written, apply=apply)
+    grown = {step.stream for one in plan.values for step in _grow(one, apply=apply, lost=lost)}
+    for name in (one.name for one in plan_readings(topology) if one.name not in grown):
+        click.echo(f"{name}: unchanged")
     for stream in topology.all_streams:
         if (told := kind_of(stream).no_migration) is not None:
             click.echo(f"{stream.name}: {told}")
-    return any(plan.steps) or bool(moved)
+    return any(plan.steps) or bool(moved or grown)
 
 
-def _make_room(keeper: Keeper | StageKeeper, layout: Layout) -> None:
+def _make_room(keeper: Keeper | StageKeeper | ValuesKeeper, layout: Layout) -> None:
     keeper.check_stopped()
     for name, partition in layout.arrange():
         click.echo(f"the state of {name}, partition {partition}, was moved to make room")
@@ -98,6 +102,28 @@ def _move(stage: _Stage, *, apply: bool, lost: bool) -> list[str]:
     for step in steps:
         _show(step, apply=apply)
     return [step.stream for step in steps]
+
+
+def _grow(values: _Values, *, apply: bool, lost: bool) -> list[Grown]:
+    """Let the value streams over a topic go on in all of its partitions, or say how; those that do."""
+    steps = values.steps
+    if apply and steps:
+        _make_room(values.keeper, values.layout)
+        steps = values.keeper.migrate(apply=True, lost=lost, expected=steps)
+    for step in steps:
+        click.echo(f"{step.stream}: {'goes' if apply else 'would go'} on with")
+        _show_differences(step.differences)
+        click.echo("  added partitions are read from their first value on")
+    return steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """What one look has found is to be done with the value streams over a topic."""
+
+    layout: Layout
+    keeper: ValuesKeeper
+    steps: list[Grown]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +143,7 @@ class _Plan:
     keepers: list[Keeper]
     steps: list[Step | None]
     stages: list[_Stage]
+    values: list[_Values]
 
     @property
     def all_steps(self) -> list[Step | None]:
@@ -133,13 +160,21 @@ def _plan(topology: Topology, lost: bool, since: int | None) -> _Plan:
         if not plan.merged:
             pan_private_genesis(topology, cluster, plan)
     steps = [one.migrate(apply=False, lost=lost, since=since) for one in keepers]
-    return _Plan(layout, keepers, steps, list(_stages(topology, cluster, keepers, lost)))
+    stages = list(_stages(topology, cluster, keepers, lost))
+    return _Plan(layout, keepers, steps, stages, list(_values(topology, cluster, lost)))
+
+
+def _values(topology: Topology, cluster: Cluster, lost: bool) -> Iterator[_Values]:
+    for source in topology.value_sources:
+        layout = Layout(topology, cluster, reader="values")
+        keeper = ValuesKeeper(topology, cluster, source, layout)
+        yield _Values(layout, keeper, keeper.migrate(apply=False, lost=lost))
 
 
 def _stages(topology: Topology, cluster: Cluster, keepers: Sequence[Keeper], lost: bool) -> Iterator[_Stage]:
     streams = [plan.stream for plan in merged_streams(topology)]
     for target in topology.rekeyed.values():
-        layout = Layout(topology, cluster, rekeying=True)
+        layout = Layout(topology, cluster, reader="rekeying")
         behind = [
             (one, keeper) for one, keeper in zip(streams, keepers, strict=True) if one.source.topic == target
         ]
@@ -153,8 +188,7 @@ def _doubtful(step: Step | None) -> Unsettled | None:
 
 def _show(step: Step, *, apply: bool) -> None:
     click.echo(f"{step.stream}: {'goes' if apply else 'would go'} on from timestamp {step.start} with")
-    for name, one in step.differences.items():
-        click.echo(f"  {name} {one.new}" + (f", was {one.old}" if one.old is not None else ""))
+    _show_differences(step.differences)
     if all(name.startswith(SAME_LIFE) for name in step.differences):
         return
     limit = Crossing.between(step.start, step.before, step.after)
@@ -164,6 +198,11 @@ def _show(step: Step, *, apply: bool) -> None:
     )
     if step.after.window > step.before.window:
         click.echo("  but what was spent before in such a window may be more already: nothing is added then")
+
+
+def _show_differences(differences: Mapping[str, Difference]) -> None:
+    for name, one in differences.items():
+        click.echo(f"  {name} {one.new}" + (f", was {one.old}" if one.old is not None else ""))
 
 
 def words(terms: Terms) -> str:

@@ -25,7 +25,6 @@ class Values(StreamKind[ReadingStream, ReadingPlan]):
     role = "perturb"
     outcomes = VALUE_OUTCOMES
     in_sums = False
-    no_migration = "a value stream is never migrated; to change one, give it a new name"
     no_second_run = "a value stream"
 
     def source(self, stream: ReadingStream) -> str:

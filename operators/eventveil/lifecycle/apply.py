@@ -327,14 +327,8 @@ class Keeper:
         return FencedTable(self._topology.kafka, owner, *place, self._fault)
 
     def check_stopped(self) -> None:
-        """Raise StateRefused if a worker of the application is running."""
-        members = self._cluster.group_members(self._topology.name)
-        if members:
-            raise StateRefused(
-                f"consumer group {self._topology.name}",
-                f"it has {members} member{'s' * (members > 1)}, so a worker is running",
-                "Stop the workers; one that was killed is a member until its session times out",
-            )
+        """See ``check_stopped``."""
+        check_stopped(self._topology, self._cluster)
 
     def _check_sink_unused(self) -> None:
         for place in self._sink.places:
@@ -354,6 +348,17 @@ class Keeper:
         # Once more: a worker that joined meanwhile may have read the state that is about to be replaced.
         self.check_stopped()
         self._writers[self._budget].transact("change", records)
+
+
+def check_stopped(topology: Topology, cluster: Cluster) -> None:
+    """Raise StateRefused if a worker of the application is running."""
+    members = cluster.group_members(topology.name)
+    if members:
+        raise StateRefused(
+            f"consumer group {topology.name}",
+            f"it has {members} member{'s' * (members > 1)}, so a worker is running",
+            "Stop the workers; one that was killed is a member until its session times out",
+        )
 
 
 def looked(read: Callable[[], Found]) -> Found:

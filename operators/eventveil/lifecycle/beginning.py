@@ -114,7 +114,11 @@ class MissingGenesis:
         }
         if not missing:
             return []
-        if len(missing) < len(places):
+        known = [
+            Genesis.find(self._table(*place), plan.name, str(place)) for place in places.keys() - missing
+        ]
+        if known:
+            self._check_not_grown(f"stream {plan.name}", known[0], source.name)
             # They are written together, so some were lost.
             raise StateRefused(
                 ", ".join(map(str, missing)),

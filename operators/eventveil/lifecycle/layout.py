@@ -1,18 +1,19 @@
 """Where the state of each source partition is kept, and moving it when a source gets partitions.
 
-The sources lie one after the other in the counting changelog, and those that are re-keyed in the changelog of
-that stage. One that grows needs the places behind its last one, where those of the next source are; these
-move on, records as they are, in one transaction.
+The sources lie one after the other in the counting changelog, those that are re-keyed in the changelog of
+that stage, and those of values in the state changelog. One that grows needs the places behind its last one,
+where those of the next source are; these move on, records as they are, in one transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_table
-from eventveil.kinds.placement import counting_places, rekeying_places, writer_of
+from eventveil.kinds.placement import counting_places, rekeying_places, value_places, writer_of
 from eventveil.lifecycle.manifest import Genesis
 from eventveil.model.errors import Unsettled, doubt
 from eventveil.model.records import Outgoing, TopicPartition
@@ -20,22 +21,38 @@ from eventveil.model.topology import Topology
 from eventveil.process.faults import FaultHook, no_fault
 
 Table = Mapping[bytes, bytes]
+Places = Callable[[Topology, str, Mapping[str, int]], dict[TopicPartition, int]]
+
+
+Reader = Literal["counting", "rekeying", "values"]
+
+
+def _laid_out(topology: Topology, reader: Reader) -> tuple[str, Sequence[str], Places]:
+    """The changelog of what reads sources, these sources, and the places of each."""
+    if reader == "rekeying":
+        return topology.rekeying_changelog, tuple(topology.rekeyed), rekeying_places
+    if reader == "values":
+        return topology.state_changelog, topology.value_sources, value_places
+    return topology.counting_changelog, topology.sources, counting_places
 
 
 class Layout:
-    """The places of the counting changelog, or with ``rekeying`` of the re-keying one; its methods block.
+    """The places of a changelog, by default of the counting one; its methods block.
 
     Raises Unsettled if a place has the state of a topic that is no source of the topology, or a topic is
     missing: what is read here may be old.
     """
 
     def __init__(
-        self, topology: Topology, cluster: Cluster, fault: FaultHook = no_fault, *, rekeying: bool = False
+        self,
+        topology: Topology,
+        cluster: Cluster,
+        fault: FaultHook = no_fault,
+        *,
+        reader: Reader = "counting",
     ) -> None:
         self._topology, self._cluster, self._fault = topology, cluster, fault
-        sources = tuple(topology.rekeyed) if rekeying else topology.sources
-        places = rekeying_places if rekeying else counting_places
-        self._changelog = topology.rekeying_changelog if rekeying else topology.counting_changelog
+        self._changelog, sources, places = _laid_out(topology, reader)
         topics = cluster.topics({*sources, self._changelog})
         missing = {*sources, self._changelog} - topics.keys()
         if missing:

@@ -102,17 +102,24 @@ _NEW_GROUND = {
     ),
     "perturb": f"Give the stream a new name and a new sink. {_FROM_NOW}",
 }
-_GROWN_VALUES = f"Move the stream to a file with another `name`, and give it a new sink. {_FROM_NOW}"
+_MIGRATE_VALUES = (
+    "Stop the workers and run `eventveil migrate`, which goes on in all partitions: no value is lost"
+)
 
 
 def new_ground(role: str, field: str) -> str:
-    """What to do where a source is not what it was, for a role whose streams cannot be migrated.
+    """What to do where a source is not what it was, for a role whose streams cannot be migrated freely.
 
     ``field`` is that of the genesis record which changed.
     """
-    if field not in _GROUND:
-        return RENAME
-    return _GROWN_VALUES if (role, field) == ("perturb", "source.partitions") else _NEW_GROUND[role]
+    if field in _GROUND:
+        return _MIGRATE_VALUES if (role, field) == ("perturb", "source.partitions") else _NEW_GROUND[role]
+    return f"Put it back. If that is not possible: {_NEW_GROUND[role]}" if role == "perturb" else RENAME
+
+
+def lost(role: str) -> str:
+    """What to do where a source lacks records that a role needs, whose streams cannot go on without them."""
+    return f"Records are lost. Lengthen the retention. {_NEW_GROUND[role]}"
 
 
 def remedy(field: str) -> str:
@@ -125,9 +132,9 @@ def remedy(field: str) -> str:
 
 
 def remedy_for_values(field: str) -> str:
-    """The same for a value stream, which cannot be migrated: a change begins a new stream."""
+    """The same for a value stream, which goes on in more partitions only: other changes begin a new one."""
     if field == "sink.topic_id":
-        return "The topic was deleted and created again. Give the stream a new name (whose epsilon adds up)"
+        return f"The topic was deleted and created again. {_NEW_GROUND['perturb']}"
     return new_ground("perturb", field)
 
 

@@ -38,7 +38,7 @@ from eventveil.tasks.pan_private import (
     release_key,
 )
 from eventveil.tasks.release import StreamSanitizer
-from eventveil.topology.changes import RENAME, new_ground
+from eventveil.topology.changes import RENAME, lost, new_ground
 from eventveil.worker.ground import AppendTimes, Ground, Inquiry
 from eventveil.worker.home import check_home
 from eventveil.worker.observe.observation import Observation, StreamView
@@ -53,6 +53,7 @@ log = logging.getLogger(__name__)
 _LISTEN_SECONDS = 1.0
 #: A seek is asked for again after this, should nothing have come of it.
 _SEEK_SECONDS = 5.0
+_LOST = lost("accumulate")
 _GIVEN_UP = (
     "timestamp %d of %s was given up: a worker failed while releasing it, or after a look;"
     " it repeats the last release, and is charged"
@@ -114,7 +115,7 @@ class AccumulateOwner(Owner):
         public.check_ledger({stream.name: state}, {stream.name: start}, self.table.topic)
         self._witnessed.check(self._places.ledger, [Line(stream.name)], self.table.floors)
         public.check_sinks({stream.name: state}, {stream.name: live[sink]})
-        check_resume(self._cluster, self._source, counter.resume, counter.judged)
+        check_resume(self._cluster, self._source, counter.resume, counter.judged, remedy=_LOST)
         if heard_in:
             self._announced_until()
         self._publish()
@@ -220,7 +221,7 @@ class AccumulateOwner(Owner):
         before = self.position
         counting.open()
         if self.position < before:
-            check_resume(self._cluster, self._source, self.position, counting.aggregator.judged)
+            check_resume(self._cluster, self._source, self.position, counting.aggregator.judged, remedy=_LOST)
             self._astray, self._sought_at = True, 0.0
 
     def _expose(self, exposure: Exposure, clock: OwnerClock | None = None) -> None:
@@ -262,7 +263,7 @@ class AccumulateOwner(Owner):
         aggregator, now = self._counting.aggregator, self._clock.now()
         if aggregator.wants_end(now):
             read = max(aggregator.position, aggregator.judged)
-            end = await end_behind(self._blocking, self._cluster, self._source, read, self._ground)
+            end = await end_behind(self._blocking, self._cluster, self._source, read, self._ground, _LOST)
             aggregator.capture_end(now, end)
 
     async def _listen(self) -> None:

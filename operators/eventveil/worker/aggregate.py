@@ -77,7 +77,7 @@ class AggregateOwner(Owner):
         counters = self._aggregator.counters.items()
         open_ = {name: (one.stream.timeline, one.next) for name, one in counters}
         resume, known = self._aggregator.resume, self._aggregator.known
-        check_resume(self._cluster, self._source, resume, known, MIGRATE_LOST, open_)
+        check_resume(self._cluster, self._source, resume, known, remedy=MIGRATE_LOST, open_=open_)
         if boundaries := self._aggregator.boundaries():
             # Without a reference to the owner, which refers to it.
             aggregator = self._aggregator

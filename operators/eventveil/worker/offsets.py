@@ -16,12 +16,10 @@ from eventveil.model.errors import StateRefused, Unsettled, doubt
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Timeline
 from eventveil.topology import changes
-from eventveil.topology.changes import MIGRATE_LOST, RENAME
+from eventveil.topology.changes import MIGRATE_LOST
 from eventveil.worker.ground import Ground
 from eventveil.worker.owner import Blocking
 
-#: What to do where no stream can go on without what is lost.
-LOST = f"Records are lost. Lengthen the retention. {RENAME}"
 #: By name of a stream: its timeline and its next timestamp.
 Open = Mapping[str, tuple[Timeline, int]]
 NONE: Open = MappingProxyType({})
@@ -32,7 +30,8 @@ def check_resume(
     place: TopicPartition,
     resume: int,
     known: int | None = None,
-    remedy: str = LOST,
+    *,
+    remedy: str,
     open_: Open = NONE,
 ) -> None:
     """Raise StateRefused if a partition no longer holds the offset to resume from, Unsettled if not yet.
@@ -59,13 +58,18 @@ def _lacking(cluster: Cluster, place: TopicPartition, open_: Open) -> str:
 
 
 async def end_behind(
-    blocking: Blocking, cluster: Cluster, place: TopicPartition, position: int, ground: Ground
+    blocking: Blocking,
+    cluster: Cluster,
+    place: TopicPartition,
+    position: int,
+    ground: Ground,
+    remedy: str = MIGRATE_LOST,
 ) -> int:
-    """Where a partition ends now. Raises Unsettled if that is before ``position``."""
+    """Where a partition ends now. Raises Unsettled if that is before ``position``: then see ``remedy``."""
     end: int = (await blocking(cluster.end_offsets, [place]))[place]
     if end < position:
         await ground.check()
-        raise shortened(place, "it ends before the last record that was read")
+        raise shortened(place, "it ends before the last record that was read", remedy)
     return end
 
 

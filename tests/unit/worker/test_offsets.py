@@ -14,12 +14,12 @@ from eventveil.kafka.cluster import Topic
 from eventveil.model.errors import StateRefused, Unsettled
 from eventveil.model.records import TopicPartition
 from eventveil.process.clock import SYSTEM_CLOCK, OwnerClock
-from eventveil.topology.changes import MIGRATE_LOST
+from eventveil.topology.changes import MIGRATE_LOST, lost
 from eventveil.worker.aggregate import AggregateOwner
 from eventveil.worker.ends import EndWatch
 from eventveil.worker.ground import Ground, Inquiry
 from eventveil.worker.observe.observation import Observation
-from eventveil.worker.offsets import LOST, check_resume, end_behind, grown
+from eventveil.worker.offsets import check_resume, end_behind, grown
 from eventveil.worker.threads import Threads
 from tests.unit.migrating import COUNTING, FIRST, Lifetime
 from tests.unit.support import topology
@@ -43,8 +43,11 @@ class Log:
         return {name: Topic(name, self.topic_id, 1) for name in names}
 
 
+LOST = lost("perturb")
+
+
 def check(log: Log, resume: int, known: int | None = None, remedy: str = LOST) -> None:
-    check_resume(log, PLACE, resume, known, remedy)  # type: ignore[arg-type]  # all that is asked of a cluster
+    check_resume(log, PLACE, resume, known, remedy=remedy)  # type: ignore[arg-type]  # all that is asked
 
 
 def test_a_log_that_holds_what_is_needed_passes() -> None:
@@ -136,7 +139,7 @@ def test_the_doubt_about_another_topic_names_that() -> None:
         ask(Log(0, 8, topic_id="other"), 9)
 
 
-@pytest.mark.parametrize("role", ["aggregate", "rekey"])
+@pytest.mark.parametrize("role", ["aggregate", "rekey", "perturb"])
 def test_partitions_that_were_added_have_a_remedy_that_costs_nothing(role: str) -> None:
     refusal = grown("raw", 3, role)
     assert "more partitions than the 3" in refusal.what
@@ -144,17 +147,15 @@ def test_partitions_that_were_added_have_a_remedy_that_costs_nothing(role: str) 
     assert "new name" not in refusal.remedy
 
 
-@pytest.mark.parametrize(
-    ("role", "remedy"),
-    [
-        ("accumulate", "a source with one partition"),
-        ("perturb", "Move the stream to a file with another `name`"),
-    ],
-)
-def test_where_no_migration_helps_the_refusal_says_what_does_and_its_price(role: str, remedy: str) -> None:
-    refusal = grown("raw", 3, role)
-    assert remedy in refusal.remedy
-    assert "migrate" not in refusal.remedy
-    costs = "costs the epsilon of both" in refusal.remedy
-    assert costs == (role != "perturb")
-    assert ("none costs more than it did" in refusal.remedy) != costs
+def test_where_no_migration_helps_the_refusal_says_what_does_and_its_price() -> None:
+    remedy = grown("raw", 3, "accumulate").remedy
+    assert "a source with one partition" in remedy
+    assert "migrate" not in remedy
+    assert "costs the epsilon of both" in remedy
+
+
+@pytest.mark.parametrize(("role", "costs"), [("accumulate", True), ("perturb", False)])
+def test_lost_records_cost_epsilon_only_where_windows_cross_two_streams(role: str, costs: bool) -> None:
+    assert "migrate" not in lost(role)
+    assert ("costs the epsilon of both" in lost(role)) == costs
+    assert ("none costs more than it did" in lost(role)) != costs

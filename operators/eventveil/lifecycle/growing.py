@@ -1,0 +1,161 @@
+"""Value streams whose source has got partitions, which ``eventveil migrate`` lets go on.
+
+Each partition is a stream of values by itself. Nothing changes for those that there were: state, charges and
+pending readings stay as they are. An added one begins at its first record, with noise of its own, so no value
+gets a second reading. What is written are genesis records only; owners hold states against ledger and sink
+afterwards as before (``eventveil.worker.perturb``), and so they notice state that was rewound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from eventveil.formats.change import Difference
+from eventveil.kafka.changelog import FencedTable
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.log import read_table
+from eventveil.kinds.placement import ReadingPlan, value_places, writer_of
+from eventveil.kinds.registry import plan_readings
+from eventveil.lifecycle.apply import check_stopped, looked
+from eventveil.lifecycle.layout import Layout, Table
+from eventveil.lifecycle.manifest import Genesis, check_cluster
+from eventveil.lifecycle.regrounding import settled
+from eventveil.model.errors import doubt
+from eventveil.model.records import Outgoing, TopicPartition
+from eventveil.model.topology import Topology
+from eventveil.process.faults import FaultHook, no_fault
+from eventveil.topology.changes import remedy_for_values
+
+_PARTITIONS = "source.partitions"
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """What was done with a stream, or would be."""
+
+    stream: str
+    differences: Mapping[str, Difference]
+
+
+class ValuesKeeper:
+    """Lets the value streams over one topic go on with all partitions that it has now; its methods block.
+
+    ``layout`` says where their state is while it is not where it should be. They raise as ``Keeper`` does.
+    """
+
+    def __init__(
+        self, topology: Topology, cluster: Cluster, source: str, layout: Layout, fault: FaultHook = no_fault
+    ) -> None:
+        self._topology, self._cluster, self._layout, self._fault = topology, cluster, layout, fault
+        self._plans = [plan for plan in plan_readings(topology) if plan.stream.source.topic == source]
+        sinks = {plan.stream.sink for plan in self._plans}
+        self._topics = cluster.existing({*topology.value_sources, topology.ledger, *sinks})
+        self._source = self._topics[source]
+        self._fenced: dict[TopicPartition, Table] = {}
+
+    def migrate(self, *, apply: bool, lost: bool, expected: Collection[Grown] = ()) -> list[Grown]:
+        """Let the streams go on; what is done of each that has fewer partitions so far.
+
+        Without ``apply``, say what would be. ``lost``: also where added partitions have lost values that
+        nobody has read. ``expected`` is as in ``Keeper.migrate``.
+        """
+        writers = self._take_over() if apply else []
+        find = self._known if apply else self._looked
+        known = {plan.name: find(plan) for plan in self._plans}
+        grown = [plan for plan in self._plans if 0 < len(known[plan.name]) < self._source.partitions]
+        steps = [
+            Grown(plan.name, {_PARTITIONS: Difference(len(known[plan.name]), self._source.partitions)})
+            for plan in grown
+        ]
+        if grown and not lost:
+            self._check_whole(min(len(known[plan.name]) for plan in grown))
+        wanted = {step.stream: step for step in expected}
+        for step in steps:
+            if step.stream in wanted:
+                settled(step.stream, wanted[step.stream].differences, step.differences)
+        if apply and grown:
+            for plan in grown:
+                self._cluster.grow(plan.stream.sink, self._source.partitions)
+            self.check_stopped()
+            writers[0].transact(
+                "change", [one for plan in grown for one in self._records(plan, known[plan.name])]
+            )
+        return steps
+
+    def check_stopped(self) -> None:
+        """See ``check_stopped``."""
+        check_stopped(self._topology, self._cluster)
+
+    def _places(self) -> Mapping[TopicPartition, int]:
+        sizes = {name: self._topics[name].partitions for name in self._topology.value_sources}
+        return value_places(self._topology, self._source.name, sizes)
+
+    def _take_over(self) -> list[FencedTable]:
+        """Fence the writers of all places, and read what there is now."""
+        self.check_stopped()
+        writers = []
+        for place in self._places():
+            owner = writer_of(self._topology, *place)
+            writers.append(FencedTable(self._topology.kafka, owner, *place, self._fault))
+            self._fenced[place] = writers[-1].take_over()
+        return writers
+
+    def _table(self, place: TopicPartition) -> Table:
+        if self._fenced:
+            return self._fenced[place]
+        now = self._layout.now(place)
+        return {} if now is None else read_table(self._topology.kafka, *now)
+
+    def _looked(self, plan: ReadingPlan) -> list[Genesis]:
+        return looked(partial(self._known, plan))
+
+    def _known(self, plan: ReadingPlan) -> list[Genesis]:
+        """The genesis records of a stream, by partition; none if it has not begun."""
+        live = plan.fields(self._source.partitions, self._topics[plan.stream.sink].id)
+        found = []
+        for place, number in self._places().items():
+            table, name = self._table(place), str(place)
+            check_cluster(table, self._cluster.id(), name)
+            if Genesis.key(plan.name) not in table:
+                continue
+            genesis = Genesis.find(table, plan.name, name)
+            # The number of partitions may differ.
+            expected = {**live, _PARTITIONS: genesis.fields.get(_PARTITIONS)}
+            topic = self._source
+            genesis.check(expected, topic.name, topic.id, number, name, remedy_for_values)
+            found.append(genesis)
+        before = {genesis.fields.get(_PARTITIONS) for genesis in found}
+        if found and (before != {len(found)} or found[-1].partition != len(found) - 1):
+            had = ", ".join(str(one) for one in sorted(before, key=str))
+            what = f"stream {plan.name} has its genesis in {len(found)} partitions, and it had {had}"
+            raise doubt(self._topology.state_changelog, what, "Restore the changelog from a backup")
+        return found
+
+    def _check_whole(self, before: int) -> None:
+        """Raise Unsettled if a partition that was added has lost its first values, as the brokers say."""
+        added = self._source.places[before:]
+        begins = self._cluster.first_offsets(added)
+        for place in added:
+            if begins[place] > 0:
+                raise doubt(
+                    str(place),
+                    "its first values are gone, and were never read",
+                    "`eventveil migrate --lost` goes on without them; nothing is charged twice",
+                )
+
+    def _records(self, plan: ReadingPlan, known: list[Genesis]) -> list[Outgoing]:
+        """The genesis records of all partitions of a stream."""
+        source, first = self._source, known[0]
+        fields = plan.fields(source.partitions, self._topics[plan.stream.sink].id)
+        begins = self._cluster.first_offsets(source.places)
+        records = []
+        for place, number in self._places().items():
+            if number < len(known):
+                genesis = replace(known[number], fields=fields)
+            else:
+                resume = begins[source.places[number]]
+                genesis = replace(first, fields=fields, partition=number, resume=resume)
+            records.append(Outgoing(place.topic, genesis.encode(), Genesis.key(plan.name), place.partition))
+        return records

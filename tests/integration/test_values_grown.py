@@ -1,0 +1,128 @@
+"""Value streams whose source gets partitions go on under the same name, and lose no value."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from eventveil.kafka.cluster import Cluster
+from eventveil.lifecycle.layout import Layout
+from eventveil.replay.inputs import TopicInput
+from eventveil.replay.values import replay_values
+from eventveil.topology.loading import load
+from tests.integration.test_values import PAK, TOPS, Values, values
+from tests.kafka.topics import create_topic, produce
+from tests.worker.process import WorkerProcess
+from tests.worker.silent import Silence
+from tests.worker.taking_over import refusals
+
+#: Values by topic and partition.
+Fed = dict[tuple[str, int], int]
+
+
+class Two(Values):
+    """``tops`` and ``pak`` over one topic, ``behind`` over another, whose state lies behind."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        super().__init__(bootstrap, folder, tops=TOPS, pak=PAK)
+
+    def create(self) -> None:
+        """Create all topics, and the genesis records of the second one too."""
+        self.second = f"{self.values_topic}.second"
+        behind: dict[str, Any] = json.loads(json.dumps(self.document["streams"]["tops"]))
+        behind["source"]["topic"], behind["sink"]["topic"] = self.second, self.readings_topic("behind")
+        self.document["streams"]["behind"] = behind
+        self.write()
+        create_topic(self.bootstrap, self.second, 2)
+        super().create()
+
+    def run(self, fed: Mapping[tuple[str, int], int]) -> None:
+        """Let a worker read all that was fed."""
+        log = self.path.with_suffix(".log")
+        with WorkerProcess("tests.worker.silent", self.path, log, "3") as worker:
+            for (topic, partition), count in fed.items():
+                for stream in ("behind",) if topic == self.second else ("tops", "pak"):
+                    self.wait_for_readings(stream, partition, count)
+            worker.signal(signal.SIGTERM)
+            assert worker.wait(30) == 0
+
+    def check(self, fed: Mapping[tuple[str, int], int]) -> None:
+        """Every value has one reading, in order, as a replay has it, and the audit finds nothing."""
+        topology = load(str(self.path), {})
+        for topic in (self.values_topic, self.second):
+            found: dict[tuple[str, int], list[bytes]] = {}
+            source = TopicInput(topology.kafka, topic)
+            for one in replay_values(topology, source, noise=lambda *_: Silence()):
+                if one.stream.source.topic == topic:
+                    found.setdefault((one.stream.name, one.partition), []).extend(one.records)
+            for (stream, partition), records in found.items():
+                assert self.readings(stream, partition) == records, (stream, partition)
+                positions = [json.loads(record)["position"] for record in records]
+                assert positions == list(range(fed[topic, partition])), (stream, partition)
+            streams = 1 if topic == self.second else 2
+            assert len(found) == streams * sum(one == topic for one, _ in fed)
+        assert "violation" not in (audit := self.audit()), audit
+
+
+def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
+    kafka: str, tmp_path: Path
+) -> None:
+    application = Two(kafka, tmp_path)
+    path, first, second = str(application.path), application.values_topic, application.second
+    fed: Fed = {}
+
+    def feed(topic: str, partition: int, count: int) -> None:
+        produce(kafka, topic, values(count), partition=partition)
+        fed[topic, partition] = fed.get((topic, partition), 0) + count
+
+    for place in ((first, 0), (first, 1), (second, 0), (second, 1)):
+        feed(*place, 150)
+    application.run(fed)
+
+    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+    admin.create_partitions([NewPartitions(first, 3)])[first].result(30)
+    for place in ((first, 0), (first, 2), (second, 1)):
+        feed(*place, 70)
+    assert all("`eventveil migrate`" in message for message in refusals(application.path))
+    created = application.failing_command("topics", path, "--create")
+    assert "state-changelog" in created
+    assert "`eventveil migrate`" in created
+    dry = application.command("migrate", path)
+    assert dry.count("would go on with\n  source.partitions 3, was 2\n") == 2
+    assert "behind: unchanged" in dry
+    assert "nothing was written" in dry
+    # As a command does that is killed after its first step.
+    topology = load(path, {})
+    moved = Layout(topology, Cluster(topology.kafka), reader="values").arrange()
+    assert moved == [(second, 0), (second, 1)]
+    assert refusals(application.path) != []
+    done = application.command("migrate", path, "--apply")
+    assert done.count("goes on with\n  source.partitions 3, was 2\n") == 2
+    assert refusals(application.path) == []
+    unchanged = "tops: unchanged\npak: unchanged\nbehind: unchanged\n"
+    assert application.command("migrate", path, "--apply") == unchanged
+    application.run(fed)
+    application.check(fed)
+
+    # Of a fourth one retention takes the first values before anybody has read them.
+    admin.create_partitions([NewPartitions(first, 4)])[first].result(30)
+    produce(kafka, first, values(9), partition=3)
+    gone = Position(first, 3, 9)
+    admin.delete_records([gone])[gone].result(30)
+    feed(first, 3, 40)
+    refused = application.failing_command("migrate", path, "--apply")
+    assert "its first values are gone, and were never read" in refused
+    assert "`eventveil migrate --lost`" in refused
+    application.command("migrate", path, "--apply", "--lost")
+    application.run(fed)
+    application.check(fed)
+
+    # An added partition whose state is gone does not begin again.
+    produce(kafka, f"{application.name}-state-changelog", [None], key=b"tops", partition=3)
+    assert any("tops, partition 3, was charged up to" in one for one in refusals(application.path))
