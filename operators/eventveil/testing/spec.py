@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import get_args
 
@@ -13,6 +12,7 @@ from eventveil.testing.fields import AnyJson, Budget, ListOf, MaybeWhole, RawTex
 from eventveil.testing.playing import LEFT_OUT
 from eventveil.topology.fields import Field, Record, Shape
 from eventveil.topology.scalars import Choice, Label, Schema, Text, Time, Whole
+from eventveil.topology.schema import as_text, document
 from eventveil.topology.spec import NAME
 
 MOST_REPEATS = 1_000_000
@@ -170,9 +170,4 @@ def layout() -> Record:
 
 def json_schema_text() -> str:
     """The schema as it is kept in ``schemas/topology-test.schema.json``."""
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Eventveil tests of a topology",
-        **layout().schema(),
-    }
-    return json.dumps(schema, indent=2) + "\n"
+    return as_text(document("Eventveil tests of a topology", layout().schema()))

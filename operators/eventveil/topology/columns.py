@@ -12,6 +12,7 @@ from eventveil.topology.fields import INVALID, Field, Invalid, One, Reading, Rec
 from eventveil.topology.problems import Position
 from eventveil.topology.scalars import (
     LONGEST_LABEL,
+    NAME_OF,
     Choice,
     Label,
     Schema,
@@ -39,7 +40,8 @@ _FILE = Record(
         Field(
             "type", One(Choice(("string", "integer"))), "JSON type of the field in events.", default="string"
         ),
-    )
+    ),
+    title="columns-file",
 )
 
 
@@ -71,6 +73,7 @@ class Columns(Shape):
         """Three forms."""
         bound = Whole(-_EXTREME, _EXTREME).schema()
         numbers = {
+            NAME_OF: "columns-range",
             "type": "object",
             "properties": {"range": {"type": "array", "items": bound, "minItems": 2, "maxItems": 2}},
             "required": ["range"],

@@ -15,7 +15,7 @@ from typing import Any
 from eventveil.model.spelling import suggestion
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table, shorten
 from eventveil.topology.problems import SHOWN, Position, Problems
-from eventveil.topology.scalars import Kind, Schema, UnavailableError, UnfitError, found
+from eventveil.topology.scalars import NAME_OF, Kind, Schema, UnavailableError, UnfitError, found
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -148,12 +148,14 @@ class Field:
 class Record(Shape):
     """A mapping with known keys. ``rules`` are schema keywords for what concerns several keys at once.
 
-    ``later`` maps keys that this version does not have yet to what to do instead.
+    ``later`` maps keys that this version does not have yet to what to do instead. ``title`` names its
+    schema among ``$defs``; left out: the key where it stands.
     """
 
     fields: tuple[Field, ...]
     rules: Mapping[str, Any] = field(default_factory=dict)
     later: Mapping[str, str] = field(default_factory=dict)
+    title: str | None = None
 
     def read(self, node: Node, name: str, reading: Reading) -> Section | Invalid:
         """A Section with every valid value and all defaults."""
@@ -211,6 +213,7 @@ class Record(Shape):
         """An object schema that refuses unknown keys."""
         required = [f.name for f in self.fields if f.required]
         return {
+            **({NAME_OF: self.title} if self.title else {}),
             "type": "object" if required else ["object", "null"],
             "properties": {f.name: f.schema() for f in self.fields},
             **({"required": required} if required else {}),

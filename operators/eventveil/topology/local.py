@@ -38,16 +38,24 @@ def local_stream(kind: str, counts: Record) -> Record:
     source = given["source"].shape
     assert isinstance(source, Record)
     fields = tuple(_REPORT if field.name == "column" else field for field in source.fields)
-    sink = Record((Field("topic", One(Topic()), "topic of sums, of this stream alone", True),))
+    sink = Record(
+        (Field("topic", One(Topic()), "topic of sums, of this stream alone", True),), title="reports-sink"
+    )
     return Record(
         (
-            Field("source", Record(fields), "local reports: topic, user, report, time", True),
+            Field(
+                "source",
+                Record(fields, title="reports-source"),
+                "local reports: topic, user, report, time",
+                True,
+            ),
             given["timeline"],
             Field("values", _values(), "the range of values: maximum", True),
             Field("mechanism", _mechanism(kind), "how they were made private: kind, epsilon", True),
             Field("sink", sink, "where sums go: topic", True),
             given["dead_letter"],
-        )
+        ),
+        title=f"{kind}-stream",
     )
 
 
@@ -66,7 +74,8 @@ def _values() -> Record:
                 "Reports of one user that count per timestamp; it does not bound what a user pays.",
                 default="1",
             ),
-        )
+        ),
+        title="reports-values",
     )
 
 
@@ -81,7 +90,8 @@ def _mechanism(kind: str) -> Record:
                 True,
             ),
             *OPTIONS[kind],
-        )
+        ),
+        title=f"{kind}-mechanism",
     )
 
 

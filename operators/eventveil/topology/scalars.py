@@ -32,7 +32,9 @@ _RATIONAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?|[0-9]+
 _LEADING_ZERO = re.compile(r"(?:[-+]?|[0-9]+/)0[0-9]")
 _NO_LEADING_ZERO = "without leading zeros, which YAML 1.1 takes for octal"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-INTERPOLATED: Schema = {"type": "string", "pattern": r"\$\{"}
+#: Names a schema, for ``$defs``, where it is used more than once (``eventveil.topology.schema``).
+NAME_OF = "$comment"
+INTERPOLATED: Schema = {NAME_OF: "interpolated", "type": "string", "pattern": r"\$\{"}
 
 
 class UnfitError(ValueError):
@@ -56,11 +58,19 @@ class Kind(ABC, Generic[Value]):
 
     @abstractmethod
     def strict_schema(self) -> Schema:
-        """The JSON Schema of a value that is written out."""
+        """The JSON Schema of a value that is written out; it may have a name for ``$defs``."""
 
     def schema(self) -> Schema:
         """The JSON Schema of a value that is written out or comes from ``${...}``."""
-        return {"anyOf": [self.strict_schema(), INTERPOLATED]}
+        strict = self.strict_schema()
+        name = {NAME_OF: strict[NAME_OF]} if NAME_OF in strict else {}
+        return {**name, "anyOf": [*alternatives(strict), INTERPOLATED]}
+
+
+def alternatives(schema: Schema) -> list[Schema]:
+    """Schemas one of which accepts what a schema accepts."""
+    alone = {key: value for key, value in schema.items() if key != NAME_OF}
+    return list(schema.get("anyOf", [alone]))
 
 
 def is_text(scalar: Scalar) -> bool:
@@ -94,7 +104,8 @@ class Text(Kind[str]):
 
     def strict_schema(self) -> Schema:
         """A string with the pattern."""
-        return {"type": "string", "pattern": f"^(?:{self.pattern})$", "maxLength": self.longest}
+        name = {NAME_OF: f"text-to-{self.longest}"} if self.pattern == Text.pattern else {}
+        return {**name, "type": "string", "pattern": f"^(?:{self.pattern})$", "maxLength": self.longest}
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,7 @@ class Topic(Kind[str]):
 
     def strict_schema(self) -> Schema:
         """A string with Kafka's rule."""
-        return {"type": "string", "pattern": r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$"}
+        return {NAME_OF: "topic", "type": "string", "pattern": r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$"}
 
 
 @dataclass(frozen=True)
@@ -134,7 +145,8 @@ class Whole(Kind[int]):
 
     def strict_schema(self) -> Schema:
         """An integer with the bounds."""
-        return {"type": "integer", "minimum": self.lowest, "maximum": self.highest}
+        name = f"whole-{self.lowest}-to-{self.highest}"
+        return {NAME_OF: name, "type": "integer", "minimum": self.lowest, "maximum": self.highest}
 
 
 def exact_number(text: object) -> Fraction | None:
@@ -183,11 +195,13 @@ class Rational(Kind[Exact]):
 
     def strict_schema(self) -> Schema:
         """A number, or a number or fraction as text."""
+        pattern = f"^(?!([0-9]+/)?0[0-9])({_RATIONAL.pattern})$"
         return {
+            NAME_OF: f"number-to-{self.highest}",
             "anyOf": [
                 {"type": "number", "exclusiveMinimum": 0, "maximum": self.highest},
-                {"type": "string", "pattern": f"^(?!([0-9]+/)?0[0-9])({_RATIONAL.pattern})$"},
-            ]
+                {NAME_OF: "number-as-text", "type": "string", "pattern": pattern},
+            ],
         }
 
 
@@ -209,7 +223,7 @@ class Or(Kind[Any]):
 
     def strict_schema(self) -> Schema:
         """The word, or the other."""
-        return {"anyOf": [{"const": self.word}, self.other.strict_schema()]}
+        return {"anyOf": [{"const": self.word}, *alternatives(self.other.strict_schema())]}
 
 
 @dataclass(frozen=True)
@@ -255,7 +269,8 @@ class Duration(Kind[int]):
     def strict_schema(self) -> Schema:
         """A string with a unit."""
         number = "0*[1-9][0-9]*" if self.lowest else "[0-9]+"
-        return {"type": "string", "pattern": f"^{number}(ms|s|m|h|d|w)$"}
+        name = "duration-above-0" if self.lowest else "duration"
+        return {NAME_OF: name, "type": "string", "pattern": f"^{number}(ms|s|m|h|d|w)$"}
 
 
 @dataclass(frozen=True)
@@ -291,7 +306,8 @@ class Time(Kind["int | None"]):
         """A string in the form of RFC 3339."""
         day, clock = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}:[0-9]{2}"
         time = day + "[Tt ]" + clock + r"(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
-        return {"type": "string", "pattern": f"^(now|{time})$" if self.now else f"^{time}$"}
+        pattern = f"^(now|{time})$" if self.now else f"^{time}$"
+        return {NAME_OF: "time-or-now" if self.now else "time", "type": "string", "pattern": pattern}
 
 
 @dataclass(frozen=True)
@@ -308,7 +324,7 @@ class Pointer(Kind[str]):
 
     def strict_schema(self) -> Schema:
         """A string that is a pointer."""
-        return {"type": "string", "pattern": "^(/([^~]|~[01])*)+$"}
+        return {NAME_OF: "pointer", "type": "string", "pattern": "^(/([^~]|~[01])*)+$"}
 
 
 @dataclass(frozen=True)
@@ -333,7 +349,7 @@ class Choice(Kind[str]):
     def strict_schema(self) -> Schema:
         """An enumeration."""
         booleans: dict[str, object] = {"true": True, "false": False}
-        return {"enum": [booleans.get(word, word) for word in self.words]}
+        return {NAME_OF: "-or-".join(self.words), "enum": [booleans.get(word, word) for word in self.words]}
 
 
 @dataclass(frozen=True)
@@ -366,9 +382,8 @@ class Label(Kind[str]):
 
     def strict_schema(self) -> Schema:
         """A string or an integer."""
-        return {
-            "anyOf": [{"type": "string", "minLength": 1, "maxLength": LONGEST_LABEL}, {"type": "integer"}]
-        }
+        text = {"type": "string", "minLength": 1, "maxLength": LONGEST_LABEL}
+        return {NAME_OF: "label", "anyOf": [text, {"type": "integer"}]}
 
 
 LONGEST_LABEL = 1000

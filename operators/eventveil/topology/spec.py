@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
 
 from eventveil.mechanisms import plugins, registry
 from eventveil.model.errors import PluginRefused
@@ -17,7 +16,6 @@ from eventveil.topology.document import Node, Scalar, Table
 from eventveil.topology.fields import Field, Invalid, Named, One, Reading, Record, Section
 from eventveil.topology.local import local_stream
 from eventveil.topology.options import (
-    EXTENT,
     EXTENT_HELP,
     LONGEST_WINDOW,
     OPTIONS,
@@ -26,6 +24,7 @@ from eventveil.topology.options import (
     options_of,
 )
 from eventveil.topology.scalars import (
+    NAME_OF,
     Choice,
     Duration,
     Label,
@@ -160,7 +159,8 @@ def _stream() -> Record:
                 One(Whole(0, 0)),
                 "0: negative counts are released as 0. It costs no budget, and biases sums upwards.",
             ),
-        )
+        ),
+        title="counts-sink",
     )
     return Record(
         (
@@ -175,7 +175,8 @@ def _stream() -> Record:
                 "Topic of events that do not count, raw and private.",
                 derived="the name of the topology followed by .dead",
             ),
-        )
+        ),
+        title="counts-stream",
     )
 
 
@@ -225,7 +226,8 @@ def _source() -> Record:
                 "What decides who is late: the broker's append times, or where the log ends when it is due.",
                 default="broker",
             ),
-        )
+        ),
+        title="counts-source",
     )
 
 
@@ -319,8 +321,9 @@ def _mechanism() -> Record:
                 default="add-remove",
             ),
         ),
-        rules=_option_rules(kinds),
+        rules=_option_rules(kinds, ("kind", "epsilon", "adjacency")),
         later={name: later_option.format(name) for name in PLANNED_OPTIONS if name not in OPTIONS},
+        title="counts-mechanism",
     )
 
 
@@ -342,7 +345,7 @@ class KindOfMechanism(Choice):
         """An enumeration, with the plug-ins that are installed here, or any module:Class."""
         names = [name for name in plugins.installed() if name not in self.words]
         target = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"}
-        return {"anyOf": [{"enum": [*self.words, *names]}, target]}
+        return {NAME_OF: "kind", "anyOf": [{"enum": [*self.words, *names]}, target]}
 
 
 class RecordOfMechanism(Record):
@@ -366,26 +369,22 @@ class RecordOfMechanism(Record):
 
     def schema(self) -> Schema:
         """As for every record, but that beside a kind which is not of Eventveil other keys may stand."""
-        schema = super().schema()
-        kinds = {"properties": {"kind": {"enum": sorted(registry.KINDS)}}, "required": ["kind"]}
-        names = {"propertyNames": {"enum": [field.name for field in self.fields]}}
-        schema["additionalProperties"] = {"type": ["string", "number", "boolean"]}
-        return {**schema, "allOf": [{"if": kinds, "then": names}, *schema["allOf"]]}
+        return {**super().schema(), "additionalProperties": {"type": ["string", "number", "boolean"]}}
 
 
-def _option_rules(kinds: tuple[str, ...]) -> dict[str, Any]:
-    """The schema's rule that a key stands only beside a kind that takes it, and where it must stand."""
+def _option_rules(kinds: tuple[str, ...], always: tuple[str, ...]) -> Schema:
+    """The schema's rule that each kind has its own keys, beside those of every kind, and which it needs."""
+    alike: dict[tuple[str | None, frozenset[str]], list[str]] = {}
+    for kind in kinds:
+        alike.setdefault((extent_of(kind), options_of(kind)), []).append(kind)
 
-    def when(some: list[str], then: dict[str, Any]) -> dict[str, Any]:
-        return {"if": {"properties": {"kind": {"enum": some}}, "required": ["kind"]}, "then": then}
+    def rule(extents: list[str], options: frozenset[str], kinds: list[str]) -> Schema:
+        return {
+            "if": {"properties": {"kind": {"enum": kinds}}, "required": ["kind"]},
+            "then": {"required": extents, "propertyNames": {"enum": [*always, *extents, *sorted(options)]}},
+        }
 
-    rules = []
-    for key in EXTENT.values():
-        rules.append(when([kind for kind in kinds if extent_of(kind) == key], {"required": [key]}))
-    for key in (*EXTENT.values(), *OPTIONS):
-        without = [kind for kind in kinds if key != extent_of(kind) and key not in options_of(kind)]
-        rules.append(when(without, {"properties": {key: False}}))
-    return {"allOf": rules}
+    return {"allOf": [rule([key] if key else [], options, some) for (key, options), some in alike.items()]}
 
 
 def _budget() -> Record:

@@ -75,14 +75,18 @@ def value_stream(kind: str) -> Record:
             ),
         )
     )
-    sink = Record((Field("topic", One(Topic()), "topic of sanitized readings, of this stream alone", True),))
+    sink = Record(
+        (Field("topic", One(Topic()), "topic of sanitized readings, of this stream alone", True),),
+        title="values-sink",
+    )
     return Record(
         (
             Field("source", _source(), "raw events: topic, value", True),
             Field("values", values, "the range of values and their grid: maximum, step", True),
             Field("mechanism", _mechanism(kind), "how values are protected: kind, epsilon", True),
             Field("sink", sink, "where sanitized readings go: topic", True),
-        )
+        ),
+        title=f"{kind}-stream",
     )
 
 
@@ -104,7 +108,8 @@ def _source() -> Record:
                 "Name of the population whose events these are; no budget can cap it.",
                 derived="that of the budget, else users",
             ),
-        )
+        ),
+        title="values-source",
     )
 
 
@@ -114,7 +119,8 @@ def _mechanism(kind: str) -> Record:
             Field("kind", One(Choice((kind,))), f"mechanism, {kind}", True),
             Field("epsilon", One(Rational(1000)), "privacy budget of a single value, read exactly", True),
             *OPTIONS[kind],
-        )
+        ),
+        title=f"{kind}-mechanism",
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,10 @@ from tests.unit.topology.examples import (
     two_streams,
 )
 from tests.unit.topology.mistakes import IN_BASE
+from tests.unit.topology.test_local import MISTAKES as LOCAL_MISTAKES
+from tests.unit.topology.test_local import changed as local_changed
+from tests.unit.topology.test_values import MISTAKES as VALUE_MISTAKES
+from tests.unit.topology.test_values import changed as value_changed
 
 VALIDATOR = Draft202012Validator(json_schema())
 # Mistakes that no schema can see: between settings, in the parser, or in the environment.
@@ -114,6 +120,79 @@ def test_the_schema_refuses_every_mistake_that_a_schema_can_see(name: str, old: 
     except AssertionError:
         return  # not YAML
     assert VALIDATOR.is_valid(data) == (name in BEYOND_A_SCHEMA)
+
+
+def inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    """A schema with each reference replaced by what it refers to."""
+    if isinstance(schema, list):
+        return [inlined(one, definitions) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    target = schema.get("$ref", "").removeprefix("#/$defs/") if isinstance(schema.get("$ref"), str) else ""
+    whole = {**definitions[target], **schema} if target else schema
+    return {key: inlined(value, definitions) for key, value in whole.items() if key not in ("$ref", "$defs")}
+
+
+def _documents() -> list[Any]:
+    """Every topology that is shipped and every mistake of the tests that an editor would see."""
+    texts = [path.read_text() for path in TOPOLOGIES] + [BASE, DESIGN, two_streams()]
+    changes = [(changed, (old, new)) for _, old, new, *_ in IN_BASE]
+    texts += [change(both) for change, both in changes]
+    texts += [value_changed(old, new) for _, old, new, *_ in VALUE_MISTAKES]
+    texts += [local_changed(old, new) for _, old, new, *_ in LOCAL_MISTAKES]
+    found = []
+    for text in texts:
+        try:
+            found.append(as_data(text))
+        except (TopologyInvalid, AssertionError):
+            continue  # not YAML, or refused by the parser
+    return found
+
+
+def test_references_change_no_verdict() -> None:
+    schema = json_schema()
+    whole = inlined(schema, schema["$defs"])
+    assert "$ref" not in json.dumps(whole)
+    old = Draft202012Validator(whole)
+    verdicts = [VALIDATOR.is_valid(data) for data in _documents()]
+    assert verdicts == [old.is_valid(data) for data in _documents()]
+    assert len(verdicts) > 150
+    assert verdicts.count(True) > 60
+    assert verdicts.count(False) > 60
+
+
+def test_what_is_used_twice_is_written_once() -> None:
+    texts = [json.dumps(one, sort_keys=True) for one in _subschemas(json_schema())]
+    long = [text for text in texts if len(text) > 200]
+    assert len(long) > 30
+    assert [text for text, times in Counter(long).items() if times > 1] == []
+
+
+def test_every_definition_is_used_and_says_nothing_of_a_single_setting() -> None:
+    schema = json_schema()
+    used = {one["$ref"] for one in _subschemas(schema) if isinstance(one.get("$ref"), str)}
+    assert used == {f"#/$defs/{name}" for name in schema["$defs"]}
+    assert not any("description" in definition for definition in schema["$defs"].values())
+
+
+def test_every_key_has_its_help_beside_it_where_editors_look_for_it() -> None:
+    described = 0
+    for one in _subschemas(json_schema()):
+        for name, setting in one.get("properties", {}).items() if one.get("type") in _RECORDS else ():
+            if name not in ("range", "kind") or "description" in setting:
+                assert len(setting["description"]) > 5, name
+                described += 1
+    assert described > 80
+
+
+_RECORDS = ("object", ["object", "null"])
+
+
+def _subschemas(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        yield schema
+    for one in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from _subschemas(one)
 
 
 def test_the_schema_refuses_an_unknown_key_in_every_record() -> None:
