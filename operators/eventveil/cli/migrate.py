@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.describe.guarantee import number
-from eventveil.formats.change import Crossing, Difference, Terms
+from eventveil.formats.change import SAME_LIFE, Crossing, Difference, Terms
 from eventveil.kafka.cluster import Cluster
 from eventveil.kinds.registry import kind_of, merged_streams, plan_readings, plan_streams
 from eventveil.lifecycle.apply import Keeper, Step, pan_private_genesis
@@ -22,7 +22,6 @@ from eventveil.lifecycle.stage import StageKeeper
 from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.topology import Topology
 from eventveil.process.patience import PATIENCE_SECONDS, Patience, look
-from eventveil.topology.changes import SAME_LIFE
 
 
 @click.command()

@@ -15,11 +15,12 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import orjson
 
-from eventveil.topology.changes import SAME_LIFE
 from eventveil.topology.scalars import exact_number
 
 Kind = Literal["migration", "reset"]
 Options = Mapping[str, object]
+#: How the fields begin that say where counts come from and go to. They can change at every level.
+SAME_LIFE = ("sink.", "lost.", "partials.", "source.partitions", "source.topic_id")
 _TERMS = {"mechanism.kind", "mechanism.epsilon", "mechanism.window"}
 
 

@@ -18,7 +18,7 @@ from eventveil.mechanisms.base import RELEASE_LIMIT, Release
 from eventveil.mechanisms.forecasting.arithmetic import Floats, exp
 from eventveil.model.timeline import format_rfc3339, start_of
 from eventveil.model.topology import Stream
-from eventveil.topology.fingerprints import columns_digest
+from eventveil.topology.columns import columns_digest
 
 #: The record that asks for the reports of a threshold, with None for those of the distribution.
 Asks = Callable[[int | None], bytes]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from eventveil.formats.release import Asks, control_record
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import ReadingStream, Stream, Topology
+from eventveil.topology.counts import facts
 from eventveil.topology.fingerprints import fingerprint_fields, reading_fields
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class StreamPlan:
 
         Moving the sink changes neither counts nor noise, but the audit has to know of it.
         """
-        sink = {"sink.topic": self.stream.sink.topic, "sink.topic_id": sink_id}
+        sink = {**facts("sink", self.stream.sink), "sink.topic_id": sink_id}
         return {**self.fields(partitions), **sink}
 
     def places(

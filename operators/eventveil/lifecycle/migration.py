@@ -45,7 +45,7 @@ from eventveil.audit.history import History
 from eventveil.counting.counter import CounterState
 from eventveil.describe.guarantee import number
 from eventveil.describe.sums import cost, totals
-from eventveil.formats.change import Change, Difference, Kind, Terms
+from eventveil.formats.change import SAME_LIFE, Change, Difference, Kind, Terms
 from eventveil.formats.release import ledger_entry
 from eventveil.kinds.registry import in_sums
 from eventveil.lifecycle.manifest import Genesis
@@ -56,7 +56,7 @@ from eventveil.model.errors import StateRefused
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Level, Stream, Topology
 from eventveil.tasks.release import ReleaseState
-from eventveil.topology.changes import LEVELS, REFUSED_BY_BOUNDARY, RENAME, SAME_LIFE, SOUND, reason
+from eventveil.topology.changes import LEVELS, REFUSED_BY_BOUNDARY, RENAME, SOUND, reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,14 +25,14 @@ from dataclasses import dataclass, replace
 
 from eventveil.counting.counter import CounterState
 from eventveil.counting.growth import Growth
-from eventveil.formats.change import Difference
+from eventveil.formats.change import SAME_LIFE, Difference
 from eventveil.lifecycle.manifest import Genesis
 from eventveil.lifecycle.migration import Following, Life, change_of, goes_on
 from eventveil.model import timeline
 from eventveil.model.errors import StateRefused, Unsettled, doubt
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Stream, Timeline
-from eventveil.topology.changes import REKEY_ANEW, SAME_LIFE
+from eventveil.topology.changes import REKEY_ANEW
 
 #: What a change of ground is called in the ledger, beside the number of partitions.
 SINCE, LOST_FROM, LOST_UNTIL = "source.partitions.since", "lost.from", "lost.until"

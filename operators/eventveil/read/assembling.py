@@ -13,7 +13,7 @@ from eventveil.model.timeline import format_rfc3339, parse_rfc3339
 from eventveil.read.problems import ReadingError
 from eventveil.read.records import Record, decode
 from eventveil.read.releases import Part, Releases
-from eventveil.topology.fingerprints import columns_digest
+from eventveil.topology.columns import columns_digest
 
 _DISTRIBUTION = "distribution"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, TypeVar, cast
 
 from eventveil.mechanisms import registry
 from eventveil.model.topology import (
@@ -34,6 +34,7 @@ from eventveil.topology.values import OPTIONS as VALUE_OPTIONS
 from eventveil.topology.values import is_value_stream
 from eventveil.topology.values import options_of as value_options_of
 
+Part = TypeVar("Part")
 POPULATION = "users"
 PERIODS = "periods"
 #: Seven days: what max_ahead is, left out, where it bounds the outage that loses no event (ms).
@@ -163,30 +164,31 @@ def _budget(section: Section | None) -> Budget | None:
 
 
 def _stream(name: str, stream: Section, application: str) -> Stream:
-    sink, mechanism, values = stream.get("sink"), stream.get("mechanism"), stream.get("values")
+    mechanism, values = stream.get("mechanism"), stream.get("values")
     is_local = mechanism.get("kind") in registry.LOCAL_KINDS
     return Stream(
         name=name,
         source=_source(stream.get("source"), application),
-        timeline=_timeline(stream.get("timeline")),
+        timeline=_made(Timeline, stream.get("timeline")),
         counts=local.counts_of(values, mechanism) if is_local else _counts(stream.get("counts")),
         mechanism=local.mechanism_of(values, mechanism) if is_local else _mechanism(mechanism),
-        sink=_sink(sink),
+        sink=_made(Sink, stream.get("sink")),
         dead_letter=stream.get("dead_letter"),
     )
 
 
-def _sink(sink: Section) -> Sink:
-    return Sink(sink.get("topic"), sink.get("counts") or "object", sink.get("minimum"))
+def _made(part: type[Part], section: Section, **others: Any) -> Part:
+    """A part of the model, from the settings that have the names of its fields, and ``others`` by name."""
+    given = {one.name: section.get(one.name) for one in fields(cast(Any, part)) if one.name not in others}
+    return part(**{name: value for name, value in given.items() if value is not None}, **others)
 
 
 def _readings(name: str, stream: Section) -> ReadingStream:
     source, values, mechanism = stream.get("source"), stream.get("values"), stream.get("mechanism")
     epsilon, step = mechanism.get("epsilon"), values.get("step")
-    names = ("topic", "value", "format", "max_bytes")
     return ReadingStream(
         name=name,
-        source=ValueSource(**{name: source.get(name) for name in names}, population=source.get("users")),
+        source=_made(ValueSource, source, population=source.get("users")),
         maximum=int(values.get("maximum").value / step.value),
         step=step.value,
         step_text=step.text,
@@ -203,41 +205,26 @@ def repartitioned(application: str, topic: str) -> str:
 
 
 def _source(section: Section, application: str) -> Source:
-    names = (
-        "topic",
-        "user",
-        "time",
-        "format",
-        "user_type",
-        "partitioner",
-        "max_bytes",
-        "append_time",
-    )
-    source = Source(
-        **{name: section.get(name) for name in names},
-        column=section.get("column") or section.get("report"),
-        population=section.get("users"),
-    )
+    column = section.get("column") or section.get("report")
+    source = _made(Source, section, column=column, population=section.get("users"), raw=None)
     if section.get("repartition") == "false":
         return source
     return replace(source, topic=repartitioned(application, source.topic), raw=source.topic)
-
-
-def _timeline(section: Section) -> Timeline:
-    names = ("interval", "origin", "lateness", "max_ahead", "clock_skew", "start", "grace")
-    return Timeline(**{name: section.get(name) for name in names})
 
 
 def _counts(section: Section) -> Counts:
     columns: ColumnNames = section.get("columns")
     unknown = section.get("unknown")
     other = unknown not in ("dead-letter", "ignore")
-    return Counts(
+    return _made(
+        Counts,
+        section,
         labels=columns.labels,
         column_type=columns.type,
         contributions=1 if section.get("contributions") == TRUSTED else section.get("contributions"),
         unknown="column" if other else unknown,
         unknown_column=columns.labels.index(unknown) if other else None,
+        released=(),
     )
 
 

@@ -1,67 +1,39 @@
 """Which settings of a stream that has begun may change, and why the others may not.
 
-The names are those of ``fingerprint_fields`` and of a stream's sink. docs/migrations.md shows this table.
+The names are those of ``fingerprint_fields`` and of a stream's sink. What is a setting is said in its table
+(``Field.kept``, ``MechanismOption.sound``), the rest here. docs/migrations.md shows all of it.
 """
 
 from __future__ import annotations
 
-_ONCE = "each event still counts once, in the same timestamp"
+from eventveil.topology.counts import KEPT, SINK_MOVED
+from eventveil.topology.options import OPTIONS
+
 _PLUGIN = "what was spent carries over; whether the new code keeps its promise is for its author to prove"
-_SINK = "the releases stay the same; the audit matches those from the change on with the new topic"
+#: Why nothing but the sink of a stream at another level can be migrated.
+LEVELS = "at event level and for a horizon, what is held back or left of the budget does not carry over"
+_SETTINGS = {
+    f"{section}.{name}": field.kept
+    for section, table in KEPT.items()
+    for field in table.fields
+    if field.kept is not None
+    for name in (field.name, *(f"{field.name}.{part}" for part in field.kept.parts))
+}
 
 #: A migration can change these: why that is sound.
 SOUND = {
-    "mechanism.kind": "every kind counts in the same way what it spends: the budget carries over",
-    "mechanism.epsilon": "what was spent carries over, in absolute terms",
-    "mechanism.window": "what was spent carries over, for windows of the larger width",
+    **{name: kept.why for name, kept in _SETTINGS.items() if kept.sound},
+    **{f"mechanism.{name}": option.sound for name, option in OPTIONS.items() if option.sound},
     "plugin.class": _PLUGIN,
     "plugin.distribution": _PLUGIN,
     "plugin.source": _PLUGIN,
-    "mechanism.factor": "a public constant, which says when a release is worth its price",
-    "mechanism.shift": "it moves budget between spends that the ledger counts alike",
-    "mechanism.groups": "who is published apart is a function of releases; one ledger counts for all groups",
-    "mechanism.regroup": "who is published apart is a function of releases; one ledger counts for all groups",
-    "mechanism.max_samples": "every sample is charged for what it costs",
-    "mechanism.drift": "a public constant of what is done with releases",
-    "mechanism.periods": "public constants of what is done with releases",
-    "counts.contributions": "the bound and the noise that goes with it change between two timestamps",
-    "counts.unknown": f"it says which events count from the change on; {_ONCE}",
-    "source.column": f"it says where an event names its column; {_ONCE}",
-    "source.max_bytes": f"it says which events count from the change on; {_ONCE}",
-    "timeline.lateness": f"it says which events are late from the change on; {_ONCE}",
-    "timeline.max_ahead": f"it says which events are early from the change on; {_ONCE}",
-    "sink.topic": _SINK,
-    "sink.topic_id": _SINK,
+    "sink.topic_id": SINK_MOVED,
     "source.partitions": "each timestamp is counted under one number of partitions, in which a user has one",
 }
-
-_OTHER_STREAM = "it makes another stream, charged in full beside the old one"
-_OTHER_USER = "somebody else would be protected, and windows across the change would protect neither"
-_TWICE = "an event that was counted could count again, in another timestamp"
-_PLACES = "a user's events would be bounded in another partition, where they could count twice"
-#: How the fields begin that say where counts come from and go to. They can change at every level.
-SAME_LIFE = ("sink.", "lost.", "partials.", "source.partitions", "source.topic_id")
-#: Why nothing but the sink of a stream at another level can be migrated.
-LEVELS = "at event level and for a horizon, what is held back or left of the budget does not carry over"
-_COLUMNS = "the last release, which may have to be repeated, does not fit other columns"
-
 #: No migration can change these: why not.
 REFUSED = {
-    "timeline.interval": f"releases of timestamps of another length cannot be followed; {_OTHER_STREAM}",
-    "timeline.origin": f"releases of timestamps that begin elsewhere cannot be followed; {_OTHER_STREAM}",
-    "mechanism.adjacency": "what was spent under one adjacency says nothing under the other",
+    **{name: kept.why for name, kept in _SETTINGS.items() if not kept.sound},
     "plugin.level": LEVELS,
-    "source.user": _OTHER_USER,
-    "source.user_type": _OTHER_USER,
-    "source.time": _TWICE,
-    "source.format": _TWICE,
-    "counts.columns": _COLUMNS,
-    "counts.columns.digest": _COLUMNS,
-    "counts.columns.type": _COLUMNS,
-    "source.topic": f"offsets of one topic mean nothing in another; {_OTHER_STREAM}",
-    "source.partitioner": _PLACES,
-    "source.repartition": f"it moves users to other partitions; {_OTHER_STREAM}",
-    "source.append_time": "what is late would be told in another way, which the state knows nothing of",
     "topics.partials": "it says where the state is kept, and the state does not move",
     "fingerprint.version": "another version of Eventveil wrote the state",
 }

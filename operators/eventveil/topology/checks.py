@@ -21,6 +21,7 @@ from eventveil.topology.build import (
     streams_of,
     value_streams_of,
 )
+from eventveil.topology.counts import SOURCE
 from eventveil.topology.document import shorten
 from eventveil.topology.fields import Section
 from eventveil.topology.options import EXTENT, EXTENT_HELP, OPTIONS, TRUSTED, extent_of, options_of
@@ -48,7 +49,7 @@ LEAST_ROOM = 2000
 # A longer value is not carried through the re-keying stage.
 LARGEST_REKEYED = 8_000_000
 # Two streams that read one topic must see the same users in the same partitions, by the same clock.
-SHARED = ("user", "user_type", "partitioner", "users", "append_time", "repartition")
+SHARED = tuple(row.name for row in SOURCE.fields if row.shared)
 
 
 def check(file: Section, problems: Problems) -> None:

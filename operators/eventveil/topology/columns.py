@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
+
+import orjson
 
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table
 from eventveil.topology.fields import INVALID, Field, Invalid, One, Reading, Record, Section, Shape, describe
@@ -51,6 +55,11 @@ class ColumnNames:
 
     labels: tuple[str, ...]
     type: Literal["string", "integer"] = "string"
+
+
+def columns_digest(labels: Iterable[str]) -> str:
+    """SHA-256, in hexadecimal, of the canonical JSON array of the column labels in their order."""
+    return hashlib.sha256(orjson.dumps(list(labels))).hexdigest()
 
 
 class Columns(Shape):

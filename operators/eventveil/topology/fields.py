@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from eventveil.model.spelling import suggestion
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table, shorten
-from eventveil.topology.problems import SHOWN, Position, Problems
+from eventveil.topology.problems import SHOWN, START, Position, Problems
 from eventveil.topology.scalars import NAME_OF, Kind, Schema, UnavailableError, UnfitError, found
 
 
@@ -116,9 +116,31 @@ class One(Shape):
             reading.problems.add(node.position, f"{name}: found {actual}, expected {unfit.expected}")
         return INVALID
 
+    def of(self, text: str) -> Any:
+        """The value of a default. Raises UnfitError."""
+        return self.kind.parse(Scalar(START, text))
+
     def schema(self) -> Schema:
         """The kind's schema."""
         return self.kind.schema()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A fact that state remembers of a setting: a worker refuses to continue where it is another one.
+
+    ``why`` a migration may change it (``sound``), or may not; empty where streams cannot be migrated at all.
+    ``value`` takes the fact from the section of the model; None: it is the attribute of the setting's name.
+    ``parts`` are more facts of it, by what their names have after that of the setting. ``newer``: earlier
+    versions did not have the setting, so it is named only where it is not the default, and what they remember
+    stays the same.
+    """
+
+    why: str = ""
+    sound: bool = False
+    value: Callable[[Any], Any] | None = None
+    parts: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    newer: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,7 +148,9 @@ class Field:
     """One key of a record.
 
     ``default`` is YAML text that is read like a written value; a key with ``derived`` gets its default from
-    other settings (the text says how). Without either, a key that is not required may stay unset.
+    other settings (the text says how). Without either, a key that is not required may stay unset. ``kept`` is
+    what state remembers of it; nothing, where it affects neither counts nor noise. ``shared``: two streams
+    that read one topic must have the same.
     """
 
     name: str
@@ -135,6 +159,24 @@ class Field:
     required: bool = False
     default: str | None = None
     derived: str | None = None
+    kept: Kept | None = None
+    shared: bool = False
+
+    def facts(self, section: Any) -> Iterator[tuple[str, Any]]:
+        """What state remembers of it, by name, in a stream of the model that has this ``section``."""
+        if self.kept is None:
+            return
+        value = self.kept.value(section) if self.kept.value else getattr(section, self.name)
+        if not self.kept.newer or value != self._usual:
+            yield self.name, value
+        for part, of in self.kept.parts.items():
+            yield f"{self.name}.{part}", of(section)
+
+    @property
+    def _usual(self) -> Any:
+        assert isinstance(self.shape, One)
+        assert self.default is not None
+        return self.shape.of(self.default)
 
     def schema(self) -> Schema:
         """The shape's schema with help and default."""

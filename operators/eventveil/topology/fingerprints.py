@@ -2,13 +2,12 @@
 
 State carries it, and a worker whose fingerprint differs refuses to continue (I6 of docs/invariants.md). What
 only moves records about (brokers, sink, dead letters, form of the counts, when a timestamp is closed) is left
-out.
+out. Which settings are in it say their tables (``Field.kept``).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -16,6 +15,8 @@ import orjson
 from eventveil.mechanisms import registry
 from eventveil.model.topology import ReadingStream, Stream
 from eventveil.privacy.noise import SystemNoise
+from eventveil.topology.counts import facts
+from eventveil.topology.values import SOURCE as VALUE_SOURCE
 from eventveil.values.kinds import build
 
 VERSION = 1
@@ -32,45 +33,21 @@ def fingerprint_fields(stream: Stream, partitions: int, partials: int) -> dict[s
     ``partitions`` is the number of partitions of the source topic, ``partials`` that of the partials topic.
     Comparing two of these names the settings that changed.
     """
-    source, timeline, counts, mechanism = stream.source, stream.timeline, stream.counts, stream.mechanism
-    # What older versions did not have is named only where it is used, so that their fingerprints stay.
-    newer: dict[str, str] = {}
-    if source.append_time != "broker":
-        newer["source.append_time"] = source.append_time
-    if source.raw is not None:
-        newer["source.repartition"] = "true"
+    source, mechanism = stream.source, stream.mechanism
     plugin = registry.plugin_of(mechanism.kind)
-    if plugin is not None:
-        newer |= plugin.fields
     # What decides only when budget is spent does no harm if it changes: the ledger limits it.
     kept = registry.find(mechanism.kind, mechanism.options).unremembered
     remembered = {name: value for name, value in sorted(mechanism.options.items()) if name not in kept}
-    unknown = counts.unknown if counts.unknown_column is None else f"column {counts.unknown_column}"
     return {
         "fingerprint.version": VERSION,
+        # Manifests keep the order of the names: here as it always was.
         "source.topic": source.topic_of_events,
         "source.partitions": partitions,
-        "source.format": source.format,
-        "source.user": source.user,
-        "source.user_type": source.user_type,
-        "source.column": source.column,
-        "source.time": source.time,
-        "source.partitioner": source.partitioner,
-        "source.max_bytes": source.max_bytes,
-        **newer,
-        "timeline.interval": timeline.interval,
-        "timeline.origin": timeline.origin,
-        "timeline.lateness": timeline.lateness,
-        "timeline.max_ahead": timeline.max_ahead,
-        "counts.columns": len(counts.labels),
-        "counts.columns.digest": columns_digest(counts.labels),
-        "counts.columns.type": counts.column_type,
-        "counts.contributions": counts.contributions,
-        "counts.unknown": unknown,
-        "mechanism.kind": mechanism.kind,
-        "mechanism.epsilon": str(mechanism.epsilon),
-        "mechanism.window": mechanism.window,
-        "mechanism.adjacency": mechanism.adjacency,
+        **facts("source", source),
+        **(plugin.fields if plugin is not None else {}),
+        **facts("timeline", stream.timeline),
+        **facts("counts", stream.counts),
+        **facts("mechanism", mechanism),
         **{f"mechanism.{name}": str(value) for name, value in remembered.items()},
         "topics.partials": partials,
     }
@@ -87,17 +64,10 @@ def reading_fields(stream: ReadingStream, partitions: int) -> dict[str, str | in
         "fingerprint.version": VERSION,
         "source.topic": source.topic,
         "source.partitions": partitions,
-        "source.format": source.format,
-        "source.value": source.value,
-        "source.max_bytes": source.max_bytes,
+        **facts("source", source, VALUE_SOURCE),
         "values.step": str(stream.step),
         **{f"mechanism.{name}": value for name, value in sorted(settings.items())},
     }
-
-
-def columns_digest(labels: Iterable[str]) -> str:
-    """SHA-256, in hexadecimal, of the canonical JSON array of the column labels in their order."""
-    return _sha256(list(labels))
 
 
 def _sha256(value: Any) -> str:

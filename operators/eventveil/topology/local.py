@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from eventveil.local.control import COLUMNS, LARGEST, LONGEST, reports
 from eventveil.local.sampling import EPSILON_LIMIT, LEAST_EPSILON
 from eventveil.model.topology import Counts, MechanismSettings
+from eventveil.topology.counts import DEAD_LETTER, SOURCE, STREAM
 from eventveil.topology.fields import Field, One, Record, Section
 from eventveil.topology.scalars import Choice, Pointer, Rational, Topic, Whole
 
@@ -32,12 +33,10 @@ OPTIONS: Mapping[str, tuple[Field, ...]] = {
 }
 
 
-def local_stream(kind: str, counts: Record) -> Record:
-    """The shape of a stream of local reports, which has the timeline and the users of one of ``counts``."""
-    given = {field.name: field for field in counts.fields}
-    source = given["source"].shape
-    assert isinstance(source, Record)
-    fields = tuple(_REPORT if field.name == "column" else field for field in source.fields)
+def local_stream(kind: str) -> Record:
+    """The shape of a stream of local reports, which has the timeline and the users of one of counts."""
+    given = {field.name: field for field in STREAM.fields}
+    fields = tuple(_REPORT if field.name == "column" else field for field in SOURCE.fields)
     sink = Record(
         (Field("topic", One(Topic()), "topic of sums, of this stream alone", True),), title="reports-sink"
     )
@@ -53,7 +52,7 @@ def local_stream(kind: str, counts: Record) -> Record:
             Field("values", _values(), "the range of values: maximum", True),
             Field("mechanism", _mechanism(kind), "how they were made private: kind, epsilon", True),
             Field("sink", sink, "where sums go: topic", True),
-            given["dead_letter"],
+            DEAD_LETTER,
         ),
         title=f"{kind}-stream",
     )

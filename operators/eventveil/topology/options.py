@@ -12,10 +12,8 @@ from typing import Any
 
 from eventveil.mechanisms import registry
 from eventveil.model.topology import Level, Option
-from eventveil.topology.document import Scalar
 from eventveil.topology.fields import One
 from eventveil.topology.periods import Periods, as_text
-from eventveil.topology.problems import START
 from eventveil.topology.scalars import Choice, Exact, Or, Plain, Rational, Whole
 
 # Budget state holds one spend per timestamp of the window and must stay a Kafka message.
@@ -33,13 +31,15 @@ EXTENT_HELP = {
     "window": "timestamps that are protected together (w)",
     "horizon": "timestamps for which a user is protected, and in which the budget is spent",
 }
+_PUBLISHED_APART = "who is published apart is a function of releases; one ledger counts for all groups"
 
 
 @dataclass(frozen=True)
 class MechanismOption:
     """An option of some kinds; eventveil.mechanisms says which, and what ``derived`` values come to.
 
-    A setting equal to ``off`` means what leaving it out means, also to the fingerprint.
+    A setting equal to ``off`` means what leaving it out means, also to the fingerprint. ``sound`` is why a
+    migration may change it; None: it may not.
     """
 
     shape: One
@@ -47,6 +47,7 @@ class MechanismOption:
     default: str | None = None
     derived: str = ""
     off: Option | None = None
+    sound: str | None = None
 
     @property
     def text(self) -> str:
@@ -56,7 +57,7 @@ class MechanismOption:
     def value(self, given: Any) -> Option | None:
         """The value for a mechanism, of what was read (None: left out); None where it derives its own."""
         if given is None and self.default is not None:
-            given = self.shape.kind.parse(Scalar(START, self.default))
+            given = self.shape.of(self.default)
         if isinstance(given, tuple):
             given = as_text(given)
         value: Option | None = given.value if isinstance(given, Exact) else given
@@ -68,6 +69,7 @@ OPTIONS: dict[str, MechanismOption] = {
         One(Rational(1_000_000)),
         "Counts are published anew when they changed by more than this many times the noise.",
         "1",
+        sound="a public constant, which says when a release is worth its price",
     ),
     "span": MechanismOption(
         One(Whole(1, LONGEST_SPAN)), "Timestamps in the sliding window of each release.", "1"
@@ -103,17 +105,20 @@ OPTIONS: dict[str, MechanismOption] = {
         "Spend less on the test and more on publications when there are many columns.",
         derived="false",
         off="false",
+        sound="it moves budget between spends that the ledger counts alike",
     ),
     "groups": MechanismOption(
         One(Whole(1, MOST_GROUPS)),
         "Groups of columns that are published apart, by how much their releases move.",
         derived="1",
         off=1,
+        sound=_PUBLISHED_APART,
     ),
     "regroup": MechanismOption(
         One(Whole(1, LONGEST_PERIOD)),
         "Timestamps after which the groups are formed anew.",
         derived="the window",
+        sound=_PUBLISHED_APART,
     ),
     "pan_private": MechanismOption(
         One(Choice(("single", "announced"))),
@@ -125,11 +130,13 @@ OPTIONS: dict[str, MechanismOption] = {
         One(Whole(1, LONGEST_WINDOW)),
         "The most samples in a block of as many timestamps as the window.",
         derived="a quarter of the window, at least 1",
+        sound="every sample is charged for what it costs",
     ),
     "drift": MechanismOption(
         One(Rational(1_000_000)),
         "How much a count is expected to change in a timestamp (standard deviation).",
         "10",
+        sound="a public constant of what is done with releases",
     ),
     "periods": MechanismOption(
         Periods(),
@@ -137,6 +144,7 @@ OPTIONS: dict[str, MechanismOption] = {
         " their phases, and seasonal expects them as seasons. [] means none.",
         derived="a day and a week, where these are whole numbers of timestamps",
         off="",
+        sound="public constants of what is done with releases",
     ),
 }
 _PLUGIN_OPTION = MechanismOption(One(Plain()), "an option of a plug-in", derived="what the plug-in decides")

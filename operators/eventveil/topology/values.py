@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from eventveil.topology.document import Node, Scalar, Table
-from eventveil.topology.fields import INVALID, Field, Invalid, One, Reading, Record, Section, Shape
+from eventveil.topology.fields import INVALID, Field, Invalid, Kept, One, Reading, Record, Section, Shape
 from eventveil.topology.scalars import Choice, Exact, Or, Pointer, Rational, Schema, Text, Topic, Whole
 from eventveil.values.kinds import VALUE_KINDS
 from eventveil.values.stream import HELD_LIMIT
@@ -81,7 +81,7 @@ def value_stream(kind: str) -> Record:
     )
     return Record(
         (
-            Field("source", _source(), "raw events: topic, value", True),
+            Field("source", SOURCE, "raw events: topic, value", True),
             Field("values", values, "the range of values and their grid: maximum, step", True),
             Field("mechanism", _mechanism(kind), "how values are protected: kind, epsilon", True),
             Field("sink", sink, "where sanitized readings go: topic", True),
@@ -90,27 +90,27 @@ def value_stream(kind: str) -> Record:
     )
 
 
-def _source() -> Record:
-    return Record(
-        (
-            Field("topic", One(Topic()), "topic of raw events, each of which is one value", True),
-            Field("format", One(Choice(("json",))), "Encoding of events.", default="json"),
-            Field("value", One(Pointer()), "JSON pointer to the value, a number, such as /minutes", True),
-            Field(
-                "max_bytes",
-                One(Whole(1, 2**30)),
-                "Events that are longer have the value 0.",
-                default="1048576",
-            ),
-            Field(
-                "users",
-                One(Text("a name of at most 100 characters on one line", longest=100)),
-                "Name of the population whose events these are; no budget can cap it.",
-                derived="that of the budget, else users",
-            ),
+#: State remembers it; value streams cannot be migrated.
+_KEPT = Kept()
+SOURCE = Record(
+    (
+        Field("topic", One(Topic()), "topic of raw events, each of which is one value", True, kept=_KEPT),
+        Field("format", One(Choice(("json",))), "Encoding of events.", default="json", kept=_KEPT),
+        Field(
+            "value", One(Pointer()), "JSON pointer to the value, a number, such as /minutes", True, kept=_KEPT
         ),
-        title="values-source",
-    )
+        Field(
+            "max_bytes", One(Whole(1, 2**30)), "Events that are longer have the value 0.",
+            default="1048576", kept=_KEPT,
+        ),
+        Field(
+            "users", One(Text("a name of at most 100 characters on one line", longest=100)),
+            "Name of the population whose events these are; no budget can cap it.",
+            derived="that of the budget, else users",
+        ),
+    ),
+    title="values-source",
+)  # fmt: skip
 
 
 def _mechanism(kind: str) -> Record:

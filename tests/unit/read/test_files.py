@@ -12,7 +12,7 @@ import pytest
 
 from eventveil import read
 from eventveil.read.records import Record
-from eventveil.topology.fingerprints import columns_digest
+from eventveil.topology.columns import columns_digest
 from tests.unit.read.making import HOUR, ORIGIN, record, written
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "release.schema.json").read_text())

@@ -1,0 +1,208 @@
+"""The part of a topology file that is a stream of counts, one table per section.
+
+A row says all of a setting: how it is read and checked, its default, its help, whether state remembers it,
+and why a migration may change it or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from eventveil.model.topology import Counts
+from eventveil.topology.columns import COLUMN_LIMIT, Columns, columns_digest
+from eventveil.topology.fields import Field, Kept, One, Record
+from eventveil.topology.mechanism import MECHANISM
+from eventveil.topology.options import TRUSTED
+from eventveil.topology.scalars import Choice, Duration, Label, Or, Pointer, Text, Time, Topic, Whole
+
+_OTHER_STREAM = "it makes another stream, charged in full beside the old one"
+_OTHER_USER = Kept("somebody else would be protected, and windows across the change would protect neither")
+_TWICE = Kept("an event that was counted could count again, in another timestamp")
+#: Why a migration may change where releases go, also to a topic that was created anew under the same name.
+SINK_MOVED = "the releases stay the same; the audit matches those from the change on with the new topic"
+
+
+def _from_now_on(what: str, value: Callable[[Any], Any] | None = None) -> Kept:
+    return Kept(f"{what}; each event still counts once, in the same timestamp", sound=True, value=value)
+
+
+SOURCE = Record(
+    (
+        Field(
+            "topic", One(Topic()), "topic of raw events, keyed by user", True,
+            kept=Kept(
+                f"offsets of one topic mean nothing in another; {_OTHER_STREAM}",
+                value=lambda source: source.topic_of_events,
+            ),
+        ),
+        Field("format", One(Choice(("json",))), "Encoding of events.", default="json", kept=_TWICE),
+        Field(
+            "user", One(Pointer()), "JSON pointer to the user, such as /user", True,
+            kept=_OTHER_USER, shared=True,
+        ),
+        Field(
+            "user_type", One(Choice(("string", "integer"))), "JSON type of the user.",
+            default="string", kept=_OTHER_USER, shared=True,
+        ),
+        Field(
+            "column", One(Pointer()), "JSON pointer to what is counted, such as /place", True,
+            kept=_from_now_on("it says where an event names its column"),
+        ),
+        Field(
+            "time", One(Pointer()), "JSON pointer to the event's time, epoch milliseconds or RFC 3339", True,
+            kept=_TWICE,
+        ),
+        Field(
+            "partitioner", One(Choice(("murmur2", "crc32"))),
+            "How producers choose the partition: murmur2 (Java, aiokafka) or crc32 (librdkafka).",
+            default="murmur2",
+            kept=Kept("a user's events would be bounded in another partition, where they could count twice"),
+            shared=True,
+        ),
+        Field(
+            "max_bytes", One(Whole(1, 2**30)), "Events with a longer value do not count.", default="1048576",
+            kept=_from_now_on("it says which events count from the change on"),
+        ),
+        Field(
+            "users", One(Text("a name of at most 100 characters on one line", longest=100)),
+            "Name of the population whose events these are; budgets add up within one.",
+            derived="that of the budget, else users", shared=True,
+        ),
+        Field(
+            "repartition", One(Choice(("false", "true"))),
+            "Re-key events by user first, for topics that are keyed otherwise.", default="false",
+            kept=Kept(
+                f"it moves users to other partitions; {_OTHER_STREAM}",
+                newer=True, value=lambda source: "true" if source.raw else "false",
+            ),
+            shared=True,
+        ),
+        Field(
+            "append_time", One(Choice(("broker", "boundary"))),
+            "What decides who is late: the broker's append times, or where the log ends when it is due.",
+            default="broker",
+            kept=Kept(
+                "what is late would be told in another way, which the state knows nothing of", newer=True
+            ),
+            shared=True,
+        ),
+    ),
+    title="counts-source",
+)  # fmt: skip
+
+TIMELINE = Record(
+    (
+        Field(
+            "interval", One(Duration(1)), "length of a timestamp, such as 1h", True,
+            kept=Kept(f"releases of timestamps of another length cannot be followed; {_OTHER_STREAM}"),
+        ),
+        Field(
+            "origin", One(Time()), "start of timestamp 1, such as 2013-01-01T00:00:00Z", True,
+            kept=Kept(f"releases of timestamps that begin elsewhere cannot be followed; {_OTHER_STREAM}"),
+        ),
+        Field(
+            "lateness", One(Duration()), "How long after its end a timestamp takes events.", default="0s",
+            kept=_from_now_on("it says which events are late from the change on"),
+        ),
+        Field(
+            "max_ahead", One(Duration()),
+            "How far an event's time may be ahead: of the broker's, or of the next boundary.",
+            derived="the interval, or 7d with append_time: boundary",
+            kept=_from_now_on("it says which events are early from the change on"),
+        ),
+        Field(
+            "clock_skew", One(Duration(1)),
+            "Largest difference between the clocks of workers and brokers. An answer of a broker must not"
+            " take longer either, or nothing closes.",
+            default="1s",
+        ),
+        Field("start", One(Time(now=True)), "First instant that is counted.", default="now"),
+        Field(
+            "on_missing", One(Choice(("wait", "release"))),
+            "What to do while a partition of the source has no leader: wait, or release without it.",
+            default="wait",
+        ),
+        Field(
+            "grace", One(Duration()), "How long to wait for such a partition before that.",
+            derived="5m, with on_missing: release",
+        ),
+    )
+)  # fmt: skip
+
+
+def _unknown(counts: Counts) -> str:
+    return counts.unknown if counts.unknown_column is None else f"column {counts.unknown_column}"
+
+
+COUNTS = Record(
+    (
+        Field(
+            "columns", Columns(), "public columns: a list, {file: columns.txt} or {range: [0, 99]}", True,
+            kept=Kept(
+                "the last release, which may have to be repeated, does not fit other columns",
+                value=lambda counts: len(counts.labels),
+                parts={
+                    "digest": lambda counts: columns_digest(counts.labels),
+                    "type": lambda counts: counts.column_type,
+                },
+            ),
+        ),
+        Field(
+            "contributions", One(Or(TRUSTED, Whole(1, COLUMN_LIMIT))),
+            "Events of one user that count per timestamp; trusted, with pan_private: producers send one.",
+            default="1",
+            kept=Kept("the bound and the noise that goes with it change between two timestamps", sound=True),
+        ),
+        Field(
+            "unknown", One(Label()),
+            "Fate of events with another column: dead-letter, ignore, or the column that takes them.",
+            default="dead-letter",
+            kept=_from_now_on("it says which events count from the change on", _unknown),
+        ),
+    )
+)  # fmt: skip
+
+SINK = Record(
+    (
+        Field(
+            "topic", One(Topic()), "topic of sanitized counts, of this stream alone", True,
+            kept=Kept(SINK_MOVED, sound=True),
+        ),
+        Field("counts", One(Choice(("object", "array"))), "Form of the counts.", default="object"),
+        Field(
+            "minimum", One(Whole(0, 0)),
+            "0: negative counts are released as 0. It costs no budget, and biases sums upwards.",
+        ),
+    ),
+    title="counts-sink",
+)  # fmt: skip
+
+DEAD_LETTER = Field(
+    "dead_letter", One(Topic()), "Topic of events that do not count, raw and private.",
+    derived="the name of the topology followed by .dead",
+)  # fmt: skip
+
+STREAM = Record(
+    (
+        Field("source", SOURCE, "raw events: topic, user, column, time", True),
+        Field("timeline", TIMELINE, "how time is cut: interval, origin", True),
+        Field("counts", COUNTS, "what is counted: columns", True),
+        Field("mechanism", MECHANISM, "how counts are protected: kind, epsilon, window", True),
+        Field("sink", SINK, "where sanitized counts go: topic", True),
+        DEAD_LETTER,
+    ),
+    title="counts-stream",
+)
+
+#: The sections of which state remembers something.
+KEPT = {"source": SOURCE, "timeline": TIMELINE, "counts": COUNTS, "mechanism": MECHANISM, "sink": SINK}
+
+
+def facts(section: str, of: Any, table: Record | None = None) -> dict[str, Any]:
+    """What state remembers of a section, by the names of its settings; ``of`` is the section of the model.
+
+    ``table`` is that of the section in another kind of stream.
+    """
+    fields = (table or KEPT[section]).fields
+    return {f"{section}.{name}": value for field in fields for name, value in field.facts(of)}

@@ -1,0 +1,138 @@
+"""``mechanism`` of a stream of counts: its table, with the options of every kind and those of plug-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eventveil.mechanisms import plugins, registry
+from eventveil.model.errors import PluginRefused
+from eventveil.topology.document import Node, Scalar, Table
+from eventveil.topology.fields import Field, Invalid, Kept, One, Reading, Record, Section
+from eventveil.topology.options import (
+    EXTENT_HELP,
+    LONGEST_WINDOW,
+    OPTIONS,
+    extent_of,
+    options_of,
+)
+from eventveil.topology.scalars import (
+    NAME_OF,
+    Choice,
+    Plain,
+    Rational,
+    Schema,
+    UnavailableError,
+    Whole,
+    is_text,
+    one_of,
+)
+from eventveil.values.kinds import VALUE_KINDS
+
+PLANNED_OPTIONS = ("noise",)
+EVERY_KIND = (*sorted(registry.KINDS), *VALUE_KINDS, *registry.LOCAL_KINDS)
+
+
+class KindOfMechanism(Choice):
+    """A kind of mechanism: one of Eventveil, or a plug-in, which is imported."""
+
+    def parse(self, scalar: Scalar) -> str:
+        """The kind's name."""
+        plugin = ":" in scalar.text or scalar.text in plugins.installed()
+        if not is_text(scalar) or not plugin or scalar.text in self.words:
+            return super().parse(scalar)
+        try:
+            registry.find(scalar.text)
+        except PluginRefused as refused:
+            raise UnavailableError(str(refused)) from None
+        return scalar.text
+
+    def strict_schema(self) -> Schema:
+        """An enumeration, with the plug-ins that are installed here, or any module:Class."""
+        names = [name for name in plugins.installed() if name not in self.words]
+        target = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"}
+        return {NAME_OF: "kind", "anyOf": [{"enum": [*self.words, *names]}, target]}
+
+
+class RecordOfMechanism(Record):
+    """The keys of every mechanism of Eventveil, and the options that a plug-in declares for itself."""
+
+    def read(self, node: Node, name: str, reading: Reading) -> Section | Invalid:
+        """See ``Record.read``."""
+        own = tuple(Field(option, One(Plain()), "an option of a plug-in") for option in self._own(node))
+        return Record((*self.fields, *own), later=self.later).read(node, name, reading)
+
+    def _own(self, node: Node) -> Iterable[str]:
+        """The options that only the plug-in knows; all keys if it was refused: one mistake is enough."""
+        kind = node.entries.get("kind") if isinstance(node, Table) else None
+        if not isinstance(kind, Scalar) or not isinstance(node, Table) or kind.text in registry.KINDS:
+            return ()
+        known = {field.name for field in self.fields}
+        try:
+            return sorted(options_of(kind.text) - known)
+        except PluginRefused:
+            return [key for key in node.entries if key not in known] if ":" in kind.text else ()
+
+    def schema(self) -> Schema:
+        """As for every record, but that beside a kind which is not of Eventveil other keys may stand."""
+        more = {"type": ["string", "number", "boolean"]}
+        return {
+            **super().schema(),
+            "additionalProperties": more,
+            **_keys_of_kinds(("kind", "epsilon", "adjacency")),
+        }
+
+
+def _keys_of_kinds(always: tuple[str, ...]) -> Schema:
+    """The rule that each kind has its own keys, beside those of all (``always``), and which one it needs."""
+    alike: dict[tuple[str | None, frozenset[str]], list[str]] = {}
+    for kind in sorted(registry.KINDS):
+        alike.setdefault((extent_of(kind), options_of(kind)), []).append(kind)
+
+    def rule(extents: list[str], options: frozenset[str], kinds: list[str]) -> Schema:
+        return {
+            "if": {"properties": {"kind": {"enum": kinds}}, "required": ["kind"]},
+            "then": {"required": extents, "propertyNames": {"enum": [*always, *extents, *sorted(options)]}},
+        }
+
+    return {"allOf": [rule([key] if key else [], options, some) for (key, options), some in alike.items()]}
+
+
+KIND = One(KindOfMechanism(EVERY_KIND))
+MECHANISM = RecordOfMechanism(
+    (
+        Field(
+            "kind", KIND, f"mechanism, {one_of(EVERY_KIND)}; or a plug-in, module:Class", True,
+            kept=Kept(
+                "every kind counts in the same way what it spends: the budget carries over", sound=True
+            ),
+        ),
+        Field(
+            "epsilon", One(Rational(1000)), "privacy budget of a window, read exactly, such as 1.0", True,
+            kept=Kept(
+                "what was spent carries over, in absolute terms",
+                sound=True, value=lambda mechanism: str(mechanism.epsilon),
+            ),
+        ),
+        Field(
+            "window", One(Whole(1, LONGEST_WINDOW)), EXTENT_HELP["window"],
+            kept=Kept("what was spent carries over, for windows of the larger width", sound=True),
+        ),
+        Field("horizon", One(Whole(1, LONGEST_WINDOW)), EXTENT_HELP["horizon"]),
+        *(
+            Field(name, option.shape, option.help, derived=f"{option.text}, for kinds that have it")
+            for name, option in OPTIONS.items()
+        ),
+        Field(
+            "adjacency", One(Choice(("add-remove", "substitute"))),
+            "What may differ at a protected timestamp: whether users are there, or also what they do.",
+            default="add-remove",
+            kept=Kept("what was spent under one adjacency says nothing under the other"),
+        ),
+    ),
+    later={
+        name: f"{name} is not available in this version; remove it"
+        for name in PLANNED_OPTIONS
+        if name not in OPTIONS
+    },
+    title="counts-mechanism",
+)  # fmt: skip
