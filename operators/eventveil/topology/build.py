@@ -28,19 +28,11 @@ from eventveil.topology import local
 from eventveil.topology.columns import ColumnNames
 from eventveil.topology.fields import Default, Section
 from eventveil.topology.options import OPTIONS, TRUSTED, extent_of, option_of, options_of
-from eventveil.topology.periods import derived, in_words
-from eventveil.topology.scalars import duration_text
 from eventveil.topology.values import OPTIONS as VALUE_OPTIONS
 from eventveil.topology.values import is_value_stream
 from eventveil.topology.values import options_of as value_options_of
 
 Part = TypeVar("Part")
-POPULATION = "users"
-PERIODS = "periods"
-#: Seven days: what max_ahead is, left out, where it bounds the outage that loses no event (ms).
-LONGEST_OUTAGE = 7 * 86_400_000
-#: Five minutes (ms).
-GRACE = 300_000
 
 
 def streams_of(file: Section) -> dict[str, Section]:
@@ -80,22 +72,11 @@ def parts_of(
 
 def fill(file: Section) -> Iterator[Default]:
     """Set the defaults that depend on other settings; yields each one."""
-    name = file.get("name")
-    budget = file.get("budget")
-    population = (budget.get("users") if budget is not None else None) or POPULATION
-    for stream in streams_of(file).values():
-        if name is not None:
-            yield from _set(stream, "dead_letter", f"{name}.dead")
-    for _, _, source in parts_of(file, "source", all_streams_of):
-        yield from _set(source, "users", population)
-    for _, stream, timeline in parts_of(file, "timeline"):
-        ahead = _max_ahead(stream.get("source"), timeline.get("interval"))
-        if ahead is not None:
-            yield from _set(timeline, "max_ahead", ahead, duration_text(ahead))
-        if timeline.get("on_missing") == "release":
-            yield from _set(timeline, "grace", GRACE, duration_text(GRACE))
-    for _, stream, mechanism in parts_of(file, "mechanism"):
-        yield from _periods(mechanism, stream.get("timeline"))
+    for stream in all_streams_of(file).values():
+        sections = [one for one in stream.values.values() if isinstance(one, Section)]
+        for section in (stream, *sections):
+            yield from _derived(file, stream, section)
+    for _, _, mechanism in parts_of(file, "mechanism"):
         kind = mechanism.get("kind")
         for option in sorted(options_of(kind) if kind and kind not in registry.LOCAL_KINDS else ()):
             if option not in mechanism.positions and option not in mechanism.values:
@@ -106,12 +87,14 @@ def fill(file: Section) -> Iterator[Default]:
                 yield Default(mechanism.name(one.name), one.derived)
 
 
-def _periods(mechanism: Section, timeline: Section | None) -> Iterator[Default]:
-    """Those that follow from the length of a timestamp, for kinds that take them."""
-    kind, interval = mechanism.get("kind"), timeline.get("interval") if timeline is not None else None
-    if kind and interval and kind not in registry.LOCAL_KINDS and PERIODS in options_of(kind):
-        periods = derived(interval)
-        yield from _set(mechanism, PERIODS, periods, in_words(periods))
+def _derived(file: Section, stream: Section, section: Section) -> Iterator[Default]:
+    for row in section.rows:
+        if row.derive is None or row.name in section.positions:
+            continue
+        found = row.derive(file, stream, section)
+        if found is not None:
+            section.values[row.name], text = found
+            yield Default(section.name(row.name), text)
 
 
 def covered(mechanism: Section) -> int | None:
@@ -120,18 +103,6 @@ def covered(mechanism: Section) -> int | None:
     extent = extent_of(kind) if kind else "window"
     window: int | None = mechanism.get(extent) if extent else 1
     return window
-
-
-def _max_ahead(source: Section | None, interval: int | None) -> int | None:
-    if source is not None and source.get("append_time") == "boundary":
-        return LONGEST_OUTAGE
-    return interval
-
-
-def _set(section: Section, key: str, value: Any, text: str | None = None) -> Iterator[Default]:
-    if key not in section.positions:
-        section.values[key] = value
-        yield Default(section.name(key), text or str(value))
 
 
 def build(file: Section, path: str, directory: str) -> Topology:

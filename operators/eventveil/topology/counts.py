@@ -11,11 +11,26 @@ from typing import Any
 
 from eventveil.model.topology import Counts
 from eventveil.topology.columns import COLUMN_LIMIT, Columns, columns_digest
-from eventveil.topology.fields import Field, Kept, One, Record
+from eventveil.topology.fields import Field, Kept, One, Record, Section
 from eventveil.topology.mechanism import MECHANISM
 from eventveil.topology.options import TRUSTED
-from eventveil.topology.scalars import Choice, Duration, Label, Or, Pointer, Text, Time, Topic, Whole
+from eventveil.topology.scalars import (
+    Choice,
+    Duration,
+    Label,
+    Or,
+    Pointer,
+    Text,
+    Time,
+    Topic,
+    Whole,
+    duration_text,
+)
 
+#: Seven days: what max_ahead is, left out, where it bounds the outage that loses no event (ms).
+LONGEST_OUTAGE = 7 * 86_400_000
+#: Five minutes (ms).
+GRACE = 300_000
 _OTHER_STREAM = "it makes another stream, charged in full beside the old one"
 _OTHER_USER = Kept("somebody else would be protected, and windows across the change would protect neither")
 _TWICE = Kept("an event that was counted could count again, in another timestamp")
@@ -25,6 +40,29 @@ SINK_MOVED = "the releases stay the same; the audit matches those from the chang
 
 def _from_now_on(what: str, value: Callable[[Any], Any] | None = None) -> Kept:
     return Kept(f"{what}; each event still counts once, in the same timestamp", sound=True, value=value)
+
+
+def population(file: Section, stream: Section, source: Section) -> tuple[str, str]:
+    """The people that the budget caps; see ``fields.Derive``."""
+    budget = file.get("budget")
+    users = (budget.get("users") if budget is not None else None) or "users"
+    return users, users
+
+
+def _max_ahead(file: Section, stream: Section, timeline: Section) -> tuple[int, str] | None:
+    source, interval = stream.get("source"), timeline.get("interval")
+    boundary = source is not None and source.get("append_time") == "boundary"
+    ahead = LONGEST_OUTAGE if boundary else interval
+    return None if ahead is None else (ahead, duration_text(ahead))
+
+
+def _grace(file: Section, stream: Section, timeline: Section) -> tuple[int, str] | None:
+    return (GRACE, duration_text(GRACE)) if timeline.get("on_missing") == "release" else None
+
+
+def _dead_letter(file: Section, stream: Section, section: Section) -> tuple[str, str] | None:
+    topic = f"{file.get('name')}.dead"
+    return None if file.get("name") is None else (topic, topic)
 
 
 SOURCE = Record(
@@ -67,7 +105,7 @@ SOURCE = Record(
         Field(
             "users", One(Text("a name of at most 100 characters on one line", longest=100)),
             "Name of the population whose events these are; budgets add up within one.",
-            derived="that of the budget, else users", shared=True,
+            derived="that of the budget, else users", derive=population, shared=True,
         ),
         Field(
             "repartition", One(Choice(("false", "true"))),
@@ -108,7 +146,7 @@ TIMELINE = Record(
         Field(
             "max_ahead", One(Duration()),
             "How far an event's time may be ahead: of the broker's, or of the next boundary.",
-            derived="the interval, or 7d with append_time: boundary",
+            derived="the interval, or 7d with append_time: boundary", derive=_max_ahead,
             kept=_from_now_on("it says which events are early from the change on"),
         ),
         Field(
@@ -125,7 +163,7 @@ TIMELINE = Record(
         ),
         Field(
             "grace", One(Duration()), "How long to wait for such a partition before that.",
-            derived="5m, with on_missing: release",
+            derived="5m, with on_missing: release", derive=_grace,
         ),
     )
 )  # fmt: skip
@@ -180,7 +218,7 @@ SINK = Record(
 
 DEAD_LETTER = Field(
     "dead_letter", One(Topic()), "Topic of events that do not count, raw and private.",
-    derived="the name of the topology followed by .dead",
+    derived="the name of the topology followed by .dead", derive=_dead_letter,
 )  # fmt: skip
 
 STREAM = Record(

@@ -62,12 +62,16 @@ INVALID = Invalid()
 
 @dataclass
 class Section:
-    """A mapping that was read: valid values by key, and the position of every value given in the file."""
+    """A mapping that was read: valid values by key, and the position of every value given in the file.
+
+    ``rows`` are those of its table.
+    """
 
     path: str
     position: Position
     values: dict[str, Any] = field(default_factory=dict)
     positions: dict[str, Position] = field(default_factory=dict)
+    rows: tuple[Field, ...] = ()
 
     def get(self, key: str) -> Any:
         """The value of a key, or None if it is absent or invalid."""
@@ -80,6 +84,11 @@ class Section:
     def name(self, key: str) -> str:
         """The full name of a setting, such as ``streams.visits.sink.topic``."""
         return f"{self.path}.{key}" if self.path else key
+
+
+#: A default that other settings decide, and how a file would say it, or None where they could not be read or
+#: say nothing: from the file, the stream, and the section that lacks it.
+Derive = Callable[[Section, Section, Section], tuple[Any, str] | None]
 
 
 class Shape(ABC):
@@ -148,9 +157,9 @@ class Field:
     """One key of a record.
 
     ``default`` is YAML text that is read like a written value; a key with ``derived`` gets its default from
-    other settings (the text says how). Without either, a key that is not required may stay unset. ``kept`` is
-    what state remembers of it; nothing, where it affects neither counts nor noise. ``shared``: two streams
-    that read one topic must have the same.
+    other settings (the text says how; ``derive`` does it, where the value is not for the mechanism to find).
+    Without either, a key that is not required may stay unset. ``kept`` is what state remembers of it; None:
+    it affects neither counts nor noise. ``shared``: two streams that read one topic must have the same.
     """
 
     name: str
@@ -159,6 +168,7 @@ class Field:
     required: bool = False
     default: str | None = None
     derived: str | None = None
+    derive: Derive | None = None
     kept: Kept | None = None
     shared: bool = False
 
@@ -205,7 +215,7 @@ class Record(Shape):
             node = Table(node.position)
         if not isinstance(node, Table):
             return _not_a_mapping(node, name, self.keys, reading)
-        section = Section(name, node.position)
+        section = Section(name, node.position, rows=self.fields)
         reading.around.append((name, self))
         self._report_unknown(node, name, reading)
         for entry in self.fields:

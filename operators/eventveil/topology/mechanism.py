@@ -119,7 +119,10 @@ MECHANISM = RecordOfMechanism(
         ),
         Field("horizon", One(Whole(1, LONGEST_WINDOW)), EXTENT_HELP["horizon"]),
         *(
-            Field(name, option.shape, option.help, derived=f"{option.text}, for kinds that have it")
+            Field(
+                name, option.shape, option.help,
+                derived=f"{option.text}, for kinds that have it", derive=option.derive,
+            )
             for name, option in OPTIONS.items()
         ),
         Field(

@@ -12,8 +12,8 @@ from typing import Any
 
 from eventveil.mechanisms import registry
 from eventveil.model.topology import Level, Option
-from eventveil.topology.fields import One
-from eventveil.topology.periods import Periods, as_text
+from eventveil.topology.fields import Derive, One, Section
+from eventveil.topology.periods import Periods, as_text, derived, in_words
 from eventveil.topology.scalars import Choice, Exact, Or, Plain, Rational, Whole
 
 # Budget state holds one spend per timestamp of the window and must stay a Kafka message.
@@ -38,14 +38,15 @@ _PUBLISHED_APART = "who is published apart is a function of releases; one ledger
 class MechanismOption:
     """An option of some kinds; eventveil.mechanisms says which, and what ``derived`` values come to.
 
-    A setting equal to ``off`` means what leaving it out means, also to the fingerprint. ``sound`` is why a
-    migration may change it; None: it may not.
+    ``derive`` is that of its row (``Field``). A setting equal to ``off`` means what leaving it out means,
+    also to the fingerprint. ``sound`` is why a migration may change it; None: it may not.
     """
 
     shape: One
     help: str
     default: str | None = None
     derived: str = ""
+    derive: Derive | None = None
     off: Option | None = None
     sound: str | None = None
 
@@ -143,10 +144,21 @@ OPTIONS: dict[str, MechanismOption] = {
         "Timestamps after which counts may look alike again, such as a day and a week: publications meet all"
         " their phases, and seasonal expects them as seasons. [] means none.",
         derived="a day and a week, where these are whole numbers of timestamps",
+        derive=lambda file, stream, mechanism: _periods(stream.get("timeline"), mechanism.get("kind")),
         off="",
         sound="public constants of what is done with releases",
     ),
 }
+
+
+def _periods(timeline: Section | None, kind: str | None) -> tuple[tuple[int, ...], str] | None:
+    interval = timeline.get("interval") if timeline is not None else None
+    if not kind or not interval or "periods" not in options_of(kind):
+        return None
+    periods = derived(interval)
+    return periods, in_words(periods)
+
+
 _PLUGIN_OPTION = MechanismOption(One(Plain()), "an option of a plug-in", derived="what the plug-in decides")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from eventveil.topology.counts import population
 from eventveil.topology.document import Node, Scalar, Table
 from eventveil.topology.fields import INVALID, Field, Invalid, Kept, One, Reading, Record, Section, Shape
 from eventveil.topology.scalars import Choice, Exact, Or, Pointer, Rational, Schema, Text, Topic, Whole
@@ -32,7 +33,7 @@ class ByKind(Shape):
         record = self.others.get(kind.text if kind else "", self.counts)
         guessed = record is self.counts and isinstance(node, Table) and "counts" not in node.entries
         if guessed and kind and self.kind.read(kind, f"{name}.mechanism.kind", reading) is INVALID:
-            return Section(name, node.position)
+            return Section(name, node.position, rows=self.counts.fields)
         return record.read(node, name, reading)
 
     def schema(self) -> Schema:
@@ -106,7 +107,7 @@ SOURCE = Record(
         Field(
             "users", One(Text("a name of at most 100 characters on one line", longest=100)),
             "Name of the population whose events these are; no budget can cap it.",
-            derived="that of the budget, else users",
+            derived="that of the budget, else users", derive=population,
         ),
     ),
     title="values-source",

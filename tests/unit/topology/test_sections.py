@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from jsonschema import Draft202012Validator
 from eventveil.model.topology import Sink, Source, Timeline
 from eventveil.topology import build, counts, spec
 from eventveil.topology.changes import REFUSED, SOUND
-from eventveil.topology.fields import Field, Kept, One, Record
+from eventveil.topology.fields import Field, Kept, One, Record, Section
 from eventveil.topology.fingerprints import fingerprint, fingerprint_fields
 from eventveil.topology.loading import load_with_defaults
 from eventveil.topology.options import OPTIONS
@@ -57,13 +58,19 @@ class GrainedSink(Sink):
 def section(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A section with one more row in its table, and one more field in the model; its name."""
     name, model = request.param
-    table = replace(counts.KEPT[name], fields=(*counts.KEPT[name].fields, GRAIN))
-    rows = [replace(row, shape=table) if row.name == name else row for row in counts.STREAM.fields]
+    with a_row_more(monkeypatch, name, model, GRAIN):
+        yield str(name)
+
+
+@contextmanager
+def a_row_more(monkeypatch: pytest.MonkeyPatch, name: str, model: type, row: Field) -> Iterator[None]:
+    table = replace(counts.KEPT[name], fields=(*counts.KEPT[name].fields, row))
+    rows = [replace(one, shape=table) if one.name == name else one for one in counts.STREAM.fields]
     monkeypatch.setitem(counts.KEPT, name, table)
     monkeypatch.setattr(spec, "STREAM", replace(counts.STREAM, fields=tuple(rows)))
     monkeypatch.setattr(build, model.__base__.__name__, model)
     spec.layout.cache_clear()
-    yield str(name)
+    yield
     spec.layout.cache_clear()
 
 
@@ -105,6 +112,23 @@ def test_a_new_setting_has_its_default_and_changes_no_fingerprint_until_it_is_us
         assert fingerprint(other, 12, 4) == KNOWN
     else:
         assert fingerprint_fields(other, 12, 4) == {**fingerprint_fields(plain, 12, 4), **fact}
+
+
+def test_a_default_that_other_settings_decide_is_in_the_row(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def derive(file: Section, stream: Section, timeline: Section) -> tuple[int, str] | None:
+        columns = stream.get("counts").get("columns")
+        return None if columns is None else (len(columns.labels), f"{len(columns.labels)} columns")
+
+    grain = replace(GRAIN, default=None, derived="the number of columns", derive=derive, kept=None)
+    with a_row_more(monkeypatch, "timeline", GrainedTimeline, grain):
+        (tmp_path / "topology.yaml").write_text(BASE)
+        topology, defaults = load_with_defaults(str(tmp_path / "topology.yaml"), {})
+        assert topology.streams[0].timeline.grain == 2  # type: ignore[attr-defined]
+        assert [one.value for one in defaults if one.setting.endswith("timeline.grain")] == ["2 columns"]
+        given = load_text(tmp_path, with_grain("timeline", "7")).streams[0]
+        assert given.timeline.grain == 7  # type: ignore[attr-defined]
 
 
 def test_an_option_touches_at_most_three_files_of_the_program() -> None:
