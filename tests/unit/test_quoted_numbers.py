@@ -19,7 +19,7 @@ from eventveil.mechanisms.base import RELEASE_LIMIT
 from eventveil.mechanisms.publishing import SHARE
 from eventveil.process import memory
 from eventveil.replay import processes
-from eventveil.topology import checks, local, options, values
+from eventveil.topology import counts, local, options, values
 from eventveil.values.pak import PakSettings
 from eventveil.values.stream import HELD_LIMIT
 from eventveil.values.tops import TopsSettings
@@ -67,7 +67,7 @@ QUOTED: list[tuple[str, str, object]] = [
     ("docs/architecture.md", r"learn of another leader, for up to (\d+) s", barrier.BARRIER_SECONDS),
     (f"{DECISIONS}/0003-chunks.md", r"gives up to ([\d,]+) records at a time", fetches._MOST_RECORDS),
     (f"{DECISIONS}/0003-chunks.md", r"runs of fewer than (\d+) records", fetches._WORTH),
-    (f"{DECISIONS}/0008-repartition.md", r"\(above (\d+) MB\)", checks.LARGEST_REKEYED / MEGABYTE),
+    (f"{DECISIONS}/0008-repartition.md", r"\(above (\d+) MB\)", counts.LARGEST_REKEYED / MEGABYTE),
     (f"{DECISIONS}/0009-value-streams.md", r"at most some ([\d,]+) records", fetches._MOST_RECORDS),
     (f"{DECISIONS}/0009-value-streams.md", r"at most (2\^\d+) values held back", HELD_LIMIT),
     (f"{DECISIONS}/0009-value-streams.md", r"at most (2\^\d+) leaves of one tree", LEAF_LIMIT),

@@ -19,7 +19,7 @@ from eventveil.kafka.log import committed_ends, read_partition, read_topic
 from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.timeline import format_rfc3339, start_of, timestamp_of
 from eventveil.model.topology import Kafka, Stream
-from eventveil.topology.checks import END_OF_TIME
+from eventveil.topology.scalars import END_OF_TIME
 
 _BLOCK_BYTES = 1 << 20
 #: How files of rows begin. No JSON begins so.

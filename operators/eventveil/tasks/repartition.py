@@ -22,7 +22,7 @@ from eventveil.model.errors import StateRefused
 from eventveil.model.partitioners import murmur2_partition
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Mark, Outgoing
 from eventveil.model.topology import Source, Timeline
-from eventveil.topology.checks import LARGEST_REKEYED
+from eventveil.topology.counts import LARGEST_REKEYED
 
 _PARTITION, _OFFSET, _TIME, _KEY, _PASSED = (
     f"eventveil.{name}" for name in ("partition", "offset", "timestamp", "key", "passed")

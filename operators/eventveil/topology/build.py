@@ -26,8 +26,9 @@ from eventveil.model.topology import (
 )
 from eventveil.topology import local
 from eventveil.topology.columns import ColumnNames
+from eventveil.topology.counts import repartitioned
 from eventveil.topology.fields import Default, Section
-from eventveil.topology.options import OPTIONS, TRUSTED, extent_of, option_of, options_of
+from eventveil.topology.options import OPTIONS, TRUSTED, covered, option_of, options_of
 from eventveil.topology.values import OPTIONS as VALUE_OPTIONS
 from eventveil.topology.values import is_value_stream
 from eventveil.topology.values import options_of as value_options_of
@@ -88,21 +89,13 @@ def fill(file: Section) -> Iterator[Default]:
 
 
 def _derived(file: Section, stream: Section, section: Section) -> Iterator[Default]:
-    for row in section.rows:
+    for row in section.table.fields if section.table is not None else ():
         if row.derive is None or row.name in section.positions:
             continue
         found = row.derive(file, stream, section)
         if found is not None:
             section.values[row.name], text = found
             yield Default(section.name(row.name), text)
-
-
-def covered(mechanism: Section) -> int | None:
-    """The number of timestamps that epsilon covers; None if it could not be read."""
-    kind = mechanism.get("kind")
-    extent = extent_of(kind) if kind else "window"
-    window: int | None = mechanism.get(extent) if extent else 1
-    return window
 
 
 def build(file: Section, path: str, directory: str) -> Topology:
@@ -168,11 +161,6 @@ def _readings(name: str, stream: Section) -> ReadingStream:
         ),
         sink=stream.get("sink").get("topic"),
     )
-
-
-def repartitioned(application: str, topic: str) -> str:
-    """The internal topic that holds the events of ``topic`` keyed by user."""
-    return f"{application}-repartition-{topic}"
 
 
 def _source(section: Section, application: str) -> Source:

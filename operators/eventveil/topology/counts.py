@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from eventveil.model.spelling import suggestion
 from eventveil.model.topology import Counts
 from eventveil.topology.columns import COLUMN_LIMIT, Columns, columns_digest
+from eventveil.topology.document import shorten
 from eventveil.topology.fields import Field, Kept, One, Record, Section
 from eventveil.topology.mechanism import MECHANISM
-from eventveil.topology.options import TRUSTED
+from eventveil.topology.options import TRUSTED, covered, extent_of
+from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import (
+    END_OF_TIME,
     Choice,
     Duration,
     Label,
@@ -31,6 +35,10 @@ from eventveil.topology.scalars import (
 LONGEST_OUTAGE = 7 * 86_400_000
 #: Five minutes (ms).
 GRACE = 300_000
+#: A longer value is not carried through the re-keying stage.
+LARGEST_REKEYED = 8_000_000
+#: As Kafka has it.
+LONGEST_TOPIC = 249
 _OTHER_STREAM = "it makes another stream, charged in full beside the old one"
 _OTHER_USER = Kept("somebody else would be protected, and windows across the change would protect neither")
 _TWICE = Kept("an event that was counted could count again, in another timestamp")
@@ -63,6 +71,104 @@ def _grace(file: Section, stream: Section, timeline: Section) -> tuple[int, str]
 def _dead_letter(file: Section, stream: Section, section: Section) -> tuple[str, str] | None:
     topic = f"{file.get('name')}.dead"
     return None if file.get("name") is None else (topic, topic)
+
+
+def repartitioned(application: str, topic: str) -> str:
+    """The internal topic that holds the events of ``topic`` keyed by user."""
+    return f"{application}-repartition-{topic}"
+
+
+def _check_repartition(file: Section, stream: Section, source: Section, problems: Problems) -> None:
+    timeline, application = stream.get("timeline"), file.get("name")
+    if source.get("repartition") != "true":
+        return
+    if "partitioner" in source.positions:
+        problems.add(
+            source.at("partitioner"),
+            f"{source.name('partitioner')} has no effect with repartition: true; remove one of them",
+        )
+    if source.get("append_time") == "boundary":
+        problems.add(
+            source.at("repartition"),
+            f"{source.name('repartition')}: needs the broker's append times; set"
+            " message.timestamp.type=LogAppendTime on the topic and remove append_time: boundary",
+        )
+    if (source.get("max_bytes") or 0) > LARGEST_REKEYED:
+        problems.add(
+            source.at("max_bytes"),
+            f"{source.name('max_bytes')}: with repartition: true at most {LARGEST_REKEYED}; lower it",
+        )
+    if timeline is not None and timeline.get("on_missing") == "release":
+        problems.add(
+            timeline.at("on_missing"),
+            f"{timeline.name('on_missing')}: with repartition: true each partition of the topic holds events"
+            " of every user, so none can be left out; use wait",
+        )
+    topic = source.get("topic")
+    if None not in (application, topic) and len(repartitioned(application or "", topic)) > LONGEST_TOPIC:
+        problems.add(
+            source.at("topic"),
+            f"{source.name('topic')}: {repartitioned(application or '', topic)} would be longer than"
+            f" {LONGEST_TOPIC} characters, which Kafka allows; choose a shorter name for the application",
+        )
+
+
+def _check_timeline(file: Section, stream: Section, timeline: Section, problems: Problems) -> None:
+    mechanism = stream.get("mechanism")
+    origin, start, interval = timeline.get("origin"), timeline.get("start"), timeline.get("interval")
+    if origin is not None and start is not None and start < origin:
+        problems.add(
+            timeline.at("start"),
+            f"{timeline.name('start')}: lies before the origin, expected the origin or later",
+        )
+    if "grace" in timeline.positions and timeline.get("on_missing") == "wait":
+        problems.add(
+            timeline.at("grace"),
+            f"{timeline.name('grace')} has no effect with on_missing: wait; use release, or remove it",
+        )
+    window = covered(mechanism) if mechanism is not None else None
+    if mechanism is None or origin is None or interval is None or window is None:
+        return
+    if origin + interval * window > END_OF_TIME:
+        kind = mechanism.get("kind")
+        key = (extent_of(kind) if kind else "window") or "kind"
+        problems.add(
+            mechanism.at(key),
+            f"{mechanism.name(key)}: the first window of {window} timestamps of"
+            f" {duration_text(interval)} ends after the year 9999, expected a smaller window or interval",
+        )
+    elif start is not None and start + interval * (window + 1) > END_OF_TIME:
+        problems.add(
+            timeline.at("start"),
+            f"{timeline.name('start')}: the first window of {window} timestamps of {duration_text(interval)}"
+            " ends after the year 9999, expected an earlier start",
+        )
+
+
+def _check_unknown(file: Section, stream: Section, counts: Section, problems: Problems) -> None:
+    unknown, columns = counts.get("unknown"), counts.get("columns")
+    if unknown is None or columns is None:
+        return
+    if unknown in ("dead-letter", "ignore"):
+        if "unknown" in counts.positions and unknown in columns.labels:
+            problems.add(
+                counts.at("unknown"),
+                f"{counts.name('unknown')}: {unknown} is also the name of a column, and could mean either;"
+                " give the column another name",
+            )
+    elif unknown not in set(columns.labels):
+        words = (
+            ["dead-letter", "ignore", *columns.labels]
+            if len(columns.labels) <= 1000
+            else ["dead-letter", "ignore"]
+        )
+        near = suggestion(unknown, words)
+        hint = near if near.startswith("did") else "add it to the columns"
+        problems.add(
+            counts.at("unknown"),
+            f"{counts.name('unknown')}: found {shorten(unknown)},"
+            f" expected dead-letter, ignore or one of the columns; {hint}",
+        )
 
 
 SOURCE = Record(
@@ -127,6 +233,7 @@ SOURCE = Record(
         ),
     ),
     title="counts-source",
+    check=_check_repartition,
 )  # fmt: skip
 
 TIMELINE = Record(
@@ -165,7 +272,8 @@ TIMELINE = Record(
             "grace", One(Duration()), "How long to wait for such a partition before that.",
             derived="5m, with on_missing: release", derive=_grace,
         ),
-    )
+    ),
+    check=_check_timeline,
 )  # fmt: skip
 
 
@@ -198,7 +306,8 @@ COUNTS = Record(
             default="dead-letter",
             kept=_from_now_on("it says which events count from the change on", _unknown),
         ),
-    )
+    ),
+    check=_check_unknown,
 )  # fmt: skip
 
 SINK = Record(

@@ -64,14 +64,14 @@ INVALID = Invalid()
 class Section:
     """A mapping that was read: valid values by key, and the position of every value given in the file.
 
-    ``rows`` are those of its table.
+    ``table`` is what it was read by.
     """
 
     path: str
     position: Position
     values: dict[str, Any] = field(default_factory=dict)
     positions: dict[str, Position] = field(default_factory=dict)
-    rows: tuple[Field, ...] = ()
+    table: Record | None = None
 
     def get(self, key: str) -> Any:
         """The value of a key, or None if it is absent or invalid."""
@@ -89,6 +89,9 @@ class Section:
 #: A default that other settings decide, and how a file would say it, or None where they could not be read or
 #: say nothing: from the file, the stream, and the section that lacks it.
 Derive = Callable[[Section, Section, Section], tuple[Any, str] | None]
+#: Notes every broken rule between settings: of the file, the stream, and the section. It looks only at what
+#: could be read, so that one mistake never hides another.
+Check = Callable[[Section, Section, Section, Problems], None]
 
 
 class Shape(ABC):
@@ -201,13 +204,14 @@ class Record(Shape):
     """A mapping with known keys. ``rules`` are schema keywords for what concerns several keys at once.
 
     ``later`` maps keys that this version does not have yet to what to do instead. ``title`` names its
-    schema among ``$defs``; left out: the key where it stands.
+    schema among ``$defs``; left out: the key where it stands. ``check`` is for rules between settings.
     """
 
     fields: tuple[Field, ...]
     rules: Mapping[str, Any] = field(default_factory=dict)
     later: Mapping[str, str] = field(default_factory=dict)
     title: str | None = None
+    check: Check | None = None
 
     def read(self, node: Node, name: str, reading: Reading) -> Section | Invalid:
         """A Section with every valid value and all defaults."""
@@ -215,7 +219,7 @@ class Record(Shape):
             node = Table(node.position)
         if not isinstance(node, Table):
             return _not_a_mapping(node, name, self.keys, reading)
-        section = Section(name, node.position, rows=self.fields)
+        section = Section(name, node.position, table=self)
         reading.around.append((name, self))
         self._report_unknown(node, name, reading)
         for entry in self.fields:

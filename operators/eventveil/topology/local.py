@@ -44,7 +44,7 @@ def local_stream(kind: str) -> Record:
         (
             Field(
                 "source",
-                Record(fields, title="reports-source"),
+                Record(fields, title="reports-source", check=SOURCE.check),
                 "local reports: topic, user, report, time",
                 True,
             ),

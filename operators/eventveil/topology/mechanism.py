@@ -9,12 +9,15 @@ from eventveil.model.errors import PluginRefused
 from eventveil.topology.document import Node, Scalar, Table
 from eventveil.topology.fields import Field, Invalid, Kept, One, Reading, Record, Section
 from eventveil.topology.options import (
+    EXTENT,
     EXTENT_HELP,
     LONGEST_WINDOW,
     OPTIONS,
+    TRUSTED,
     extent_of,
     options_of,
 )
+from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import (
     NAME_OF,
     Choice,
@@ -23,11 +26,14 @@ from eventveil.topology.scalars import (
     Schema,
     UnavailableError,
     Whole,
+    duration_text,
     is_text,
     one_of,
 )
 from eventveil.values.kinds import VALUE_KINDS
 
+# Half of it is for the worker to hear of a look (ms), half for the look.
+LEAST_ROOM = 2000
 PLANNED_OPTIONS = ("noise",)
 EVERY_KIND = (*sorted(registry.KINDS), *VALUE_KINDS, *registry.LOCAL_KINDS)
 
@@ -59,7 +65,7 @@ class RecordOfMechanism(Record):
     def read(self, node: Node, name: str, reading: Reading) -> Section | Invalid:
         """See ``Record.read``."""
         own = tuple(Field(option, One(Plain()), "an option of a plug-in") for option in self._own(node))
-        return Record((*self.fields, *own), later=self.later).read(node, name, reading)
+        return Record((*self.fields, *own), later=self.later, check=self.check).read(node, name, reading)
 
     def _own(self, node: Node) -> Iterable[str]:
         """The options that only the plug-in knows; all keys if it was refused: one mistake is enough."""
@@ -95,6 +101,84 @@ def _keys_of_kinds(always: tuple[str, ...]) -> Schema:
         }
 
     return {"allOf": [rule([key] if key else [], options, some) for (key, options), some in alike.items()]}
+
+
+def _check(file: Section, stream: Section, mechanism: Section, problems: Problems) -> None:
+    _check_extent(mechanism, problems)
+    _check_options(mechanism, problems)
+    _check_pan_private(stream, mechanism, problems)
+
+
+def _check_extent(mechanism: Section, problems: Problems) -> None:
+    """A kind has the one key that says how many timestamps its epsilon covers, and no other."""
+    kind = mechanism.get("kind")
+    if kind is None:
+        return
+    needed = extent_of(kind)
+    if needed and needed not in mechanism.positions:
+        problems.add(
+            mechanism.position,
+            f"{mechanism.path} lacks {needed}; add {needed}: {EXTENT_HELP[needed]}",
+        )
+    for key in EXTENT.values():
+        if key != needed and key in mechanism.positions:
+            instead = f"its epsilon covers a {needed}" if needed else "its epsilon covers single timestamps"
+            problems.add(
+                mechanism.at(key), f"{mechanism.name(key)}: {kind} has no {key}, {instead}; remove it"
+            )
+
+
+def _check_options(mechanism: Section, problems: Problems) -> None:
+    kind = mechanism.get("kind")
+    if kind is None:
+        return
+    for option in OPTIONS:
+        if option in mechanism.positions and option not in options_of(kind):
+            kinds = tuple(sorted(other for other in registry.KINDS if option in options_of(other)))
+            problems.add(
+                mechanism.at(option),
+                f"{mechanism.name(option)}: {kind} has no option {option}; remove it, or use {one_of(kinds)}",
+            )
+
+
+def _check_pan_private(stream: Section, mechanism: Section, problems: Problems) -> None:
+    """What pan-privacy needs of the other settings (docs/decisions/0011-pan-private.md)."""
+    counts = stream.get("counts")
+    trusted = counts is not None and counts.get("contributions") == TRUSTED
+    if mechanism.get("pan_private") is None:
+        if counts is not None and trusted and "pan_private" not in mechanism.positions:
+            problems.add(
+                counts.at("contributions"),
+                f"{counts.name('contributions')}: trusted is for streams with pan_private, where nobody can"
+                " check it; give the bound as a whole number",
+            )
+        return
+    needs = (
+        (counts, "contributions", TRUSTED, "bounding takes a set of users, which is raw data"),
+        (mechanism, "adjacency", "substitute", "a look at the worker shows that events happened"),
+        (stream.get("source"), "repartition", "false", "a topic of re-keyed events is a copy of them"),
+        (stream.get("source"), "append_time", "broker", "boundaries are for partitions of raw counts"),
+        (stream.get("timeline"), "on_missing", "wait", "its one partition cannot be left out"),
+    )
+    _check_room(stream.get("timeline"), mechanism, problems)
+    for section, key, needed, why in needs:
+        if section is not None and section.get(key) not in (needed, None):
+            problems.add(
+                section.at(key), f"{section.name(key)}: pan_private needs {key}: {needed}, because {why}"
+            )
+
+
+def _check_room(timeline: Section | None, mechanism: Section, problems: Problems) -> None:
+    """A look is announced in the first half of the time between two releases, and a worker needs a while."""
+    if timeline is None or mechanism.get("pan_private") != "announced":
+        return
+    interval, skew = timeline.get("interval"), timeline.get("clock_skew")
+    if interval is not None and skew is not None and interval < skew + LEAST_ROOM:
+        problems.add(
+            timeline.at("interval"),
+            f"{timeline.name('interval')}: is {duration_text(interval)}; for announced looks it has to exceed"
+            f" clock_skew by {duration_text(LEAST_ROOM)}: lengthen it, or use pan_private: single",
+        )
 
 
 KIND = One(KindOfMechanism(EVERY_KIND))
@@ -138,4 +222,5 @@ MECHANISM = RecordOfMechanism(
         if name not in OPTIONS
     },
     title="counts-mechanism",
+    check=_check,
 )  # fmt: skip

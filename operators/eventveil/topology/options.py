@@ -175,3 +175,11 @@ def options_of(kind: str) -> frozenset[str]:
 def extent_of(kind: str) -> str | None:
     """The key that says how many timestamps epsilon covers; None at event level."""
     return EXTENT.get(registry.find(kind).level)
+
+
+def covered(mechanism: Section) -> int | None:
+    """The number of timestamps that epsilon covers; None if it could not be read."""
+    kind = mechanism.get("kind")
+    extent = extent_of(kind) if kind else "window"
+    window: int | None = mechanism.get(extent) if extent else 1
+    return window

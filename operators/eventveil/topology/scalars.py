@@ -20,6 +20,8 @@ Value = TypeVar("Value")
 Schema = dict[str, Any]
 # 100 years: longer durations are slips of the pen, and sums of a few stay far inside 64 bits of milliseconds.
 LONGEST = 36_525 * 86_400_000
+# The last millisecond that RFC 3339 can write: 9999-12-31T23:59:59.999Z.
+END_OF_TIME = 253_402_300_799_999
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d|w)")
 _TIME = re.compile(

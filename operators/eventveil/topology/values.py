@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from eventveil.describe import guarantee
 from eventveil.topology.counts import population
 from eventveil.topology.document import Node, Scalar, Table
 from eventveil.topology.fields import INVALID, Field, Invalid, Kept, One, Reading, Record, Section, Shape
+from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import Choice, Exact, Or, Pointer, Rational, Schema, Text, Topic, Whole
 from eventveil.values.kinds import VALUE_KINDS
-from eventveil.values.stream import HELD_LIMIT
+from eventveil.values.stream import HELD_LIMIT, VALUE_LIMIT
 
 #: No value of one unit of the grid needs more (``eventveil.values.stream.VALUE_LIMIT``).
 LARGEST_VALUE = 10**12
@@ -33,7 +35,7 @@ class ByKind(Shape):
         record = self.others.get(kind.text if kind else "", self.counts)
         guessed = record is self.counts and isinstance(node, Table) and "counts" not in node.entries
         if guessed and kind and self.kind.read(kind, f"{name}.mechanism.kind", reading) is INVALID:
-            return Section(name, node.position, rows=self.counts.fields)
+            return Section(name, node.position, table=self.counts)
         return record.read(node, name, reading)
 
     def schema(self) -> Schema:
@@ -58,6 +60,19 @@ def is_value_stream(stream: Section) -> bool:
     return mechanism is not None and mechanism.get("kind") in VALUE_KINDS
 
 
+def _check_grid(file: Section, stream: Section, values: Section, problems: Problems) -> None:
+    maximum, step = values.get("maximum"), values.get("step")
+    if maximum is None or step is None:
+        return
+    steps = maximum.value / step.value
+    if steps.denominator != 1 or steps > VALUE_LIMIT:
+        problems.add(
+            values.at("maximum"),
+            f"{values.name('maximum')}: is {guarantee.number(steps)} steps of {step.text},"
+            f" expected a whole number of them, at most {VALUE_LIMIT}",
+        )
+
+
 def value_stream(kind: str) -> Record:
     """The shape of a value stream of that kind."""
     values = Record(
@@ -74,7 +89,8 @@ def value_stream(kind: str) -> Record:
                 "The public grid: values are rounded to multiples of this.",
                 default="1",
             ),
-        )
+        ),
+        check=_check_grid,
     )
     sink = Record(
         (Field("topic", One(Topic()), "topic of sanitized readings, of this stream alone", True),),

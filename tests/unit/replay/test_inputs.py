@@ -11,7 +11,7 @@ from eventveil.counting.counter import Partial
 from eventveil.model.topology import Kafka
 from eventveil.replay import inputs
 from eventveil.replay.inputs import FileInput, TopicInput
-from eventveil.topology.checks import END_OF_TIME
+from eventveil.topology.scalars import END_OF_TIME
 from tests.unit.replay.history import HOUR, ORIGIN, stream
 
 LONGEST = 1000

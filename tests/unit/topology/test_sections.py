@@ -23,6 +23,7 @@ from eventveil.topology.scalars import Whole
 from eventveil.topology.schema import json_schema
 from tests.unit.topology.examples import BASE, ROOT, as_data, changed, load_text, problems_of
 from tests.unit.topology.test_fingerprints import KNOWN
+from tests.unit.topology.test_local import TEXT as LOCAL
 
 GRAIN = Field(
     "grain",
@@ -129,6 +130,18 @@ def test_a_default_that_other_settings_decide_is_in_the_row(
         assert [one.value for one in defaults if one.setting.endswith("timeline.grain")] == ["2 columns"]
         given = load_text(tmp_path, with_grain("timeline", "7")).streams[0]
         assert given.timeline.grain == 7  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["counts", "local"])
+def test_rules_between_settings_are_asked_in_every_kind_of_stream_that_has_the_section(
+    kind: str, tmp_path: Path
+) -> None:
+    text = BASE if kind == "counts" else LOCAL
+    time = LAST["source"] if kind == "counts" else "time: /at"
+    assert text.count(time) == 1
+    both = text.replace(time, f"{time}\n      append_time: boundary\n      repartition: true")
+    (problem,) = problems_of(tmp_path, both)
+    assert "source.repartition: needs the broker's append times" in problem.message
 
 
 def test_an_option_touches_at_most_three_files_of_the_program() -> None:
