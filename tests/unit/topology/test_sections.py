@@ -21,7 +21,7 @@ from eventveil.topology.loading import load_with_defaults
 from eventveil.topology.options import OPTIONS
 from eventveil.topology.scalars import Whole
 from eventveil.topology.schema import json_schema
-from tests.unit.topology.examples import BASE, ROOT, as_data, changed, load_text, problems_of
+from tests.unit.topology.examples import BASE, ROOT, as_data, changed, load_text, problems_of, two_streams
 from tests.unit.topology.test_fingerprints import KNOWN
 from tests.unit.topology.test_local import TEXT as LOCAL
 
@@ -142,6 +142,28 @@ def test_rules_between_settings_are_asked_in_every_kind_of_stream_that_has_the_s
     both = text.replace(time, f"{time}\n      append_time: boundary\n      repartition: true")
     (problem,) = problems_of(tmp_path, both)
     assert "source.repartition: needs the broker's append times" in problem.message
+
+
+DIFFERENT = {
+    "user": "/tailnum2",
+    "user_type": "integer",
+    "partitioner": "crc32",
+    "users": "others",
+    "append_time": "boundary",
+    "repartition": "true",
+}
+
+
+@pytest.mark.parametrize("setting", DIFFERENT)
+def test_streams_that_read_one_topic_must_agree_on_what_is_shared(setting: str, tmp_path: Path) -> None:
+    """Or they would see other users, in other partitions, or by another clock."""
+    alike = two_streams(("topic: other.events, user: /u,", "topic: flights.events, user: /tailnum,"))
+    load_text(tmp_path, alike)
+    old = "user: /tailnum, " if setting == "user" else "column: /c, "
+    new = f"{setting}: {DIFFERENT[setting]}, " + ("" if setting == "user" else old)
+    (problem,) = problems_of(tmp_path, alike.replace(old, new))
+    assert f"second.source.{setting}: is {DIFFERENT[setting]}, but " in problem.message
+    assert {row.name for row in counts.SOURCE.fields if row.shared} == DIFFERENT.keys()
 
 
 def test_an_option_touches_at_most_three_files_of_the_program() -> None:
