@@ -17,7 +17,7 @@ from tests.kafka.topics import unique
 #: As long as no test takes; the broker ends a transaction that lasts longer.
 LONG = 60.0
 #: The broker looks once a second for transactions that have lasted too long.
-SHORT = 2.0
+SHORT = 5.0
 FENCED = "INVALID_PRODUCER_EPOCH"
 
 

@@ -20,6 +20,7 @@ SECONDS = 60
 CLUSTER_SECONDS = 30
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_tools()))
 def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
     # It kills brokers, so it has one of its own whatever KAFKA says.
@@ -32,6 +33,7 @@ def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
     assert result.timestamps > 1_000
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_tools()))
 def test_a_moment_of_chaos_on_three_brokers_breaks_no_promise(tmp_path: Path) -> None:
     result = run(tmp_path, SEED, CLUSTER_SECONDS, brokers=3)
@@ -54,7 +56,7 @@ def test_every_mutant_has_a_trial() -> None:
 
 
 # The first of them waits for all scenarios.
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.mutant)
 def test_the_verifier_catches_the_mutant_and_lets_the_worker_as_it_is_pass(
     outcomes: dict[Trial, tuple[Outcome, Outcome]], trial: Trial

@@ -44,7 +44,7 @@ class Demo:
             start_new_session=True,
         )
 
-    def finish(self, seconds: float = 120) -> str:
+    def finish(self, seconds: float = 300) -> str:
         """What it printed, once it has ended."""
         printed, _ = self.process.communicate(timeout=seconds)
         return printed
@@ -132,7 +132,7 @@ def test_an_interrupted_demo_leaves_no_process_and_no_temporary_file(
 ) -> None:
     demo = Demo(tmp_path, "local")
     if moment == "broker starting":
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not any("kafka.Kafka" in command for command in demo.processes()):
             assert time.monotonic() < deadline, demo.processes()
             time.sleep(0.05)

@@ -22,7 +22,7 @@ def test_a_worker_stops_at_its_memory_limit_and_the_next_one_counts_every_event_
     kafka: str, tmp_path: Path
 ) -> None:
     # So late that a busy machine has time to write all events.
-    application = Application(kafka, tmp_path, interval=2_000, lateness=20_000, max_ahead=6_000, partitions=1)
+    application = Application(kafka, tmp_path, interval=2_000, lateness=40_000, max_ahead=6_000, partitions=1)
     application.create()
     limit = resident_when_idle(application, tmp_path) + ROOM
     produce(application)
@@ -36,7 +36,7 @@ def test_a_worker_stops_at_its_memory_limit_and_the_next_one_counts_every_event_
         assert "Raise the limit" in told
     assert not any(counts_by_timestamp(application).values())
     with limited(application, tmp_path, "large", 20 * limit):
-        settle(application, 90)
+        settle(application, 150)
     found = counts_by_timestamp(application)
     assert list(found) == list(range(min(found), max(found) + 1))
     assert [counts for counts in found.values() if counts] == [dict.fromkeys(COLUMNS, USERS // 4)]

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,10 +18,28 @@ from tests.worker.waiting import wait_for_releases
 from tests.worker.watch import Watch
 
 ANYWHERE = ("--metrics", "127.0.0.1:0")
+RELEASES = ("eventveil_releases_total", "fresh", "places")
 
 
 def worker(application: Application, tmp_path: Path, *options: str, name: str = "worker") -> WorkerProcess:
     return WorkerProcess("eventveil", application.path, tmp_path / f"{name}.log", *ANYWHERE, *options)
+
+
+def keeps_up(found: Mapping[tuple[str, ...], float]) -> bool:
+    """Whether a worker has caught up after its start: uniform has spent a whole window by then."""
+    delays = [found[f"eventveil_{what}_delay_seconds", "places"] for what in ("close", "release")]
+    return (
+        max(delays) <= 2 and found["eventveil_budget_spent_epsilon", "places"] == 1 and found[RELEASES] >= 20
+    )
+
+
+def wait_for_releases_of(application: Application, told: float) -> int:
+    """How many releases there are, once they are as many as a worker tells: it may be ahead of a reader."""
+    deadline = time.monotonic() + 60
+    while (found := len(application.releases())) < told:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found
 
 
 def test_health_and_public_metrics_of_a_worker_that_works(application: Application, tmp_path: Path) -> None:
@@ -29,9 +48,9 @@ def test_health_and_public_metrics_of_a_worker_that_works(application: Applicati
         with Traffic(application, seed=5):
             watch.wait_until_ready()
             wait_for_releases(application, 20)
-            found = watch.metrics()
-            published = len(application.releases())
-            after = watch.metrics()
+            found = watch.until(keeps_up)
+            published = wait_for_releases_of(application, found[RELEASES])
+            after = watch.until(lambda metrics: metrics[RELEASES] >= published)
         # Nothing is read of values here, and no stream is pan-private.
         public = {metric.name for metric in METRICS if not metric.raw}
         public -= {"eventveil_readings_total", "eventveil_forfeited_total"}
@@ -40,12 +59,8 @@ def test_health_and_public_metrics_of_a_worker_that_works(application: Applicati
             assert found["eventveil_assigned_partitions", role] == partitions
             assert found["eventveil_owned_partitions", role] == partitions
             assert found["eventveil_owner_failures_total", role] == 0
-        releases = ("eventveil_releases_total", "fresh", "places")
-        assert 20 <= found[releases] <= published <= after[releases]
-        assert found["eventveil_budget_spent_epsilon", "places"] == 1  # uniform, a whole window of it
+        assert 20 <= found[RELEASES] <= published <= after[RELEASES]
         assert found["eventveil_budget_remaining_epsilon", "places"] == 0
-        assert found["eventveil_close_delay_seconds", "places"] <= 2
-        assert found["eventveil_release_delay_seconds", "places"] <= 2
         assert time.time() - 5 < after["eventveil_last_release_time_seconds", "places"] < time.time()
         assert time.time() - 5 < after["eventveil_released_until_seconds", "places"] < time.time()
     assert {status for path, status in watch.statuses if path != "/health/ready"} == {200}
@@ -109,7 +124,7 @@ def test_raw_metrics_account_for_every_event_once_also_over_a_rebalance(
             wait_for_total(watches, traffic.produced)
             wait_for_releases(application, len(application.releases()) + 8)
             found = events(watches)
-            scrapes = [watch.metrics() for watch in watches]
+            scrapes = [watch.until(has_settled) for watch in watches]
     assert sorted(one["eventveil_owned_partitions", "aggregate"] for one in scrapes) == [1, 2]
     letters: Counter[str] = Counter()
     for message in read(application.bootstrap, application.dead):
@@ -124,9 +139,13 @@ def test_raw_metrics_account_for_every_event_once_also_over_a_rebalance(
     fetched = [one["eventveil_records_fetched_total", application.source] for one in scrapes]
     assert min(fetched) > 0
     assert sum(fetched) >= traffic.produced
-    assert [one["eventveil_open_contributions", "places"] for one in scrapes] == [0, 0]
-    lags = [value for one in scrapes for (name, *_), value in one.items() if name == "eventveil_lag_records"]
-    assert lags == [0, 0, 0]
+    assert sum(name == "eventveil_lag_records" for one in scrapes for name, *_ in one) == 3
+
+
+def has_settled(found: Mapping[tuple[str, ...], float]) -> bool:
+    """Whether nothing is left to read or to count."""
+    lags = [value for (name, *_), value in found.items() if name == "eventveil_lag_records"]
+    return found["eventveil_open_contributions", "places"] == 0 and not any(lags)
 
 
 def events(watches: tuple[Watch, ...]) -> Counter[str]:

@@ -7,7 +7,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,12 +29,14 @@ from eventveil.topology.loading import load
 from tests.chaos.verifier import java_partition
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, end_offset, produce, read
 from tests.worker.application import ORIGIN, Application
+from tests.worker.checks import last_closed
 from tests.worker.process import WorkerProcess
 from tests.worker.silent import Silence
 from tests.worker.taking_over import refusals
 from tests.worker.waiting import last_release
 
-INTERVAL, LATENESS = 500, 300
+#: Each event is to be in time, however long sending takes.
+INTERVAL, LATENESS = 500, 3000
 UNIFORM = {"kind": "uniform", "epsilon": 1, "window": 10}
 
 
@@ -53,7 +55,7 @@ def run(application: Application, events: list[tuple[str, int, int]] | None = No
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
         worker.signal(signal.SIGTERM)
-        assert worker.wait(15) == 0
+        assert worker.wait(60) == 0
 
 
 def send(application: Application, source: str, partitions: int, number: int, first: int = 0) -> None:
@@ -67,6 +69,13 @@ def send(application: Application, source: str, partitions: int, number: int, fi
         ]
         values = [json.dumps({"user": user, "place": "north", "time": now}) for user in users]
         produce(application.bootstrap, source, values, partition=partition)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 def counted(application: Application, sink: str) -> dict[int, int]:
@@ -85,7 +94,7 @@ def first_lost(message: str, before: Collection[int]) -> int:
     found = re.search(r"timestamps (\d+) to \d+", message)
     assert found, message
     first = int(found[1])
-    assert 0 < first - max(before) <= 3, (message, max(before))
+    assert 0 < first - max(before) <= 20, (message, max(before))
     return first
 
 
@@ -210,8 +219,7 @@ def test_what_was_lost_is_named_and_nothing_else_is_lost(kafka: str, tmp_path: P
 def test_events_that_are_re_keyed_go_on_from_more_partitions_and_from_another_topic(
     kafka: str, tmp_path: Path
 ) -> None:
-    # Each event is to be in time, however long sending takes.
-    application = Application(kafka, tmp_path, interval=INTERVAL, lateness=3000, partitions=2)
+    application = Application(kafka, tmp_path, interval=INTERVAL, lateness=LATENESS, partitions=2)
     path, first, second = str(application.path), application.source, f"{application.name}.second"
     streams = {
         "places": application.stream(first, application.sink, UNIFORM),
@@ -337,15 +345,21 @@ def test_partial_counts_that_were_not_released_are_made_again(kafka: str, tmp_pa
     application.create()
     run(application, [(application.source, 3, 30)])
     before = counted(application, application.sink)
-    # The state of the releases as it was before the last ones: then they are closed and not released.
     admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
     partials = f"{application.name}-partials"
-    send(application, application.source, 3, 40)
     log = application.path.with_suffix(".log")
-    application.alter(application.sink, {"max.message.bytes": "10"})
-    with WorkerProcess("tests.worker.silent", application.path, log, "3"):
-        time.sleep(5)
+    with WorkerProcess("tests.worker.silent", application.path, log, "3") as worker:
+        worker.wait_for_log("ready")
+        # The sink takes no release from now on.
+        application.alter(application.sink, {"max.message.bytes": "10"})
+        send(application, application.source, 3, 40)
+        wanted = (time.time_ns() // 1_000_000 - ORIGIN) // INTERVAL + 1
+        wait_until(lambda: last_closed(application) >= wanted)
+        worker.kill()
+    assert last_release(application, application.sink) < wanted
     application.alter(application.sink, {"max.message.bytes": "1048588"})
+    cluster = Cluster(Kafka(kafka))
+    wait_until(lambda: cluster.group_members(application.name) == 0)
     for partition in range(2):
         end = end_offset(kafka, partials, partition=partition)
         place = TopicPartition(partials, partition, end)

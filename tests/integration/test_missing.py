@@ -36,7 +36,11 @@ def brokers(tmp_path: Path) -> Iterator[tuple[LocalBroker, SecondBroker]]:
         transactional_producer(first.bootstrap, unique("first"))
         group = Consumer({"bootstrap.servers": first.bootstrap, "group.id": unique("first")})
         group.subscribe(["none"])
-        group.poll(1)
+        admin = AdminClient({"bootstrap.servers": first.bootstrap})
+        deadline = time.monotonic() + 60
+        while "__consumer_offsets" not in admin.list_topics(timeout=30).topics:
+            assert time.monotonic() < deadline
+            group.poll(0.5)
         group.close()
         with second_broker(tmp_path / "second", first) as second:
             yield first, second
@@ -95,7 +99,7 @@ def test_timestamps_go_on_without_a_partition_that_was_gone_before_they_were_due
 ) -> None:
     first, second = brokers
     application = Application(first.bootstrap, tmp_path)
-    start = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=45)
+    start = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=75)
     application.document["streams"]["places"]["timeline"] |= {
         "on_missing": "release", "grace": "3s", "start": start.strftime("%Y-%m-%dT%H:%M:%SZ")
     }  # fmt: skip
@@ -114,7 +118,7 @@ def test_timestamps_go_on_without_a_partition_that_was_gone_before_they_were_due
             wait_until_leaderless(application)
             worker.kill()
             worker.start()
-            time.sleep(15)
+            time.sleep(20)
             # What was due before the leader was seen to be gone waits, and what comes after it with it.
             waiting = len(application.releases())
             time.sleep(3)

@@ -45,7 +45,7 @@ async def _give_up(worker: Worker, tp: TP) -> weakref.ref[Owner]:
 
 async def _until(condition: Callable[[], bool]) -> None:
     """Threads let go of what they have done a moment after they have told its result."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -75,8 +75,8 @@ def test_owners_of_every_role_leave_no_object_and_no_client_behind(kafka: str, t
             worker._cluster.renew()
             ended = await _give_up(worker, tp)
             await _until(lambda: ended() is None)  # noqa: B023  # asked before the next one
-        # A client of the library ends in a thread of its own, so the last one may still be there.
-        assert all(number - before[kind] < 2 for kind, number in _living().items())
+        # Clients of the library end in threads of their own, so some may still be there for a while.
+        await _until(lambda: all(number - before[kind] < 2 for kind, number in _living().items()))
 
     gc.collect()
     gc.disable()

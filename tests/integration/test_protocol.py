@@ -28,6 +28,7 @@ from tests.kafka.topics import (
     produce,
     read,
     read_to_end,
+    settled,
     transact,
     transactional_producer,
     unique,
@@ -93,7 +94,7 @@ def test_a_newer_producer_of_the_same_identity_fences_the_older(kafka: str, new_
 
     transact(newer, topic, ["after"])
     for isolation in BOTH:
-        assert values(read(kafka, topic, isolation)) == [b"before", b"after"]
+        assert values(read(kafka, settled(kafka, topic), isolation)) == [b"before", b"after"]
 
 
 def test_a_zombie_frozen_before_its_commit_cannot_commit(kafka: str, new_topic: NewTopic) -> None:
@@ -126,7 +127,7 @@ def test_committing_nothing_does_not_reveal_that_one_is_fenced(kafka: str, new_t
 
 def test_a_commit_after_the_transaction_timed_out_fails_as_if_fenced(kafka: str, new_topic: NewTopic) -> None:
     topic = new_topic()
-    slow = transactional_producer(kafka, unique("owner"), transaction_timeout_ms=1000)
+    slow = transactional_producer(kafka, unique("owner"), transaction_timeout_ms=5000)
     abandon(slow, topic, ["slow"])
     deadline = time.monotonic() + 30
     while end_offset(kafka, topic, "read_committed") < 2:  # the record and the broker's abort marker
@@ -170,7 +171,7 @@ def test_other_identities_go_on_when_one_is_fenced(kafka: str, new_topic: NewTop
     for _ in range(2):
         transactional_producer(kafka, identity)
     neighbour.commit_transaction(30)
-    assert values(read(kafka, topic)) == [b"neighbour"]
+    assert values(read(kafka, settled(kafka, topic))) == [b"neighbour"]
 
 
 def test_an_open_transaction_hides_the_end_of_its_partition(kafka: str, new_topic: NewTopic) -> None:
@@ -215,7 +216,7 @@ def aborted_in_the_middle(kafka: str, new_topic: NewTopic) -> str:
     abandon(owner, topic, ["aborted"])
     owner.abort_transaction(30)
     transact(owner, topic, ["last"])
-    return topic
+    return settled(kafka, topic)
 
 
 def test_only_read_committed_hides_aborted_records(kafka: str, aborted_in_the_middle: str) -> None:
@@ -241,7 +242,7 @@ def test_a_changelog_that_ends_in_a_control_marker_is_read_to_its_end(
     owner.begin_transaction()
     owner.produce(topic, key="stream", value="state")
     owner.commit_transaction(30)
-    records, end = read_to_end(kafka, topic, isolation)
+    records, end = read_to_end(kafka, settled(kafka, topic), isolation)
     assert values(records) == [b"state"]
     # The last record is at 0, the marker at 1: the end is told behind the marker.
     assert end == end_offset(kafka, topic) == 2
@@ -254,7 +255,7 @@ def test_positions_pass_a_partition_of_aborted_records_only(kafka: str, new_topi
     for attempt in range(3):
         abandon(owner, topic, [f"{attempt}"] * 10)
         owner.abort_transaction(30)
-    assert read_to_end(kafka, topic, "read_committed") == ([], 33)
+    assert read_to_end(kafka, settled(kafka, topic), "read_committed") == ([], 33)
     assert aiokafka_read(kafka, topic, "read_committed", until=33) == []
 
 
@@ -366,7 +367,7 @@ def test_deciding_and_publishing_in_one_transaction_can_show_two_draws(
     transactional_producer(kafka, identity)
     assert read(kafka, state) == []
     _write(kafka, identity, [(state, "decided draw 2"), (sink, "draw 2")])
-    assert values(read(kafka, sink)) == [b"draw 2"]
+    assert values(read(kafka, settled(kafka, sink))) == [b"draw 2"]
     assert values(read(kafka, sink, "read_uncommitted")) == [b"draw 1", b"draw 2"]
 
 
@@ -383,10 +384,10 @@ def test_deciding_first_and_publishing_then_shows_one_draw_wherever_it_dies(
     _write(kafka, identity, [(state, "draw 2")])
     _die_before_commit(kafka, identity, [(sink, "draw 2")])
     transactional_producer(kafka, identity)
-    decided = values(read(kafka, state))
+    decided = values(read(kafka, settled(kafka, state)))
     assert decided == [b"draw 2"]
     _write(kafka, identity, [(sink, "draw 2")])
-    assert values(read(kafka, sink)) == [b"draw 2"]
+    assert values(read(kafka, settled(kafka, sink))) == [b"draw 2"]
     assert set(values(read(kafka, sink, "read_uncommitted"))) == {b"draw 2"}
 
 

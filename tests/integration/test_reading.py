@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from eventveil import read
 from eventveil.cli.main import main
 from tests.integration.conftest import NewTopic
-from tests.kafka.topics import abandon, produce, transact, transactional_producer, unique
+from tests.kafka.topics import abandon, produce, settled, transact, transactional_producer, unique
 from tests.unit.read.making import record
 from tests.worker.application import COLUMNS, Application
 
@@ -29,6 +29,7 @@ def test_a_sink_is_read_to_its_end_and_exported(application: Application, kafka:
     aborted.abort_transaction(30)
     produce(kafka, application.sink, [None], key=b"barrier/nonce")
     transact(writer, application.sink, [lines[4], *lines[5:]])
+    settled(kafka, application.sink)
 
     found = read.topic(application.path)
     assert found.timestamps.tolist() == list(range(1, 13))
@@ -46,6 +47,7 @@ def test_a_sink_is_read_to_its_end_and_exported(application: Application, kafka:
         assert [one["total"] for one in csv.DictReader(file)] == ["28.0"] * 12
 
     transact(writer, application.sink, [record(3, interval=250, **{**fields, "epsilon": "2"})])
+    settled(kafka, application.sink)
     with pytest.raises(read.ReadingError, match=r"offset \d+: timestamp 3 .*`eventveil ledger`"):
         read.topic(application.path)
 

@@ -121,7 +121,7 @@ def test_nonces_of_an_earlier_attempt_that_retention_has_removed_are_no_events(
     for changelog in changelogs:
         application.recreate(changelog)
     # Whether retention has removed anything that the first timestamps need is another question.
-    start = datetime.fromtimestamp(time.time() + 10, UTC).isoformat(timespec="milliseconds")
+    start = datetime.fromtimestamp(time.time() + 60, UTC).isoformat(timespec="milliseconds")
     application.document["streams"]["places"]["timeline"]["start"] = start
     application.write()
     application.command("topics", path, "--create")

@@ -21,7 +21,7 @@ from tests.worker.waiting import wait_for_releases
 HORIZONS: dict[str, dict[str, object]] = {
     "shp-point": {"horizon": 30, "span": 4},
     "shp-window": {"horizon": 30, "span": 4, "on_horizon": "renew"},
-    "shp-adaptive": {"horizon": 200, "span": 8, "samples": 0.5},
+    "shp-adaptive": {"horizon": 2000, "span": 8, "samples": 0.5},
 }
 GROUPS = {"window": 5, "groups": 2, "regroup": 3, "shift": True}
 OTHER_LEVELS = {"time-unit": {"span": 6}, "retroactive-grouping": {"span": 6, "factor": 100}, **HORIZONS}
@@ -96,4 +96,5 @@ def test_a_live_worker_is_not_disturbed_by_a_replay(kafka: str, tmp_path: Path) 
             )
         before = max(application.releases())
         wait_for_releases(application, before - first + 10)
-    assert sorted(application.releases()) == list(range(first, max(application.releases()) + 1))
+    released = application.releases()
+    assert sorted(released) == list(range(first, max(released) + 1))

@@ -37,10 +37,10 @@ def test_a_state_that_an_unclean_election_has_rewound_is_refused_and_nothing_is_
             # From here on broker 3 lacks what the others acknowledge.
             wait_for_releases(application, len(application.releases()) + 4)
             worker.kill()
-        released = application.releases("read_uncommitted")
-        # The kill may have cut a transaction short, which is then committed or aborted.
-        committed = application.releases()
         _rewind(cluster, changelog)
+        # The sink has what it had. The kill may have cut a transaction short, which is committed or aborted.
+        released = application.releases("read_uncommitted")
+        committed = application.releases()
         worker.start()
         _wait_until_it_stops(worker)
     finally:

@@ -152,7 +152,7 @@ class Restored:
                     count[stream] += 1
             application.wait_for_readings("minutes", 0, read + len(values))
             worker.signal(signal.SIGTERM)
-            assert worker.wait(15) == 0
+            assert worker.wait(60) == 0
 
     def save(self) -> None:
         """Copy the disk of the broker, as a snapshot of all volumes does."""

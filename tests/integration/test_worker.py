@@ -52,7 +52,7 @@ def test_workers_share_the_partitions_and_survive_a_join_and_a_leave(
         two.wait_for_log("owns")
         time.sleep(4)
         one.signal(signal.SIGTERM)
-        assert one.wait(12) == 0
+        assert one.wait(60) == 0
         time.sleep(4)
         wait_for_releases(application, 40)
         assert two.running
@@ -134,7 +134,7 @@ def test_without_genesis_the_worker_stops_and_says_so(kafka: str, tmp_path: Path
 
 def refusal_without_topics(application: Application, tmp_path: Path) -> str:
     with worker(application, tmp_path, "refused") as refused:
-        assert refused.wait(40) == 1
+        assert refused.wait(120) == 1
     return refused.log.read_text()
 
 

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 from eventveil.kafka.writer import Appended, Writer
 from eventveil.model.records import Outgoing
 from eventveil.model.topology import Kafka, Security
+from tests.conformance.logs import SettledWriter
 from tests.integration.conftest import NewTopic
 from tests.integration.test_rights import SecuredBroker
 from tests.kafka.broker import local_broker
@@ -40,7 +41,7 @@ FENCED = {KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FENCED, KafkaError.PROD
 
 
 def writer(bootstrap: str, identity: str, lasts: float = 20) -> Writer:
-    made = Writer(Kafka(bootstrap), identity, lasts)
+    made = SettledWriter(Kafka(bootstrap), identity, lasts)
     made.initialise(30)
     return made
 
@@ -117,7 +118,7 @@ def test_a_transaction_that_outlived_its_time_is_refused_as_if_shut_out(
     kafka: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
-    slow = writer(kafka, unique("owner"), lasts=1)
+    slow = writer(kafka, unique("owner"), lasts=5)
     slow.begin(19)
     slow.write([Outgoing(topic, b"slow", None, 0)])
     deadline = time.monotonic() + 30
@@ -294,7 +295,7 @@ def test_it_is_admitted_by_scram_and_told_when_it_is_not(tmp_path: Path) -> None
 
         def owner(password: str) -> Writer:
             security = Security("SASL_PLAINTEXT", "SCRAM-SHA-512", "owner", password)
-            made = Writer(Kafka(broker.secured, security), unique("owner"), 20)
+            made = SettledWriter(Kafka(broker.secured, security), unique("owner"), 20)
             made.initialise(30)
             return made
 

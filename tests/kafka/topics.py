@@ -68,10 +68,17 @@ def produce(
     """Write ``values`` outside any transaction and wait until the broker has them."""
     configuration = {key.replace("_", "."): value for key, value in settings.items()}
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, **configuration})
+    errors: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            errors.append(error)
+
     for value in values:
-        producer.produce(topic, value=value, key=key, partition=partition)
+        producer.produce(topic, value=value, key=key, partition=partition, on_delivery=delivered)
     left = producer.flush(30)
     assert left == 0, f"{left} records did not reach {topic}"
+    assert not errors, f"{topic} refused: {errors}"
 
 
 def transact(producer: Producer, topic: str, values: Iterable[Value], partition: int = 0) -> None:
@@ -174,6 +181,17 @@ def end_offset(
         return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds)[1])
     finally:
         consumer.close()
+
+
+def settled(bootstrap: str, topic: str, partition: int = 0, seconds: float = 30.0) -> str:
+    """The topic, once a partition has the markers of all transactions, which brokers write after a commit."""
+    deadline = time.monotonic() + seconds
+    while end_offset(bootstrap, topic, "read_committed", partition) < end_offset(
+        bootstrap, topic, partition=partition
+    ):
+        assert time.monotonic() < deadline, f"{topic}[{partition}] has an open transaction"
+        time.sleep(0.02)
+    return topic
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:

@@ -131,6 +131,7 @@ def test_the_wheel_holds_eventveil_alone(tmp_path: Path) -> None:
             "pip",
             "wheel",
             "--no-deps",
+            "--no-build-isolation",
             "--quiet",
             "--wheel-dir",
             str(tmp_path),

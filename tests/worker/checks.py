@@ -35,9 +35,10 @@ def refusal(application: Application, tmp_path: Path, *, of_source: bool = False
 
     If it refuses the source, after a while, it may release meanwhile what was closed before.
     """
+    application._wait_for_decisions()
     before, closed = application.releases(), last_closed(application) if of_source else 0
     with worker(application, tmp_path, "refused") as refused:
-        assert refused.wait(40) == 1
+        assert refused.wait(120) == 1
     after = application.releases()
     assert {
         timestamp: after[timestamp] for timestamp in after if timestamp > closed or timestamp in before

@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
+from collections.abc import Callable, Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -59,6 +60,16 @@ class Watch:
             for family in text_string_to_metric_families(self.get("/metrics")[1])
             for sample in family.samples
         }
+
+    def until(
+        self, condition: Callable[[Mapping[tuple[str, ...], float]], bool], seconds: float = 60
+    ) -> dict[tuple[str, ...], float]:
+        """The first metrics that meet a condition: they are up to half a second old."""
+        deadline = time.monotonic() + seconds
+        while not condition(found := self.metrics()):
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+        return found
 
     def obstacles(self) -> list[str]:
         """Why the worker is not ready; empty if it is."""
