@@ -27,7 +27,7 @@ from tests.worker.process import WorkerProcess
 
 INTERVAL = 250
 PARTITIONS, PARTIALS = 3, 2
-#: Every so many timestamps have events, of as many users.
+#: Every this many timestamps have events, of as many users.
 _TRAFFIC_EVERY, _USERS = 10, 5
 #: Events are written so long, in seconds, before the fast clock reaches their timestamp.
 _LEAD_SECONDS = 3.0

@@ -12,7 +12,7 @@ from benchmarks.reading.runs import Run
 SPANS = {"count": None, "day": "1d", "week": "1w"}
 _IN_A_GROUP = 10
 _LEAST = 20
-"""So many intervals at least make a share."""
+"""This many intervals at least make a share."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class Workload:
     def portions(
         self, start: int
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """Users, columns and times, so many at a time; the window begins at ``start``, epoch milliseconds."""
+        """Users, columns and times, as many at a time; the window begins at ``start``, epoch milliseconds."""
         choose = np.random.default_rng(self.seed)
         for first in range(0, self.events, _PORTION):
             number = np.arange(first, min(first + _PORTION, self.events))
@@ -108,7 +108,7 @@ class Feed:
         return self.start + timestamp * self.workload.interval + self.lateness
 
     def wait_until_due(self, skew: int) -> None:
-        """Sleep until the last timestamp's deadline has passed by so many milliseconds."""
+        """Sleep until the last timestamp's deadline has passed by this many milliseconds."""
         time.sleep(max(0.0, (self.deadline(self.workload.timestamps) + skew) / 1000 - time.time()))
 
     def write(self, path: Path) -> None:

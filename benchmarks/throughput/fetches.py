@@ -29,7 +29,7 @@ _KINDS = {"walked through": MemoryRecords, "in arrays": Fetch}
 
 
 def fetched(workload: Workload, records: int, codec: int) -> bytes:
-    """The workload as record batches of so many records."""
+    """The workload as record batches of this many records."""
     made: list[bytes] = []
     events = [*workload.lines(0)]
     for first in range(0, len(events), records):

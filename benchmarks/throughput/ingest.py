@@ -27,7 +27,7 @@ from eventveil.tasks.aggregate import PartitionAggregator
 
 INTERVAL = 60_000
 _PARTITIONS = 12
-#: So many events more is each partition behind the one before it.
+#: This many events more is each partition behind the one before it.
 _BEHIND = 500
 Counted = dict[tuple[int, int], int]
 

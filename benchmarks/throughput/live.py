@@ -110,7 +110,7 @@ def take_over(bootstrap: str, workload: Workload) -> tuple[float, float, int]:
 
 
 def _wait_for_contributions(worker: WorkerProcess, expected: int, seconds: float = 180) -> float:
-    """When the worker held so many open contributions, in seconds since the epoch."""
+    """When the worker held this many open contributions, in seconds since the epoch."""
     address = re.search(
         r"metrics and health on (\S+?),? ", worker.wait_for_log("metrics and health on") + " "
     )

@@ -137,7 +137,7 @@ def peak_memory(pid: int) -> int:
 
 
 def repeat(times: int, run: Callable[[], Run]) -> list[Run]:
-    """Run it so many times."""
+    """Run it this many times."""
     return [run() for _ in range(times)]
 
 

@@ -18,7 +18,7 @@ _POOL = 1_000_000
 
 @dataclass(frozen=True)
 class Pace:
-    """``rate`` events a second for so many timestamps from ``start`` on (epoch milliseconds).
+    """``rate`` events a second for this many timestamps from ``start`` on (epoch milliseconds).
 
     ``out`` takes the truth and how many events there were: fewer than the rate says if it was too much.
     """
@@ -38,7 +38,7 @@ def main() -> None:
     pace = Pace(**json.loads(sys.argv[1]))
     failed: list[object] = []
     producer, choose = producer_of(pace.bootstrap, failed), np.random.default_rng(5)
-    # Made beforehand and over and over again: whoever is measured shares the machine with this process.
+    # Made beforehand and over and over again: what is measured shares the machine with this process.
     users, columns = choose.integers(0, pace.users, _POOL), choose.integers(0, pace.columns, _POOL)
     pool = list(heads(users, columns))
     workload = Workload(columns=pace.columns, users=pace.users)

@@ -32,7 +32,7 @@ _WORLD_CUP_MS = 2000
 
 @dataclass(frozen=True)
 class Session:
-    """A broker, and how much to measure: so many events, so many runs of each."""
+    """A broker, and how much to measure: this many events, this many runs of each."""
 
     bootstrap: str
     events: int

@@ -1,4 +1,4 @@
-"""``make chaos``: faults of every kind for so many seconds, then the verdict."""
+"""``make chaos``: faults of every kind for this many seconds, then the verdict."""
 
 from __future__ import annotations
 

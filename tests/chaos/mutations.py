@@ -77,7 +77,7 @@ class Play:
         self.release(4)
 
     def release(self, timestamps: int) -> None:
-        """Wait for so many more releases. Raises TimeoutError."""
+        """Wait for this many more releases. Raises TimeoutError."""
         wanted = last_release(self.application, self.application.sink) + timestamps
         if timestamps == wanted:
             wanted = 1

@@ -228,7 +228,7 @@ def probability_bounds(hits: int, size: int, risk: float) -> tuple[float, float]
     ways = factorials[size] - factorials - factorials[::-1]
 
     def tail(p: float, upper: bool) -> float:
-        """The probability of at least, or at most, so many hits."""
+        """The probability of at least, or at most, this many hits."""
         k = np.arange(hits, size + 1) if upper else np.arange(hits + 1)
         return float(np.exp(ways[k] + k * log(p) + (size - k) * np.log1p(-p)).sum())
 

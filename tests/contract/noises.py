@@ -208,7 +208,7 @@ def attach(mechanism: Mechanism, noise: NoiseSource | None = None) -> Mechanism:
 
 
 def spends(mechanism: Mechanism, timestamps: int) -> list[tuple[int, int]]:
-    """Test and publish units of so many timestamps of zero counts."""
+    """Test and publish units of this many timestamps of zero counts."""
     zeros = np.zeros(mechanism._columns, np.int64)  # type: ignore[attr-defined]  # every w-event kind has them
     releases = [mechanism.step(zeros) for _ in range(timestamps)]
     return [(release.test, release.publish) for release in releases]

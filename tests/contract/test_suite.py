@@ -68,7 +68,7 @@ def test_noise_that_is_not_simply_added_is_left_to_the_statistical_audit() -> No
 
 @pytest.mark.parametrize("hits", [0, 1, 20, 500, 990, RUNS])
 def test_the_bounds_of_the_statistical_audit_are_wrong_as_seldom_as_they_say(hits: int) -> None:
-    """The chance of so few hits at the upper bound, of so many at the lower one, summed exactly."""
+    """The chance of so few hits at the upper bound, of this many at the lower one, summed exactly."""
 
     def chance(p: float, some: range) -> float:
         return sum(exp(lgamma(RUNS + 1) - lgamma(k + 1) - lgamma(RUNS - k + 1) + k * log(p)

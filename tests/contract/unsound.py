@@ -192,7 +192,7 @@ class RestoresAnything(Uniform):
 
 
 class Grows(Uniform):
-    """Its state grows for ever."""
+    """Its state grows forever."""
 
     kind: ClassVar[str] = "grows"
     _past: tuple[int, ...] = ()

@@ -40,7 +40,7 @@ class Comparison:
         self._chance = Random(1)
         self._find_columns = ColumnFinder(one.source, one.counts)
         self._decoder = Decoder(one.source, one.counts)
-        #: So many values bulk decoding was sure of, and so many of these because of their shape.
+        #: This many values bulk decoding was sure of, and this many of these because of their shape.
         self.sure = self.shaped = 0
 
     def check(self, values: Sequence[bytes | None]) -> None:
@@ -86,7 +86,7 @@ class Comparison:
 
 
 def packed(values: Sequence[bytes | None], chance: Random) -> Packed:
-    """The values in one text, with gaps of one kind between them that would mislead whoever looked there."""
+    """The values in one text, with gaps of one kind between them that would mislead a reader."""
     shortest, longest = chance.choice(((0, 9), (7, 60), (8, 8), (8, 60), (8, 60), (8, 300)))
     parts, starts, at = [], [], 0
     for value in values:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from random import Random
 
-#: Two of these next to each other would be two other documents to whoever joins values.
+#: Two of these next to each other would be two other documents to code that joins values.
 _BREAKOUTS = (
     b'{"user":"x","column":"a","time":1},{"user":"y","column":"b","time":2}',
     b'{"user":"x","column":"a","time":1}{"user":"y","column":"b","time":2}',

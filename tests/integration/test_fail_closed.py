@@ -35,7 +35,7 @@ def run_for_a_while(application: Application, log: Path) -> None:
 
 @pytest.fixture(scope="module")
 def healthy(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Application:
-    """An application that has released something; whoever changes its file puts it back."""
+    """An application that has released something; a test that changes its file puts it back."""
     folder = tmp_path_factory.mktemp("healthy")
     application = Application(kafka, folder, mechanism=MECHANISM)
     run_for_a_while(application, folder / "log")

@@ -2,8 +2,8 @@
 
 | issue | what failed there | here |
 | --- | --- | --- |
-| faust-streaming #47 | after a graceful stop, recovery of an exactly-once table waits for ever for an offset that is a control marker | below |
-| faust-streaming #176 | recovery waits for ever for offsets that compaction has removed | below |
+| faust-streaming #47 | after a graceful stop, recovery of an exactly-once table waits forever for an offset that is a control marker | below |
+| faust-streaming #176 | recovery waits forever for offsets that compaction has removed | below |
 | faust-streaming #216 | after a rebalance events are fetched before the position is set: a gap | below, and SEE |
 | faust-streaming #597 | a changelog partition that retention has emptied cannot be recovered from | below, and SEE |
 | robinhood #340 | kill -9 of an exactly-once worker loses events from its table | SEE |

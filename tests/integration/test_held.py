@@ -1,4 +1,4 @@
-"""What holds a partition up until somebody undoes it: nothing is released, and whoever looks is told why."""
+"""What holds a partition up until somebody undoes it: nothing is released, and everybody can see why."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_an_open_transaction_that_hides_the_end_of_a_partition_is_told_of(
         abandon(stranger, application.source, [value], 1, b"user 1")
         events.send(30)
         wait_until_held(watch, "held up by a transaction that somebody leaves open", "open-transaction", 1)
-        # The log is told up to half a second later than whoever asks the endpoint.
+        # The log is told up to half a second later than a client that asks the endpoint.
         told = f"{application.source}, partition 1, is held up: a producer has left a transaction open"
         worker.wait_for_log(told)
         before = last_release(application, application.sink)

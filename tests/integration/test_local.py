@@ -154,7 +154,7 @@ def test_killed_around_the_threshold_a_stream_has_one_and_counts_every_report_on
         wait_for_releases(application, last - application.first + 1)
         assert worker.running, log.read_text()
 
-    # One threshold, also to whoever reads records of aborted transactions, of which there were some.
+    # One threshold, also for readers of records of aborted transactions, of which there were some.
     asked_for = Counter(application.asked(isolation="read_uncommitted"))
     assert set(asked_for) == {first.encode(), asked.encode()}
     assert asked_for[asked.encode()] >= 2, "no transaction with the threshold was aborted"

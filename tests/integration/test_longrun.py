@@ -22,7 +22,7 @@ from tests.kafka.broker import local_broker
 from tests.kafka.jars import missing_tools
 
 EARLY, LATE = 8_000, 40_000
-#: So many timestamps pass until the restarted worker has caught up and grown to its size.
+#: This many timestamps pass until the restarted worker has caught up and grown to its size.
 WARM_UP = 12_000
 
 

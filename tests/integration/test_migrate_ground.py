@@ -59,7 +59,7 @@ def run(application: Application, events: list[tuple[str, int, int]] | None = No
 
 
 def send(application: Application, source: str, partitions: int, number: int, first: int = 0) -> None:
-    """One event of each of so many users, in their partitions."""
+    """One event of each of this many users, in their partitions."""
     now = time.time_ns() // 1_000_000
     for partition in range(partitions):
         users = [

@@ -144,7 +144,7 @@ def announced_in_time(application: Application) -> str:
 
 
 def at_once(arguments: tuple[str, ...], times: int) -> list[str]:
-    """What a command says that is run so many times at once, if each succeeds."""
+    """What a command says that is run this many times at once, if each succeeds."""
     command = [str(Path(sys.executable).with_name("eventveil")), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     running = [
@@ -170,7 +170,7 @@ def test_each_announced_look_has_a_timestamp_of_its_own_which_is_published_witho
         looked_at = [int(one.partition("places: timestamp ")[2].split()[0]) for one in said]
         assert len(set(looked_at)) == 3, said
         assert all("look once, and be done before" in one for one in said)
-        # Whoever looked, and then the worker died: it is not counted twice.
+        # Somebody looked, and then the worker died: it is not counted twice.
         said.append(application.command(*arguments))
         worker.kill()
         worker.start()

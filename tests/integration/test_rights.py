@@ -1,6 +1,6 @@
 """A secured cluster: the table of rights in docs/deploy.md is enough, and no entry can be missing unseen.
 
-Clients come in with SASL; whoever has no entry in the ACLs may do nothing.
+Clients come in with SASL; a client without an entry in the ACLs may do nothing.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Mixed(Values):
             assert producer.flush(30) == 0
 
     def crowd(self, seconds: float = 2) -> int:
-        """Send so many events to ``hidden`` that no noise hides them; the timestamp of the last ones."""
+        """Send enough events to ``hidden`` that no noise hides them; the timestamp of the last ones."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

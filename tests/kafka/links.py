@@ -312,6 +312,6 @@ def _client_id(first: bytes) -> str | None:
 
 
 def _peer(client_id: str) -> str:
-    """Who says so: "2", "raft-client-2", "broker-2-fetcher-0" and the like are broker 2."""
+    """Who it was: "2", "raft-client-2", "broker-2-fetcher-0" and the like are broker 2."""
     number = re.fullmatch(r"(?:raft-client-|broker-)?(\d+)(?:-.*)?", client_id)
     return f"broker-{number[1]}" if number else CLIENT

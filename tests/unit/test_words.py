@@ -15,15 +15,20 @@ TEXTS = {
     "schemas": "**/*.json",
     "topologies": "**/*.yaml",
     "docker": "**/*",
+    "tests": "**/*.py",
+    "benchmarks": "**/*.py",
     ".": "*.md",
 }
 
 
 def test_no_text_uses_words_that_have_a_plain_one() -> None:
     texts = [
-        path for folder, names in TEXTS.items() for path in (ROOT / folder).glob(names) if path.is_file()
+        path
+        for folder, names in TEXTS.items()
+        for path in (ROOT / folder).glob(names)
+        if path.is_file() and path != Path(__file__)
     ]
-    assert len(texts) > 300
+    assert len(texts) > 600
     found = [
         f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, one.start()) + 1}: {one.group()}"
         for path in texts

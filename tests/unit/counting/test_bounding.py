@@ -36,7 +36,7 @@ def test_a_user_contributes_exactly_the_bound(bound: int) -> None:
 
 
 def test_nobody_can_choose_users_that_fall_on_the_same_places() -> None:
-    """The numbers whose product with Knuth's constant begins alike, as whoever has many could."""
+    """The numbers whose product with Knuth's constant begins alike, as somebody who has many could."""
     numbers = np.arange(4_000_000, dtype=np.uint32)
     chosen = numbers[(numbers + np.uint32(1)) * np.uint32(0x9E3779B1) < 2**24]
     contributions = Contributions(1)

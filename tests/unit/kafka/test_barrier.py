@@ -24,7 +24,7 @@ def records(end: int) -> list[Message]:
 
 
 class Shown:
-    """A consumer of a broker that shows a log of so many records."""
+    """A consumer of a broker that shows a log of this many records."""
 
     def __init__(self, end: int) -> None:
         self._end = end

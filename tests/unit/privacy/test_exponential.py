@@ -22,7 +22,7 @@ HUGE = st.integers(1, 2**100)
 
 
 def cumulative(row: int, k: int, digits: int = 120) -> Fraction:
-    """F(k) to so many decimals, by another library's exponential function."""
+    """F(k) to this many decimals, by another library's exponential function."""
     with localcontext(prec=digits):
         below = 1 - (-Decimal(k) / 256**row).exp()
         return Fraction(below if row == 0 else below / (1 - (-256 / Decimal(256**row)).exp()))

@@ -18,7 +18,7 @@ MISSING = Enum("Missing", "FIELD").FIELD
 
 
 class Reference:
-    """The definition: all spends for ever, sums over windows."""
+    """The definition: all spends forever, sums over windows."""
 
     def __init__(self, window: int, units: int) -> None:
         self.window, self.units = window, units

@@ -99,7 +99,7 @@ class World:
     """The real classes, driven by a script of public events; all that differs is what one user sends.
 
     Each partition has an owner that reads ``speed`` records at a time and closes what it may. ``gone`` are
-    the partitions without a leader, which nobody can read, ``claimed`` those of which a broker says so
+    the partitions without a leader, which nobody can read, ``claimed`` those that a broker tells of
     although others can reach them.
     """
 
@@ -214,7 +214,7 @@ def written(records: list[Outgoing]) -> ReleaseState:
 
 
 def logs_of(users: int, flood: list[tuple[int, int]], partition: int) -> list[list[tuple[int, bytes]]]:
-    """An event of each user at each timestamp, and one user's: so many records at some times."""
+    """An event of each user at each timestamp, and one user's: this many records at some times."""
     logs = [
         [
             (time, event(user_of(one, number), time=time))

@@ -227,7 +227,7 @@ def test_an_owner_at_rest_is_left_alone_until_it_is_due_or_something_comes() -> 
             return owner.settled - before
 
         assert await ticks(1_000, assignment._TICKS_OF_REST) == assignment._TICKS_OF_REST
-        # Now it is known to be at rest; once in so many ticks it is looked after all the same.
+        # Now it is known to be at rest; once in this many ticks it is looked after all the same.
         assert await ticks(1_000, assignment._TICKS_OF_REST - 1) == 0
         assert await ticks(1_000) == 1
         assert one.assignment.until_due(1_000) == 4_000
@@ -337,7 +337,7 @@ def test_transactions_that_outlived_their_timeout_are_no_sign_of_another_applica
         await one.owned()
         assert not one.failures
         assert one.observation.fenced == {"aggregate": 1}
-        # Whoever was frozen for so long may have a successor: the rebalance is awaited each time.
+        # A worker that was frozen for so long may have a successor: the rebalance is awaited each time.
         assert pauses == [20.0, 0.5, 20.0, 1.0, 20.0, 2.0, 20.0, 4.0]
 
     run(scenario)
@@ -430,7 +430,7 @@ def test_a_take_over_settles_the_doubt_before_it() -> None:
 
 
 async def dies(one: Surroundings, error: Exception, commits: int = 0) -> None:
-    """The owner meets an error at its work, after so many commits."""
+    """The owner meets an error at its work, after this many commits."""
     owner, made = await one.owned(), len(one.made)
     owner.table.commits += commits
     owner.observe = lambda _: (_ for _ in ()).throw(error)  # type: ignore[method-assign]

@@ -31,7 +31,7 @@ AWAY = KafkaException(KafkaError(KafkaError._TRANSPORT))
 
 
 class Broker:
-    """Answers when the test says so."""
+    """Answers when the test tells it to."""
 
     def __init__(self) -> None:
         self.questions: list[Future[Any]] = []
