@@ -1,0 +1,1 @@
+"""Records as they are written, byte for byte: ``records.jsonl`` (see ``making.py``)."""
