@@ -197,6 +197,11 @@ class LocalTraffic(Traffic):
         self._threshold: int | None = None
         self._looked = 0.0
 
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        # At the end of the process librdkafka may wait forever for one that is open.
+        self._asked.close()
+
     def _place(self, choice: random.Random) -> str:
         self._look()
         if self._threshold is None or choice.random() < 0.05:
