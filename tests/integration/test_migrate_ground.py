@@ -135,7 +135,7 @@ def test_a_source_in_the_middle_gets_partitions_and_those_behind_it_make_room(
     assert f"the state of {second}, partition 0, was moved to make room" in done
     assert f"the state of {second}, partition 1, was moved to make room" in done
     with pytest.raises(Unsettled, match="its state has been moved meanwhile"):
-        late.arrange()
+        late.arrange(lambda: None)
     assert refusals(application.path) == []
     again = application.command("migrate", str(application.path), "--apply")
     assert again == "places: unchanged\nothers: unchanged\nmore: unchanged\n"
@@ -247,7 +247,7 @@ def test_events_that_are_re_keyed_go_on_from_more_partitions_and_from_another_to
     assert f"lost.from {following}" in told
     # As a command does that is killed after its first step. Making what is missing is up to the next one.
     topology = load(path, {})
-    moved = Layout(topology, Cluster(topology.kafka), reader="rekeying").arrange()
+    moved = Layout(topology, Cluster(topology.kafka), reader="rekeying").arrange(lambda: None)
     assert moved == [(second, 0), (second, 1)]
     created = application.failing_command("topics", path, "--create")
     assert f"its source {first} had 2 partitions when it began and has 3 now" in created

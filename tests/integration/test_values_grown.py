@@ -99,7 +99,7 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
     assert "nothing was written" in dry
     # As a command does that is killed after its first step.
     topology = load(path, {})
-    moved = Layout(topology, Cluster(topology.kafka), reader="values").arrange()
+    moved = Layout(topology, Cluster(topology.kafka), reader="values").arrange(lambda: None)
     assert moved == [(second, 0), (second, 1)]
     assert refusals(application.path) != []
     done = application.command("migrate", path, "--apply")
@@ -110,8 +110,10 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
     application.run(fed)
     application.check(fed)
 
-    # Of a fourth one retention takes the first values before anybody has read them.
-    admin.create_partitions([NewPartitions(first, 4)])[first].result(30)
+    # Of a fourth one retention takes the first values before anybody reads them. The other topic grows too.
+    for topic, partitions in ((first, 4), (second, 3)):
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+    feed(second, 2, 30)
     produce(kafka, first, values(9), partition=3)
     gone = Position(first, 3, 9)
     admin.delete_records([gone])[gone].result(30)
@@ -119,10 +121,46 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
     refused = application.failing_command("migrate", path, "--apply")
     assert "its first values are gone, and were never read" in refused
     assert "`eventveil migrate --lost`" in refused
-    application.command("migrate", path, "--apply", "--lost")
+    told = application.command("migrate", path, "--apply", "--lost")
+    assert told.count(f"but values of {first}, partition 3 are gone that were never read") == 2
+    assert "behind: goes on with\n  source.partitions 3, was 2\n" in told
     application.run(fed)
     application.check(fed)
 
     # An added partition whose state is gone does not begin again.
     produce(kafka, f"{application.name}-state-changelog", [None], key=b"tops", partition=3)
     assert any("tops, partition 3, was charged up to" in one for one in refusals(application.path))
+
+
+def test_a_topic_that_left_the_file_keeps_its_places_and_one_that_was_created_again_gets_its_own(
+    kafka: str, tmp_path: Path
+) -> None:
+    application = Two(kafka, tmp_path)
+    path, first, second = str(application.path), application.values_topic, application.second
+    behind = application.document["streams"].pop("behind")
+    application.write()
+    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+    admin.create_partitions([NewPartitions(first, 3)])[first].result(30)
+    assert f"it holds state of {second}, partition 0" in application.failing_command(
+        "migrate", path, "--apply"
+    )
+    application.document["streams"]["behind"] = behind
+    application.write()
+    assert application.command("migrate", path, "--apply").count("goes on with") == 2
+
+    # Its streams get new names, and all places that they need.
+    application.delete(first)
+    create_topic(kafka, first, 5)
+    assert "was deleted and created again" in application.failing_command("migrate", path, "--apply")
+    streams = application.document["streams"]
+    application.document["streams"] = {
+        "other": {**streams["tops"], "sink": {"topic": application.readings_topic("other")}}, "behind": behind
+    }  # fmt: skip
+    application.write()
+    dry = application.command("migrate", path)
+    assert "other: it has not begun" in dry
+    assert "-state-changelog would get the partitions that it lacks" in dry
+    moved = application.command("migrate", path, "--apply")
+    assert f"the state of {second}, partition 0, was moved to make room" in moved
+    application.command("topics", path, "--create")
+    assert refusals(application.path) == []

@@ -23,6 +23,8 @@ from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.topology import Topology
 from eventveil.process.patience import PATIENCE_SECONDS, Patience, look
 
+NOT_BEGUN = "it has not begun, or its state is lost; `eventveil topics --create` begins a new stream"
+
 
 @click.command()
 @click.argument("topology")
@@ -65,8 +67,8 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
         Patience(PATIENCE_SECONDS),
         lambda doubt: click.echo(f"looking again: {doubt}", err=True),
     )
-    if apply and plan.layout is not None and any(plan.steps):
-        _make_room(plan.keepers[0], plan.layout)
+    if apply:
+        _make_room(plan)
     moved = {name for stage in plan.stages for name in _move(stage, apply=apply, lost=lost)}
     for keeper, merged, step in zip(plan.keepers, merged_streams(topology), plan.steps, strict=True):
         if merged.name in moved:
@@ -78,25 +80,29 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
         else:
             _show(written, apply=apply)
     grown = {step.stream for one in plan.values for step in _grow(one, apply=apply, lost=lost)}
+    begun = {name for one in plan.values for name in one.keeper.begun}
     for name in (one.name for one in plan_readings(topology) if one.name not in grown):
-        click.echo(f"{name}: unchanged")
+        click.echo(f"{name}: {'unchanged' if name in begun else NOT_BEGUN}")
+    if plan.lacks_room and not apply:
+        click.echo(f"{topology.state_changelog} would get the partitions that it lacks")
     for stream in topology.all_streams:
         if (told := kind_of(stream).no_migration) is not None:
             click.echo(f"{stream.name}: {told}")
-    return any(plan.steps) or bool(moved or grown)
+    return any(plan.steps) or bool(moved or grown) or plan.lacks_room
 
 
-def _make_room(keeper: Keeper | StageKeeper | ValuesKeeper, layout: Layout) -> None:
-    keeper.check_stopped()
-    for name, partition in layout.arrange():
-        click.echo(f"the state of {name}, partition {partition}, was moved to make room")
+def _make_room(plan: _Plan) -> None:
+    """Give the state of every source partition its place, before anything is written there."""
+    for layout, keeper in plan.crowded:
+        keeper.check_stopped()
+        for name, partition in layout.arrange(keeper.check_stopped):
+            click.echo(f"the state of {name}, partition {partition}, was moved to make room")
 
 
 def _move(stage: _Stage, *, apply: bool, lost: bool) -> list[str]:
     """Move a re-keying stage, or say how; the streams that go on behind it."""
     steps = stage.steps
     if apply and steps:
-        _make_room(stage.keeper, stage.layout)
         steps = stage.keeper.migrate(apply=True, lost=lost, expected=steps)
     for step in steps:
         _show(step, apply=apply)
@@ -107,12 +113,13 @@ def _grow(values: _Values, *, apply: bool, lost: bool) -> list[Grown]:
     """Let the value streams over a topic go on in all of its partitions, or say how; those that do."""
     steps = values.steps
     if apply and steps:
-        _make_room(values.keeper, values.layout)
         steps = values.keeper.migrate(apply=True, lost=lost, expected=steps)
     for step in steps:
         click.echo(f"{step.stream}: {'goes' if apply else 'would go'} on with")
         _show_differences(step.differences)
         click.echo("  added partitions are read from their first value on")
+        for place in step.late:
+            click.echo(f"  but values of {place} are gone that were never read")
     return steps
 
 
@@ -120,7 +127,6 @@ def _grow(values: _Values, *, apply: bool, lost: bool) -> list[Grown]:
 class _Values:
     """What one look has found is to be done with the value streams over a topic."""
 
-    layout: Layout
     keeper: ValuesKeeper
     steps: list[Grown]
 
@@ -129,7 +135,6 @@ class _Values:
 class _Stage:
     """What one look has found is to be done with the re-keying of a topic of events, by stream behind it."""
 
-    layout: Layout
     keeper: StageKeeper
     steps: list[Step]
 
@@ -138,7 +143,7 @@ class _Stage:
 class _Plan:
     """What one look has found is to be done, by stream, and who can do it."""
 
-    layout: Layout | None
+    layouts: list[Layout | None]
     keepers: list[Keeper]
     steps: list[Step | None]
     stages: list[_Stage]
@@ -149,36 +154,60 @@ class _Plan:
         """Those of streams by themselves, and those behind re-keying stages."""
         return [*self.steps, *(step for stage in self.stages for step in stage.steps)]
 
+    @property
+    def crowded(self) -> list[tuple[Layout, Keeper | StageKeeper | ValuesKeeper]]:
+        """The changelogs in which state has to move, or that lack partitions, and who may see to that.
+
+        Where counts are kept, only for streams that go on; of value streams, also for one that is still to
+        begin.
+        """
+        counted, rekeyed, values = self.layouts
+        wanted: list[tuple[Layout | None, bool, Sequence[Keeper | StageKeeper | ValuesKeeper]]] = [
+            (counted, any(self.steps), self.keepers),
+            (rekeyed, any(stage.steps for stage in self.stages), [one.keeper for one in self.stages]),
+            (values, values is not None and values.is_due, [one.keeper for one in self.values]),
+        ]
+        return [(layout, keepers[0]) for layout, due, keepers in wanted if layout is not None and due]
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether a changelog of value streams has to be arranged."""
+        values = self.layouts[-1]
+        return values is not None and values.is_due
+
 
 def _plan(topology: Topology, lost: bool, since: int | None) -> _Plan:
     """One look at everything, through clients that may learn of other brokers than those before."""
     cluster = Cluster(topology.kafka)
-    layout = Layout(topology, cluster) if topology.streams else None
-    keepers = [Keeper(topology, cluster, plan, layout=layout) for plan in merged_streams(topology)]
+    counted = Layout(topology, cluster) if topology.streams else None
+    rekeyed = Layout(topology, cluster, reader="rekeying") if topology.rekeyed else None
+    values = Layout(topology, cluster, reader="values") if topology.value_sources else None
+    keepers = [Keeper(topology, cluster, plan, layout=counted) for plan in merged_streams(topology)]
     for plan in plan_streams(topology):
         if not plan.merged:
             pan_private_genesis(topology, cluster, plan)
     steps = [one.migrate(apply=False, lost=lost, since=since) for one in keepers]
-    stages = list(_stages(topology, cluster, keepers, lost))
-    return _Plan(layout, keepers, steps, stages, list(_values(topology, cluster, lost)))
+    stages = [] if rekeyed is None else list(_stages(topology, cluster, keepers, rekeyed, lost))
+    of_values = [] if values is None else list(_values(topology, cluster, values, lost))
+    return _Plan([counted, rekeyed, values], keepers, steps, stages, of_values)
 
 
-def _values(topology: Topology, cluster: Cluster, lost: bool) -> Iterator[_Values]:
+def _values(topology: Topology, cluster: Cluster, layout: Layout, lost: bool) -> Iterator[_Values]:
     for source in topology.value_sources:
-        layout = Layout(topology, cluster, reader="values")
         keeper = ValuesKeeper(topology, cluster, source, layout)
-        yield _Values(layout, keeper, keeper.migrate(apply=False, lost=lost))
+        yield _Values(keeper, keeper.migrate(apply=False, lost=lost))
 
 
-def _stages(topology: Topology, cluster: Cluster, keepers: Sequence[Keeper], lost: bool) -> Iterator[_Stage]:
+def _stages(
+    topology: Topology, cluster: Cluster, keepers: Sequence[Keeper], layout: Layout, lost: bool
+) -> Iterator[_Stage]:
     streams = [plan.stream for plan in merged_streams(topology)]
     for target in topology.rekeyed.values():
-        layout = Layout(topology, cluster, reader="rekeying")
         behind = [
             (one, keeper) for one, keeper in zip(streams, keepers, strict=True) if one.source.topic == target
         ]
         keeper = StageKeeper(topology, cluster, behind[0][0].source, [one for _, one in behind], layout)
-        yield _Stage(layout, keeper, keeper.migrate(apply=False, lost=lost))
+        yield _Stage(keeper, keeper.migrate(apply=False, lost=lost))
 
 
 def _doubtful(step: Step | None) -> Unsettled | None:

@@ -12,8 +12,8 @@ from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import read_partition, read_table
 from eventveil.kinds.placement import ReadingPlan, StreamPlan, rekeying_places, value_places
 from eventveil.kinds.registry import beside, kind_of, plan_streams
-from eventveil.lifecycle.manifest import Genesis, check_cluster, check_neighbours
-from eventveil.model.errors import StateRefused
+from eventveil.lifecycle.manifest import Genesis, all_in, check_cluster, check_neighbours
+from eventveil.model.errors import StateRefused, doubt
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.timeline import first_whole_timestamp, format_rfc3339, start_of
 from eventveil.model.topology import Topology
@@ -131,7 +131,7 @@ class MissingGenesis:
         home = (self._home, self._ledger_id)
         records = []
         for place, one in missing.items():
-            resume = self._ends[TopicPartition(source.name, one)]
+            resume = self._unread(place, TopicPartition(source.name, one), source.id)
             record = Genesis(
                 plan.name, instance, fields, source.name, source.id, one, 1, resume, ledger, *home
             )
@@ -139,6 +139,21 @@ class MissingGenesis:
                 (record, Outgoing(place.topic, record.encode(), Genesis.key(plan.name), place.partition))
             )
         return records
+
+    def _unread(self, place: TopicPartition, log: TopicPartition, topic_id: str) -> int:
+        """Where a partition of values ends; raises Unsettled if other streams have read further.
+
+        A value that one has read would get a second reading.
+        """
+        table, name = self._table(*place), str(place)
+        others = (one for one in all_in(table, name) if one.topic_id == topic_id)
+        if self._ends[log] < max((one.perturber_state(table, name).resume for one in others), default=0):
+            raise doubt(
+                str(log),
+                "it ends before the last value that another stream has read",
+                "Run this again once all brokers are up. If its end is lost, create the topic again",
+            )
+        return self._ends[log]
 
     def missing_rekeying(self, raw: str) -> list[Outgoing]:
         """The genesis records that the changelog of the re-keying stage lacks for a topic of events."""

@@ -20,9 +20,9 @@ from eventveil.kinds.placement import ReadingPlan, value_places, writer_of
 from eventveil.kinds.registry import plan_readings
 from eventveil.lifecycle.apply import check_stopped, looked
 from eventveil.lifecycle.layout import Layout, Table
-from eventveil.lifecycle.manifest import Genesis, check_cluster
+from eventveil.lifecycle.manifest import Genesis, check_cluster, check_neighbours
 from eventveil.lifecycle.regrounding import settled
-from eventveil.model.errors import doubt
+from eventveil.model.errors import Unsettled, doubt
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.process.faults import FaultHook, no_fault
@@ -37,6 +37,8 @@ class Grown:
 
     stream: str
     differences: Mapping[str, Difference]
+    late: tuple[TopicPartition, ...]
+    """Added partitions that have lost values which nobody has read."""
 
 
 class ValuesKeeper:
@@ -53,7 +55,12 @@ class ValuesKeeper:
         sinks = {plan.stream.sink for plan in self._plans}
         self._topics = cluster.existing({*topology.value_sources, topology.ledger, *sinks})
         self._source = self._topics[source]
+        for name, partitions in layout.sizes.items():
+            if self._topics[name].partitions != partitions:
+                raise Unsettled(f"topic {name}", "its number of partitions is changing")
         self._fenced: dict[TopicPartition, Table] = {}
+        #: The streams that have a genesis, by the last look.
+        self.begun: list[str] = []
 
     def migrate(self, *, apply: bool, lost: bool, expected: Collection[Grown] = ()) -> list[Grown]:
         """Let the streams go on; what is done of each that has fewer partitions so far.
@@ -64,13 +71,19 @@ class ValuesKeeper:
         writers = self._take_over() if apply else []
         find = self._known if apply else self._looked
         known = {plan.name: find(plan) for plan in self._plans}
+        self.begun = [name for name, found in known.items() if found]
+        begins = self._cluster.first_offsets(self._source.places)
         grown = [plan for plan in self._plans if 0 < len(known[plan.name]) < self._source.partitions]
         steps = [
-            Grown(plan.name, {_PARTITIONS: Difference(len(known[plan.name]), self._source.partitions)})
+            Grown(
+                plan.name,
+                {_PARTITIONS: Difference(before := len(known[plan.name]), self._source.partitions)},
+                tuple(place for place in self._source.places[before:] if begins[place] > 0),
+            )
             for plan in grown
         ]
-        if grown and not lost:
-            self._check_whole(min(len(known[plan.name]) for plan in grown))
+        if not lost:
+            _check_whole(steps)
         wanted = {step.stream: step for step in expected}
         for step in steps:
             if step.stream in wanted:
@@ -80,7 +93,7 @@ class ValuesKeeper:
                 self._cluster.grow(plan.stream.sink, self._source.partitions)
             self.check_stopped()
             writers[0].transact(
-                "change", [one for plan in grown for one in self._records(plan, known[plan.name])]
+                "change", [one for plan in grown for one in self._records(plan, known[plan.name], begins)]
             )
         return steps
 
@@ -89,8 +102,7 @@ class ValuesKeeper:
         check_stopped(self._topology, self._cluster)
 
     def _places(self) -> Mapping[TopicPartition, int]:
-        sizes = {name: self._topics[name].partitions for name in self._topology.value_sources}
-        return value_places(self._topology, self._source.name, sizes)
+        return value_places(self._topology, self._source.name, self._layout.sizes)
 
     def _take_over(self) -> list[FencedTable]:
         """Fence the writers of all places, and read what there is now."""
@@ -118,6 +130,7 @@ class ValuesKeeper:
         for place, number in self._places().items():
             table, name = self._table(place), str(place)
             check_cluster(table, self._cluster.id(), name)
+            check_neighbours(table, self._source.name, number, name)
             if Genesis.key(plan.name) not in table:
                 continue
             genesis = Genesis.find(table, plan.name, name)
@@ -133,23 +146,12 @@ class ValuesKeeper:
             raise doubt(self._topology.state_changelog, what, "Restore the changelog from a backup")
         return found
 
-    def _check_whole(self, before: int) -> None:
-        """Raise Unsettled if a partition that was added has lost its first values, as the brokers say."""
-        added = self._source.places[before:]
-        begins = self._cluster.first_offsets(added)
-        for place in added:
-            if begins[place] > 0:
-                raise doubt(
-                    str(place),
-                    "its first values are gone, and were never read",
-                    "`eventveil migrate --lost` goes on without them; nothing is charged twice",
-                )
-
-    def _records(self, plan: ReadingPlan, known: list[Genesis]) -> list[Outgoing]:
-        """The genesis records of all partitions of a stream."""
+    def _records(
+        self, plan: ReadingPlan, known: list[Genesis], begins: Mapping[TopicPartition, int]
+    ) -> list[Outgoing]:
+        """The genesis records of all partitions of a stream; added ones begin where the source does."""
         source, first = self._source, known[0]
         fields = plan.fields(source.partitions, self._topics[plan.stream.sink].id)
-        begins = self._cluster.first_offsets(source.places)
         records = []
         for place, number in self._places().items():
             if number < len(known):
@@ -159,3 +161,13 @@ class ValuesKeeper:
                 genesis = replace(first, fields=fields, partition=number, resume=resume)
             records.append(Outgoing(place.topic, genesis.encode(), Genesis.key(plan.name), place.partition))
         return records
+
+
+def _check_whole(steps: Collection[Grown]) -> None:
+    """Raise Unsettled if added partitions have lost their first values, as the brokers say."""
+    for place in (place for step in steps for place in step.late):
+        raise doubt(
+            str(place),
+            "its first values are gone, and were never read",
+            "`eventveil migrate --lost` goes on without them; nothing is charged twice",
+        )

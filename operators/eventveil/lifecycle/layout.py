@@ -2,7 +2,7 @@
 
 The sources lie one after the other in the counting changelog, those that are re-keyed in the changelog of
 that stage, and those of values in the state changelog. One that grows needs the places behind its last one,
-where those of the next source are; these move on, records as they are, in one transaction.
+where those of the next source are; these move on, records as they are, the last one first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Layout:
         missing = {*sources, self._changelog} - topics.keys()
         if missing:
             raise doubt(f"topic {min(missing)}", "it does not exist", "Run `eventveil topics`")
-        sizes = {name: topics[name].partitions for name in sources}
+        self._sizes = sizes = {name: topics[name].partitions for name in sources}
         #: Topic and partition of what is counted in each place.
         self._wanted = {
             place: (name, number)
@@ -74,6 +74,16 @@ class Layout:
                     f"it holds state of {name}, partition {number}, which is no source of this file",
                     "Put the source back, or give the application a new name",
                 )
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The number of partitions of each source."""
+        return self._sizes
+
+    @property
+    def is_due(self) -> bool:
+        """Whether state has to move, or the changelog to grow."""
+        return bool(self._moves) or self._size < len(self._wanted)
 
     @property
     def _existing(self) -> list[TopicPartition]:
@@ -95,12 +105,13 @@ class Layout:
             return next((one for one, held in self._found.items() if held == source), None)
         return place if place.partition < self._size else None
 
-    def arrange(self) -> list[TopicPartition]:
+    def arrange(self, check_stopped: Callable[[], None]) -> list[TopicPartition]:
         """Give every source partition a place, and move what is in another; what was moved.
 
-        The writers of all places are fenced before they are read. Raises Unsettled if the places do not hold
-        what they held when this object was made, TransactionFailed or KafkaException; then, and if it is
-        killed, everything is where it was, or where it should be.
+        The writers of all places are fenced before they are read, and each place is left in a transaction of
+        its own writer: a worker that has taken it over meanwhile makes that fail. Raises Unsettled if the
+        places do not hold what they held when this object was made, TransactionFailed or KafkaException;
+        then, and if it is killed, each state is where it was, or where it should be.
         """
         self._cluster.grow(self._changelog, len(self._wanted))
         moves = self._moves
@@ -113,14 +124,23 @@ class Layout:
             # The plan was made before the barrier, and another command may have moved state since.
             if _source_of(tables[place], place) != self._found.get(place):
                 raise Unsettled(str(place), "its state has been moved meanwhile")
-        writer = next(iter(writers.values()))
-        writer.transact("arrange", relocated(tables, moves))
+        for group in one_by_one(moves):
+            check_stopped()
+            writers[min(group)].transact("arrange", relocated(tables, group))
         for one in writers.values():
             one.dispose()
         return sorted(self._found[place] for place in moves)
 
     def _writer(self, place: TopicPartition) -> FencedTable:
         return FencedTable(self._topology.kafka, writer_of(self._topology, *place), *place, fault=self._fault)
+
+
+def one_by_one(moves: Mapping[TopicPartition, TopicPartition]) -> list[dict[TopicPartition, TopicPartition]]:
+    """The moves in an order in which each goes to a place that is free, and those in a circle together."""
+    left, groups = dict(moves), []
+    while free := [place for place, target in left.items() if target not in left]:
+        groups += [{place: left.pop(place)} for place in free]
+    return [*groups, *([left] if left else [])]
 
 
 def relocated(

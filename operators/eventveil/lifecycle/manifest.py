@@ -101,15 +101,10 @@ class Genesis:
 
         ``remedy`` says what to do about a field that changed.
         """
-        changed = [name for name in {*self.fields, *fields} if self.fields.get(name) != fields.get(name)]
+        changed = {name for name in {*self.fields, *fields} if self.fields.get(name) != fields.get(name)}
         # What the file says is certain; what the brokers say may be old.
-        for name in sorted(changed, key=lambda name: (name in _TOLD_BY_BROKERS, name)):
-            refuse = doubt if name in _TOLD_BY_BROKERS else StateRefused
-            raise refuse(
-                f"{place}, stream {self.stream}",
-                f"{name} was {self.fields.get(name)!r} and is {fields.get(name)!r} now",
-                remedy(name),
-            )
+        for name in sorted(changed - _TOLD_BY_BROKERS):
+            raise StateRefused(*self._changed(name, fields, place), remedy(name))
         if (self.topic, self.partition) != (topic, partition):
             raise StateRefused(
                 place,
@@ -122,6 +117,13 @@ class Genesis:
                 f"topic {topic} was deleted and created again since the stream began",
                 remedy("topic_id"),
             )
+        for name in sorted(changed & _TOLD_BY_BROKERS):
+            raise doubt(*self._changed(name, fields, place), remedy(name))
+
+    def _changed(self, name: str, fields: Mapping[str, Any], place: str) -> tuple[str, str]:
+        """Where a field changed, and how."""
+        what = f"{name} was {self.fields.get(name)!r} and is {fields.get(name)!r} now"
+        return f"{place}, stream {self.stream}", what
 
     @property
     def topics(self) -> dict[str, str]:
@@ -210,7 +212,7 @@ def check_cluster(table: Mapping[bytes, bytes], cluster: str, place: str) -> lis
     Raises StateRefused if one names another than ``cluster``: what is here is a copy, and where the state
     was made timestamps may have been released since that would be drawn again.
     """
-    found = list(_all(table, place))
+    found = list(all_in(table, place))
     for one in found:
         if one.cluster not in (None, cluster):
             what = f"its state was made on the Kafka cluster {one.cluster}, and this is the cluster {cluster}"
@@ -240,7 +242,7 @@ def check_neighbours(table: Mapping[bytes, bytes], topic: str, partition: int, p
     Streams come and go, but what a partition of the changelog is of never changes: a reader of something
     else there is another application.
     """
-    for known in _all(table, place):
+    for known in all_in(table, place):
         if (known.topic, known.partition) != (topic, partition):
             raise StateRefused(
                 place,
@@ -251,7 +253,8 @@ def check_neighbours(table: Mapping[bytes, bytes], topic: str, partition: int, p
             )
 
 
-def _all(table: Mapping[bytes, bytes], place: str) -> Iterator[Genesis]:
+def all_in(table: Mapping[bytes, bytes], place: str) -> Iterator[Genesis]:
+    """The genesis records of all streams in a changelog partition."""
     prefix = Genesis.key("")
     for key in table:
         if key.startswith(prefix):

@@ -42,7 +42,7 @@ _GROWN = (
     "of the file back as they were"
 )
 #: Changelogs with a partition for each of their sources'.
-_BY_SOURCE = ("counting changelog", "re-keying changelog", "state changelog")
+_BY_SOURCE = ("counting changelog", "re-keying changelog", "state changelog", "sink")
 _OTHERWISE_MANY = (
     "If nothing has been released yet, delete and create it; if not, put topics.partials back, or what else "
     "the number follows"

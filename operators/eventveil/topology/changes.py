@@ -56,7 +56,7 @@ RENAME = "Put it back, or give the stream a new name (whose epsilon adds up)"
 _ADDS_UP = "a window that begins in the old stream and ends in the new one costs the epsilon of both"
 _FROM_NOW = (
     "It begins with the values that are appended from then on; those that have no reading yet are lost. No "
-    "value has readings in both streams, so none costs more than it did"
+    "value has readings in both streams, so none costs more than it did, unless it is sent again"
 )
 #: What to do where the topic of re-keyed events is not what it was.
 REKEY_ANEW = (

@@ -86,7 +86,7 @@ def grown(topic: str, partitions: int, role: str) -> StateRefused:
     field = "source.partitions"
     return StateRefused(
         f"topic {topic}",
-        f"it has more partitions than the {partitions} that its streams are counted in, so nothing more is "
-        "closed",
+        f"it has more partitions than the {partitions} that "
+        + ("are read" if role == "perturb" else "its streams are counted in, so nothing more is closed"),
         changes.remedy(field) if role == "aggregate" else changes.new_ground(role, field),
     )

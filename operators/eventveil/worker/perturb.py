@@ -15,7 +15,7 @@ from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.privacy.noise import NoiseSource
 from eventveil.tasks.values import PartitionPerturber, StreamPerturber, Topics
-from eventveil.topology.changes import RENAME, lost, remedy_for_values
+from eventveil.topology.changes import lost, remedy_for_values
 from eventveil.values.kinds import build
 from eventveil.worker.ground import Ground, Inquiry
 from eventveil.worker.home import check_home
@@ -53,7 +53,7 @@ class PerturbOwner(Owner):
         self._noise = noise
         self._observation = observation
         self._witnessed = witnessed
-        self._sinks = Sinks(cluster, RENAME)
+        self._sinks = Sinks(cluster, remedy_for_values("sink.topic_id"))
         #: By stream; the event loop adds it to the observation, which other owners of the stream write too.
         self._published: Counter[str] = Counter()
         self._ground = Ground(inquiry, {})

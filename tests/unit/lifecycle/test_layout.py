@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventveil.lifecycle.layout import relocated
+from eventveil.lifecycle.layout import one_by_one, relocated
 from eventveil.model.records import TopicPartition
 
 C = "app-counting-changelog"
@@ -26,15 +28,39 @@ def test_every_table_is_whole_where_it_was_moved_to_and_nowhere_else(
     }
     for number, table in enumerate(tables):
         before[TopicPartition(C, first + number)] = table
-    after = {place: dict(table) for place, table in before.items()}
-    for record in relocated(before, moves):
-        assert record.key is not None
-        assert record.partition is not None
-        place = (record.topic, record.partition)
-        if record.value is None:
-            after[place].pop(record.key, None)
-        else:
-            after[place][record.key] = record.value
+    after = moved(before, [moves])
     for number, table in enumerate(tables):
         assert after[C, first + by + number] == table
     assert sum(map(len, after.values())) == sum(map(len, tables))
+    # Moved one by one, each state is in one of its two places all the time.
+    groups = one_by_one(moves)
+    assert [len(group) for group in groups] == [1] * len(moves)
+    for count in range(len(groups)):
+        between = moved(before, groups[:count])
+        for number, table in enumerate(tables):
+            assert table in (between[C, first + number], between[C, first + by + number])
+    assert moved(before, groups) == after
+
+
+def moved(
+    before: Mapping[TopicPartition, Mapping[bytes, bytes]],
+    groups: Iterable[Mapping[TopicPartition, TopicPartition]],
+) -> dict[tuple[str, int], dict[bytes, bytes]]:
+    """What is where after transactions of these moves."""
+    after: dict[tuple[str, int], dict[bytes, bytes]] = {place: dict(one) for place, one in before.items()}
+    for group in groups:
+        for record in relocated(before, group):
+            assert record.key is not None
+            assert record.partition is not None
+            place = (record.topic, record.partition)
+            if record.value is None:
+                after[place].pop(record.key, None)
+            else:
+                after[place][record.key] = record.value
+    return after
+
+
+def test_moves_in_a_circle_are_made_together_and_last() -> None:
+    place = [TopicPartition(C, number) for number in range(4)]
+    groups = one_by_one({place[0]: place[1], place[1]: place[0], place[2]: place[3]})
+    assert groups == [{place[2]: place[3]}, {place[0]: place[1], place[1]: place[0]}]
