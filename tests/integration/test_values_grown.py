@@ -119,13 +119,32 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
     admin.delete_records([gone])[gone].result(30)
     feed(first, 3, 40)
     refused = application.failing_command("migrate", path, "--apply")
-    assert "its first values are gone, and were never read" in refused
+    assert "values are gone from its beginning that were never read" in refused
     assert "`eventveil migrate --lost`" in refused
     told = application.command("migrate", path, "--apply", "--lost")
-    assert told.count(f"but values of {first}, partition 3 are gone that were never read") == 2
+    assert told.count(f"  values of {first}, partition 3 are gone that were never read") == 2
     assert "behind: goes on with\n  source.partitions 3, was 2\n" in told
     application.run(fed)
     application.check(fed)
+
+    # Retention overtakes the stopped worker.
+    end = fed[first, 0]
+    produce(kafka, first, values(20), partition=0)
+    overtaken = Position(first, 0, end + 15)
+    admin.delete_records([overtaken])[overtaken].result(30)
+    fed[first, 0] += 5
+    (found,) = {one for one in refusals(application.path) if "begins after the first record" in one}
+    assert "`eventveil migrate --lost`" in found
+    assert "new name" not in found
+    assert f"{first}, partition 0: values are gone" in application.failing_command("migrate", path, "--apply")
+    told = application.command("migrate", path, "--apply", "--lost")
+    assert f"tops: goes on\n  values of {first}, partition 0 are gone that were never read\n" in told
+    application.run(fed)
+    for stream in ("tops", "pak"):
+        readings = [json.loads(one) for one in application.readings(stream, 0)]
+        assert [one["position"] for one in readings] == list(range(end + 5))
+        assert [one["offset"] for one in readings[end:]] == list(range(end + 15, end + 20))
+    assert "violation" not in application.audit()
 
     # An added partition whose state is gone does not begin again.
     produce(kafka, f"{application.name}-state-changelog", [None], key=b"tops", partition=3)

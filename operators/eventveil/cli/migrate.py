@@ -15,10 +15,10 @@ from eventveil.formats.change import SAME_LIFE, Crossing, Difference, Terms
 from eventveil.kafka.cluster import Cluster
 from eventveil.kinds.registry import kind_of, merged_streams, plan_readings, plan_streams
 from eventveil.lifecycle.apply import Keeper, Step, pan_private_genesis
-from eventveil.lifecycle.growing import Grown, ValuesKeeper
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.regrounding import doubtful
 from eventveil.lifecycle.stage import StageKeeper
+from eventveil.lifecycle.values import Moved, ValuesKeeper
 from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.topology import Topology
 from eventveil.process.patience import PATIENCE_SECONDS, Patience, look
@@ -109,17 +109,19 @@ def _move(stage: _Stage, *, apply: bool, lost: bool) -> list[str]:
     return [step.stream for step in steps]
 
 
-def _grow(values: _Values, *, apply: bool, lost: bool) -> list[Grown]:
-    """Let the value streams over a topic go on in all of its partitions, or say how; those that do."""
+def _grow(values: _Values, *, apply: bool, lost: bool) -> list[Moved]:
+    """Let the value streams over a topic go on, or say how; those that could not go on as they were."""
     steps = values.steps
     if apply and steps:
         steps = values.keeper.migrate(apply=True, lost=lost, expected=steps)
     for step in steps:
-        click.echo(f"{step.stream}: {'goes' if apply else 'would go'} on with")
+        goes = "goes on" if apply else "would go on"
+        click.echo(f"{step.stream}: {goes}{' with' if step.differences else ''}")
         _show_differences(step.differences)
-        click.echo("  added partitions are read from their first value on")
-        for place in step.late:
-            click.echo(f"  but values of {place} are gone that were never read")
+        if step.differences:
+            click.echo("  added partitions are read from their first value on")
+        for place in step.lost:
+            click.echo(f"  values of {place} are gone that were never read")
     return steps
 
 
@@ -128,7 +130,7 @@ class _Values:
     """What one look has found is to be done with the value streams over a topic."""
 
     keeper: ValuesKeeper
-    steps: list[Grown]
+    steps: list[Moved]
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,10 @@ MIGRATE_LOST = (
     "Stop the workers and run `eventveil migrate --lost`, which goes on without what is gone: it names the "
     "timestamps that may lack events, and nothing is charged twice. Lengthen the retention"
 )
+MIGRATE_LOST_VALUES = (
+    "Stop the workers and run `eventveil migrate --lost`, which goes on with the first value that is left: "
+    "those that are gone get no reading, and nothing is charged twice. Lengthen the retention"
+)
 _GROUND = ("source.partitions", "topic_id")
 RENAME = "Put it back, or give the stream a new name (whose epsilon adds up)"
 

@@ -32,19 +32,21 @@ def check_resume(
     known: int | None = None,
     *,
     remedy: str,
+    if_cut: str | None = None,
     open_: Open = NONE,
 ) -> None:
     """Raise StateRefused if a partition no longer holds the offset to resume from, Unsettled if not yet.
 
     ``known`` is the offset behind the last record that the state knows of, if that is another; ``open_`` are
-    the streams that count its events, and ``remedy`` is what to do about lost ones.
+    the streams that count its events, ``remedy`` is what to do about lost ones, and ``if_cut`` about lost
+    ones at the end, if that is something else.
     """
     first, end = cluster.first_offsets([place])[place], cluster.end_offsets([place])[place]
     if resume < first:
         what = "it begins after the first record that the state needs"
         raise StateRefused(str(place), f"{what}{_lacking(cluster, place, open_)}", remedy)
     if max(resume, known or 0) > end:
-        raise shortened(place, "it ends before the last record that the state knows of", remedy)
+        raise shortened(place, "it ends before the last record that the state knows of", if_cut or remedy)
 
 
 def _lacking(cluster: Cluster, place: TopicPartition, open_: Open) -> str:

@@ -15,7 +15,7 @@ from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.privacy.noise import NoiseSource
 from eventveil.tasks.values import PartitionPerturber, StreamPerturber, Topics
-from eventveil.topology.changes import lost, remedy_for_values
+from eventveil.topology.changes import MIGRATE_LOST_VALUES, lost, remedy_for_values
 from eventveil.values.kinds import build
 from eventveil.worker.ground import Ground, Inquiry
 from eventveil.worker.home import check_home
@@ -79,7 +79,14 @@ class PerturbOwner(Owner):
         topics = Topics(self._ledger, partitions, self.table.topic, self.table.partition)
         self._perturber = PartitionPerturber(topics, streams)
         read = max(one.state.resume for one in streams.values())
-        check_resume(self._cluster, self._source, self._perturber.resume, read, remedy=lost("perturb"))
+        check_resume(
+            self._cluster,
+            self._source,
+            self._perturber.resume,
+            read,
+            remedy=MIGRATE_LOST_VALUES,
+            if_cut=lost("perturb"),
+        )
         self._publish()
         return self._perturber.resume
 

@@ -1,14 +1,15 @@
-"""Value streams whose source has got partitions, which ``eventveil migrate`` lets go on.
+"""Value streams whose source has got partitions, or lost values, which ``eventveil migrate`` lets go on.
 
-Each partition is a stream of values by itself. Nothing changes for those that there were: state, charges and
-pending readings stay as they are. An added one begins at its first record, with noise of its own, so no value
-gets a second reading. What is written are genesis records only; owners hold states against ledger and sink
-afterwards as before (``eventveil.worker.perturb``), and so they notice state that was rewound.
+Each partition is a stream of values by itself. An added one begins at its first record, with its own noise;
+one that retention has overtaken goes on with the first record that is left. No value gets a second reading:
+positions, charges and pending readings stay as they are, and no partition is read from further back. Owners
+hold states against ledger and sink afterwards as before (``eventveil.worker.perturb``), and so they notice
+state that was rewound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,19 +27,20 @@ from eventveil.model.errors import Unsettled, doubt
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.process.faults import FaultHook, no_fault
+from eventveil.tasks.values import PerturberState
 from eventveil.topology.changes import remedy_for_values
 
 _PARTITIONS = "source.partitions"
+Known = list[tuple[Genesis, PerturberState]]
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
-    """What was done with a stream, or would be."""
+class Moved:
+    """What was done with a stream, or would be; ``lost`` are partitions that lost unread values."""
 
     stream: str
     differences: Mapping[str, Difference]
-    late: tuple[TopicPartition, ...]
-    """Added partitions that have lost values which nobody has read."""
+    lost: tuple[TopicPartition, ...]
 
 
 class ValuesKeeper:
@@ -62,38 +64,32 @@ class ValuesKeeper:
         #: The streams that have a genesis, by the last look.
         self.begun: list[str] = []
 
-    def migrate(self, *, apply: bool, lost: bool, expected: Collection[Grown] = ()) -> list[Grown]:
-        """Let the streams go on; what is done of each that has fewer partitions so far.
+    def migrate(self, *, apply: bool, lost: bool, expected: Collection[Moved] = ()) -> list[Moved]:
+        """Let the streams go on; what is done of each that cannot go on as it is.
 
-        Without ``apply``, say what would be. ``lost``: also where added partitions have lost values that
-        nobody has read. ``expected`` is as in ``Keeper.migrate``.
+        Without ``apply``, say what would be. ``lost``: also where values are gone that were never read.
+        ``expected`` is as in ``Keeper.migrate``.
         """
         writers = self._take_over() if apply else []
         find = self._known if apply else self._looked
         known = {plan.name: find(plan) for plan in self._plans}
         self.begun = [name for name, found in known.items() if found]
         begins = self._cluster.first_offsets(self._source.places)
-        grown = [plan for plan in self._plans if 0 < len(known[plan.name]) < self._source.partitions]
-        steps = [
-            Grown(
-                plan.name,
-                {_PARTITIONS: Difference(before := len(known[plan.name]), self._source.partitions)},
-                tuple(place for place in self._source.places[before:] if begins[place] > 0),
-            )
-            for plan in grown
-        ]
+        steps = [one for plan in self._plans if (one := self._moved(plan.name, known[plan.name], begins))]
         if not lost:
             _check_whole(steps)
         wanted = {step.stream: step for step in expected}
         for step in steps:
             if step.stream in wanted:
                 settled(step.stream, wanted[step.stream].differences, step.differences)
-        if apply and grown:
-            for plan in grown:
+        if apply and steps:
+            moved = {step.stream for step in steps}
+            plans = [plan for plan in self._plans if plan.name in moved]
+            for plan in plans:
                 self._cluster.grow(plan.stream.sink, self._source.partitions)
             self.check_stopped()
             writers[0].transact(
-                "change", [one for plan in grown for one in self._records(plan, known[plan.name], begins)]
+                "change", [one for plan in plans for one in self._records(plan, known[plan.name], begins)]
             )
         return steps
 
@@ -120,11 +116,21 @@ class ValuesKeeper:
         now = self._layout.now(place)
         return {} if now is None else read_table(self._topology.kafka, *now)
 
-    def _looked(self, plan: ReadingPlan) -> list[Genesis]:
+    def _looked(self, plan: ReadingPlan) -> Known:
         return looked(partial(self._known, plan))
 
-    def _known(self, plan: ReadingPlan) -> list[Genesis]:
-        """The genesis records of a stream, by partition; none if it has not begun."""
+    def _moved(self, stream: str, known: Known, begins: Mapping[TopicPartition, int]) -> Moved | None:
+        """What has to be done with a stream; None if it has not begun, or can go on as it is."""
+        if not known:
+            return None
+        places = self._source.places
+        grown = {_PARTITIONS: Difference(len(known), len(places))} if len(known) < len(places) else {}
+        read = [state.resume for _, state in known] + [0] * (len(places) - len(known))
+        lost = tuple(place for place, resume in zip(places, read, strict=True) if resume < begins[place])
+        return Moved(stream, grown, lost) if grown or lost else None
+
+    def _known(self, plan: ReadingPlan) -> Known:
+        """Genesis and state of a stream, by partition; none if it has not begun."""
         live = plan.fields(self._source.partitions, self._topics[plan.stream.sink].id)
         found = []
         for place, number in self._places().items():
@@ -138,36 +144,38 @@ class ValuesKeeper:
             expected = {**live, _PARTITIONS: genesis.fields.get(_PARTITIONS)}
             topic = self._source
             genesis.check(expected, topic.name, topic.id, number, name, remedy_for_values)
-            found.append(genesis)
-        before = {genesis.fields.get(_PARTITIONS) for genesis in found}
-        if found and (before != {len(found)} or found[-1].partition != len(found) - 1):
+            found.append((genesis, genesis.perturber_state(table, name)))
+        before = {genesis.fields.get(_PARTITIONS) for genesis, _ in found}
+        if found and (before != {len(found)} or found[-1][0].partition != len(found) - 1):
             had = ", ".join(str(one) for one in sorted(before, key=str))
             what = f"stream {plan.name} has its genesis in {len(found)} partitions, and it had {had}"
             raise doubt(self._topology.state_changelog, what, "Restore the changelog from a backup")
         return found
 
     def _records(
-        self, plan: ReadingPlan, known: list[Genesis], begins: Mapping[TopicPartition, int]
-    ) -> list[Outgoing]:
-        """The genesis records of all partitions of a stream; added ones begin where the source does."""
-        source, first = self._source, known[0]
+        self, plan: ReadingPlan, known: Known, begins: Mapping[TopicPartition, int]
+    ) -> Iterator[Outgoing]:
+        """Genesis records of all partitions of a stream, and states of those that were overtaken."""
+        source, (first, _) = self._source, known[0]
         fields = plan.fields(source.partitions, self._topics[plan.stream.sink].id)
-        records = []
         for place, number in self._places().items():
-            if number < len(known):
-                genesis = replace(known[number], fields=fields)
-            else:
-                resume = begins[source.places[number]]
-                genesis = replace(first, fields=fields, partition=number, resume=resume)
-            records.append(Outgoing(place.topic, genesis.encode(), Genesis.key(plan.name), place.partition))
-        return records
+            begin, key = begins[source.places[number]], Genesis.key(plan.name)
+            if number >= len(known):
+                added = replace(first, fields=fields, partition=number, resume=begin)
+                yield Outgoing(place.topic, added.encode(), key, place.partition)
+                continue
+            genesis, state = known[number]
+            yield Outgoing(place.topic, replace(genesis, fields=fields).encode(), key, place.partition)
+            if state.resume < begin:
+                later = replace(state, resume=begin)
+                yield Outgoing(place.topic, later.encode(), plan.name.encode(), place.partition)
 
 
-def _check_whole(steps: Collection[Grown]) -> None:
-    """Raise Unsettled if added partitions have lost their first values, as the brokers say."""
-    for place in (place for step in steps for place in step.late):
+def _check_whole(steps: Collection[Moved]) -> None:
+    """Raise Unsettled if values are gone that were never read, as the brokers say."""
+    for place in (place for step in steps for place in step.lost):
         raise doubt(
             str(place),
-            "its first values are gone, and were never read",
+            "values are gone from its beginning that were never read",
             "`eventveil migrate --lost` goes on without them; nothing is charged twice",
         )
