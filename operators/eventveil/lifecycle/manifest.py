@@ -101,10 +101,15 @@ class Genesis:
 
         ``remedy`` says what to do about a field that changed.
         """
-        changed = {name for name in {*self.fields, *fields} if self.fields.get(name) != fields.get(name)}
+        changed = [name for name in {*self.fields, *fields} if self.fields.get(name) != fields.get(name)]
         # What the file says is certain; what the brokers say may be old.
-        for name in sorted(changed - _TOLD_BY_BROKERS):
-            raise StateRefused(*self._changed(name, fields, place), remedy(name))
+        for name in sorted(changed, key=lambda name: (name in _TOLD_BY_BROKERS, name)):
+            refuse = doubt if name in _TOLD_BY_BROKERS else StateRefused
+            raise refuse(
+                f"{place}, stream {self.stream}",
+                f"{name} was {self.fields.get(name)!r} and is {fields.get(name)!r} now",
+                remedy(name),
+            )
         if (self.topic, self.partition) != (topic, partition):
             raise StateRefused(
                 place,
@@ -117,13 +122,6 @@ class Genesis:
                 f"topic {topic} was deleted and created again since the stream began",
                 remedy("topic_id"),
             )
-        for name in sorted(changed & _TOLD_BY_BROKERS):
-            raise doubt(*self._changed(name, fields, place), remedy(name))
-
-    def _changed(self, name: str, fields: Mapping[str, Any], place: str) -> tuple[str, str]:
-        """Where a field changed, and how."""
-        what = f"{name} was {self.fields.get(name)!r} and is {fields.get(name)!r} now"
-        return f"{place}, stream {self.stream}", what
 
     @property
     def topics(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from eventveil.formats.change import Difference
 from eventveil.kafka.changelog import FencedTable
@@ -54,8 +55,9 @@ class ValuesKeeper:
     ) -> None:
         self._topology, self._cluster, self._layout, self._fault = topology, cluster, layout, fault
         self._plans = [plan for plan in plan_readings(topology) if plan.stream.source.topic == source]
-        sinks = {plan.stream.sink for plan in self._plans}
-        self._topics = cluster.existing({*topology.value_sources, topology.ledger, *sinks})
+        self._topics = cluster.existing({*topology.value_sources, topology.ledger})
+        # A stream that has not begun need not have one.
+        self._sinks = cluster.topics({plan.stream.sink for plan in self._plans})
         self._source = self._topics[source]
         for name, partitions in layout.sizes.items():
             if self._topics[name].partitions != partitions:
@@ -131,7 +133,6 @@ class ValuesKeeper:
 
     def _known(self, plan: ReadingPlan) -> Known:
         """Genesis and state of a stream, by partition; none if it has not begun."""
-        live = plan.fields(self._source.partitions, self._topics[plan.stream.sink].id)
         found = []
         for place, number in self._places().items():
             table, name = self._table(place), str(place)
@@ -141,7 +142,7 @@ class ValuesKeeper:
                 continue
             genesis = Genesis.find(table, plan.name, name)
             # The number of partitions may differ.
-            expected = {**live, _PARTITIONS: genesis.fields.get(_PARTITIONS)}
+            expected = {**self._live(plan), _PARTITIONS: genesis.fields.get(_PARTITIONS)}
             topic = self._source
             genesis.check(expected, topic.name, topic.id, number, name, remedy_for_values)
             found.append((genesis, genesis.perturber_state(table, name)))
@@ -152,12 +153,18 @@ class ValuesKeeper:
             raise doubt(self._topology.state_changelog, what, "Restore the changelog from a backup")
         return found
 
+    def _live(self, plan: ReadingPlan) -> dict[str, Any]:
+        """What the genesis of a stream has to say now."""
+        if plan.stream.sink not in self._sinks:
+            raise doubt(f"topic {plan.stream.sink}", "it does not exist", "Run `eventveil topics`")
+        return plan.fields(self._source.partitions, self._sinks[plan.stream.sink].id)
+
     def _records(
         self, plan: ReadingPlan, known: Known, begins: Mapping[TopicPartition, int]
     ) -> Iterator[Outgoing]:
         """Genesis records of all partitions of a stream, and states of those that were overtaken."""
         source, (first, _) = self._source, known[0]
-        fields = plan.fields(source.partitions, self._topics[plan.stream.sink].id)
+        fields = self._live(plan)
         for place, number in self._places().items():
             begin, key = begins[source.places[number]], Genesis.key(plan.name)
             if number >= len(known):

@@ -100,7 +100,11 @@ class PerturbOwner(Owner):
         topic, partition = self._source
         stream = plan.stream
         genesis = Genesis.find(states, plan.name, self._place)
-        fields = plan.fields(live[topic].partitions, live[stream.sink].id)
+        partitions = live[topic].partitions
+        if genesis.topic_id != live[topic].id:
+            # That it is another topic is what matters, not how many partitions that one has.
+            partitions = int(genesis.fields["source.partitions"])
+        fields = plan.fields(partitions, live[stream.sink].id)
         genesis.check(fields, topic, live[topic].id, partition, self._place, remedy_for_values)
         state = genesis.perturber_state(states, self._place)
         perturber = StreamPerturber(stream, build(stream, self._noise()), state)
