@@ -27,7 +27,16 @@ from eventveil.replay.inputs import TopicInput
 from eventveil.replay.run import replay
 from eventveil.topology.loading import load
 from tests.chaos.verifier import java_partition
-from tests.kafka.topics import LOG_APPEND_TIME, create_topic, end_offset, produce, read
+from tests.kafka.topics import (
+    LOG_APPEND_TIME,
+    abandon,
+    create_topic,
+    end_offset,
+    produce,
+    read,
+    transactional_producer,
+    unique,
+)
 from tests.worker.application import ORIGIN, Application
 from tests.worker.checks import last_closed
 from tests.worker.process import WorkerProcess
@@ -348,16 +357,18 @@ def test_partial_counts_that_were_not_released_are_made_again(kafka: str, tmp_pa
     admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
     partials = f"{application.name}-partials"
     log = application.path.with_suffix(".log")
+    (plan,) = merged_streams(load(str(application.path), {}))
+    stranger = transactional_producer(kafka, unique("stranger"))
     with WorkerProcess("tests.worker.silent", application.path, log, "3") as worker:
         worker.wait_for_log("ready")
-        # The sink takes no release from now on.
-        application.alter(application.sink, {"max.message.bytes": "10"})
+        # An open transaction hides all partial counts behind it, so nothing is released from now on.
+        abandon(stranger, partials, [b"{}"], plan.partials_partition)
         send(application, application.source, 3, 40)
         wanted = (time.time_ns() // 1_000_000 - ORIGIN) // INTERVAL + 1
-        wait_until(lambda: last_closed(application) >= wanted)
+        wait_until(lambda: last_closed(application, isolation="read_uncommitted") >= wanted)
         worker.kill()
     assert last_release(application, application.sink) < wanted
-    application.alter(application.sink, {"max.message.bytes": "1048588"})
+    stranger.abort_transaction(30)
     cluster = Cluster(Kafka(kafka))
     wait_until(lambda: cluster.group_members(application.name) == 0)
     for partition in range(2):

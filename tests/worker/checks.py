@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.kafka.topics import read
+from tests.kafka.topics import Isolation, read
 from tests.worker.application import COLUMNS, Application
 from tests.worker.process import WorkerProcess
 
@@ -46,11 +46,13 @@ def refusal(application: Application, tmp_path: Path, *, of_source: bool = False
     return refused.log.read_text()
 
 
-def last_closed(application: Application, partials: int = 2) -> int:
+def last_closed(application: Application, partials: int = 2, isolation: Isolation = "read_committed") -> int:
     """The last timestamp that every partition of the source has closed."""
     last: dict[int, int] = {}
     for partition in range(partials):
-        for message in read(application.bootstrap, f"{application.name}-partials", partition=partition):
+        for message in read(application.bootstrap, f"{application.name}-partials", isolation, partition):
             partial = json.loads(message.value() or b"")
+            if not partial:
+                continue
             last[partial["partition"]] = max(partial["timestamp"], last.get(partial["partition"], 0))
     return min(last.values())
