@@ -23,7 +23,7 @@ from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.topology import Topology
 from eventveil.process.patience import PATIENCE_SECONDS, Patience, look
 
-NOT_BEGUN = "it has not begun, or its state is lost; `eventveil topics --create` begins a new stream"
+_NOT_BEGUN = "it has not begun, or its state is lost; `eventveil topics --create` begins a new stream"
 
 
 @click.command()
@@ -82,7 +82,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
     grown = {step.stream for one in plan.values for step in _grow(one, apply=apply, lost=lost)}
     begun = {name for one in plan.values for name in one.keeper.begun}
     for name in (one.name for one in plan_readings(topology) if one.name not in grown):
-        click.echo(f"{name}: {'unchanged' if name in begun else NOT_BEGUN}")
+        click.echo(f"{name}: {'unchanged' if name in begun else _NOT_BEGUN}")
     if plan.lacks_room and not apply:
         click.echo(f"{topology.state_changelog} would get the partitions that it lacks")
     for stream in topology.all_streams:
@@ -167,7 +167,7 @@ class _Plan:
         wanted: list[tuple[Layout | None, bool, Sequence[Keeper | StageKeeper | ValuesKeeper]]] = [
             (counted, any(self.steps), self.keepers),
             (rekeyed, any(stage.steps for stage in self.stages), [one.keeper for one in self.stages]),
-            (values, values is not None and values.is_due, [one.keeper for one in self.values]),
+            (values, self.lacks_room, [one.keeper for one in self.values]),
         ]
         return [(layout, keepers[0]) for layout, due, keepers in wanted if layout is not None and due]
 

@@ -48,6 +48,7 @@ class StageKeeper:
     ) -> None:
         self._topology, self._cluster, self._source = topology, cluster, source
         self._keepers, self._layout, self._fault = keepers, layout, fault
+        self._home = cluster.id()
         self._topics = cluster.existing({*topology.rekeyed, source.topic})
         self._raw, self._target = self._topics[source.topic_of_events], self._topics[source.topic]
         self._writers: dict[TopicPartition, FencedTable] = {}
@@ -111,7 +112,7 @@ class StageKeeper:
 
     def _read(self, place: TopicPartition, table: Mapping[bytes, bytes]) -> tuple[Genesis, RekeyerState]:
         name, number = str(place), self._places()[place]
-        check_cluster(table, self._cluster.id(), name)
+        check_cluster(table, self._home, name)
         genesis = Genesis.find(table, self._target.name, name)
         live = fingerprint(self._source, self._raw.partitions, self._target.id, self._target.partitions)
         # Of the fields, those of the ground may differ, and the id of the topic of events.

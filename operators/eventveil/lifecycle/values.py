@@ -55,14 +55,14 @@ class ValuesKeeper:
     ) -> None:
         self._topology, self._cluster, self._layout, self._fault = topology, cluster, layout, fault
         self._plans = [plan for plan in plan_readings(topology) if plan.stream.source.topic == source]
-        self._topics = cluster.existing({*topology.value_sources, topology.ledger})
+        self._home, topics = cluster.id(), cluster.existing(topology.value_sources)
         # A stream that has not begun need not have one.
         self._sinks = cluster.topics({plan.stream.sink for plan in self._plans})
-        self._source = self._topics[source]
+        self._source = topics[source]
         for name, partitions in layout.sizes.items():
-            if self._topics[name].partitions != partitions:
+            if topics[name].partitions != partitions:
                 raise Unsettled(f"topic {name}", "its number of partitions is changing")
-        self._fenced: dict[TopicPartition, Table] = {}
+        self._tables: dict[TopicPartition, Table] = {}
         #: The streams that have a genesis, by the last look.
         self.begun: list[str] = []
 
@@ -109,14 +109,15 @@ class ValuesKeeper:
         for place in self._places():
             owner = writer_of(self._topology, *place)
             writers.append(FencedTable(self._topology.kafka, owner, *place, self._fault))
-            self._fenced[place] = writers[-1].take_over()
+            self._tables[place] = writers[-1].take_over()
         return writers
 
     def _table(self, place: TopicPartition) -> Table:
-        if self._fenced:
-            return self._fenced[place]
-        now = self._layout.now(place)
-        return {} if now is None else read_table(self._topology.kafka, *now)
+        """What a place holds: all streams over the topic have their state there, so it is read once."""
+        if place not in self._tables:
+            now = self._layout.now(place)
+            self._tables[place] = {} if now is None else read_table(self._topology.kafka, *now)
+        return self._tables[place]
 
     def _looked(self, plan: ReadingPlan) -> Known:
         return looked(partial(self._known, plan))
@@ -136,7 +137,7 @@ class ValuesKeeper:
         found = []
         for place, number in self._places().items():
             table, name = self._table(place), str(place)
-            check_cluster(table, self._cluster.id(), name)
+            check_cluster(table, self._home, name)
             check_neighbours(table, self._source.name, number, name)
             if Genesis.key(plan.name) not in table:
                 continue
