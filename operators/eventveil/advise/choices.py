@@ -19,6 +19,7 @@ INTERVALS = (HOUR // 4, HOUR, 3 * HOUR, DAY)
 WINDOWED = sorted(
     (kind for kind, one in KINDS.items() if one.level == "w-event"), key=lambda kind: kind != "seasonal"
 )
+_NEVER_NEGATIVE = frozenset({"seasonal", "paced"})
 #: What a topology would say besides the kind: where a setting is known to be better than the default.
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
     "budget-absorption": {"factor": "2"},
@@ -54,20 +55,21 @@ class Question:
 class Choice:
     """Timestamps of ``interval`` ms, in each of which the first ``bound`` events of a user count.
 
-    ``rolled``: small columns are one.
+    ``rolled``: small columns are one. ``clipped``: negative counts are released as 0.
     """
 
     interval: int
     bound: int
     kind: str
     rolled: bool = False
+    clipped: bool = False
 
     def window(self, question: Question) -> int:
         """Timestamps that are protected together."""
         return question.protect // self.interval
 
     def key(self) -> str:
-        """Names it, to seed its noise."""
+        """Names it, to seed its noise, which clipping does not change."""
         return f"{self.interval}:{self.bound}:{self.kind}:{self.rolled}"
 
 
@@ -82,6 +84,11 @@ def intervals(question: Question) -> Iterator[int]:
 def kinds(question: Question, interval: int) -> list[str]:
     """Those worth trying: at a window of one, Sample is Uniform."""
     return [kind for kind in WINDOWED if kind != "sample" or question.protect > interval]
+
+
+def can_be_negative(kind: str) -> bool:
+    """Whether a kind releases negative counts, so that a minimum of the sink makes a difference."""
+    return kind not in _NEVER_NEGATIVE
 
 
 def options_as_text(kind: str) -> Mapping[str, str]:

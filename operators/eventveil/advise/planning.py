@@ -38,6 +38,7 @@ def plan_of(findings: Findings, stream: Stream, name: str, remarks: Sequence[str
         partitioner=source.partitioner,
         adjacency=question.adjacency,
         options=options_as_text(choice.kind),
+        minimum=0 if choice.clipped else None,
         remarks=remarks,
     )
 

@@ -66,7 +66,7 @@ def percent(part: float) -> str:
 
 
 def rows(findings: Findings) -> list[Row]:
-    """One for each interval, kind and roll-up, with the contribution bound that did best; the best first."""
+    """One for each interval, kind and roll-up, with the bound and minimum that did best; the best first."""
     found: dict[tuple[int, str, bool], Row] = {}
     best = findings.best
     order = sorted(findings.scores, key=lambda one: (one != best, findings.scores[one].pooled))
@@ -125,8 +125,9 @@ def table(lines: Sequence[Row]) -> Iterator[str]:
 
 
 def kind_words(choice: Choice) -> str:
-    """The kind, and whether small columns are rolled up."""
-    return f"{choice.kind}, small columns rolled up" if choice.rolled else choice.kind
+    """The kind, whether negative counts are released as 0, and whether small columns are rolled up."""
+    minimum = ", minimum 0" if choice.clipped else ""
+    return f"{choice.kind}{minimum}, small columns rolled up" if choice.rolled else choice.kind + minimum
 
 
 def recommendation(findings: Findings) -> Iterator[str]:
@@ -145,6 +146,11 @@ def recommendation(findings: Findings) -> Iterator[str]:
         f" Bounding leaves out {percent(left)} of all events, which no release has;"
         " the errors here include that."
     )
+    if choice.clipped:
+        yield (
+            "Negative counts are released as 0 (`minimum: 0` of the sink, which costs no budget). Sums of"
+            " releases are biased upwards where counts are small; the errors here include that."
+        )
     if choice.rolled:
         apart = {*findings.labels(choice)}
         rolled = [label for label in question.labels if label not in apart]
@@ -220,14 +226,14 @@ def events(findings: Findings, found: Counter[str]) -> str:
 
 def tried(findings: Findings) -> str:
     """What the search has tried."""
-    runs = sum(one.runs for one in findings.scores.values())
+    runs = sum(one.runs for choice, one in findings.scores.items() if not choice.clipped)
     spans = sorted({choice.interval for choice in findings.scores})
     bounds = sorted({choice.bound for choice in findings.scores})
     kinds = list(dict.fromkeys(choice.kind for choice in findings.scores))
     text = (
         f"{len(findings.scores)} choices in {runs} runs: timestamps of"
         f" {', '.join(map(duration_words, spans))}; {', '.join(map(str, bounds))} events a user;"
-        f" {', '.join(kinds)}."
+        f" {', '.join(kinds)}; where counts can be negative, with `minimum: 0` and without."
     )
     if findings.skipped:
         text += f" Left out, for want of time: {', '.join(map(duration_words, findings.skipped))}."

@@ -2,7 +2,8 @@
 
 First the kind to try first alone, at every interval and contribution bound, once; then all kinds at the
 bounds that did best, twice; then the best of all, until each has ``RUNS`` runs. Columns that are hopeless
-even there are tried once more as one, in the same way.
+even there are tried once more as one, in the same way. Each run of a kind that releases negative counts is
+judged with them and without: a minimum of the sink costs neither budget nor a run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.advise.choices import WINDOWED, Choice, Question, intervals, kinds, settings_of
+from eventveil.advise.choices import (
+    WINDOWED,
+    Choice,
+    Question,
+    can_be_negative,
+    intervals,
+    kinds,
+    settings_of,
+)
 from eventveil.advise.scoring import HOPELESS, Score, score
 from eventveil.advise.tally import Counts, Tally, per_unit, rolled_up
 from eventveil.advise.trials import Outcome, Runner, Trial
@@ -80,6 +89,7 @@ class Findings:
             self.tally.units,
             None if seed is None else f"{seed}:{choice.key()}:{run}",
             whole,
+            0 if choice.clipped else None,
         )
 
 
@@ -121,10 +131,11 @@ class _Searching:
         ]
         yield from self._try(first, 1)
         second = [
-            Choice(interval, bound, kind)
+            choice
             for interval in self._intervals
             for bound in self._best_bounds([one for one in first if one.interval == interval])
             for kind in kinds(question, interval)
+            for choice in _with_and_without_minimum(Choice(interval, bound, kind))
         ]
         yield from self._try(second, 2)
         yield from self._try(_order(findings.scores, second)[:_FINALISTS], RUNS)
@@ -138,7 +149,12 @@ class _Searching:
         rolled = [replace(one, rolled=True) for one in first]
         yield from self._try(rolled, 1)
         places = _order(scores, rolled)[:_FINALISTS]
-        tried = [replace(one, kind=kind) for one in places for kind in dict.fromkeys([one.kind, *final])]
+        tried = [
+            choice
+            for one in places
+            for kind in dict.fromkeys([one.kind, *final])
+            for choice in _with_and_without_minimum(replace(one, kind=kind))
+        ]
         yield from self._try(tried, 2)
         yield from self._try(_order(scores, tried)[:_FINALISTS], RUNS)
 
@@ -164,7 +180,7 @@ class _Searching:
         findings = self.findings
         wanted = [
             (choice, number)
-            for choice in dict.fromkeys(choices)
+            for choice in dict.fromkeys(replace(choice, clipped=False) for choice in choices)
             for number in range(len(findings.sums.get(choice, ())), runs)
         ]
         outcomes = self._run(findings.trial(choice, number) for choice, number in wanted)
@@ -173,10 +189,15 @@ class _Searching:
             yield
 
     def _take(self, choice: Choice, outcome: Outcome) -> None:
-        findings = self.findings
         self.done += 1
+        self._judge(choice, outcome.sums)
+        if can_be_negative(choice.kind):
+            self._judge(replace(choice, clipped=True), outcome.clipped)
+
+    def _judge(self, choice: Choice, released: Counts) -> None:
+        findings = self.findings
         sums = findings.sums.setdefault(choice, [])
-        sums.append(outcome.sums)
+        sums.append(released)
         place = choice.interval, choice.bound
         if place not in findings.left_out:
             findings.left_out[place] = findings.tally.left_out(*place)
@@ -185,12 +206,18 @@ class _Searching:
         findings.scores[choice] = score(findings.totals(choice), bounded, sums)
 
 
+def _with_and_without_minimum(choice: Choice) -> list[Choice]:
+    return [choice, replace(choice, clipped=True)] if can_be_negative(choice.kind) else [choice]
+
+
 def _order(scores: dict[Choice, Score], choices: Sequence[Choice]) -> list[Choice]:
-    """The best first; of those that are alike, the one without roll-up and with the kind to try first."""
+    """The best first; of those that are alike, the one as it is, with the kind to try first."""
     ordered = sorted(choices, key=lambda one: scores[one].pooled)
     if not ordered:
         return []
     limit = scores[ordered[0]].pooled * (1 + _ALIKE)
     alike = [one for one in ordered if scores[one].pooled <= limit]
-    first = min(alike, key=lambda one: (one.rolled, WINDOWED.index(one.kind), scores[one].pooled))
+    first = min(
+        alike, key=lambda one: (one.rolled, WINDOWED.index(one.kind), one.clipped, scores[one].pooled)
+    )
     return [first, *(one for one in ordered if one != first)]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.advise.tally import Counts, per_unit
+from eventveil.formats.release import clipped
 from eventveil.mechanisms.registry import build
 from eventveil.model.topology import MechanismSettings
 from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
@@ -22,7 +23,7 @@ class Trial:
     """A mechanism to run over ``counts`` of shape (timestamps, columns).
 
     ``units``: over how many equal spans the releases are to be added up. ``seed`` names its noise; None is
-    the system's. ``whole``: give all releases too.
+    the system's. ``whole``: give all releases too, none below ``minimum``.
     """
 
     settings: MechanismSettings
@@ -31,17 +32,19 @@ class Trial:
     units: int
     seed: str | None
     whole: bool = False
+    minimum: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came out: ``sums`` of shape (units, columns).
+    """What came out: ``sums`` of shape (units, columns), and ``clipped``, those of counts from 0 on.
 
     ``released`` and ``errors``, of shape (timestamps, columns), are there if all was wanted. ``errors`` are
     expected standard deviations, NaN where a mechanism does not know any.
     """
 
     sums: Counts
+    clipped: Counts
     released: Counts | None = None
     errors: NDArray[np.float64] | None = None
 
@@ -56,12 +59,12 @@ def perform(trial: Trial) -> Outcome:
     released = np.empty(trial.counts.shape, np.int64)
     errors = np.full(trial.counts.shape if trial.whole else (0, columns), np.nan)
     for index, counts in enumerate(trial.counts.astype(np.int64)):
-        release = mechanism.step(counts)
+        release = clipped(mechanism.step(counts), trial.minimum)
         released[index] = release.counts
         if trial.whole and release.error is not None:
             errors[index] = release.error
-    sums = per_unit(released, trial.units)
-    return Outcome(sums, released, errors) if trial.whole else Outcome(sums)
+    sums, cut = (per_unit(one, trial.units) for one in (released, np.maximum(released, 0)))
+    return Outcome(sums, cut, released, errors) if trial.whole else Outcome(sums, cut)
 
 
 def _noise(seed: str | None) -> NoiseSource:

@@ -22,7 +22,8 @@ class Plan:
     """What a topology with one stream says.
 
     ``origin`` and ``interval`` are in milliseconds, ``unknown`` as in a topology. ``columns`` are labels, or
-    whole numbers as texts if ``column_type`` is integer. ``remarks`` are comments of one line each.
+    whole numbers as texts if ``column_type`` is integer. ``minimum`` is the sink's. ``remarks`` are comments
+    of one line each.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Plan:
     partitioner: str = "murmur2"
     adjacency: str = "add-remove"
     options: Mapping[str, str] = field(default_factory=dict)
+    minimum: int | None = None
     remarks: Sequence[str] = ()
 
 
@@ -53,6 +55,7 @@ def topology_text(plan: Plan, columns_file: str | None = None) -> str:
     types = f"\n      user_type: {plan.user_type}" if plan.user_type != "string" else ""
     adjacency = {"adjacency": plan.adjacency} if plan.adjacency != "add-remove" else {}
     options = "".join(f"\n      {name}: {value}" for name, value in {**adjacency, **plan.options}.items())
+    minimum = "" if plan.minimum is None else f"\n      minimum: {plan.minimum}"
     return f"""{remarks}version: 1
 name: {scalar(plan.name)}
 kafka:
@@ -80,7 +83,7 @@ streams:
       epsilon: {plan.epsilon}
       window: {plan.window}{options}
     sink:
-      topic: {plan.topic}.sanitized
+      topic: {plan.topic}.sanitized{minimum}
     dead_letter: {plan.topic}.dead
 """
 

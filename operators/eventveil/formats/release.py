@@ -58,6 +58,7 @@ def release_record(
         **_error(stream, release),
         **_window(stream, release),
         **_local(release),
+        **_minimum(stream),
         "fresh": release.fresh,
         **_charge(stream, release, units),
     }
@@ -132,6 +133,11 @@ def _error(stream: Stream, release: Release) -> dict[str, Any]:
     if release.noise_scale is not None:
         fields["noise_scale"] = float(release.noise_scale)
     return fields
+
+
+def _minimum(stream: Stream) -> dict[str, Any]:
+    """That counts are cut off below, so that a reader of the record alone knows of the bias."""
+    return {} if stream.sink.minimum is None else {"minimum": stream.sink.minimum}
 
 
 def clipped(release: Release, minimum: int | None) -> Release:

@@ -149,7 +149,7 @@ class Assembly:
             np.nan if record.noise_scale is None else record.noise_scale,
             record.fresh,
             tuple(record.missing or ()),
-            Part(record.mechanism, record.epsilon, record.window, record.span),
+            Part(record.mechanism, record.epsilon, record.window, record.span, record.minimum),
             tuple(record.history or ()),
         )
 

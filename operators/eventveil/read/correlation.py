@@ -225,8 +225,9 @@ def _mean(values: NDArray[np.int64] | Floats, span_of: NDArray[np.int64], spans:
 def _bias(releases: Releases, span_of: NDArray[np.int64], spans: int) -> Floats:
     """How much too large counts may be on average because those below 0 were clipped, (spans, columns).
 
-    max(c + Z, 0) is too large by scale / 2 * e^(-c / scale). Counts that were not clipped, which are those of
-    known noise and those of terms under which some release was negative, are not too large.
+    max(c + Z, 0) is too large by scale / 2 * e^(-c / scale). Records say whether they were clipped. Earlier
+    versions did not; of theirs, those of known noise were not, nor those of terms under which some release
+    was negative.
     """
     clipped = np.array([_may_be_clipped(releases, number) for number in range(len(releases.parts))])
     concerned = clipped[releases.part_of, np.newaxis]
@@ -241,7 +242,9 @@ def _may_be_clipped(releases: Releases, number: int) -> bool:
     rows = releases.part_of == number
     known = ~np.isnan(releases.scales[rows])
     noisy = RULES.get(releases.parts[number].mechanism, UNKNOWN) is NOISY
-    return noisy and not known.any() and bool((releases.counts[rows] >= 0).all())
+    if not noisy or releases.parts[number].minimum is not None:
+        return noisy
+    return not known.any() and bool((releases.counts[rows] >= 0).all())
 
 
 def _between_columns(releases: Releases, span_of: NDArray[np.int64], spans: int) -> Floats:

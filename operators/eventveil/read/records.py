@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -51,6 +51,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns_digest: str | None = None
     error: dict[str, _Deviation] | list[_Deviation] | _Deviation | None = None
     noise_scale: _Deviation | None = None
+    minimum: Literal[0] | None = None
     span: _Positive = 1
     history: list[_Count] | None = None
     groups: list[Group] | None = None

@@ -26,13 +26,15 @@ Floats = NDArray[np.float64]
 class Part(NamedTuple):
     """The terms of releases: kind of mechanism, epsilon as written, window and span in timestamps.
 
-    They change within a stream where it was migrated.
+    ``minimum``: what counts below it were released as, so that totals are biased upwards; None where records
+    do not say that. They change within a stream where it was migrated, or its sink got another minimum.
     """
 
     mechanism: str
     epsilon: str
     window: int
     span: int
+    minimum: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,6 +77,39 @@ def test_the_topology_that_is_written_has_the_mechanism_that_was_tried(
     assert written.counts.labels == question.labels
 
 
+def test_negative_counts_are_judged_as_0_too_at_no_further_run(findings: Findings) -> None:
+    able = {one for one in findings.scores if one.kind not in {"seasonal", "paced"}}
+    clipped = {one for one in able if one.clipped}
+    assert clipped == {replace(one, clipped=True) for one in able}
+    for one in clipped:
+        plain = replace(one, clipped=False)
+        assert findings.scores[one].runs == findings.scores[plain].runs
+        assert (findings.scores[one].bias >= findings.scores[plain].bias).all()
+    helped = [
+        findings.scores[one].pooled < findings.scores[replace(one, clipped=False)].pooled for one in clipped
+    ]
+    assert any(helped)
+    assert not any(one.clipped for one in findings.scores if one.kind in {"seasonal", "paced"})
+
+
+def test_a_sink_with_a_minimum_is_recommended_where_it_is_the_best(
+    tmp_path: Path, findings: Findings
+) -> None:
+    choice = Choice(HOUR, 1, "uniform", clipped=True)
+    one = Findings(QUESTION, findings.tally, scores={choice: findings.scores[findings.best]})
+    one.left_out[HOUR, 1] = 0.0
+    path = tmp_path / "t.yaml"
+    write_topology(str(path), plan_of(one, stream(), "shop", ()))
+    (written,) = load(str(path), {}).streams
+    assert written.sink.minimum == 0
+    assert "`minimum: 0`" in " ".join(recommendation(one))
+    whole = perform(one.trial(choice, 0, whole=True))
+    assert whole.released is not None
+    assert whole.released.min() == 0
+    assert (whole.sums == whole.clipped).all()
+    assert perform(one.trial(replace(choice, clipped=False), 0)).clipped.tolist() == whole.sums.tolist()
+
+
 def test_the_same_seed_gives_the_same_noise_in_other_processes_too(findings: Findings) -> None:
     trials = [findings.trial(choice, 1) for choice in [*findings.scores][::7]]
     here = [one.sums.tolist() for one in alone(trials)]

@@ -129,3 +129,9 @@ def test_the_record_of_a_sink_with_a_minimum_has_clipped_counts() -> None:
     found = orjson.loads(record(replace(one, sink=replace(one.sink, minimum=0)), erring(10.0)))
     assert found["counts"] == {"a": 3, "b": 0}
     assert found["error"]["b"] == 7.07
+
+
+def test_a_record_says_that_its_counts_were_clipped_so_that_sums_are_biased() -> None:
+    one = stream()
+    assert orjson.loads(record(replace(one, sink=replace(one.sink, minimum=0))))["minimum"] == 0
+    assert "minimum" not in orjson.loads(record(one))

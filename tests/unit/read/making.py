@@ -57,6 +57,7 @@ def releases(
     first: int = ORIGIN,
     span: int = 1,
     timestamps: Any = None,
+    minimum: int | None = None,
 ) -> read.Releases:
     """Releases of arrays, without a file in between; errors broadcast to the shape of the counts."""
     values = np.asarray(counts, np.int64)
@@ -73,6 +74,6 @@ def releases(
         scales=np.full(size, np.nan) if scales is None else np.asarray(scales, float),
         fresh=np.ones(size, bool) if fresh is None else np.asarray(fresh, bool),
         missing=((),) * size,
-        parts=(read.Part(kind, "1", 24, span),),
+        parts=(read.Part(kind, "1", 24, span, minimum),),
         part_of=np.zeros(size, np.int64),
     )

@@ -144,6 +144,14 @@ def test_a_migrated_stream_has_parts_to_choose_from(tmp_path: Path) -> None:
         _ = found.mechanism
 
 
+def test_releases_that_were_clipped_are_told_by_their_terms(tmp_path: Path) -> None:
+    clipped: dict[str, Any] = {"counts": {"home": 1, "basket": 0}, "noise_scale": None, "minimum": 0}
+    found = read.file(written(tmp_path, [record(1), record(2, **clipped)]))
+    assert [part.minimum for part in found.parts] == [None, 0]
+    with pytest.raises(read.ReadingError, match="minimum"):
+        read.file(written(tmp_path, [record(1, minimum=1)]))
+
+
 def test_local_reports_are_sums_from_when_there_are_sums(tmp_path: Path) -> None:
     counts = {"sum": 12, "reports": 5, "unused": 0}
     local: dict[str, Any] = {"counts": counts, "mechanism": "topl", "noise_scale": None, "error": None}

@@ -62,6 +62,16 @@ def test_counts_that_were_clipped_are_too_large_every_time() -> None:
     assert clipped.errors[0, 0] > plain.errors[0, 0]
 
 
+def test_a_record_that_says_it_was_clipped_is_believed_whatever_its_counts_are() -> None:
+    said = releases([[5]] * DAY, 20.0, minimum=0).totals("1d")
+    scales = np.full(
+        DAY, 14.0
+    )  # a clipped record has none; here it shows that the word of the record decides
+    with_scales = releases([[5]] * DAY, 20.0, minimum=0, scales=scales).totals("1d")
+    assert with_scales.errors[0, 0] == said.errors[0, 0]
+    assert releases([[5]] * DAY, 20.0, scales=scales).totals("1d").errors[0, 0] < said.errors[0, 0]
+
+
 def test_what_counts_have_moved_by_may_be_the_same_in_all_columns_and_their_noise_is_not() -> None:
     fresh = np.arange(DAY) == 0
     errors = np.where(fresh, 2.0, 20.0)[:, np.newaxis]
