@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 
-from eventveil.model.partitioners import PARTITIONERS
+from eventveil.model.partitioners import PARTITIONERS, RECOGNIZED
 from tests.integration.conftest import NewTopic
 from tests.kafka.topics import read
 
@@ -43,6 +43,7 @@ def landed(kafka: str, topic: str) -> dict[bytes | None, int]:
         ("consistent_random", "crc32"),
         ("consistent", "crc32"),
         (None, "crc32"),
+        ("fnv1a", "fnv1a"),
     ],
 )
 def test_librdkafka_puts_keys_where_the_partitioner_says(
@@ -54,7 +55,7 @@ def test_librdkafka_puts_keys_where_the_partitioner_says(
     for user in users():
         producer.produce(topic, key=user, value=b"{}")
     assert producer.flush(30) == 0
-    expected = {user: PARTITIONERS[name](user, PARTITIONS) for user in users()}
+    expected = {user: RECOGNIZED[name](user, PARTITIONS) for user in users()}
     assert landed(kafka, topic) == expected
     assert set(expected.values()) == set(range(PARTITIONS))
 

@@ -12,6 +12,7 @@ COMMANDS = {
     "advise": "Try what topologies make of given events, and recommend one.",
     "announce": "Announce a look at the counters of a pan-private stream.",
     "check": "Validate topology files and print what they promise.",
+    "doctor": "Look at the newest events of the sources, and say what would count.",
     "export": "Write releases as a table, in Parquet or CSV.",
     "generate": "Generate events that look like the traffic of a web site.",
     "ledger": "Audit what was released and what it was charged.",

@@ -1,7 +1,8 @@
 """Which partition a user belongs to, as the common Kafka producers compute it from the key.
 
 ``murmur2``: the Java client's default (and aiokafka's), ``toPositive(murmur2(key)) % partitions``;
-``crc32``: librdkafka's ``consistent`` family, ``crc32(key) % partitions``.
+``crc32``: librdkafka's ``consistent`` family, ``crc32(key) % partitions``. ``fnv1a``
+(Sarama's default) is only recognized, not served.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 _WORD = 0xFFFFFFFF
 _MIX = 0x5BD1E995
 _SEED = 0x9747B28C
+_FNV_BASIS, _FNV_PRIME = 0x811C9DC5, 0x01000193
 #: So few keys are hashed sooner one by one than together.
 _FEW = 8
 
@@ -43,6 +45,14 @@ def murmur2_partition(key: bytes, partitions: int) -> int:
 def crc32_partition(key: bytes, partitions: int) -> int:
     """The partition of a non-empty key under librdkafka's ``consistent`` partitioner."""
     return zlib.crc32(key) % partitions
+
+
+def fnv1a_partition(key: bytes, partitions: int) -> int:
+    """The partition of a non-empty key under Sarama's default, which is librdkafka's ``fnv1a``."""
+    state = _FNV_BASIS
+    for byte in key:
+        state = (state ^ byte) * _FNV_PRIME & _WORD
+    return (state if state <= _WORD >> 1 else _WORD + 1 - state) % partitions
 
 
 def murmur2_partitions(keys: Sequence[bytes], partitions: int) -> NDArray[np.int64]:
@@ -89,6 +99,8 @@ PARTITIONERS: dict[str, Callable[[bytes, int], int]] = {
     "murmur2": murmur2_partition,
     "crc32": crc32_partition,
 }
+#: Those that keys are compared with, to find out which they were written with.
+RECOGNIZED: dict[str, Callable[[bytes, int], int]] = {**PARTITIONERS, "fnv1a": fnv1a_partition}
 #: The same for many keys at once.
 MANY: dict[str, Callable[[Sequence[bytes], int], NDArray[np.int64]]] = {
     "murmur2": murmur2_partitions,

@@ -29,8 +29,18 @@ def load(path: str, environ: Mapping[str, str]) -> Topology:
 def load_with_defaults(path: str, environ: Mapping[str, str]) -> tuple[Topology, tuple[Default, ...]]:
     """Like ``load``, with the settings that the file leaves out and the values that they have."""
     problems = Problems(path)
+    return _load(path, _read(path, problems), environ, problems)
+
+
+def load_text(path: str, text: str, environ: Mapping[str, str]) -> Topology:
+    """Like ``load``, of a file that has this text and is perhaps not written yet."""
+    return _load(path, text.encode(), environ, Problems(path))[0]
+
+
+def _load(
+    path: str, data: bytes | None, environ: Mapping[str, str], problems: Problems
+) -> tuple[Topology, tuple[Default, ...]]:
     directory = os.path.dirname(os.path.abspath(path))
-    data = _read(path, problems)
     root = compose(data, problems) if data is not None else None
     if root is None:
         problems.raise_if_any()

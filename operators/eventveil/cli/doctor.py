@@ -1,0 +1,113 @@
+"""``eventveil doctor``: what would become of the events that a source holds now, and what to change."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+import orjson
+from confluent_kafka import KafkaException
+
+from eventveil.cli.files import refuse_existing
+from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.doctor.proposal import commented, propose
+from eventveil.doctor.report import Report, report_on
+from eventveil.doctor.sample import Sample
+from eventveil.doctor.sampling import newest_of_file, newest_of_topic, topics_of
+from eventveil.kafka.cluster import Cluster
+from eventveil.model.errors import EventveilError
+from eventveil.model.topology import Stream, Topology
+from eventveil.replay.files import open_file
+from eventveil.topology.loading import load_text
+
+#: Something is to be changed.
+EXIT_UNWELL = 3
+
+
+@click.command()
+@click.argument("topology")
+@click.option(
+    "--records", type=click.IntRange(1, 1_000_000), default=1000, show_default=True,
+    help="How many of the newest records of each source are read.",
+)  # fmt: skip
+@click.option(
+    "--input", "path", metavar="FILE",
+    help="Look at the last events of a file in place of the topics: an event per line, or Parquet.",
+)  # fmt: skip
+@click.option("--output", metavar="FILE", help="Write the proposed topology there.")
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(
+    topology: str, records: int, path: str | None, output: str | None, force: bool, as_json: bool
+) -> None:
+    """Say what would become of the newest events of the sources of TOPOLOGY, before anything runs.
+
+    How many would count, and why the others would not, with an example and the line of the file to change;
+    which partitioner keys were written with; whose times records have; users in several partitions; values
+    of the column field that are not listed; and a topology that fits better. Nothing is written to Kafka and
+    no budget is spent. What is printed is raw data.
+
+    Exit status 0 if all is well; 3 if a tenth of the events of a stream or more would not count, or a worker
+    would refuse a source; 1 if a source cannot be read; 78 if the topology is invalid.
+    """
+    refuse_existing({"--output": output}, force)
+    loaded = load_or_exit(topology)
+    try:
+        report = _examine(loaded, records, path)
+        if output is not None:
+            _write(report, output, records)
+    except (EventveilError, KafkaException) as error:
+        _fail(str(error))
+    except (OSError, ValueError) as error:
+        _fail(f"{getattr(error, 'filename', None) or path}: {error}; check the path and its rights")
+    if as_json:
+        click.echo(orjson.dumps(report.fields(), option=orjson.OPT_INDENT_2).decode())
+    else:
+        click.echo("\n".join(report.lines()))
+        if report.proposal.changes and output is None:
+            click.echo("  --output FILE writes the proposed topology")
+    sys.exit(0 if report.is_well else EXIT_UNWELL)
+
+
+def _examine(topology: Topology, records: int, path: str | None) -> Report:
+    """Raises EventveilError, KafkaException, OSError and ValueError."""
+    text = Path(topology.path).read_text(encoding="utf-8-sig")
+    samples = _samples(topology, records, path)
+    now = time.time_ns() // 1_000_000
+    proposal = propose(topology, text, samples, os.environ, now)
+    return report_on(topology, text, samples, proposal, now)
+
+
+def _samples(topology: Topology, records: int, path: str | None) -> dict[str, Sample]:
+    sources = topics_of(topology)
+    if path is None:
+        cluster = Cluster(topology.kafka)
+        return {topic: newest_of_topic(topology, cluster, topic, records) for topic in sources}
+    if len(sources) > 1:
+        raise EventveilError(
+            f"--input is of one source, and {topology.path} has {', '.join(sources)}; make a file of each"
+        )
+    pointers = {pointer for stream in topology.all_streams for pointer in _pointers(stream)}
+    ((topic, streams),) = sources.items()
+    return {topic: newest_of_file(open_file(path, pointers), path, streams, records)}
+
+
+def _pointers(stream: object) -> set[str]:
+    source = stream.source if isinstance(stream, Stream) else None
+    return set() if source is None else {source.user, source.column, source.time}
+
+
+def _write(report: Report, output: str, records: int) -> None:
+    """Write the proposed topology, if it is valid where it is to be. Raises TopologyInvalid and OSError."""
+    text = commented(report.proposal, records)
+    load_text(output, text, os.environ)
+    Path(output).write_text(text, encoding="utf-8")
+    click.echo(f"eventveil doctor: the proposed topology is in {output}", err=True)
+
+
+def _fail(what: str) -> None:
+    click.echo(f"eventveil doctor: {what}", err=True)
+    sys.exit(EXIT_FAILED)

@@ -1,0 +1,51 @@
+"""What to do about events that do not count, by reason: for the doctor and for the worker's log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from eventveil.decoding.rules import Reason
+
+
+class Remedy(NamedTuple):
+    """``settings`` of a stream that the reason may be due to, the likeliest first; ``text`` in words."""
+
+    settings: tuple[str, ...]
+    text: str
+
+
+REMEDIES: Mapping[Reason, Remedy] = {
+    Reason.TOMBSTONE: Remedy(("source.topic",), "a topic of events has no records without a value"),
+    Reason.TOO_LARGE: Remedy(("source.max_bytes",), "raise max_bytes, or send less"),
+    Reason.NO_APPEND_TIME: Remedy(
+        ("source.append_time",),
+        "set message.timestamp.type=LogAppendTime on the topic, or append_time: boundary for a new stream",
+    ),
+    Reason.NOT_JSON: Remedy(("source.format", "source.topic"), "send a JSON document in each value"),
+    Reason.MISSING_FIELD: Remedy(
+        ("source.user", "source.column", "source.time"), "correct the pointer, or the producer"
+    ),
+    Reason.WRONG_TYPE: Remedy(
+        ("source.user_type", "source.user", "counts.columns", "source.time"),
+        "correct the declared type, or the producer",
+    ),
+    Reason.EMPTY_USER: Remedy(("source.user",), "send a user, or point to a field that has one"),
+    Reason.WRONG_PARTITION: Remedy(
+        ("source.partitioner", "source.repartition"),
+        "name the partitioner that the keys were written with, or set repartition: true",
+    ),
+    Reason.UNKNOWN_COLUMN: Remedy(
+        ("counts.columns", "counts.unknown"), "list it if it is public knowledge, or let `unknown` take it"
+    ),
+    Reason.TIME_UNREADABLE: Remedy(("source.time",), "send RFC 3339 with a zone, or epoch milliseconds"),
+    Reason.BEFORE_ORIGIN: Remedy(
+        ("timeline.origin",), "choose an earlier origin for a new stream; are these times epoch seconds?"
+    ),
+    Reason.BEFORE_START: Remedy(("timeline.start",), "begin earlier next time"),
+    Reason.TOO_FAR_AHEAD: Remedy(("timeline.max_ahead",), "correct the producer's clock, or raise max_ahead"),
+    Reason.LATE: Remedy(("timeline.lateness",), "raise lateness: releases wait for it"),
+    Reason.AFTER_CLOSE: Remedy(
+        ("timeline.clock_skew",), "raise clock_skew, and look at the clocks of brokers and workers"
+    ),
+}

@@ -1,0 +1,68 @@
+"""Which partitioner keys were written with, found out from the partition that each is really in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from eventveil.model.partitioners import PARTITIONERS, RECOGNIZED
+
+#: A partitioner that explains less of what is there is not the one.
+_MOST = 0.95
+#: Above this share of keys in several partitions nothing has hashed them.
+_SCATTERED = 0.05
+WORDS: Mapping[str, str] = {
+    "murmur2": "the default of the Java client and of aiokafka",
+    "crc32": "librdkafka's default, consistent_random",
+    "fnv1a": "Sarama's default, and librdkafka's fnv1a",
+    "random": "no hash: one key is in several partitions",
+    "unknown": "a hash that is none of these: each key is in one partition",
+    "any": "one partition, where every partitioner is right",
+    "none": "there is no key",
+}
+"""What each name means, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How distinct ``keys`` got to where they are.
+
+    ``places`` counts the distinct pairs of key and partition, ``fits`` by partitioner those that it explains,
+    ``scattered`` the keys in more than one partition.
+    """
+
+    keys: int
+    places: int
+    scattered: int
+    fits: Mapping[str, int]
+    partitions: int
+
+    def name(self, stated: str | None = None) -> str:
+        """The partitioner: one of WORDS. Where several explain as much, it is ``stated`` if that is one."""
+        if not self.keys:
+            return "none"
+        if self.partitions == 1:
+            return "any"
+        most = max(self.fits.values())
+        if most >= _MOST * self.places:
+            best = [name for name, fit in self.fits.items() if fit == most]
+            return stated if stated in best and stated is not None else best[0]
+        return "random" if self.scattered > _SCATTERED * self.keys else "unknown"
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a topology can name the partitioner."""
+        return self.name() in {*PARTITIONERS, "any"}
+
+
+def written(pairs: Iterable[tuple[bytes, int]], partitions: int) -> Written:
+    """Compare keys, none of them empty, with the partitions (0 to ``partitions`` - 1) that they are in."""
+    places = {*pairs}
+    partitions_of = Counter(key for key, _ in places)
+    fits = {
+        name: sum(partition_of(key, partitions) == partition for key, partition in places)
+        for name, partition_of in RECOGNIZED.items()
+    }
+    scattered = sum(number > 1 for number in partitions_of.values())
+    return Written(len(partitions_of), len(places), scattered, fits, partitions)

@@ -1,0 +1,106 @@
+"""All that a sample says about one stream of a topology."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from eventveil.counting.remedies import REMEDIES
+from eventveil.decoding.rules import Reason
+from eventveil.doctor.judging import Verdicts, judge, unlisted
+from eventveil.doctor.keys import Keys, keys_of
+from eventveil.doctor.pointers import Field, fields_of
+from eventveil.doctor.sample import Sample
+from eventveil.model.topology import AnyStream, Stream
+
+#: A stream that loses this share of its events, or more, is to be looked at.
+MUCH = 0.1
+#: Which setting points to each field that a detail names.
+_POINTERS: Mapping[str, str] = {"user": "source.user", "column": "source.column", "time": "source.time"}
+#: How far a record gets that is refused for a reason: the order in which it is judged.
+_STAGES: Mapping[Reason, int] = {
+    Reason.TOMBSTONE: 0,
+    Reason.TOO_LARGE: 0,
+    Reason.NOT_JSON: 0,
+    Reason.NO_APPEND_TIME: 0,
+    Reason.UNKNOWN_COLUMN: 2,
+    Reason.TIME_UNREADABLE: 3,
+    Reason.WRONG_PARTITION: 4,
+}
+_FURTHEST = 6
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A stream and the sample of its source, looked at by wall clock time ``now`` (epoch ms)."""
+
+    stream: AnyStream
+    sample: Sample
+    now: int
+
+    @cached_property
+    def verdicts(self) -> Verdicts:
+        """What becomes of the records as file and topic are."""
+        return judge(self.stream, self.sample, self.now)
+
+    @cached_property
+    def stamped(self) -> Verdicts:
+        """The same, had the topic stamped them with their own times."""
+        return judge(self.stream, self.sample, self.now, stamped=True)
+
+    @cached_property
+    def keys(self) -> Keys | None:
+        """How the records got to their partitions; None of files and of streams that have no users."""
+        return keys_of(self.stream, self.sample) if isinstance(self.stream, Stream) else None
+
+    @cached_property
+    def unlisted(self) -> Counter[str]:
+        """The values of the column field that are not listed."""
+        return unlisted(self.stream, self.sample, self.now)
+
+    @cached_property
+    def fields(self) -> list[Field]:
+        """What fields most of the records have."""
+        return fields_of(self.sample.records, self.stream.source.max_bytes)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How far the records get, judged with append times and as they are; more is better.
+
+        What is wrong first hides what else is wrong, so those that count do not say it all.
+        """
+        return _progress(self.stamped), _progress(self.verdicts)
+
+    @property
+    def loses_much(self) -> bool:
+        """Whether too many of the events would not count."""
+        return self.verdicts.lost >= MUCH * max(1, self.verdicts.judged)
+
+
+def _progress(verdicts: Verdicts) -> int:
+    counted = _FURTHEST * (verdicts.judged - verdicts.lost)
+    return counted + sum(
+        number * _stage(reason, detail)
+        for reason, details in verdicts.details.items()
+        for detail, number in details.items()
+    )
+
+
+def _stage(reason: str, detail: str) -> int:
+    for stage, field in enumerate(_POINTERS, 1):
+        if f"{field} at" in detail:
+            return stage
+    return _STAGES.get(Reason(reason), _FURTHEST - 1)
+
+
+def setting_of(reason: str, detail: str) -> str:
+    """The setting, such as ``source.partitioner``, that a reason with that detail is likely due to."""
+    settings = REMEDIES[Reason(reason)].settings
+    field = next((one for one in _POINTERS if f"{one} at" in detail), None)
+    if field is None:
+        return settings[0]
+    if reason == Reason.WRONG_TYPE and field != "time":
+        return "source.user_type" if field == "user" else "counts.columns"
+    return _POINTERS[field]

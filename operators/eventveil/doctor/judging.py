@@ -1,0 +1,151 @@
+"""What would become of the records of a sample: the worker's own verdicts, by the worker's own code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from eventveil.counting.counter import CounterState
+from eventveil.decoding.rules import Reason, ValueDecoder
+from eventveil.doctor.sample import Record, Sample, by_partition, chunk
+from eventveil.model import timeline
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import AnyStream, ReadingStream, Stream
+from eventveil.tasks.aggregate import PartitionAggregator
+
+_ENDLESS = 2**62
+_INSTANCE = "doctor"
+_UNLISTED = " is not a public column"
+#: At most this many examples of a reason are kept.
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A record that does not count, the ``detail`` that its dead letter would have, and its value."""
+
+    partition: int
+    offset: int
+    detail: str
+    value: bytes | None
+
+
+@dataclass
+class Verdicts:
+    """What became of the records: by outcome, with examples by reason, the first as they came."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[Example]] = field(default_factory=dict)
+    details: dict[str, Counter[str]] = field(default_factory=dict)
+
+    @property
+    def judged(self) -> int:
+        """How many there were."""
+        return self.outcomes.total()
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How many do not count, by reason, the commonest first."""
+        known = {reason.value for reason in Reason}
+        return {outcome: number for outcome, number in self.outcomes.most_common() if outcome in known}
+
+    @property
+    def lost(self) -> int:
+        """How many do not count for a reason: neither what the bound leaves out nor ``unknown: ignore``."""
+        return sum(self.reasons.values())
+
+    def refuse(self, reason: str, example: Example) -> None:
+        """One that does not count."""
+        kept = self.examples.setdefault(reason, [])
+        if len(kept) < _EXAMPLES:
+            kept.append(example)
+        self.details.setdefault(reason, Counter())[example.detail] += 1
+
+
+def judge(stream: AnyStream, sample: Sample, now: int, *, stamped: bool = False) -> Verdicts:
+    """The verdicts of a stream over a sample at wall clock time ``now``.
+
+    ``stamped``: as if the topic had stamped the records with their own times. The stream begins with
+    ``timeline.start``, or with its first timestamp if that is left open.
+    """
+    if isinstance(stream, ReadingStream):
+        return _values(stream, sample)
+    verdicts = Verdicts()
+    for part in _parts(stream, sample, now, stamped=stamped):
+        part.judge(verdicts)
+    return verdicts
+
+
+def unlisted(stream: AnyStream, sample: Sample, now: int) -> Counter[str]:
+    """The values of the column field that are no public column, as texts in quotes, whatever `unknown` says.
+
+    Only of records whose user can be read.
+    """
+    if isinstance(stream, ReadingStream) or stream.kind == "local":
+        return Counter()
+    counts = replace(stream.counts, unknown="dead-letter", unknown_column=None)
+    details = judge(replace(stream, counts=counts), sample, now, stamped=True).details
+    found = details.get(Reason.UNKNOWN_COLUMN.value, Counter())
+    return Counter({detail.removesuffix(_UNLISTED): number for detail, number in found.items()})
+
+
+def _values(stream: ReadingStream, sample: Sample) -> Verdicts:
+    decoder, verdicts = ValueDecoder(stream), Verdicts()
+    for record in sample.records:
+        _, reason = decoder.decode(record.value)
+        verdicts.outcomes["read" if reason is None else reason.value] += 1
+        if reason is not None:
+            detail = f"the value at {stream.source.value} would be 0"
+            verdicts.refuse(reason.value, Example(record.partition, record.offset, detail, record.value))
+    return verdicts
+
+
+class _Part:
+    """Records that one task of a worker would judge, as that of partition ``partition`` of ``partitions``."""
+
+    def __init__(
+        self, stream: Stream, partitions: int, partition: int, records: Iterable[Record], renumber: bool
+    ) -> None:
+        rules, start = stream.timeline, stream.timeline.start
+        first = 1 if start is None else max(1, timeline.timestamp_of(rules, start))
+        state = CounterState(_INSTANCE, partition, first, first, 0, 0)
+        self._name = stream.name
+        self._aggregator = PartitionAggregator(partitions, {stream.name: (stream, state)})
+        self._chunk, self._records = chunk(records, partition=partition, renumber=renumber)
+
+    def judge(self, verdicts: Verdicts) -> None:
+        """Add what becomes of them."""
+        while self._aggregator.position < self._chunk.next_offset:
+            self._aggregator.observe(self._chunk)
+        outcomes = self._aggregator.counters[self._name].outcomes
+        verdicts.outcomes.update(outcomes)
+        if batch := self._aggregator.dead_letter_batch():
+            for letter in batch.dead_letters:
+                self._refuse(letter, verdicts)
+
+    def _refuse(self, letter: Outgoing, verdicts: Verdicts) -> None:
+        told = {name: value.decode() for name, value in letter.headers}
+        record = self._records[int(told["eventveil.offset"])]
+        example = Example(record.partition, record.offset, told["eventveil.detail"], record.value)
+        verdicts.refuse(told["eventveil.reason"], example)
+
+
+def _parts(stream: Stream, sample: Sample, now: int, *, stamped: bool) -> Iterator[_Part]:
+    if sample.rules is not None:
+        yield _Part(sample.rules(stream), 1, 0, sample.records, renumber=False)
+        return
+    records = sample.records
+    if stream.source.append_time == "boundary":
+        # What is late only a worker's boundaries can tell; what is too far ahead is so by now.
+        rules = replace(stream.timeline, lateness=_ENDLESS)
+        stream = replace(stream, timeline=rules, source=replace(stream.source, append_time="broker"))
+        records = [one._replace(time=now, appended=True) for one in records]
+    elif stamped:
+        records = [one._replace(appended=True) for one in records]
+    if stream.source.raw is not None:
+        source = replace(stream.source, topic=stream.source.raw, raw=None)
+        yield _Part(replace(stream, source=source), 1, 0, records, renumber=True)
+        return
+    for partition, some in sorted(by_partition(records).items()):
+        yield _Part(stream, sample.partitions, partition, some, renumber=False)

@@ -1,0 +1,59 @@
+"""How users and keys of a sample got into their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from eventveil.counting.written import Written, written
+from eventveil.decoding.rules import Rejection, UserFinder, parse
+from eventveil.doctor.sample import Record, Sample
+from eventveil.model.topology import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What the sample says of keys.
+
+    ``users`` and ``keys``: where the distinct ones are. ``readable`` records have a user that can be read,
+    of these ``equal`` have it as their key; ``differing`` is one of the others, its user and its key.
+    """
+
+    users: Written
+    keys: Written
+    readable: int
+    equal: int
+    differing: tuple[bytes, bytes | None] | None
+
+
+def keys_of(stream: Stream, sample: Sample) -> Keys | None:
+    """None of a file, which has no keys."""
+    if sample.is_file:
+        return None
+    find = user_finder(stream)
+    found = [(one, user) for one in sample.records if (user := find(one)) is not None]
+    equal = sum(one.key == user for one, user in found)
+    differing = next(((user, one.key) for one, user in found if one.key != user), None)
+    return Keys(
+        written(((user, one.partition) for one, user in found), sample.partitions),
+        written(_keyed(sample.records), sample.partitions),
+        len(found),
+        equal,
+        differing,
+    )
+
+
+def user_finder(stream: Stream) -> Callable[[Record], bytes | None]:
+    """The user of a record in canonical bytes; None if it has none that counts."""
+    find = UserFinder(stream.source)
+
+    def user_of(record: Record) -> bytes | None:
+        document = parse(record.value, stream.source.max_bytes)
+        user = document if isinstance(document, Rejection) else find(document)
+        return None if isinstance(user, Rejection) else user
+
+    return user_of
+
+
+def _keyed(records: Sequence[Record]) -> list[tuple[bytes, int]]:
+    return [(one.key, one.partition) for one in records if one.key]

@@ -1,0 +1,78 @@
+"""Where in the documents of a sample a field may be that its pointer does not find."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eventveil.decoding.rules import Rejection, parse, pointer_tokens
+from eventveil.doctor.sample import Record
+from eventveil.model.timeline import parse_rfc3339
+
+#: A field counts as one that events have if this share of them has it.
+_MOST = 0.8
+_DEEPEST, _WIDEST = 6, 200
+#: Times in epoch milliseconds: from 2001 to 2286.
+_LIKE_TIMES = range(10**12, 10**13)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A place in most documents: how many have a text there, a whole number, or a time that can be read."""
+
+    pointer: str
+    texts: int
+    integers: int
+    times: int
+
+
+def fields_of(records: Sequence[Record], max_bytes: int) -> list[Field]:
+    """The places where most of the documents have a text or a whole number, in the order of the first one."""
+    seen: dict[str, Counter[str]] = {}
+    documents = 0
+    for record in records:
+        document = parse(record.value, max_bytes)
+        if isinstance(document, Rejection):
+            continue
+        documents += 1
+        for pointer, value in _leaves(document, "", _DEEPEST):
+            if pointer in seen or len(seen) < _WIDEST:
+                seen.setdefault(pointer, Counter()).update(_kinds(value))
+    found = [Field(one, kinds["text"], kinds["integer"], kinds["time"]) for one, kinds in seen.items()]
+    return [one for one in found if one.texts + one.integers >= _MOST * documents]
+
+
+def _leaves(document: Any, pointer: str, depth: int) -> Iterator[tuple[str, Any]]:
+    if isinstance(document, dict) and depth:
+        for name, value in document.items():
+            yield from _leaves(value, f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}", depth - 1)
+    elif type(document) in (str, int):
+        yield pointer, document
+
+
+def _kinds(value: str | int) -> Iterator[str]:
+    if isinstance(value, int):
+        yield "integer"
+        if value in _LIKE_TIMES:
+            yield "time"
+        return
+    yield "text"
+    try:
+        parse_rfc3339(value)
+    except ValueError:
+        return
+    yield "time"
+
+
+def likely(fields: Sequence[Field], pointer: str, *, time: bool = False) -> list[str]:
+    """Which fields ``pointer`` may have meant: those that end alike; for a ``time``, else all times."""
+    fitting = [one for one in fields if not time or one.times >= _MOST * (one.texts + one.integers)]
+    alike = [one.pointer for one in fitting if _last(one.pointer) == _last(pointer)]
+    return alike or ([one.pointer for one in fitting] if time else [])
+
+
+def _last(pointer: str) -> str:
+    tokens = pointer_tokens(pointer)
+    return "".join(filter(str.isalnum, tokens[-1] if tokens else "")).casefold()

@@ -1,0 +1,251 @@
+"""A topology that fits the sample better: single settings are changed, and only if more events count then.
+
+Columns are never taken from the data: a list of columns is public, and data that chooses it is not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from eventveil.advise.writing import scalar
+from eventveil.counting.written import WORDS
+from eventveil.decoding.rules import Reason
+from eventveil.doctor.diagnosis import MUCH, Diagnosis
+from eventveil.doctor.editing import Edits
+from eventveil.doctor.pointers import likely
+from eventveil.doctor.sample import Sample
+from eventveil.kinds.registry import kind_of
+from eventveil.model.topology import Stream, Topology
+from eventveil.topology.loading import load_text
+from eventveil.topology.problems import TopologyInvalid
+from eventveil.topology.scalars import duration_text
+
+_ROUNDS = 12
+_MINUTE = 60_000
+_LATENESS = tuple(_MINUTE * minutes for minutes in (1, 5, 15, 60, 6 * 60, 24 * 60))
+_FEW = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A setting of a stream, such as ``source.user``, its new value as YAML has it (None: left out), why."""
+
+    stream: str
+    setting: str
+    value: str | None
+    why: str
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Where it stands in the file."""
+        return ("streams", self.stream, *self.setting.split("."))
+
+
+Rule = Callable[[Diagnosis], Iterator[tuple[str, str | None, str]]]
+
+
+@dataclass
+class Proposal:
+    """``text`` of a valid topology, what was changed to get there, and what the file cannot change."""
+
+    text: str
+    topology: Topology
+    changes: list[Change] = field(default_factory=list)
+    beside: list[str] = field(default_factory=list)
+
+
+def propose(
+    topology: Topology, text: str, samples: Mapping[str, Sample], environ: Mapping[str, str], now: int
+) -> Proposal:
+    """What ``text``, that of ``topology``, had better say; ``samples`` by source."""
+    made = Proposal(text, topology)
+    tried: set[tuple[str, str, str | None]] = set()
+    for _ in range(_ROUNDS * max(1, len(topology.all_streams))):
+        before = len(tried)
+        for name in [stream.name for stream in topology.streams]:
+            _improve(made, name, samples, environ, now, tried)
+        if len(tried) == before:
+            break
+    for stream in made.topology.streams:
+        sample = samples[kind_of(stream).source(stream)]
+        if _needs_stamps(stream, sample):
+            made.beside.append(
+                f"{sample.source} needs append times: kafka-configs.sh --alter --topic {sample.source} "
+                "--add-config message.timestamp.type=LogAppendTime"
+            )
+    made.beside = [*dict.fromkeys(made.beside)]
+    return made
+
+
+def commented(proposal: Proposal, records: int) -> str:
+    """The text with comments at its head that say what was guessed."""
+    edits = Edits(proposal.text)
+    edits.comment(
+        [
+            f"Proposed by `eventveil doctor`, from the newest {records} records of each source. Guessed:",
+            *(
+                f"  streams.{one.stream}.{one.setting}: {one.value or 'left out'} ({one.why})"
+                for one in proposal.changes
+            ),
+            *(f"Beside this file: {one}" for one in proposal.beside),
+            "Columns are public: they must come from public knowledge, never from the data. None was added.",
+        ]
+    )
+    return edits.text
+
+
+def _improve(
+    made: Proposal,
+    name: str,
+    samples: Mapping[str, Sample],
+    environ: Mapping[str, str],
+    now: int,
+    tried: set[tuple[str, str, str | None]],
+) -> None:
+    """Make the first change that a rule asks for and that helps."""
+    stream = next(one for one in made.topology.streams if one.name == name)
+    sample = samples[kind_of(stream).source(stream)]
+    diagnosis = Diagnosis(stream, sample, now)
+    for rule in RULES:
+        changes = [Change(name, *one) for one in rule(diagnosis)]
+        wanted = {(one.stream, one.setting, one.value) for one in changes}
+        if not changes or wanted <= tried:
+            continue
+        tried |= wanted
+        better = _changed(made, [*_shared(made.topology, stream, changes)], environ)
+        if better is None:
+            continue
+        after = Diagnosis(next(one for one in better.topology.streams if one.name == name), sample, now)
+        if after.progress > diagnosis.progress:
+            made.text, made.topology = better.text, better.topology
+            made.changes += better.changes
+            return
+
+
+def _shared(topology: Topology, stream: Stream, changes: Sequence[Change]) -> Iterator[Change]:
+    """The changes, for all streams over the topic where they have to agree."""
+    for change in changes:
+        section = change.setting.partition(".")[0]
+        for other in topology.streams:
+            same = other.source.topic_of_events == stream.source.topic_of_events
+            if other.name == stream.name or (same and section == "source" and change.setting in _SHARED):
+                yield replace(change, stream=other.name)
+
+
+#: Streams over one topic have to agree on them.
+_SHARED = frozenset(
+    f"source.{one}" for one in ("user", "user_type", "partitioner", "repartition", "append_time")
+)
+
+
+def _changed(made: Proposal, changes: Sequence[Change], environ: Mapping[str, str]) -> Proposal | None:
+    """With these changes; None if the file would not be valid."""
+    edits = Edits(made.text)
+    for change in changes:
+        if change.value is None:
+            edits.remove(change.path)
+        else:
+            edits.set(change.path, change.value)
+    try:
+        topology = load_text(made.topology.path, edits.text, environ)
+    except TopologyInvalid:
+        return None
+    return Proposal(edits.text, topology, list(changes))
+
+
+def _needs_stamps(stream: Stream, sample: Sample) -> bool:
+    unstamped = any(not one.appended for one in sample.records)
+    return stream.source.append_time == "broker" and unstamped and not sample.is_file
+
+
+def _pointers(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+    """A field that half of the events lack, where one other place alone can be meant."""
+    details = seen.stamped.details.get(Reason.MISSING_FIELD.value, Counter())
+    for name in ("user", "column", "time"):
+        missing = sum(number for detail, number in details.items() if detail.startswith(f"no {name} at "))
+        if 2 * missing < max(1, seen.stamped.judged):
+            continue
+        pointer = getattr(seen.stream.source, name)
+        found = likely(seen.fields, pointer, time=name == "time") if isinstance(pointer, str) else []
+        if len(found) == 1:
+            yield f"source.{name}", scalar(found[0]), f"{missing} records have nothing at {pointer}"
+            return
+
+
+def _user_type(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+    details = seen.stamped.details.get(Reason.WRONG_TYPE.value, Counter())
+    wrong = sum(number for detail, number in details.items() if detail.startswith("the user at "))
+    if isinstance(seen.stream, Stream) and 2 * wrong >= max(1, seen.stamped.judged):
+        other = "integer" if seen.stream.source.user_type == "string" else "string"
+        yield "source.user_type", other, f"{wrong} users are no {seen.stream.source.user_type}"
+
+
+def _partitioner(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+    stream, keys = seen.stream, seen.keys
+    if not isinstance(stream, Stream) or keys is None or stream.source.raw is not None or not keys.readable:
+        return
+    stated = stream.source.partitioner
+    name = keys.users.name(stated)
+    if name in {stated, "any"}:
+        return
+    if name in {"murmur2", "crc32"}:
+        yield "source.partitioner", name, f"users are where {name} puts them, {WORDS[name]}"
+        return
+    yield "source.repartition", "true", f"users are in partitions by {why_not_served(seen)}"
+    yield "source.partitioner", None, "without effect with repartition: true"
+
+
+def why_not_served(seen: Diagnosis) -> str:
+    """Why no partitioner of a topology fits, in words."""
+    keys = seen.keys
+    assert keys is not None, "only topics have keys"
+    if 2 * keys.equal < keys.readable:
+        return f"a key that is not the user ({keys.keys.name()}: {WORDS[keys.keys.name()]})"
+    name = keys.users.name()
+    return f"{name}: {WORDS[name]}"
+
+
+def _append_time(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+    number = seen.verdicts.reasons.get(Reason.NO_APPEND_TIME.value, 0)
+    if number:
+        yield "source.append_time", "boundary", f"{number} records have no append time of the broker"
+
+
+def _max_bytes(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+    if number := seen.stamped.reasons.get(Reason.TOO_LARGE.value, 0):
+        largest = max(len(one.value or b"") for one in seen.sample.records)
+        yield "source.max_bytes", str(1 << largest.bit_length()), f"{number} records are larger"
+
+
+def _unknown(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+    number, stream = seen.stamped.reasons.get(Reason.UNKNOWN_COLUMN.value, 0), seen.stream
+    if isinstance(stream, Stream) and number and "other" in stream.counts.labels:
+        yield "counts.unknown", "other", f"{number} records have a column that is not listed"
+
+
+def _lateness(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+    """The shortest lateness of a few that all but a few keep; releases wait for it."""
+    stream, late = seen.stream, seen.stamped.reasons.get(Reason.LATE.value, 0)
+    if not isinstance(stream, Stream) or late < MUCH * max(1, seen.stamped.judged):
+        return
+    for lateness in _LATENESS:
+        if lateness > stream.timeline.lateness:
+            rules = replace(stream.timeline, lateness=lateness)
+            after = Diagnosis(replace(stream, timeline=rules), seen.sample, seen.now).stamped
+            if after.reasons.get(Reason.LATE.value, 0) <= _FEW * after.judged:
+                yield "timeline.lateness", duration_text(lateness), f"{late} records are late"
+                return
+
+
+#: In the order in which they are tried: a user that cannot be read hides what is wrong with partitions.
+RULES: tuple[Rule, ...] = (
+    _pointers,
+    _user_type,
+    _max_bytes,
+    _partitioner,
+    _append_time,
+    _unknown,
+    _lateness,
+)

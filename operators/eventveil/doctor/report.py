@@ -1,0 +1,292 @@
+"""What the doctor has seen, as lines for people and as JSON: both are raw data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eventveil.counting.remedies import REMEDIES
+from eventveil.counting.written import WORDS, Written
+from eventveil.decoding.rules import Reason
+from eventveil.doctor.diagnosis import Diagnosis, setting_of
+from eventveil.doctor.editing import Edits
+from eventveil.doctor.judging import Example
+from eventveil.doctor.keys import Keys
+from eventveil.doctor.proposal import Proposal
+from eventveil.doctor.sample import Sample
+from eventveil.kinds.registry import kind_of
+from eventveil.model.topology import Stream, Topology
+from eventveil.topology.scalars import duration_text
+
+_SHOWN, _LONGEST = 10, 200
+_COLUMNS_ARE_PUBLIC = "raw data: list a column only if it is known publicly"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A topology and its ``text``, samples by source, diagnoses by stream before and after the proposal."""
+
+    topology: Topology
+    text: str
+    samples: Mapping[str, Sample]
+    before: Mapping[str, Diagnosis]
+    after: Mapping[str, Diagnosis]
+    proposal: Proposal
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing is to be changed: few events are lost, and a worker would accept the topics."""
+        refused = any(sample.mistakes for sample in self.samples.values())
+        return not refused and not any(one.loses_much for one in self.before.values())
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        for sample in self.samples.values():
+            yield from self._source(sample)
+        for diagnosis in self.before.values():
+            yield ""
+            yield from self._stream(diagnosis)
+        yield ""
+        yield from self._changes()
+
+    def _source(self, sample: Sample) -> Iterator[str]:
+        places = "" if sample.is_file else f", {_number(sample.partitions, 'partition')}"
+        held = _number(sample.held, "record")
+        yield f"{sample.source}: read the newest {len(sample.records)} of {held}{places}"
+        if not sample.is_file:
+            yield f"  times: {times_of(sample)}; retention: {retention_of(sample)}"
+        if not sample.records:
+            yield "  there is no record, so nothing can be said of events: send some, and run this again"
+        yield from (f"  {one}" for one in (*sample.mistakes, *sample.notes))
+
+    def _stream(self, seen: Diagnosis) -> Iterator[str]:
+        verdicts, name = seen.verdicts, seen.stream.name
+        judged, counting = verdicts.judged, verdicts.judged - verdicts.lost
+        yield f"Stream {name}: {counting} of {judged} events would count{_share(counting, judged)}"
+        for outcome, words in _NOT_LOST.items():
+            if number := verdicts.outcomes.get(outcome):
+                yield f"  of these {number} {words}"
+        for reason, number in verdicts.reasons.items():
+            yield from self._reason(seen, reason, number)
+        if seen.keys is not None:
+            yield from _keys(seen.keys, seen.stream)
+        if unlisted := seen.unlisted:
+            shown = ", ".join(f"{_plain(one)} ({number})" for one, number in unlisted.most_common(_SHOWN))
+            values = _number(len(unlisted), "value")
+            yield f"  not listed: {values} of the column field ({_COLUMNS_ARE_PUBLIC})"
+            yield f"    {shown}"
+
+    def _reason(self, seen: Diagnosis, reason: str, number: int) -> Iterator[str]:
+        example = seen.verdicts.examples[reason][0]
+        setting = setting_of(reason, example.detail)
+        yield f"  {number} {reason}: {_plain(example.detail)}"
+        yield f"    for example {_where(seen.sample, example)}: {shown_value(example.value)}"
+        yield f"    {self._place(seen.stream.name, setting)}: {setting}: {self._remedy(seen, reason)}"
+
+    def _remedy(self, seen: Diagnosis, reason: str) -> str:
+        keys = seen.keys
+        if reason == Reason.WRONG_PARTITION and keys is not None and isinstance(seen.stream, Stream):
+            return wrong_partitioner(keys.users, seen.stream.source.partitioner)
+        return REMEDIES[Reason(reason)].text
+
+    def _place(self, stream: str, setting: str) -> str:
+        at = Edits(self.text).position(("streams", stream, *setting.split(".")))
+        return f"{self.topology.path}:{at.line}:{at.column}"
+
+    def _changes(self) -> Iterator[str]:
+        changes = self.proposal.changes
+        if not changes:
+            yield "No change of the file is proposed."
+        else:
+            yield "Proposed changes of the file"
+        for one in changes:
+            value = "leave it out" if one.value is None else one.value
+            yield f"  {self._place(one.stream, one.setting)}: {one.setting}: {value}  ({_plain(one.why)})"
+        yield from (f"  {one}" for one in self.proposal.beside)
+        if changes or self.proposal.beside:
+            for name, seen in self.after.items():
+                verdicts = seen.stamped
+                counting = verdicts.judged - verdicts.lost
+                yield f"  then {counting} of {verdicts.judged} events of {name} would count"
+
+    def fields(self) -> dict[str, Any]:
+        """For programs; see docs/doctor.md."""
+        return {
+            "topology": self.topology.path,
+            "well": self.is_well,
+            "sources": [_source_fields(sample) for sample in self.samples.values()],
+            "streams": [self._stream_fields(seen) for seen in self.before.values()],
+            "changes": [
+                {"stream": one.stream, "setting": one.setting, "value": one.value, "why": one.why}
+                | {"place": self._place(one.stream, one.setting)}
+                for one in self.proposal.changes
+            ],
+            "beside": self.proposal.beside,
+        }
+
+    def _stream_fields(self, seen: Diagnosis) -> dict[str, Any]:
+        verdicts, after = seen.verdicts, self.after[seen.stream.name].stamped
+        return {
+            "stream": seen.stream.name,
+            "source": kind_of(seen.stream).source(seen.stream),
+            "events": verdicts.judged,
+            "would_count": verdicts.judged - verdicts.lost,
+            "would_count_as_proposed": after.judged - after.lost,
+            "outcomes": dict(verdicts.outcomes.most_common()),
+            "reasons": [self._reason_fields(seen, *one) for one in verdicts.reasons.items()],
+            "keys": None if seen.keys is None else _key_fields(seen.keys, seen.stream),
+            "unlisted": [[value, number] for value, number in seen.unlisted.most_common(_SHOWN)],
+        }
+
+    def _reason_fields(self, seen: Diagnosis, reason: str, number: int) -> dict[str, Any]:
+        examples = seen.verdicts.examples[reason]
+        setting = setting_of(reason, examples[0].detail)
+        return {
+            "reason": reason,
+            "events": number,
+            "setting": setting,
+            "place": self._place(seen.stream.name, setting),
+            "remedy": self._remedy(seen, reason),
+            "examples": [
+                {
+                    "partition": one.partition,
+                    "offset": one.offset,
+                    "detail": one.detail,
+                    "value": shown_value(one.value),
+                }
+                for one in examples
+            ],
+        }
+
+
+_NOT_LOST = {
+    "bounded": "are beyond the contributions of their user, which the bound leaves out",
+    "ignored": "have a column that `unknown: ignore` leaves out",
+}
+
+
+def wrong_partitioner(found: Written, stated: str) -> str:
+    """What is to be said of users that are in other partitions than ``stated`` puts them."""
+    name = found.name(stated)
+    if name == stated:
+        return f"users are mostly where {stated} puts them; some producers use another partitioner"
+    how = f"users are where {name} puts them ({WORDS[name]}); the file says {stated}"
+    if name in {"murmur2", "crc32"}:
+        return f"{how}. Name it as the partitioner"
+    how = f"no partitioner of a topology puts users where they are ({WORDS[name]})"
+    return f"{how}. Set repartition: true, or key by the user with murmur2 or crc32"
+
+
+def times_of(sample: Sample) -> str:
+    """Whose times the records have."""
+    appended = sum(one.appended for one in sample.records)
+    stated = None if sample.settings is None else sample.settings.get("message.timestamp.type")
+    found = f"{appended} of {_number(len(sample.records), 'record')} stamped by the broker"
+    return found if stated is None else f"{stated} ({found})"
+
+
+def retention_of(sample: Sample) -> str:
+    """How long the topic keeps records, as far as that is known."""
+    text = (sample.settings or {}).get("retention.ms")
+    if text is None:
+        return "not known"
+    return "without end" if int(text) < 0 else duration_text(int(text))
+
+
+def _keys(keys: Keys, stream: Any) -> Iterator[str]:
+    users = keys.users
+    if not keys.readable:
+        yield "  keys: no record has a user that can be read"
+        return
+    yield (
+        f"  keys: the user in {keys.equal} of {_number(keys.readable, 'record')};"
+        f" written with {_name(keys.keys, stream)} ({_fits(keys.keys)})"
+    )
+    if keys.differing is not None:
+        user, key = keys.differing
+        yield f"    for example, user {shown_value(user)} has the key {shown_value(key)}"
+    if keys.equal < keys.readable:
+        yield f"    users are placed by {_name(users, stream)} ({_fits(users)})"
+    several = f"{users.scattered} of them{_share(users.scattered, users.keys)} in several partitions"
+    yield f"  users: {users.keys}, {several}"
+
+
+def _name(found: Written, stream: Any) -> str:
+    name = found.name(stream.source.partitioner)
+    return f"{name}: {WORDS[name]}"
+
+
+def _fits(found: Written) -> str:
+    told = ", ".join(f"{name} {fit}" for name, fit in found.fits.items())
+    return f"of {_number(found.keys, 'key')} in {_number(found.places, 'place')} it explains: {told}"
+
+
+def _key_fields(keys: Keys, stream: Any) -> dict[str, Any]:
+    return {
+        "readable": keys.readable,
+        "equal": keys.equal,
+        "keys": _written_fields(keys.keys, stream),
+        "users": _written_fields(keys.users, stream),
+        "users_in_several_partitions": keys.users.scattered,
+    }
+
+
+def _written_fields(found: Written, stream: Any) -> dict[str, Any]:
+    return {
+        "partitioner": found.name(stream.source.partitioner),
+        "distinct": found.keys,
+        "places": found.places,
+        "fits": dict(found.fits),
+    }
+
+
+def _source_fields(sample: Sample) -> dict[str, Any]:
+    return {
+        "source": sample.source,
+        "partitions": None if sample.is_file else sample.partitions,
+        "read": len(sample.records),
+        "held": sample.held,
+        "stamped_by_broker": None if sample.is_file else sum(one.appended for one in sample.records),
+        "timestamp_type": (sample.settings or {}).get("message.timestamp.type"),
+        "retention_ms": (sample.settings or {}).get("retention.ms"),
+        "mistakes": [*sample.mistakes],
+        "notes": [*sample.notes],
+    }
+
+
+def _where(sample: Sample, example: Example) -> str:
+    if sample.is_file:
+        return f"event {example.offset + 1} of the file"
+    return f"partition {example.partition}, offset {example.offset}"
+
+
+def shown_value(value: bytes | None) -> str:
+    """Bytes of a record as text that a terminal can show, cut off."""
+    return "nothing" if value is None else _plain(value[: 2 * _LONGEST].decode("utf-8", "backslashreplace"))
+
+
+def _plain(text: str) -> str:
+    """A text without characters that a terminal would obey, cut off."""
+    cut = text[:_LONGEST] + ("..." if len(text) > _LONGEST else "")
+    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in cut)
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f" ({100 * part / whole:.3g} %)" if whole else ""
+
+
+def report_on(
+    topology: Topology, text: str, samples: Mapping[str, Sample], proposal: Proposal, now: int
+) -> Report:
+    """Diagnose every stream as the file is and as the proposal has it."""
+
+    def diagnosed(streams: Sequence[Any]) -> dict[str, Diagnosis]:
+        return {one.name: Diagnosis(one, samples[kind_of(one).source(one)], now) for one in streams}
+
+    after = diagnosed(proposal.topology.all_streams)
+    return Report(topology, text, samples, diagnosed(topology.all_streams), after, proposal)

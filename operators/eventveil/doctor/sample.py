@@ -1,0 +1,77 @@
+"""The newest records of a source, as they are: raw data."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers
+from eventveil.model.topology import Stream
+
+
+class Record(NamedTuple):
+    """``time`` is the record's own in epoch milliseconds, ``appended`` whether the broker has stamped it."""
+
+    partition: int
+    offset: int
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    time: int = NO_APPEND_TIME
+    appended: bool = False
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was read of ``source``, a topic, or a file if there are ``rules``, by which a file is judged.
+
+    ``held`` is how many records the source has in all, as far as its offsets tell. ``settings`` are those of
+    the topic, None where nobody may ask, ``mistakes`` what ``eventveil topics`` would say of them.
+    """
+
+    source: str
+    partitions: int
+    records: Sequence[Record]
+    held: int
+    settings: Mapping[str, str] | None = None
+    mistakes: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    rules: Callable[[Stream], Stream] | None = None
+
+    @property
+    def is_file(self) -> bool:
+        """Whether nothing is known of keys, partitions and append times."""
+        return self.rules is not None
+
+
+def chunk(records: Iterable[Record], *, partition: int, renumber: bool) -> tuple[Chunk, dict[int, Record]]:
+    """Records as a chunk of a partition in the order of their offsets, and each by its offset there.
+
+    ``renumber``: records of several partitions as one, in the order of their times; offsets are then their
+    places in it.
+    """
+    order = sorted(records, key=lambda one: (one.time, one.partition, one.offset) if renumber else one.offset)
+    offsets = [*range(len(order))] if renumber else [one.offset for one in order]
+    made = Chunk(
+        topic="",
+        partition=partition,
+        generation=0,
+        start=0,
+        offsets=offsets,
+        append_times=[one.time if one.appended else NO_APPEND_TIME for one in order],
+        keys=[one.key for one in order],
+        values=[one.value for one in order],
+        next_offset=offsets[-1] + 1 if offsets else 0,
+        headers=[one.headers for one in order],
+    )
+    return made, dict(zip(offsets, order, strict=True))
+
+
+def by_partition(records: Iterable[Record]) -> Mapping[int, list[Record]]:
+    """The records of each partition."""
+    found: defaultdict[int, list[Record]] = defaultdict(list)
+    for record in records:
+        found[record.partition].append(record)
+    return found

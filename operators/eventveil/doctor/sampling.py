@@ -1,0 +1,108 @@
+"""Reading the newest records of a source: of a topic's partitions alike, or the last lines of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from itertools import takewhile
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException, Message
+
+from eventveil.doctor.sample import Record, Sample
+from eventveil.kafka.barrier import is_nonce
+from eventveil.kafka.cluster import Cluster, is_denied
+from eventveil.kafka.log import committed_ends, offset_of, read_partition
+from eventveil.kinds.registry import kind_of
+from eventveil.lifecycle.topics import plan_topics
+from eventveil.model.records import NO_APPEND_TIME, TopicPartition
+from eventveil.model.topology import AnyStream, Kafka, Topology
+from eventveil.replay.inputs import FileInput
+
+
+def newest_of_topic(topology: Topology, cluster: Cluster, topic: str, limit: int) -> Sample:
+    """The newest ``limit`` committed records of a topic, as many of each partition where there are as many.
+
+    Raises EventveilError if the topic does not exist, and KafkaException.
+    """
+    found = cluster.topic(topic)
+    ends = committed_ends(topology.kafka, topic, range(found.partitions))
+    lows = {place.partition: first for place, first in cluster.first_offsets(found.places).items()}
+    sizes = {partition: max(0, end - lows[partition]) for partition, end in ends.items()}
+    records = [
+        record
+        for partition, share in shares(sizes, limit).items()
+        for record in _newest(topology.kafka, TopicPartition(topic, partition), ends[partition], share)
+    ]
+    settings, mistakes, notes = _settings(topology, cluster, topic, found.partitions)
+    return Sample(topic, found.partitions, records, sum(sizes.values()), settings, mistakes, notes)
+
+
+def shares(sizes: Mapping[int, int], limit: int) -> dict[int, int]:
+    """How many of each partition make up ``limit`` records: alike, or more where others have less."""
+    left, found = limit, {}
+    for number, partition in enumerate(sorted(sizes, key=lambda one: (sizes[one], one))):
+        found[partition] = min(sizes[partition], -(-left // (len(sizes) - number)))
+        left -= found[partition]
+    return found
+
+
+def _newest(kafka: Kafka, place: TopicPartition, end: int, share: int) -> list[Record]:
+    if not share:
+        return []
+    with closing(read_partition(kafka, *place, start=end - share)) as messages:
+        found = takewhile(lambda message: offset_of(message) < end, messages)
+        return [_record(place.partition, message) for message in found if not is_nonce(message.key())]
+
+
+def _record(partition: int, message: Message) -> Record:
+    kind, time = message.timestamp()
+    headers = message.headers() or ()
+    return Record(
+        partition,
+        offset_of(message),
+        message.value(),
+        message.key(),
+        headers,  # type: ignore[arg-type]
+        time if time >= 0 else NO_APPEND_TIME,
+        kind == TIMESTAMP_LOG_APPEND_TIME,
+    )
+
+
+def _settings(
+    topology: Topology, cluster: Cluster, topic: str, partitions: int
+) -> tuple[Mapping[str, str] | None, list[str], list[str]]:
+    try:
+        settings = cluster.settings([topic])[topic]
+    except KafkaException as error:
+        if not is_denied(error.args[0]):
+            raise
+        return None, [], ["no right to ask for the settings of the topic (DescribeConfigs)"]
+    plans = plan_topics(topology, {topic: partitions})
+    mistakes = [
+        mistake
+        for plan in plans
+        if plan.name == topic and plan.is_source
+        for mistake in plan.mistakes(partitions, settings)
+    ]
+    return settings, mistakes, []
+
+
+def newest_of_file(file: FileInput, path: str, streams: list[AnyStream], limit: int) -> Sample:
+    """The last ``limit`` events of a file. Raises OSError."""
+    file.begin(0, max(stream.source.max_bytes for stream in streams))
+    kept: list[Record] = []
+    held = 0
+    for one in file.chunks():
+        held += len(one.offsets)
+        places = range(max(0, len(one.offsets) - limit), len(one.offsets))
+        kept += [Record(0, one.offsets[at], one.values[at], time=0, appended=True) for at in places]
+        del kept[:-limit]
+    return Sample(path, 1, kept, held, rules=lambda stream: file.rules(stream, None))
+
+
+def topics_of(topology: Topology) -> dict[str, list[AnyStream]]:
+    """The topics that producers write to, in the order of the file, and the streams over each."""
+    found: dict[str, list[AnyStream]] = {}
+    for stream in topology.all_streams:
+        found.setdefault(kind_of(stream).source(stream), []).append(stream)
+    return found

@@ -1,0 +1,83 @@
+"""``eventveil doctor`` against a real broker, with records that real clients have written."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from click.testing import CliRunner
+from confluent_kafka import Producer
+
+from eventveil.cli.main import main
+from tests.kafka.topics import LOG_APPEND_TIME, create_topic, unique
+from tests.unit.doctor.making import FILE
+
+PARTITIONS, EVENTS = 20, 400
+
+
+def shop(kafka: str, folder: Path, topic: str) -> Path:
+    path = folder / "shop.yaml"
+    text = FILE.replace("localhost:9092", kafka).replace("shop.views", topic)
+    path.write_text(text.replace("kafka:\n", "topics: {replication: 1, min_insync: 1}\nkafka:\n"))
+    return path
+
+
+def write(kafka: str, topic: str, **settings: str) -> None:
+    """Events of a hundred customers, keyed by them; librdkafka's default partitioner unless told."""
+    producer = Producer({"bootstrap.servers": kafka, **settings})
+    now = int(time.time() * 1000)
+    for number in range(EVENTS):
+        customer = f"c-{number % 100}"
+        event = {"customer": customer, "section": "home", "at": now}
+        producer.produce(topic, key=customer, value=json.dumps(event))
+    assert producer.flush(30) == 0
+
+
+def doctor(*arguments: str) -> tuple[int, dict[str, Any]]:
+    found = CliRunner().invoke(main, ["doctor", *arguments, "--json"])
+    assert found.exit_code in {0, 3}, found.output
+    return found.exit_code, json.loads(found.stdout)
+
+
+def test_a_topic_of_librdkafka_without_append_times_goes_in_as_proposed(kafka: str, tmp_path: Path) -> None:
+    topic = create_topic(kafka, unique("views"), PARTITIONS)
+    path, output = shop(kafka, tmp_path, topic), tmp_path / "proposed.yaml"
+    write(kafka, topic)
+
+    status, found = doctor(str(path), "--output", str(output))
+    (source,), (stream,) = found["sources"], found["streams"]
+    assert status == 3
+    assert (source["read"], source["partitions"], source["stamped_by_broker"]) == (EVENTS, PARTITIONS, 0)
+    assert source["timestamp_type"] == "CreateTime"
+    assert any("LogAppendTime" in one for one in source["mistakes"])
+    assert stream["would_count"] == 0
+    assert stream["keys"]["keys"]["partitioner"] == "crc32"
+    assert stream["keys"]["users_in_several_partitions"] == 0
+    assert stream["would_count_as_proposed"] == EVENTS
+    said = yaml.safe_load(output.read_text())["streams"]["views"]["source"]
+    assert (said["partitioner"], said["append_time"]) == ("crc32", "boundary")
+    status, again = doctor(str(output), "--records", "100")
+    assert status == 0
+    assert again["sources"][0]["read"] == 100
+    assert again["streams"][0]["would_count"] == 100
+
+
+def test_where_the_broker_stamps_records_the_worker_would_say_the_same(kafka: str, tmp_path: Path) -> None:
+    topic = create_topic(kafka, unique("views"), PARTITIONS, LOG_APPEND_TIME)
+    path = shop(kafka, tmp_path, topic)
+    write(kafka, topic, partitioner="murmur2_random")
+    status, found = doctor(str(path))
+    outcomes = found["streams"][0]["outcomes"]
+    assert status == 0
+    assert (outcomes["counted"], outcomes["bounded"]) == (100, EVENTS - 100)
+    assert found["sources"][0]["mistakes"] == []
+    assert found["changes"] == []
+
+
+def test_a_topic_that_is_not_there_is_told(kafka: str, tmp_path: Path) -> None:
+    found = CliRunner().invoke(main, ["doctor", str(shop(kafka, tmp_path, unique("nowhere")))])
+    assert found.exit_code == 1
+    assert "it does not exist" in found.stderr

@@ -1,0 +1,192 @@
+"""What the doctor says of a sample, and the topology that it proposes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from eventveil.counting.written import WORDS
+from eventveil.doctor.diagnosis import Diagnosis
+from eventveil.doctor.proposal import Proposal, commented, propose
+from eventveil.doctor.report import Report, report_on
+from eventveil.doctor.sample import Sample
+from tests.unit.doctor.making import FILE, NOW, event, nested, sample, topology
+
+Make = Callable[[int], dict[str, Any]]
+
+
+def proposed(found: Sample, text: str = FILE) -> Proposal:
+    made = propose(topology(text), text, {"shop.views": found}, {}, NOW)
+    # What is handed out is valid, comments included.
+    topology(commented(made, 600))
+    return made
+
+
+def report(found: Sample, text: str = FILE) -> Report:
+    return report_on(topology(text), text, {"shop.views": found}, proposed(found, text), NOW)
+
+
+def counting(seen: Diagnosis) -> int:
+    return seen.verdicts.judged - seen.verdicts.lost
+
+
+def settings(made: Proposal) -> dict[str, str | None]:
+    return {one.setting: one.value for one in made.changes}
+
+
+def test_nothing_is_proposed_for_a_source_that_is_as_the_file_says() -> None:
+    made = report(sample("murmur2"))
+    assert made.is_well
+    assert made.proposal.text == FILE
+    assert not made.proposal.changes
+    assert counting(made.before["views"]) == 600
+
+
+def test_keys_of_librdkafka_are_told_and_the_partitioner_is_proposed() -> None:
+    made = report(sample("crc32"))
+    assert not made.is_well
+    assert counting(made.before["views"]) < 100
+    assert settings(made.proposal) == {"source.partitioner": "crc32"}
+    assert counting(made.after["views"]) == 600
+    assert "partitioner: crc32" in made.proposal.text
+    assert "# a comment that stays" in made.proposal.text
+    told = "\n".join(made.lines())
+    assert "librdkafka's default, consistent_random); the file says murmur2" in told
+    assert "shop.yaml:13:7: source.partitioner" in told
+
+
+@pytest.mark.parametrize("partitioner", ["fnv1a", "random"])
+def test_users_that_no_partitioner_explains_are_to_be_re_keyed(partitioner: str) -> None:
+    made = report(sample(partitioner))
+    assert settings(made.proposal) == {"source.repartition": "true", "source.partitioner": None}
+    assert counting(made.after["views"]) == 600
+    assert f"written with {partitioner}: {WORDS[partitioner]}" in "\n".join(made.lines())
+    assert "partitioner:" not in made.proposal.text
+
+
+def test_keys_that_are_not_the_user_are_told_with_an_example() -> None:
+    number = iter(range(600))
+    made = report(sample("murmur2", key=lambda _: f"session-{next(number)}"))
+    assert settings(made.proposal) == {"source.repartition": "true", "source.partitioner": None}
+    told = "\n".join(made.lines())
+    assert "keys: the user in 0 of 600 records; written with murmur2" in told
+    assert "user c-0 has the key session-0" in told
+    users = made.before["views"].keys
+    assert users is not None
+    assert users.users.scattered > 190
+    assert f"users: 200, {users.users.scattered} of them" in told
+
+
+def test_without_append_times_boundaries_are_proposed_and_all_would_count() -> None:
+    made = report(sample("crc32", appended=False))
+    assert counting(made.before["views"]) == 0
+    assert settings(made.proposal) == {"source.partitioner": "crc32", "source.append_time": "boundary"}
+    assert counting(made.after["views"]) == 600
+    assert made.proposal.beside == []
+
+
+def test_pointers_into_an_envelope_are_found_where_one_field_alone_can_be_meant() -> None:
+    made = report(sample("crc32", made=nested, key=lambda one: str(one["data"]["customer"])))
+    assert counting(made.before["views"]) == 0
+    assert settings(made.proposal) == {
+        "source.user": "/data/customer",
+        "source.partitioner": "crc32",
+        "source.column": "/data/section",
+        "source.time": "/time",
+    }
+    assert counting(made.after["views"]) == 600
+
+
+def test_of_two_fields_that_may_be_meant_none_is_taken() -> None:
+    def twice(number: int) -> dict[str, Any]:
+        one = nested(number)
+        return {**one, "agent": {"customer": "x"}}
+
+    made = report(sample("murmur2", made=twice, key=lambda one: str(one["data"]["customer"])))
+    assert "source.user" not in settings(made.proposal)
+
+
+def test_users_that_are_integers_are_told() -> None:
+    def numbered(number: int) -> dict[str, Any]:
+        return {**event(number), "customer": number % 200}
+
+    made = report(sample("murmur2", made=numbered))
+    assert settings(made.proposal) == {"source.user_type": "integer"}
+    assert counting(made.after["views"]) == 600
+
+
+def test_values_that_are_not_listed_are_reported_and_never_put_into_the_file() -> None:
+    def secret(number: int) -> dict[str, Any]:
+        return {**event(number), "section": "rare-disease" if number % 3 else "home"}
+
+    made = report(sample("murmur2", made=secret))
+    assert made.before["views"].unlisted == {"'rare-disease'": 400}
+    assert "'rare-disease' (400)" in "\n".join(made.lines())
+    text = commented(made.proposal, 600)
+    assert settings(made.proposal) == {"counts.unknown": "other"}
+    assert "rare-disease" not in text
+    assert "must come from public knowledge" in text
+
+
+def test_values_are_also_reported_where_the_file_leaves_them_out() -> None:
+    def secret(number: int) -> dict[str, Any]:
+        return {**event(number), "section": "basket"}
+
+    text = FILE.replace(
+        "columns: [home, search, other]", "columns: [home, search, other]\n      unknown: ignore"
+    )
+    made = report(sample("murmur2", made=secret), text)
+    assert made.is_well
+    assert made.before["views"].unlisted == {"'basket'": 600}
+    assert "600 have a column that `unknown: ignore` leaves out" in "\n".join(made.lines())
+
+
+def test_late_events_get_the_shortest_lateness_that_suffices() -> None:
+    def late(number: int) -> dict[str, Any]:
+        # Appended twenty minutes after the hour in which they happened has ended.
+        hour = 3_600_000
+        return {**event(number), "at": (NOW - number) // hour * hour - 1 - (number % 2) * 10 * hour}
+
+    made = report(sample("murmur2", made=late))
+    assert made.before["views"].verdicts.reasons == {"late": 600}
+    assert "timeline.lateness" in settings(made.proposal)
+    assert made.after["views"].verdicts.lost == 0
+
+
+def test_large_events_get_room() -> None:
+    text = FILE.replace("partitioner: murmur2", "max_bytes: 60")
+    made = report(sample("murmur2", made=lambda one: {**event(one), "padding": "x" * 100}), text)
+    assert settings(made.proposal) == {"source.max_bytes": "256"}
+    assert counting(made.after["views"]) == 600
+
+
+def test_all_streams_over_a_topic_change_together() -> None:
+    start = FILE.index("  views:\n")
+    second = FILE[start:].replace("views:", "again:", 1).replace("shop.counts", "shop.again")
+    made = proposed(sample("crc32"), FILE + second)
+    assert {(one.stream, one.value) for one in made.changes} == {("views", "crc32"), ("again", "crc32")}
+
+
+def test_the_report_as_json_has_what_the_lines_have() -> None:
+    fields = json.loads(json.dumps(report(sample("crc32")).fields()))
+    (stream,) = fields["streams"]
+    assert fields["well"] is False
+    assert stream["reasons"][0]["reason"] == "wrong-partition"
+    assert stream["reasons"][0]["place"].endswith("shop.yaml:13:7")
+    assert stream["keys"]["users"]["partitioner"] == "crc32"
+    assert stream["would_count_as_proposed"] == 600
+    assert fields["changes"][0]["value"] == "crc32"
+
+
+def test_an_empty_source_is_no_fault_and_is_told() -> None:
+    made = report(sample("murmur2", number=0))
+    assert made.is_well
+    assert "there is no record" in "\n".join(made.lines())
+
+
+def test_what_a_terminal_would_obey_is_not_printed() -> None:
+    made = report(sample("murmur2", made=lambda one: {**event(one), "section": "\x1b[2J\u202e"}))
+    assert not any(one in "\n".join(made.lines()) for one in "\x1b\u202e")
