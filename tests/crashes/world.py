@@ -51,6 +51,11 @@ REKEYED = stream(
     kind="budget-absorption", window=3, raw="events",
 )  # fmt: skip
 
+REKEYED_BY_BOUNDARY = stream(
+    interval=10_000, origin=1_000_000, lateness=5_000, max_ahead=7_000, clock_skew=3_000,
+    kind="budget-absorption", window=3, raw="events", append_time="boundary",
+)  # fmt: skip
+
 
 class Crash(Exception):
     """A process has ended, at once."""

@@ -9,6 +9,8 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from confluent_kafka import TIMESTAMP_CREATE_TIME
+
 from eventveil.model.timeline import start_of
 from eventveil.replay.inputs import TopicInput
 from eventveil.replay.run import replay
@@ -20,6 +22,9 @@ from tests.worker.process import WorkerProcess
 from tests.worker.silent import Silence
 from tests.worker.taking_over import refusals
 from tests.worker.waiting import last_release, settle, wait_for_releases
+
+#: Of ``Application``, in milliseconds.
+SKEW = 100
 
 
 def truth(application: Application, first: int) -> tuple[dict[int, Counter[str]], set[tuple[int, int]]]:
@@ -99,6 +104,83 @@ def test_events_keyed_otherwise_count_once_through_kills_and_alike_in_a_replay(
     application.recreate(f"{application.name}-repartition-changelog")
     refused = application.failing_command("topics", str(application.path), "--create")
     assert "it has re-keyed events, but the state of the re-keying stage is gone" in refused
+
+
+def given_times(application: Application) -> dict[tuple[int, int], int]:
+    """The times that the re-keying stage gave to events, by their place in the topic of events."""
+    rekeyed = load(str(application.path), {}).streams[0].source.topic
+    given: dict[tuple[int, int], int] = {}
+    for partition in range(application.partitions):
+        for message in read(application.bootstrap, rekeyed, partition=partition):
+            told = {name: value.decode(errors="replace") for name, value in message.headers() or []}
+            if "eventveil.offset" in told:
+                place = int(told["eventveil.partition"]), int(told["eventveil.offset"])
+                assert place not in given
+                given[place] = int(told["eventveil.timestamp"])
+    return given
+
+
+def true_by_given_times(application: Application, first: int) -> dict[int, Counter[str]]:
+    """Counts by timestamp; of a user's events those count that come first by time, partition and offset."""
+    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    given, seen = given_times(application), set()
+    raw = {(record.partition, record.offset): record for record in application.raw()}
+    assert given.keys() == raw.keys()
+    for place in sorted(raw, key=lambda place: (given[place], place)):
+        if (event := valid_event(raw[place].value)) is None:
+            continue
+        timestamp = (event["time"] - ORIGIN) // application.interval + 1
+        passed = (given[place] - ORIGIN - application.lateness) // application.interval
+        due = ORIGIN + (max(passed, first - 1) + 1) * application.interval + application.lateness + SKEW
+        on_time = max(passed + 1, first) <= timestamp and event["time"] <= due + application.max_ahead
+        if on_time and (timestamp, event["user"]) not in seen:
+            seen.add((timestamp, event["user"]))
+            counts[timestamp][event["place"]] += 1
+    return dict(counts)
+
+
+def test_a_topic_with_the_times_of_producers_is_re_keyed_by_boundaries_through_kills_and_alike_in_a_replay(
+    kafka: str, tmp_path: Path
+) -> None:
+    application = Application(kafka, tmp_path)
+    application.document["streams"]["places"]["source"] |= {"repartition": True, "append_time": "boundary"}
+    application.write()
+    application.create()
+    with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "2") as worker:
+        with ScatteredTraffic(application, seed=13):
+            for seconds in (2, 2):
+                time.sleep(seconds)
+                worker.kill()
+                worker.start()
+            wait_for_releases(application, 30)
+        settle(application, seconds=120)
+        last = last_release(application, application.sink)
+        worker.kill()
+    kinds = {message.timestamp()[0] for message in read(kafka, application.source)}
+    assert kinds == {TIMESTAMP_CREATE_TIME}, "the source has LogAppendTime after all"
+    assert all(len(records) == 1 for records in application.releases().values())
+    live = {timestamp: records for timestamp, records in application.releases().items() if timestamp <= last}
+    first = min(live)
+    assert sorted(live) == list(range(first, last + 1))
+    expected = true_by_given_times(application, first)
+    for timestamp, records in live.items():
+        counts = json.loads(records[0])["counts"]
+        assert {name: n for name, n in counts.items() if n} == expected.get(timestamp, {}), timestamp
+    assert sum(sum(counts.values()) for counts in expected.values()) > 100
+    letters = {
+        dict(letter.headers() or [])["eventveil.reason"].decode()
+        for letter in read(application.bootstrap, application.dead)
+    }
+    assert {"late", "too-far-ahead"} <= letters
+    assert "of epsilon 1" in application.command("ledger", str(application.path))
+
+    topology = load(str(application.path), os.environ)
+    rules = topology.streams[0].timeline
+    source = TopicInput(topology.kafka, topology.streams[0].source.topic, rekeyed=True)
+    span = {"start": start_of(rules, first), "end": start_of(rules, last + 1)}
+    replayed = replay(topology, source, **span, noise=lambda _: Silence())
+    assert {one.timestamp: [one.record] for one in replayed} == live
+    assert source.warnings == []
 
 
 def test_nonces_of_an_earlier_attempt_that_retention_has_removed_are_no_events(

@@ -15,7 +15,7 @@ from eventveil.privacy.noise import SeededNoise
 from tests.crashes.broken import BROKEN, broken_world
 from tests.crashes.checks import SameNoise, check, check_replay
 from tests.crashes.values import ValuesDrawnAgain, ValueWorld, check_values
-from tests.crashes.world import COUNTS, REKEYED, World
+from tests.crashes.world import COUNTS, REKEYED, REKEYED_BY_BOUNDARY, World
 
 #: At least one of this many seeds must show that a worker is broken.
 SEEDS = 12
@@ -28,8 +28,9 @@ NOTICED = (AssertionError, EventveilError)
     [
         (COUNTS, 24, 300, {"close", "judge", "decide", "publish"}),
         (REKEYED, 10, 600, {"pass-on", "close", "judge", "decide", "publish"}),
+        (REKEYED_BY_BOUNDARY, 8, 1000, {"pass-on", "close", "judge", "decide", "publish"}),
     ],
-    ids=["keyed", "re-keyed"],
+    ids=["keyed", "re-keyed", "re-keyed by boundary"],
 )
 def test_whatever_happens_every_timestamp_is_drawn_charged_and_published_once_with_the_right_counts(
     of: Stream, histories: int, turns: int, names: set[str]

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from orjson import JSONDecodeError, loads
 
-from eventveil.counting.boundaries import Boundaries
+from eventveil.counting.boundaries import Boundaries, latest_times
 from eventveil.counting.growth import Growth, PartitionCounts
-from eventveil.counting.refusing import Read, Refuser, wrong_partition
+from eventveil.counting.refusing import AHEAD, BEHIND, BEYOND, LATE, Read, Refuser, wrong_partition
 from eventveil.counting.rejections import Rejections
 from eventveil.counting.users import Users
 from eventveil.decoding.binary_array import picked
@@ -125,6 +125,8 @@ class Placer:
         grown: Sequence[Growth] = (),
     ) -> None:
         self._stream = stream
+        #: Whether append times are those of captures (``latest_times``).
+        self._captured = stream.source.append_time == "boundary"
         self._partitions, self._partition, self._first = PartitionCounts(partitions, grown), partition, first
         self._users = users
         self._decoder = Decoder(stream.source, stream.counts)
@@ -182,7 +184,7 @@ class Placer:
         if boundaries is None:
             append_times = rows.append_times[read.rows]
             on_time &= append_times != NO_APPEND_TIME
-            on_time &= times <= append_times + rules.max_ahead
+            on_time &= times <= latest_times(self._stream, self._first, append_times)
             on_time &= append_times < timeline.deadline_of(rules, timestamps)
         else:
             on_time &= boundaries.admit(rows.offsets[read.rows], times, timestamps)
@@ -230,16 +232,21 @@ class Placer:
 
     def _place_by_append_time(self, event: Event, append_time: int, following: int) -> Placed | Rejection:
         rules = self._stream.timeline
-        if event.time > append_time + rules.max_ahead:
-            return Rejection(Reason.TOO_FAR_AHEAD, f"{event.time - append_time} ms ahead of the append time")
+        latest = int(latest_times(self._stream, self._first, append_time))
+        if event.time > latest:
+            told, since = (BEYOND, latest) if self._captured else (AHEAD, append_time)
+            return Rejection(Reason.TOO_FAR_AHEAD, told % (event.time - since))
         placed = self._place(event)
         if isinstance(placed, Rejection):
             return placed
         deadline = timeline.deadline_of(rules, placed.timestamp)
         if append_time >= deadline:
-            return Rejection(
-                Reason.LATE, f"appended {append_time - deadline} ms after the deadline of {placed.timestamp}"
+            told = (
+                BEHIND % placed.timestamp
+                if self._captured
+                else LATE % (append_time - deadline, placed.timestamp)
             )
+            return Rejection(Reason.LATE, told)
         if placed.timestamp < following:
             # On time by its append time, yet it became readable after the close: brokers' clocks or replicas
             # lag by more than the declared clock skew.
@@ -253,15 +260,13 @@ class Placer:
     ) -> Placed | Rejection:
         latest = boundaries.latest_time(offset)
         if event.time > latest:
-            return Rejection(
-                Reason.TOO_FAR_AHEAD, f"{event.time - latest} ms beyond max_ahead after the next boundary"
-            )
+            return Rejection(Reason.TOO_FAR_AHEAD, BEYOND % (event.time - latest))
         placed = self._place(event)
         if isinstance(placed, Rejection):
             return placed
         boundary = boundaries.of(placed.timestamp)
         if placed.timestamp < following or (boundary is not None and offset >= boundary):
-            return Rejection(Reason.LATE, f"appended behind the boundary of {placed.timestamp}")
+            return Rejection(Reason.LATE, BEHIND % placed.timestamp)
         return placed
 
     def _place(self, event: Event) -> Placed | Rejection:

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.model import timeline
-from eventveil.model.topology import Timeline
+from eventveil.model.timeline import Numbers
+from eventveil.model.topology import Stream, Timeline
 
 #: The reference of ``max_ahead`` moves in steps of a 64th of it, so that a state holds few boundaries.
 _STEPS = 64
@@ -31,6 +32,20 @@ class Boundary(NamedTuple):
 
     last: int
     offset: int
+
+
+def latest_times(stream: Stream, first: int, appended: Numbers) -> Numbers:
+    """The latest times that events appended at these times may have: later ones are too far ahead.
+
+    Where no broker tells append times, re-keyed events bring along that of the last capture before them
+    (``eventveil.tasks.repartition``), so the reference is the due time of the timestamp that followed it.
+    ``first`` is the first timestamp of the stream.
+    """
+    rules = stream.timeline
+    if stream.source.append_time == "broker":
+        return appended + rules.max_ahead
+    reached: Numbers = np.maximum((appended - rules.lateness - rules.origin) // rules.interval, first - 1)
+    return timeline.due_of(rules, reached + 1) + rules.max_ahead
 
 
 @dataclass(frozen=True)

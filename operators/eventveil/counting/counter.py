@@ -245,7 +245,7 @@ class StreamCounter:
             self.passed = (0,) * partitions
         #: None where the broker tells append times.
         self.boundaries: Boundaries | None = None
-        if stream.source.append_time == "boundary":
+        if stream.source.has_boundaries:
             self.boundaries = Boundaries(stream.timeline, state.first, state.boundaries)
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.counting.boundaries import Boundaries
+from eventveil.counting.boundaries import Boundaries, latest_times
 from eventveil.counting.rejections import Rejections
 from eventveil.counting.users import Users
 from eventveil.decoding.bulk import UNSURE
@@ -23,6 +23,11 @@ from eventveil.decoding.rules import Decoder, Reason, Rejection, unknown_column
 from eventveil.model import timeline
 from eventveil.model.records import NO_APPEND_TIME
 from eventveil.model.topology import Stream
+
+#: Why events were refused by their time, by append times and by boundaries.
+AHEAD, LATE = "%d ms ahead of the append time", "appended %d ms after the deadline of %d"
+BEYOND = "%d ms beyond max_ahead after the next boundary"
+BEHIND = "appended behind the boundary of %d"
 
 _Array = NDArray[np.int64]
 
@@ -75,6 +80,7 @@ class Refuser:
 
     def __init__(self, stream: Stream, first: int, grown: int, decoder: Decoder, users: Users) -> None:
         self._stream, self._first, self._grown = stream, first, grown
+        self._captured = stream.source.append_time == "boundary"
         self._decoder, self._users = decoder, users
 
     def __call__(self, read: Read, following: int, boundaries: Boundaries | None) -> Iterator[Rejections]:
@@ -141,13 +147,12 @@ class Refuser:
         """As ``Placer.verdict``: too far ahead, before the origin, before the start, then too late."""
         rules = self._stream.timeline
         if boundaries is None:
-            ahead, most = read.times - read.appended, np.full(len(read.at), rules.max_ahead)
-            text = "%d ms ahead of the append time"
+            latest = latest_times(self._stream, self._first, read.appended)
         else:
-            ahead, most = read.times - boundaries.latest_times(read.offsets), np.zeros(len(read.at), np.int64)
-            text = "%d ms beyond max_ahead after the next boundary"
-        far = ahead > most
-        yield _told(read.where(far), Reason.TOO_FAR_AHEAD, text, ahead[far])
+            latest = boundaries.latest_times(read.offsets)
+        text, since = (BEYOND, latest) if self._captured else (AHEAD, read.appended)
+        far = read.times > latest
+        yield _told(read.where(far), Reason.TOO_FAR_AHEAD, text, (read.times - since)[far])
         read = read.where(~far)
         timestamps = timeline.timestamp_of(rules, read.times)
         before = timestamps < 1
@@ -162,14 +167,15 @@ class Refuser:
             yield from self._too_late(read, timestamps, following)
         else:
             late = (timestamps < following) | (read.offsets >= boundaries.ends_of(timestamps))
-            text = "appended behind the boundary of %d"
-            yield _told(read.where(late), Reason.LATE, text, timestamps[late])
+            yield _told(read.where(late), Reason.LATE, BEHIND, timestamps[late])
 
     def _too_late(self, read: Read, timestamps: _Array, following: int) -> Iterator[Rejections]:
         after = read.appended - timeline.deadline_of(self._stream.timeline, timestamps)
         late = after >= 0
-        text = "appended %d ms after the deadline of %d"
-        yield _told(read.where(late), Reason.LATE, text, after[late], timestamps[late])
+        if self._captured:
+            yield _told(read.where(late), Reason.LATE, BEHIND, timestamps[late])
+        else:
+            yield _told(read.where(late), Reason.LATE, LATE, after[late], timestamps[late])
         closed = ~late & (timestamps < following)
         text = "timestamp %d was closed before this was readable"
         yield _told(read.where(closed), Reason.AFTER_CLOSE, text, timestamps[closed])

@@ -233,9 +233,14 @@ def _options(stream: Stream) -> Iterator[str]:
             f" {duration_words(rules.max_ahead)} (max_ahead), the newest events it delayed do not count."
         )
     if stream.source.raw is not None:
+        between = (
+            ""
+            if stream.source.append_time == "broker"
+            else ", as far as boundaries tell (between two, by partition and offset)"
+        )
         yield (
             "Re-keying (repartition: true): events go through an internal topic that is keyed by user; of a"
-            " user's those count that were appended first, in whatever partition."
+            f" user's those count that were appended first, in whatever partition{between}."
         )
     if rules.grace is not None:
         yield (

@@ -41,7 +41,8 @@ class MissingGenesis:
         #: The genesis records that were read and do not name their cluster, by place.
         self.unnamed: dict[TopicPartition, list[Genesis]] = {}
         # The ends before the clock: the events of a timestamp that begins later lie behind them.
-        self._ends = cluster.end_offsets(place for name in read for place in self._topics[name].places)
+        begun = [*read, *topology.rekeyed]
+        self._ends = cluster.end_offsets(place for name in begun for place in self._topics[name].places)
         for name in partials:
             self._ends |= {place: least_end(floors, place) for place in self._topics[name].places}
         self._now = clock()
@@ -173,9 +174,12 @@ class MissingGenesis:
             self._check_not_grown(name, Genesis.find(self._table(*place), source.topic, name), raw)
         self._check_unfilled(source.topic, plans)
         neediest = min(plans, key=lambda plan: earliest_append(plan, self._first(plan)))
-        offsets = first_events(
-            self._cluster, neediest, topic, self._first(neediest), self._now, later="timeline.start"
-        )
+        if source.append_time == "boundary":
+            offsets: Mapping[TopicPartition, int] = self._ends
+        else:
+            offsets = first_events(
+                self._cluster, neediest, topic, self._first(neediest), self._now, later="timeline.start"
+            )
         target = self._topics[source.topic]
         fields = fingerprint(source, topic.partitions, target.id, target.partitions)
         instance = uuid.uuid4().hex

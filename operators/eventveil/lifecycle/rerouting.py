@@ -88,7 +88,9 @@ def reroute(source: Source, stage: Stage, ground: RawGround) -> Rerouting | None
         position, gone = _position(state, log, ground.now, replaced=replaced, added=number >= before)
         lost += [gone] if gone is not None else []
         genesis = replace(genesis, topic_id=ground.topic_id, fields=fields)
-        moved[number] = genesis, replace(state, position=position)
+        # Of a log that has got shorter, or of another one, they say nothing.
+        captures = tuple(one for one in state.captures if one.end <= log.end and not replaced)
+        moved[number] = genesis, replace(state, position=position, captures=captures)
     if not differences and not lost:
         return None
     return Rerouting(moved, differences, max(lost, default=None))
@@ -109,7 +111,7 @@ def _position(
         return log.begin, log.gone if log.begin else None
     if state.position < log.begin:
         return log.begin, log.gone
-    if state.position > log.end:
+    if state.known > log.end:
         # What was passed on of it is not lost; what followed may be.
-        return log.end, now
+        return min(state.position, log.end), now
     return state.position, None

@@ -250,15 +250,18 @@ def _source(topology: Topology, source: str, name: str) -> TopicPlan:
     """What the topic ``name`` must be to hold the events of the streams over ``source``."""
     streams = [stream for stream in topology.streams if stream.source.topic == source]
     timelines = [stream.timeline for stream in streams]
+    by_boundary = streams[0].source.append_time == "boundary"
     longest = max(line.interval + line.lateness + line.max_ahead + line.clock_skew for line in timelines)
     required = (
-        *(() if streams[0].source.append_time == "boundary" else (_APPEND_TIME,)),
+        # The re-keyed topic is ours, and has append times in any case.
+        *(() if by_boundary and name == streams[0].source.topic_of_events else (_APPEND_TIME,)),
         Setting("cleanup.policy", "delete", "equal", "compaction would remove earlier events of a user"),
         Setting(
             "retention.ms",
-            str(max(_HOUR, 2 * longest)),
+            str(max(_HOUR, longest + min(longest, _DAY))),
             "at-least",
-            "events of a timestamp that is open must survive a restart (interval, lateness and more)",
+            "events of a timestamp that is open must survive a restart (interval, lateness, max_ahead, and as"
+            " long again for the restart, at most a day)",
         ),
     )
     alone = _alone(topology, source)

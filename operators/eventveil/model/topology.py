@@ -85,6 +85,11 @@ class Source:
     raw: str | None = None
 
     @property
+    def has_boundaries(self) -> bool:
+        """Whether boundaries of ``topic`` say who is late. Re-keyed events bring along what says it."""
+        return self.append_time == "boundary" and self.raw is None
+
+    @property
     def topic_of_events(self) -> str:
         """The topic that producers write to."""
         return self.raw or self.topic

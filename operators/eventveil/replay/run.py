@@ -86,7 +86,7 @@ def replay(
             plan.stream, span.first[plan.name], TopicPartition(topology.partials, plan.partials_partition)
         )
         for plan in plan_streams(topology)
-        if plan.stream in streams and plan.stream.source.append_time == "boundary"
+        if plan.stream in streams and plan.stream.source.has_boundaries
     }
     if noise is None:
         noise = (lambda _: SystemNoise()) if seed is None else seeded_noise(seed)

@@ -4,12 +4,20 @@ A pure state machine. Each record travels whole, with its place and append time 
 had is one of them. Records without a user travel too: the streams say what is wrong with them. Marks, one to
 every partition in the transaction that they are true of, say up to which append time all events of this
 partition have been passed on: what closes a timestamp behind it.
+
+Where the broker tells no append times (``append_time: boundary``), an event gets the moment of the last
+capture of the log's end at or below its offset, less the clock skew: it was appended later than that. The
+end is captured when a timestamp is due by the public clock, however much is unread, so neither this time nor
+the marks depend on what others sent (decision 8).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from itertools import chain, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -32,29 +40,52 @@ _STAND_IN = bytes(LARGEST_REKEYED + 1)
 _INT64 = range(-(2**63), 2**63)
 
 
+class Capture(NamedTuple):
+    """A log ended at offset ``end`` no earlier than wall clock time ``asked_at``, in epoch milliseconds."""
+
+    asked_at: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class RekeyerState:
-    """What the changelog holds for one partition: ``position`` is the next offset to pass on."""
+    """What the changelog holds for one partition: ``position`` is the next offset to pass on.
+
+    ``captures`` are those that a successor needs, ascending; there are none where brokers tell append times.
+    """
 
     instance: str
     partition: int
     position: int
     passed: int = 0
+    captures: tuple[Capture, ...] = ()
 
     def encode(self) -> bytes:
         """JSON bytes of this state."""
-        return orjson.dumps({"version": STATE_VERSION, **asdict(self)})
+        fields = asdict(self)
+        if captures := [list(one) for one in fields.pop("captures")]:
+            fields["captures"] = captures
+        return orjson.dumps({"version": STATE_VERSION, **fields})
+
+    @property
+    def known(self) -> int:
+        """The offset that the log reaches at least."""
+        return max(self.position, self.captures[-1].end if self.captures else 0)
 
     @classmethod
     def decode(cls, value: bytes, place: str) -> RekeyerState:
         """Read a state back; ``place`` names it in the StateRefused that anything unexpected raises."""
         try:
-            state = cls(**read_state(value, place))
+            fields = read_state(value, place)
+            captures = tuple(Capture(*pair) for pair in fields.pop("captures", ()))
+            state = cls(**fields, captures=captures)
         except TypeError as error:
             raise unreadable(place, str(error)) from None
-        numbers = (state.partition, state.position, state.passed)
+        numbers = (state.partition, state.position, state.passed, *chain(*captures))
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise unreadable(place, "an offset or time is not a whole number")
+        if any(one.asked_at > other.asked_at or one.end >= other.end for one, other in pairwise(captures)):
+            raise unreadable(place, "its captures are not in order")
         return state
 
 
@@ -65,6 +96,8 @@ class Rekeyer:
         self, source: Source, timelines: Iterable[Timeline], partitions: int, state: RekeyerState
     ) -> None:
         self._topic = source.topic
+        #: None where the broker tells append times.
+        self._captures = list(state.captures) if source.append_time == "boundary" else None
         self._find_user = UserFinder(source)
         self._timelines = list(timelines)
         self._skew = max(rules.clock_skew for rules in self._timelines)
@@ -92,10 +125,18 @@ class Rekeyer:
         for offset, append_time, key, value in zip(
             unseen.offsets, unseen.append_times, unseen.keys, unseen.values, strict=True
         ):
+            if self._captures is not None:
+                append_time = self._appended_after(self._captures, offset)
             self._append_clock = max(self._append_clock, append_time)
             self.untimed |= append_time == NO_APPEND_TIME
             self._waiting.append(self._passed_on(offset, append_time, key, value))
         self.position = max(self.position, chunk.next_offset)
+
+    def _appended_after(self, captures: list[Capture], offset: int) -> int:
+        """A time after which the record at an offset was appended: no mark before it was later than that."""
+        found = bisect_right(captures, offset, key=lambda one: one.end)
+        passed = self._state.passed
+        return max(passed, captures[found - 1].asked_at - self._skew) if found else passed
 
     def _passed_on(self, offset: int, append_time: int, key: bytes | None, value: bytes | None) -> Outgoing:
         if value is not None and len(value) > LARGEST_REKEYED:
@@ -115,8 +156,43 @@ class Rekeyer:
             headers.append((_KEY, key))
         return Outgoing(self._topic, value, user, partition, headers)
 
+    def boundaries(self) -> list[tuple[Timeline, int]]:
+        """The timelines by which ends are to be captured, and the last timestamps that a capture was for.
+
+        Empty where the broker tells append times.
+        """
+        if self._captures is None:
+            return []
+        last = self._captures[-1].asked_at if self._captures else 0
+        cautious = [replace(rules, clock_skew=self._skew) for rules in self._timelines]
+        return [(rules, max(0, timeline.last_due(rules, last))) for rules in cautious]
+
+    def wants_boundary(self, now: int) -> bool:
+        """Whether a timestamp is due that no capture was for yet, however much is still to be read.
+
+        Until there is one, no chunk may be observed that was fetched after this moment.
+        """
+        return any(timeline.last_due(rules, now) > last for rules, last in self.boundaries())
+
+    def capture_boundary(self, asked_at: int, end: int) -> None:
+        """Take note of an end that was asked for when a timestamp became due.
+
+        Raises ValueError if the log has become shorter.
+        """
+        if self._captures is None or not self.wants_boundary(asked_at):
+            return
+        if self._captures and end < self._captures[-1].end:
+            raise ValueError(f"the log ends at {end}, below {self._captures[-1].end}")
+        # What was passed on without it stays below it; and of two with one end nothing lies between.
+        end = max(end, self.position)
+        if self._captures and self._captures[-1].end == end:
+            self._captures.pop()
+        self._captures.append(Capture(asked_at, end))
+
     def wants_end(self, now: int) -> bool:
         """Whether a timestamp is due that only the end offset can show to be passed on completely."""
+        if self._captures is not None:
+            return self.wants_boundary(now)
         if self._captured_at > now:
             # A clock that has been put back since made this capture; the log may have grown.
             self._captured_at, self._captured_end = 0, None
@@ -134,12 +210,20 @@ class Rekeyer:
         )
 
     def capture_end(self, asked_at: int, end: int) -> None:
-        """Take note that the log ended at offset ``end`` no earlier than wall clock time ``asked_at``."""
-        self._captured_at, self._captured_end = asked_at, end
+        """Take note that the log ended at offset ``end`` no earlier than wall clock time ``asked_at``.
+
+        Raises ValueError as ``capture_boundary`` does.
+        """
+        if self._captures is not None:
+            self.capture_boundary(asked_at, end)
+        else:
+            self._captured_at, self._captured_end = asked_at, end
 
     @property
     def _complete(self) -> int:
         """Every event that was appended before this time has been seen."""
+        if self._captures is not None:
+            return self._appended_after(self._captures, self.position)
         # Less the clock skew: so much may the clocks of two brokers differ that lead the partition one after
         # the other, and then an earlier time can follow a later one.
         seen = max(self._state.passed, self._append_clock - self._skew)
@@ -158,12 +242,21 @@ class Rekeyer:
         if passed > self._state.passed:
             headers = [(_PARTITION, b"%d" % self._state.partition), (_PASSED, b"%d" % passed)]
             marks = [Outgoing(self._topic, None, None, one, headers) for one in range(self._partitions)]
-        return [*self._waiting, *marks], replace(self._state, position=self.position, passed=passed)
+        state = replace(self._state, position=self.position, passed=passed, captures=self._needed())
+        return [*self._waiting, *marks], state
+
+    def _needed(self) -> tuple[Capture, ...]:
+        """The captures that a successor needs, which reads from the position on."""
+        captures = self._captures or []
+        reached = bisect_right(captures, self.position, key=lambda one: one.end)
+        return tuple(captures[max(0, reached - 1) :])
 
     def committed(self, state: RekeyerState) -> None:
         """Take note that what ``pass_on`` returned is durable."""
         self._state = state
         self._waiting.clear()
+        if self._captures is not None:
+            self._captures = [*self._needed()]
 
 
 def read_passed_on(chunk: Chunk) -> tuple[Chunk, NDArray[np.int64], list[Mark]]:
@@ -220,7 +313,9 @@ def fingerprint(
     They come from ``partitions`` and go to ``target_partitions``, which is told only where it is another
     number: the topic of events has got partitions since.
     """
+    by_boundary = {"source.append_time": source.append_time} if source.append_time == "boundary" else {}
     fields: dict[str, str | int] = {
+        **by_boundary,
         "source.user": source.user,
         "source.user_type": source.user_type,
         "source.partitions": partitions,

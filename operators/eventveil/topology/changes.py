@@ -38,7 +38,10 @@ REFUSED = {
     "fingerprint.version": "another version of Eventveil wrote the state",
 }
 
-_BOUNDARIES = "boundaries that were captured under the old rule would be read under the new one"
+_BOUNDARIES = (
+    "boundaries that were captured under the old rule would be read under the new one; write the old value"
+    " into the file, which costs nothing (max_ahead was once 7d by default, and is 3d)"
+)
 #: With ``append_time: boundary`` these cannot change either.
 REFUSED_BY_BOUNDARY = {"timeline.lateness": _BOUNDARIES, "timeline.max_ahead": _BOUNDARIES}
 

@@ -32,7 +32,7 @@ from eventveil.topology.scalars import (
 )
 
 #: Seven days: what max_ahead is, left out, where it bounds the outage that loses no event (ms).
-LONGEST_OUTAGE = 7 * 86_400_000
+LONGEST_OUTAGE = 3 * 86_400_000
 #: Five minutes (ms).
 GRACE = 300_000
 #: A longer value is not carried through the re-keying stage.
@@ -86,12 +86,6 @@ def _check_repartition(file: Section, stream: Section, source: Section, problems
         problems.add(
             source.at("partitioner"),
             f"{source.name('partitioner')} has no effect with repartition: true; remove one of them",
-        )
-    if source.get("append_time") == "boundary":
-        problems.add(
-            source.at("repartition"),
-            f"{source.name('repartition')}: needs the broker's append times; set"
-            " message.timestamp.type=LogAppendTime on the topic and remove append_time: boundary",
         )
     if (source.get("max_bytes") or 0) > LARGEST_REKEYED:
         problems.add(
@@ -253,7 +247,7 @@ TIMELINE = Record(
         Field(
             "max_ahead", One(Duration()),
             "How far an event's time may be ahead: of the broker's, or of the next boundary.",
-            derived="the interval, or 7d with append_time: boundary", derive=_max_ahead,
+            derived="the interval, or 3d with append_time: boundary", derive=_max_ahead,
             kept=_from_now_on("it says which events are early from the change on"),
         ),
         Field(

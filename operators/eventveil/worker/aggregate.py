@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from eventveil.kafka.changelog import FencedTable
@@ -13,16 +12,14 @@ from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.process.clock import OwnerClock
 from eventveil.tasks.aggregate import Batch, PartitionAggregator
 from eventveil.topology.changes import MIGRATE_LOST
-from eventveil.worker.ends import End, Ends, EndWatch
+from eventveil.worker.ends import EndWatch
 from eventveil.worker.ground import AppendTimes, Ground, Inquiry
+from eventveil.worker.hearing import Hearing
 from eventveil.worker.home import check_home
 from eventveil.worker.observe.observation import Observation, StreamView
 from eventveil.worker.offsets import check_resume, end_behind, shortened
 from eventveil.worker.owner import Owner
 from eventveil.worker.threads import Threads
-
-#: For so long a tick waits for a boundary that is due; the broker mostly tells it within milliseconds.
-_PATIENCE_SECONDS, _AT_ONCE_SECONDS = 1.0, 0.1
 
 
 class AggregateOwner(Owner):
@@ -43,8 +40,7 @@ class AggregateOwner(Owner):
     ) -> None:
         super().__init__(table, threads)
         self._end_watch = end_watch
-        #: None where no boundary decides what is late.
-        self._ends: Ends | None = None
+        self._hearing: Hearing | None = None
         self._plans = list(plans)
         self._source = source
         self._partials = partials
@@ -78,20 +74,16 @@ class AggregateOwner(Owner):
         open_ = {name: (one.stream.timeline, one.next) for name, one in counters}
         resume, known = self._aggregator.resume, self._aggregator.known
         check_resume(self._cluster, self._source, resume, known, remedy=MIGRATE_LOST, open_=open_)
-        if boundaries := self._aggregator.boundaries():
-            # Without a reference to the owner, which refers to it.
-            aggregator = self._aggregator
-            self._ends = Ends(self._source, boundaries, self._clock, lambda: aggregator.position)
-            self._end_watch.follow(self._ends)
-            if self.ended.done():
-                self._end_watch.leave(self._ends)
+        self._hearing = Hearing(self._end_watch, self._source, self._aggregator, self._clock, self._ground)
+        if self.ended.done():
+            self._hearing.leave()
         return self._aggregator.resume
 
     def end(self, error: BaseException | None = None) -> None:
         """See ``Owner.end``; nobody asks for its end any more."""
         super().end(error)
-        if self._ends is not None:
-            self._end_watch.leave(self._ends)
+        if self._hearing is not None:
+            self._hearing.leave()
 
     @property
     def position(self) -> int:
@@ -138,7 +130,8 @@ class AggregateOwner(Owner):
 
         A chunk that was fetched before a timestamp was due lies below its boundary, whenever it is judged.
         """
-        while not await self._hear_ends(_PATIENCE_SECONDS):
+        assert self._hearing is not None
+        while not await self._hearing.hear(self.check_open):
             self.check_open()
 
     async def settle(self) -> None:
@@ -148,7 +141,8 @@ class AggregateOwner(Owner):
             self._aggregator.untimed = not await self._append_times.restored()
         if self.untimed:
             return
-        await self._hear_ends(_PATIENCE_SECONDS)
+        assert self._hearing is not None
+        await self._hearing.hear(self.check_open)
         await self._ask_for_end()
         # In a thread: catching up closes tens of thousands of timestamps at a time.
         while self._aggregator.can_close(now := self._clock.now()):
@@ -156,34 +150,10 @@ class AggregateOwner(Owner):
             await self._ground.check()
             await self._commit("close", await self._blocking(self._aggregator.close, now))
         if batch := self._aggregator.dead_letter_batch():
-            if self._ends is not None:
+            if self._hearing.needed:
                 # Boundaries become durable with it.
                 await self._ground.check()
             await self._commit("judge", batch)
-
-    async def _hear_ends(self, seconds: float) -> bool:
-        """Take in the boundaries that were asked for; whether none is missing, after so long at most."""
-        if self._ends is None:
-            return True
-        give_up = time.monotonic() + seconds
-        while True:
-            for end in self._ends.take():
-                await self._capture(end)
-            if not self._aggregator.wants_boundary(self._clock.now()):
-                return True
-            if time.monotonic() >= give_up:
-                return False
-            await self._ends.wait(_AT_ONCE_SECONDS)
-            self.check_open()
-
-    async def _capture(self, end: End) -> None:
-        if end.end < end.position:
-            await self._ground.check()
-            raise shortened(self._source, "it ends before the last record that was read")
-        try:
-            self._aggregator.capture_boundary(end.asked_at, end.end)
-        except ValueError:
-            raise shortened(self._source, "it ends before a boundary that was captured in it") from None
 
     async def _ask_for_end(self) -> None:
         now, position = self._clock.now(), self._aggregator.position

@@ -103,6 +103,7 @@ class Owners:
             [plan.stream for plan in plans],
             TopicPartition(tp.topic, tp.partition),
             self._cluster,
+            self._end_watch,
             self._inquiry,
             self._clock_for(plans),
         )

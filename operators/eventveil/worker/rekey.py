@@ -13,7 +13,9 @@ from eventveil.model.topology import Stream
 from eventveil.process.clock import OwnerClock
 from eventveil.tasks.repartition import Rekeyer, fingerprint
 from eventveil.topology.changes import MIGRATE_LOST, new_ground
+from eventveil.worker.ends import EndWatch
 from eventveil.worker.ground import AppendTimes, Ground, Inquiry
+from eventveil.worker.hearing import Hearing
 from eventveil.worker.home import check_home
 from eventveil.worker.observe.observation import StreamView
 from eventveil.worker.offsets import check_resume, end_behind
@@ -31,6 +33,7 @@ class RekeyOwner(Owner):
         streams: Iterable[Stream],
         source: TopicPartition,
         cluster: Cluster,
+        end_watch: EndWatch,
         inquiry: Inquiry,
         clock: OwnerClock,
     ) -> None:
@@ -41,6 +44,8 @@ class RekeyOwner(Owner):
         self._clock = clock
         self._ground = Ground(inquiry, {})
         self._append_times = AppendTimes(cluster, self._blocking, source[0])
+        self._end_watch = end_watch
+        self._hearing: Hearing | None = None
         self._rekeyer: Rekeyer
 
     def take_over(self) -> int:
@@ -59,8 +64,17 @@ class RekeyOwner(Owner):
         state = genesis.rekeyer_state(states, place)
         timelines = [stream.timeline for stream in self._streams]
         self._rekeyer = Rekeyer(source, timelines, target.partitions, state)
-        check_resume(self._cluster, self._source, state.position, remedy=MIGRATE_LOST)
+        check_resume(self._cluster, self._source, state.position, state.known, remedy=MIGRATE_LOST)
+        self._hearing = Hearing(self._end_watch, self._source, self._rekeyer, self._clock, self._ground)
+        if self.ended.done():
+            self._hearing.leave()
         return state.position
+
+    def end(self, error: BaseException | None = None) -> None:
+        """See ``Owner.end``; nobody asks for its end any more."""
+        super().end(error)
+        if self._hearing is not None:
+            self._hearing.leave()
 
     @property
     def position(self) -> int:
@@ -85,14 +99,22 @@ class RekeyOwner(Owner):
         """See ``Owner.observe``."""
         self._rekeyer.observe(chunk)
 
+    async def prepare(self) -> None:
+        """See ``Owner.prepare``: nothing is passed on before the ends that were due by now are known."""
+        assert self._hearing is not None
+        while not await self._hearing.hear(self.check_open):
+            self.check_open()
+
     async def settle(self) -> None:
         """Pass on what was read, and the marks that have become true."""
         if self.untimed:
             self._rekeyer.untimed = not await self._append_times.restored()
         if self.untimed:
             return
+        assert self._hearing is not None
+        await self._hearing.hear(self.check_open)
         now, position = self._clock.now(), self._rekeyer.position
-        if self._rekeyer.wants_end(now):
+        if not self._hearing.needed and self._rekeyer.wants_end(now):
             end = await end_behind(self._blocking, self._cluster, self._source, position, self._ground)
             self._rekeyer.capture_end(now, end)
         if (batch := self._rekeyer.pass_on()) is not None:

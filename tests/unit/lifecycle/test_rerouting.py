@@ -17,7 +17,7 @@ from eventveil.lifecycle.rerouting import RawGround, RawLog, Rerouting, Stage, r
 from eventveil.model.errors import Unsettled
 from eventveil.model.records import Mark
 from eventveil.tasks.aggregate import PartitionAggregator
-from eventveil.tasks.repartition import RekeyerState, fingerprint
+from eventveil.tasks.repartition import Capture, RekeyerState, fingerprint
 from tests.unit.support import INSTANCE, chunk, counter_state, event
 from tests.unit.tasks.test_repartition import (
     COUNTED,
@@ -95,6 +95,18 @@ def test_a_log_that_ends_too_early_goes_on_where_it_ends() -> None:
     found = moved(ground(end=19))
     assert positions(found) == [(19, 1005)] * 2
     assert found.gone == NOW
+
+
+def test_captures_of_a_log_that_got_shorter_or_of_another_one_are_gone() -> None:
+    captures = (Capture(1018, 10), Capture(1028, 40))
+    known = {one: (genesis, replace(state, captures=captures)) for one, (genesis, state) in stage().items()}
+    assert reroute(VISITS.source, known, ground(end=40)) is None
+    shorter, other = moved(ground(end=39), known), moved(ground(topic_id="new"), known)
+    assert positions(shorter) == [(20, 1005)] * 2
+    assert shorter.gone == NOW
+    assert {state.captures for _, state in shorter.stage.values()} == {captures[:1]}
+    assert {state.captures for _, state in other.stage.values()} == {()}
+    assert reroute(VISITS.source, shorter.stage, ground(end=39)) is None
 
 
 def test_a_new_partition_that_has_lost_its_beginning_may_lack_events() -> None:

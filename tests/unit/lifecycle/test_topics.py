@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import orjson
@@ -19,6 +20,7 @@ from eventveil.mechanisms.sizes import largest_release, largest_state
 from eventveil.model.records import BATCH_BYTES, MAX_MESSAGE_BYTES
 from eventveil.model.topology import Stream, Topology
 from eventveil.tasks.release import ReleaseState
+from eventveil.topology.loading import load
 from tests.unit.support import stream, topology
 from tests.unit.values.streams import readings
 
@@ -187,7 +189,8 @@ def test_sources_and_partials_are_kept_longer_than_the_slowest_stream_needs() ->
     slow = stream("slow", interval=30 * DAY, lateness=2 * DAY, max_ahead=3 * DAY, clock_skew=1000)
     planned = plans(topology(stream(), slow))
     required = {setting.name: setting.value for setting in planned["raw"].required}
-    assert required["retention.ms"] == planned["raw"].settings["retention.ms"] == str(2 * (35 * DAY + 1000))
+    assert required["retention.ms"] == str(36 * DAY + 1000)
+    assert planned["raw"].settings["retention.ms"] == str(2 * (35 * DAY + 1000))
     assert int(planned["app-partials"].settings["retention.ms"]) == 320 * DAY
     assert (
         int(plans(topology(stream(), stream("other", topic="x")))["raw"].settings["retention.ms"]) == 7 * DAY
@@ -308,6 +311,40 @@ def test_a_source_that_is_judged_by_boundaries_needs_no_append_times() -> None:
     source = next(plan for plan in plans if plan.is_source)
     assert "message.timestamp.type" not in source.settings
     assert source.settings["cleanup.policy"] == "delete"
+
+
+def test_of_a_re_keyed_source_with_the_times_of_producers_only_our_own_topic_needs_append_times() -> None:
+    made = topology(stream(topic="app-repartition-raw", raw="raw", append_time="boundary"))
+    plans = {plan.name: plan for plan in plan_topics(made, {})}
+    assert "message.timestamp.type" not in plans["raw"].settings
+    assert plans["app-repartition-raw"].settings["message.timestamp.type"] == "LogAppendTime"
+
+
+def test_a_topic_with_the_defaults_of_kafka_and_of_the_file_will_do(tmp_path: Path) -> None:
+    """Producers' times, keys of anything, seven days of retention, and a day as the interval."""
+    text = "\n".join(
+        (
+            "version: 1",
+            "name: app",
+            "streams:",
+            "  visits:",
+            "    source:",
+            "      {topic: raw, user: /u, column: /c, time: /t, append_time: boundary, repartition: true}",
+            "    timeline: {interval: 1d, origin: 2026-01-01T00:00:00Z, lateness: 1d}",
+            "    counts: {columns: [a]}",
+            "    mechanism: {kind: uniform, epsilon: 1, window: 7}",
+            "    sink: {topic: out}",
+        )
+    )
+    path = tmp_path / "app.yaml"
+    path.write_text(text)
+    plans = plan_topics(load(str(path), {}), {})
+    defaults = {
+        "cleanup.policy": "delete",
+        "message.timestamp.type": "CreateTime",
+        "retention.ms": str(7 * 86_400_000),
+    }
+    assert next(plan for plan in plans if plan.is_source).mistakes(12, defaults) == []
 
 
 def test_a_source_that_is_keyed_otherwise_has_a_topic_of_re_keyed_events_as_wide_as_itself() -> None:

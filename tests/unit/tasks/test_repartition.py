@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from eventveil.counting.counter import CounterState
 from eventveil.model.errors import StateRefused
-from eventveil.model.records import Chunk, Mark, Origin, Outgoing
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Mark, Origin, Outgoing
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.tasks.repartition import Rekeyer, RekeyerState, read_passed_on
 from tests.unit.support import INSTANCE, USER_OF_PARTITION, chunk, counter_state, event, sparse, stream
@@ -307,3 +307,138 @@ def test_counts_add_up_over_users_in_whatever_order_partitions_are_read(
     others = [one for one in events if one[2] != HERE]
     together = Pipeline(events, chance).run()
     assert together == Pipeline(mine, chance).run() + Pipeline(others, chance).run()
+
+
+# Where the broker tells no append times
+
+UNTOLD = stream(topic="app-repartition-raw", raw="raw", append_time="boundary", contributions=BOUND)
+
+
+def untold(state: RekeyerState = START) -> Rekeyer:
+    return Rekeyer(UNTOLD.source, [UNTOLD.timeline], 2, state)
+
+
+def test_without_append_times_an_event_is_passed_on_with_the_moment_of_the_last_capture_before_it() -> None:
+    one = untold()
+    # Due for the first time: at 1018, and the end is asked for at 1020, however much is unread.
+    assert not one.wants_boundary(1017)
+    assert one.wants_boundary(1018)
+    one.capture_boundary(1020, 2)
+    assert not one.wants_boundary(1020)
+    one.capture_boundary(1028, 3)
+    assert passed_on(one) == [], "what is below the captures has not been read"
+    one.observe(chunk([(NO_APPEND_TIME, event(HERE))] * 4))
+    assert origins(passed_on(one)) == [
+        *((0, Origin(0, 0, at)) for at in (0, 1)),
+        (0, Origin(1017, 0, 2)),
+        (0, Origin(1025, 0, 3)),
+        *((at, Mark(0, 1025)) for at in (0, 1)),
+    ]
+    assert not one.untimed
+
+
+def test_a_successor_gives_the_same_times_and_asks_for_no_end_again() -> None:
+    one = untold()
+    one.capture_boundary(1018, 1)
+    one.capture_boundary(1028, 5)
+    one.observe(chunk([(NO_APPEND_TIME, event(HERE))] * 3))
+    batch = one.pass_on()
+    assert batch is not None
+    successor = untold(RekeyerState.decode(batch[1].encode(), "here"))
+    assert batch[1].known == 5
+    assert not successor.wants_boundary(1037)
+    successor.observe(chunk([(NO_APPEND_TIME, event(HERE))] * 3, start=3))
+    records = passed_on(successor)
+    assert origins(records)[:3] == [
+        (0, Origin(time, 0, at)) for time, at in ((1015, 3), (1015, 4), (1025, 5))
+    ]
+
+
+def test_an_end_below_an_earlier_one_is_an_error_and_a_clock_put_back_captures_nothing_twice() -> None:
+    one = untold()
+    one.capture_boundary(1028, 4)
+    with pytest.raises(ValueError, match="below 4"):
+        one.capture_boundary(1038, 3)
+    one.capture_boundary(1019, 9)
+    one.observe(chunk([(NO_APPEND_TIME, event(HERE))] * 5))
+    assert [place for _, place in origins(passed_on(one))][3:5] == [Origin(0, 0, 3), Origin(1025, 0, 4)]
+
+
+@pytest.mark.parametrize(
+    "captures", [[[1018, 2], [1028, 2]], [[1028, 2], [1018, 3]], [[1018]], [[1018, "2"]]]
+)
+def test_captures_that_contradict_each_other_are_refused(captures: Any) -> None:
+    with pytest.raises(StateRefused):
+        RekeyerState.decode(orjson.dumps({**orjson.loads(START.encode()), "captures": captures}), "here")
+
+
+class UntoldPipeline(Pipeline):
+    """The same without append times; the ends are captured when timestamps become due, by the clock alone."""
+
+    def __init__(self, events: Sequence[Event], chance: Any) -> None:
+        super().__init__(events, chance)
+        self.rekeyers = [untold(state) for state in self.states]
+        self.boundaries: list[dict[int, int]] = [{}, {}]
+
+    def aggregator(self, at: int) -> PartitionAggregator:
+        return PartitionAggregator(2, {"visits": (UNTOLD, self.counters[at])})
+
+    def run(self) -> Counter[tuple[int, int]]:
+        for self.now in range(1000, LAST):
+            for at, one in enumerate(self.rekeyers):
+                if one.wants_boundary(self.now):
+                    end = sum(record[1] < self.now for record in self.raw[at])
+                    one.capture_boundary(self.now, end)
+                    self.boundaries[at][(self.now - 1008) // 10] = end
+            stage = self.chance.choice([self.untimed, self.count])
+            stage(self.chance.randrange(2), self.chance.randrange(5), True)
+        for stage in (self.untimed, self.count):
+            for at in (0, 1):
+                stage(at, 1000, True)
+        assert set(self.closed.values()) == {1}
+        assert len(self.letters) == len(set(self.letters))
+        return self.counts
+
+    def untimed(self, at: int, records: int, _: bool) -> None:
+        one = self.rekeyers[at]
+        readable = [record for record in self.raw[at] if record[1] < self.now]
+        found = readable[one.position : one.position + records]
+        values = [(NO_APPEND_TIME, event(user, column, time)) for _, _, user, column, time in found]
+        one.observe(chunk(values, start=one.position, partition=at))
+        for record in passed_on(one):
+            self.rekeyed[record.partition or 0].append(record)
+
+
+def by_boundaries(events: Sequence[Event], boundaries: Sequence[dict[int, int]]) -> Counter[tuple[int, int]]:
+    """The counts by the rule of decision 6, in the order of (boundaries passed, partition, offset)."""
+    offsets: Counter[int] = Counter()
+    placed = []
+    for partition, _, user, column, time in events:
+        offset = offsets[partition]
+        offsets[partition] += 1
+        reached = max((t for t, end in boundaries[partition].items() if end <= offset), default=0)
+        placed.append((reached, partition, offset, user, column, time))
+    counts: Counter[tuple[int, int]] = Counter()
+    contributed: Counter[tuple[str, int]] = Counter()
+    for reached, _, _, user, column, time in sorted(placed):
+        timestamp = (time - 1000) // 10 + 1
+        early = time > 1000 + (reached + 1) * 10 + 5 + 3 + 7
+        if column in "ab" and timestamp > reached and not early and contributed[user, timestamp] < BOUND:
+            contributed[user, timestamp] += 1
+            counts[timestamp, "ab".index(column)] += 1
+    return counts
+
+
+@settings(max_examples=60, deadline=None)
+@given(EVENTS, st.randoms(use_true_random=False))
+def test_without_append_times_boundaries_decide_and_no_order_of_reading_and_no_other_user_does(
+    events: list[Event], chance: Any
+) -> None:
+    pipeline = UntoldPipeline(events, chance)
+    together = pipeline.run()
+    assert together == by_boundaries(events, pipeline.boundaries)
+    apart = [
+        UntoldPipeline([one for one in events if (one[2] == HERE) is mine], chance).run()
+        for mine in (True, False)
+    ]
+    assert together == apart[0] + apart[1]

@@ -18,6 +18,7 @@ BOUNDARY = {
     "time: /at}": "time: /at, append_time: boundary}",
     "lateness: 5m}": "lateness: 5m, max_ahead: 1h}",
 }
+BOTH = {**BOUNDARY, "time: /at}": "time: /at, append_time: boundary, repartition: true}"}
 
 IN_TIME_AND_LATE = """
 partitions: 3
@@ -43,7 +44,11 @@ expect:
 """
 
 
-@pytest.mark.parametrize("changes", [{}, REPARTITION, BOUNDARY], ids=["keyed", "re-keyed", "boundaries"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, REPARTITION, BOUNDARY, BOTH],
+    ids=["keyed", "re-keyed", "boundaries", "re-keyed by boundaries"],
+)
 def test_the_same_events_count_alike_whatever_tells_their_order(
     tmp_path: Path, changes: dict[str, str]
 ) -> None:
@@ -79,6 +84,7 @@ expect:
   dead_letters: [{event: 2, reason: late}]
 """
     passes(tmp_path, between, BOUNDARY)
+    passes(tmp_path, between, BOTH)
     assert not outcome(tmp_path, between).passed
 
 

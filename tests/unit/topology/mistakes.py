@@ -39,7 +39,6 @@ IN_BASE = [
     ("partitioner misspelt", "/time\n", "/time\n      partitioner: murmur3\n", "13:20", "expected one of murmur2, crc32"),
     ("repartition misspelt", "/time\n", "/time\n      repartition: yes\n", "13:20", "expected one of false, true"),
     ("repartition beside a partitioner", "/time\n", "/time\n      partitioner: crc32\n      repartition: true\n", "13:20", "partitioner has no effect with repartition: true"),
-    ("repartition with boundaries", "/time\n", "/time\n      append_time: boundary\n      repartition: true\n", "14:20", "needs the broker's append times"),
     ("repartition of huge events", "/time\n", "/time\n      repartition: true\n      max_bytes: 8000001\n", "14:18", "with repartition: true at most 8000000"),
     ("append_time misspelt", "/time\n", "/time\n      append_time: boundaries\n", "13:20", "found 'boundaries', expected one of broker, boundary"),
     ("interval without unit", "interval: 1h", "interval: 3600", "14:17", "found the number 3600, expected a duration such as 250ms, 10s, 5m, 1h, 2d or 1w (a unit is missing)"),

@@ -139,9 +139,9 @@ def test_rules_between_settings_are_asked_in_every_kind_of_stream_that_has_the_s
     text = BASE if kind == "counts" else LOCAL
     time = LAST["source"] if kind == "counts" else "time: /at"
     assert text.count(time) == 1
-    both = text.replace(time, f"{time}\n      append_time: boundary\n      repartition: true")
+    both = text.replace(time, f"{time}\n      partitioner: crc32\n      repartition: true")
     (problem,) = problems_of(tmp_path, both)
-    assert "source.repartition: needs the broker's append times" in problem.message
+    assert "source.partitioner has no effect with repartition: true" in problem.message
 
 
 DIFFERENT = {

@@ -19,6 +19,7 @@ from eventveil.worker import ends
 from eventveil.worker.aggregate import AggregateOwner
 from eventveil.worker.ends import End, Ends, EndWatch
 from eventveil.worker.ground import Inquiry
+from eventveil.worker.hearing import Hearing
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.threads import Threads
 from tests.unit.support import aggregator, chunk, event, stream, topology
@@ -67,6 +68,11 @@ class Story:
 
     def wake(self) -> None:
         self.woken += 1
+
+    def follow(self, ends: Ends) -> Ends:
+        """As a watch does, whose ``look`` is that of the story."""
+        self.ends = ends
+        return ends
 
 
 def test_nothing_is_asked_before_a_timestamp_is_due() -> None:
@@ -234,7 +240,9 @@ def test_what_is_fetched_after_a_timestamp_was_due_is_judged_once_its_boundary_i
             Inquiry(None, AtOnce().waiting), OwnerClock(Clock(lambda: story.now, lambda: story.now), 0),
             Observation(topology()),
         )  # type: ignore[arg-type]  # fmt: skip
-        owner._aggregator, owner._ends = counting, story.ends
+        owner._aggregator = counting
+        clock = OwnerClock(Clock(lambda: story.now), 0)
+        owner._hearing = Hearing(story, PLACE, counting, clock, owner._ground)  # type: ignore[arg-type]
         owner.sent(1)
         assert await owner.handle(chunk([(NO_APPEND_TIME, event("before"))]))
         story.look(1018)
@@ -248,7 +256,6 @@ def test_what_is_fetched_after_a_timestamp_was_due_is_judged_once_its_boundary_i
 
     story, errors = Story(), list[BaseException]()
     plan = SimpleNamespace(name="visits", partials_partition=0)
-    story.ends = Ends(PLACE, [(RULES, 0)], OwnerClock(Clock(lambda: story.now), 0), lambda: 0)
     counting = aggregator(stream(append_time="boundary"))
     asyncio.run(run())
     assert counting.counters["visits"].outcomes == {"counted": 1, "late": 1}
