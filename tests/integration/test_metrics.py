@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+from eventveil.read.health import STATES
 from eventveil.worker.observe.metrics import METRICS
 from tests.kafka.topics import abandon, read, transactional_producer
 from tests.worker.application import Application, Traffic
@@ -61,6 +62,10 @@ def test_health_and_public_metrics_of_a_worker_that_works(application: Applicati
             assert found["eventveil_owner_failures_total", role] == 0
         assert 20 <= found[RELEASES] <= published <= after[RELEASES]
         assert found["eventveil_budget_remaining_epsilon", "places"] == 0
+        assert found["eventveil_topic_mistakes",] == 0
+        states = {state: found["eventveil_counting_state", state, "places"] for state in STATES}
+        assert sum(states.values()) == 1
+        assert states["unknown"] == 0
         assert time.time() - 5 < after["eventveil_last_release_time_seconds", "places"] < time.time()
         assert time.time() - 5 < after["eventveil_released_until_seconds", "places"] < time.time()
     assert {status for path, status in watch.statuses if path != "/health/ready"} == {200}

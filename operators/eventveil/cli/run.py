@@ -32,6 +32,10 @@ from eventveil.process.memory import MemoryLimitReached, format_size
 from eventveil.process.patience import PATIENCE_SECONDS, Patience
 from eventveil.worker.app import Worker
 from eventveil.worker.observe.endpoint import Endpoint
+from eventveil.worker.observe.losses import Losses
+from eventveil.worker.observe.observation import Observation
+from eventveil.worker.observe.surroundings import Surroundings
+from eventveil.worker.watching import Watch
 
 log = logging.getLogger("eventveil")
 
@@ -83,6 +87,11 @@ class Address(click.ParamType):
     is_flag=True,
     help="Add the metrics that reveal exact counts of events: anybody who can read them sees raw data.",
 )
+@click.option(
+    "--raw-log",
+    is_flag=True,
+    help="Warn in the log how many events do not count, and why: anybody who can read it sees raw data.",
+)
 @memory_limit
 @click.option(
     "--witness",
@@ -99,6 +108,7 @@ def run(
     topology: str,
     metrics: tuple[str, int] | None,
     raw_metrics: bool,
+    raw_log: bool,
     memory_limit: int | None,
     witness: Path | None,
     log_level: str,
@@ -114,7 +124,13 @@ def run(
     listen = None if metrics is None else partial(Endpoint, *metrics, raw_metrics, further)
     loaded = load_or_exit(topology)
     file = None if witness is None else WitnessFile(witness, loaded.name)
-    run_worker(loaded, partial(Worker, memory_limit=memory_limit, witness=file), listen)
+
+    def make(topology: Topology) -> Worker:
+        worker = Worker(topology, memory_limit=memory_limit, witness=file)
+        worker.observation.losses = Losses(topology) if raw_log else None
+        return worker
+
+    run_worker(loaded, make, listen)
 
 
 def configure_logging(level: str) -> None:
@@ -185,13 +201,34 @@ def check_surroundings(topology: Topology) -> Unsettled | None:
 
     Raises EventveilError or KafkaException.
     """
-    inspection = inspect_topics(topology, Cluster(topology.kafka))
-    mistakes = [f"topic {plan.name} ({plan.role}) does not exist" for plan in inspection.missing]
-    mistakes += inspection.mistakes
+    mistakes = mistakes_of_topics(topology, Cluster(topology.kafka))
     if mistakes:
         what = "; ".join(mistakes)
         return Unsettled("topics", what, EventveilError(f"{what}. See `eventveil topics`"))
     return None
+
+
+def mistakes_of_topics(topology: Topology, cluster: Cluster) -> list[str]:
+    """What is missing of the topics of a topology, and set wrongly. Raises EventveilError, KafkaException."""
+    inspection = inspect_topics(topology, cluster)
+    missing = [f"topic {plan.name} ({plan.role}) does not exist" for plan in inspection.missing]
+    return [*missing, *inspection.mistakes]
+
+
+def _watch_surroundings(topology: Topology, observation: Observation) -> Watch:
+    """Look at the topics while the worker runs; they were as they should be when it started."""
+    found: list[Cluster] = []
+
+    def inspect() -> list[str]:
+        if not found:
+            found.append(Cluster(topology.kafka))
+        return mistakes_of_topics(topology, found[0])
+
+    return Watch("surroundings", Surroundings(inspect, observation).look, _cannot_look)
+
+
+def _cannot_look(error: BaseException) -> None:
+    log.error("the settings of the topics are not looked at any more: %r", error)
 
 
 async def _work(
@@ -200,6 +237,7 @@ async def _work(
     worker = make(topology)
     if endpoint is not None:
         endpoint.watch(worker.observation)
+    _watch_surroundings(topology, worker.observation).start()
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

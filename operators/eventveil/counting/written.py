@@ -56,6 +56,18 @@ class Written:
         return self.name() in {*PARTITIONERS, "any"}
 
 
+def explained(found: Written, stated: str) -> str:
+    """What is to be said of users that are in other partitions than ``stated`` puts them, with the remedy."""
+    name = found.name(stated)
+    if name == stated:
+        return f"users are mostly where {stated} puts them; some producers use another partitioner"
+    if name in PARTITIONERS:
+        how = f"users are where {name} puts them ({WORDS[name]}); the file says {stated}"
+        return f"{how}. Name it as the partitioner"
+    how = f"no partitioner of a topology puts users where they are ({WORDS[name]})"
+    return f"{how}. Set repartition: true, or key by the user with murmur2 or crc32"
+
+
 def written(pairs: Iterable[tuple[bytes, int]], partitions: int) -> Written:
     """Compare keys, none of them empty, with the partitions (0 to ``partitions`` - 1) that they are in."""
     places = {*pairs}

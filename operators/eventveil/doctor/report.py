@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventveil.counting.remedies import REMEDIES
-from eventveil.counting.written import WORDS, Written
+from eventveil.counting.written import WORDS, Written, explained
 from eventveil.decoding.rules import Reason
 from eventveil.doctor.diagnosis import Diagnosis, setting_of
 from eventveil.doctor.editing import Edits
@@ -87,7 +87,7 @@ class Report:
     def _remedy(self, seen: Diagnosis, reason: str) -> str:
         keys = seen.keys
         if reason == Reason.WRONG_PARTITION and keys is not None and isinstance(seen.stream, Stream):
-            return wrong_partitioner(keys.users, seen.stream.source.partitioner)
+            return explained(keys.users, seen.stream.source.partitioner)
         return REMEDIES[Reason(reason)].text
 
     def _place(self, stream: str, setting: str) -> str:
@@ -164,18 +164,6 @@ _NOT_LOST = {
     "bounded": "are beyond the contributions of their user, which the bound leaves out",
     "ignored": "have a column that `unknown: ignore` leaves out",
 }
-
-
-def wrong_partitioner(found: Written, stated: str) -> str:
-    """What is to be said of users that are in other partitions than ``stated`` puts them."""
-    name = found.name(stated)
-    if name == stated:
-        return f"users are mostly where {stated} puts them; some producers use another partitioner"
-    how = f"users are where {name} puts them ({WORDS[name]}); the file says {stated}"
-    if name in {"murmur2", "crc32"}:
-        return f"{how}. Name it as the partitioner"
-    how = f"no partitioner of a topology puts users where they are ({WORDS[name]})"
-    return f"{how}. Set repartition: true, or key by the user with murmur2 or crc32"
 
 
 def times_of(sample: Sample) -> str:

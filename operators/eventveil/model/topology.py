@@ -120,7 +120,8 @@ class Counts:
     ``labels`` are the column names in order. ``column_type`` is the JSON type of the column field.
     ``unknown`` says what becomes of an event whose column is not listed: ``"dead-letter"``, ``"ignore"``,
     or ``"column"`` with ``unknown_column`` the index of the column that takes it. ``released`` are the
-    columns of a release where those are not what is counted: each local report is a column.
+    columns of a release where those are not what is counted: each local report is a column. ``expected`` is
+    about how many events a timestamp counts on average, by public knowledge; only a warning rests on it.
     """
 
     labels: tuple[str, ...]
@@ -129,6 +130,7 @@ class Counts:
     unknown: Literal["dead-letter", "ignore", "column"] = "dead-letter"
     unknown_column: int | None = None
     released: tuple[str, ...] = ()
+    expected: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

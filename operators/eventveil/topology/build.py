@@ -183,6 +183,7 @@ def _counts(section: Section) -> Counts:
         contributions=1 if section.get("contributions") == TRUSTED else section.get("contributions"),
         unknown="column" if other else unknown,
         unknown_column=columns.labels.index(unknown) if other else None,
+        expected=section.get("expected"),
         released=(),
     )
 

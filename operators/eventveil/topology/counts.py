@@ -300,6 +300,11 @@ COUNTS = Record(
             default="dead-letter",
             kept=_from_now_on("it says which events count from the change on", _unknown),
         ),
+        Field(
+            "expected", One(Whole(1, 2**40)),
+            "About how many events a timestamp counts on average, by public knowledge and not from the data."
+            " If releases show that less than half of it counts, the worker warns.",
+        ),
     ),
     check=_check_unknown,
 )  # fmt: skip

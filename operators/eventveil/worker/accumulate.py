@@ -239,6 +239,7 @@ class AccumulateOwner(Owner):
             self._sinks.check()
             self.table.transact("publish", records)
             sanitizer.published()
+            self._observation.counting.published(records)
             for record in records:
                 if record.topic == self._topology.ledger:
                     entry = orjson.loads(record.value or b"")
@@ -257,7 +258,7 @@ class AccumulateOwner(Owner):
 
     def _settled(self, batch: Batch) -> None:
         self._counting.aggregator.committed(batch)
-        self._observation.judged(batch.outcomes)
+        self._observation.judged(batch.outcomes, batch.dead_letters)
 
     async def _ask_for_end(self) -> None:
         aggregator, now = self._counting.aggregator, self._clock.now()

@@ -50,6 +50,7 @@ class AggregateOwner(Owner):
         self._ground = Ground(inquiry, {})
         self._append_times = AppendTimes(cluster, self._blocking, source[0])
         self._aggregator: PartitionAggregator
+        self._partitions = 1
 
     def take_over(self) -> int:
         """See ``Owner.take_over``."""
@@ -69,6 +70,7 @@ class AggregateOwner(Owner):
             streams[plan.name] = (plan.stream, genesis.counter_state(states, place).waiting_for(events))
             grown[plan.name] = genesis.grown
         check_neighbours(states, topic, partition, place)
+        self._partitions = live.partitions
         self._aggregator = PartitionAggregator(live.partitions, streams, grown=grown)
         counters = self._aggregator.counters.items()
         open_ = {name: (one.stream.timeline, one.next) for name, one in counters}
@@ -169,7 +171,7 @@ class AggregateOwner(Owner):
         self.check_open()
         await self._blocking(self._write, name, batch)
         self._aggregator.committed(batch)
-        self._observation.judged(batch.outcomes)
+        self._observation.judged(batch.outcomes, batch.dead_letters, self._partitions)
 
     def _write(self, name: str, batch: Batch) -> None:
         self.table.transact(name, self._records(batch), self._clock)

@@ -103,6 +103,7 @@ class SanitizeOwner(Owner):
         if pending:
             self._sinks.check()
             self.table.transact("publish", pending)
+            self._observation.counting.published(pending)
             self._published(pending)
         return self._sanitizer.resume
 
@@ -192,6 +193,7 @@ class SanitizeOwner(Owner):
             self.check_open()
             if releases:
                 await self._blocking(self.table.transact, "publish", releases)
+                await self._blocking(self._observation.counting.published, releases)
             self._published(releases)
 
     def _look(self) -> None:

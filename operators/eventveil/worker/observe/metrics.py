@@ -20,6 +20,8 @@ from eventveil import __version__
 from eventveil.kinds.registry import kind_of
 from eventveil.model import timeline
 from eventveil.process.memory import NOTHING, Held
+from eventveil.read.health import STATES
+from eventveil.worker.observe.losses import REASONS
 from eventveil.worker.observe.observation import (
     CLOSING,
     HELD_SECONDS,
@@ -129,6 +131,23 @@ def _forfeited(seen: Observation) -> Samples:
     return [((name,), seen.forfeited[name]) for name, one in seen.streams.items() if kind_of(one).gives_up]
 
 
+def _counting(seen: Observation) -> Samples:
+    for stream, state in seen.counting.states().items():
+        for one in STATES:
+            yield (stream, one), one == state
+
+
+def _lost(seen: Observation) -> Samples:
+    for stream in seen.topology.all_streams:
+        counts = {one: seen.events[stream.name, one] for one in kind_of(stream).outcomes}
+        lost = sum(counts[one] for one in REASONS & counts.keys())
+        yield (stream.name,), lost / max(1, sum(counts.values()))
+
+
+def _misconfigured(seen: Observation) -> Samples:
+    yield (), len(seen.mistakes)
+
+
 def _readings(seen: Observation) -> Samples:
     return [((stream.name,), seen.readings[stream.name]) for stream in seen.topology.readings]
 
@@ -222,6 +241,18 @@ METRICS = (
         _held_up,
     ),
     Metric(
+        "eventveil_topic_mistakes", "gauge", "mistakes", (),
+        "Settings of topics that a start would refuse, as they are now; 0 if there is none. Not ready then.",
+        _misconfigured,
+    ),
+    Metric(
+        "eventveil_counting_state", "gauge", "0 or 1", ("stream", "state"),
+        "Whether the last releases of this worker show that events count: 1 for the state that holds, which "
+        "is counting, much-less (than half of counts.expected), nothing (that can be told from noise), or "
+        "unknown before there are enough of them. Made of releases alone; docs/privacy.md argues for it.",
+        _counting,
+    ),
+    Metric(
         "eventveil_take_overs_total", "counter", "take-overs", ("role",),
         "Partitions taken over, once per rebalance and once after each failure of their owner.", _take_overs,
     ),
@@ -289,6 +320,12 @@ METRICS = (
         "counted, bounded (beyond the contributions of their user), ignored (unknown column), or else the "
         "reason of the dead letter. In value streams: read, or the reason why a value is 0.",
         _events, raw=True,
+    ),
+    Metric(
+        "eventveil_lost_ratio", "gauge", "0 to 1", ("stream",),
+        "Of the records whose verdict became durable since the start, the share that does not count for a "
+        "reason (docs/dead-letters.md); 0 before the first.",
+        _lost, raw=True,
     ),
     Metric(
         "eventveil_records_fetched_total", "counter", "records", ("topic",),

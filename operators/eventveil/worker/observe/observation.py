@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,9 +18,11 @@ from faust.types import TP
 from eventveil.kinds.kind import Role
 from eventveil.kinds.registry import roles
 from eventveil.model import timeline
-from eventveil.model.records import TopicPartition
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.process.memory import NOTHING, Held
+from eventveil.worker.observe.counting import Counting
+from eventveil.worker.observe.losses import Losses
 
 ROLES: tuple[Role, ...] = ("rekey", "aggregate", "accumulate", "sanitize", "perturb")
 #: Those that close timestamps, and those that publish releases.
@@ -111,6 +113,12 @@ class Observation:
         #: Bytes: what the process may hold, None for any, and what it was last seen to hold.
         self.memory_limit: int | None = None
         self.resident = 0
+        #: Whether releases show that events count; public.
+        self.counting = Counting(topology)
+        #: What becomes of events, for a log that is raw data; None: nobody asked for one.
+        self.losses: Losses | None = None
+        #: What a start would refuse of the topics as they are now.
+        self.mistakes: Sequence[str] = ()
         #: When the event loop was last seen running, in monotonic seconds.
         self.beat = time.monotonic()
 
@@ -118,8 +126,12 @@ class Observation:
         """What the owner of a partition does: one of ROLES."""
         return self._roles.get(partition.topic, "aggregate")
 
-    def judged(self, outcomes: Mapping[str, Counter[str]]) -> None:
-        """The verdicts of a committed batch."""
+    def judged(
+        self, outcomes: Mapping[str, Counter[str]], letters: Iterable[Outgoing] = (), partitions: int = 1
+    ) -> None:
+        """The verdicts of a committed batch, with its dead letters, of a source with ``partitions``."""
+        if self.losses is not None:
+            self.losses.judged(outcomes, letters, partitions)
         for stream, counts in outcomes.items():
             for outcome, count in counts.items():
                 self.events[stream, outcome] += count
@@ -226,7 +238,8 @@ class Observation:
         holds = self.holds(now)
         if raw:
             return sorted(
-                [f"{TopicPartition(*tp)}: {_HELD[hold]}" for tp, hold in holds.items() if tp in assigned]
+                [*self.mistakes]
+                + [f"{TopicPartition(*tp)}: {_HELD[hold]}" for tp, hold in holds.items() if tp in assigned]
                 + [f"{TopicPartition(*tp)}: is being taken over{_after(errors.get(tp))}" for tp in taken]
                 + [
                     f"{TopicPartition(*tp)}: no progress for {now - partitions[tp].progressed:.0f} s"
@@ -235,6 +248,7 @@ class Observation:
             )
         failed = [tp for tp in taken if tp in errors]
         return [
+            *self.mistakes,
             *(
                 line
                 for hold, words in _HELD.items()

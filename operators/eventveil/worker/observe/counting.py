@@ -1,0 +1,64 @@
+"""Whether releases show that events count: the public state of each stream, and the warnings that go with it.
+
+Only published releases come in here, so two worlds with the same releases have the same states and the same
+log, whatever else their events did (docs/privacy.md).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Stream, Topology
+from eventveil.read.health import LEAST, MOST, State, Total, state_of, total_of
+
+log = logging.getLogger(__name__)
+
+_SAID: Mapping[State, str] = {
+    "nothing": "nothing that counts can be told from noise in the last %d releases of %s",
+    "much-less": "in the last %d releases of %s, less than half of counts.expected counts",
+}
+_REMEDY = "; `eventveil doctor %s` says what becomes of its events and what to change (it shows raw data)"
+
+
+class Counting:
+    """The states of the streams whose releases this worker publishes."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._path = topology.path
+        self._streams = {one.name: one for one in topology.streams}
+        self._stream_of = {one.sink.topic: one.name for one in topology.streams}
+        self._totals: dict[str, deque[Total]] = {}
+        self._states: dict[str, State] = dict.fromkeys(self._streams, "unknown")
+
+    def states(self) -> dict[str, State]:
+        """By stream."""
+        return dict(self._states)
+
+    def published(self, records: Iterable[Outgoing]) -> None:
+        """These records were published; those of ledger and control say nothing here."""
+        for record in records:
+            if record.topic in self._stream_of and record.value is not None:
+                found = total_of(record.value)
+                if found is not None:
+                    self._note(*found)
+
+    def _note(self, name: str, total: Total) -> None:
+        stream = self._streams[name]
+        kept = self._totals.setdefault(name, deque(maxlen=looked_at(stream)))
+        kept.append(total)
+        before, now = self._states[name], state_of(kept, stream.counts.expected)
+        self._states[name] = now
+        if now == before:
+            return
+        if now in _SAID:
+            log.warning(_SAID[now] + _REMEDY, len(kept), name, self._path)
+        elif before in _SAID:
+            log.info("the releases of %s show again that events count", name)
+
+
+def looked_at(stream: Stream) -> int:
+    """How many of the newest releases a state is about: those of a window, so that a day has its night."""
+    return min(max(stream.mechanism.window, LEAST), MOST)

@@ -1,0 +1,78 @@
+"""How many events do not count, and why, for a log that is raw data: only where somebody asked for one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+
+from eventveil.counting.remedies import REMEDIES
+from eventveil.counting.written import explained, written
+from eventveil.decoding.rules import Reason
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Stream, Topology
+
+log = logging.getLogger(__name__)
+
+REASONS = frozenset(reason.value for reason in Reason)
+#: A share of fewer verdicts says little. A stream is told of again after this long.
+_LEAST, _AGAIN_SECONDS = 100, 600.0
+_MUCH = 0.1
+#: Of a batch, this many dead letters are looked at for their keys; this many keys are kept.
+_LETTERS, _KEYS = 500, 2_000
+
+
+class Losses:
+    """What became of records since each stream was last told of."""
+
+    def __init__(self, topology: Topology, clock: Callable[[], float] = time.monotonic) -> None:
+        self._streams = {stream.name: stream for stream in topology.all_streams}
+        self._clock = clock
+        self._outcomes: dict[str, Counter[str]] = {}
+        self._keys: dict[str, dict[tuple[bytes, int], None]] = {}
+        self._told: dict[str, float] = {}
+
+    def judged(
+        self, outcomes: Mapping[str, Counter[str]], letters: Iterable[Outgoing], partitions: int
+    ) -> None:
+        """Verdicts that are durable, some of the dead letters among them; logs what is worth telling."""
+        for letter in islice(letters, _LETTERS):
+            self._remember(letter)
+        for stream, counts in outcomes.items():
+            kept = self._outcomes.setdefault(stream, Counter())
+            kept.update(counts)
+            if kept.total() >= _LEAST and self._is_time(stream):
+                self._tell(stream, kept, partitions)
+
+    def _remember(self, letter: Outgoing) -> None:
+        told = dict(letter.headers)
+        if letter.key and told["eventveil.reason"] == Reason.WRONG_PARTITION.value.encode():
+            keys = self._keys.setdefault(told["eventveil.stream"].decode(), {})
+            if len(keys) < _KEYS:
+                keys[letter.key, int(told["eventveil.partition"])] = None
+
+    def _is_time(self, stream: str) -> bool:
+        told = self._told.get(stream)
+        return told is None or self._clock() - told >= _AGAIN_SECONDS
+
+    def _tell(self, stream: str, counts: Counter[str], partitions: int) -> None:
+        judged, lost = counts.total(), sum(counts[reason] for reason in REASONS)
+        if lost >= _MUCH * judged:
+            reason = max(REASONS, key=lambda one: (counts[one], one))
+            share = "no event counts" if lost == judged else f"{lost} events do not count"
+            remedy = self._remedy(stream, Reason(reason), partitions)
+            log.warning(
+                "stream %s: of %d, %s; the commonest reason is %s (%d): %s",
+                stream, judged, share, reason, counts[reason], remedy,
+            )  # fmt: skip
+            self._told[stream] = self._clock()
+        self._outcomes.pop(stream)
+        self._keys.pop(stream, None)
+
+    def _remedy(self, name: str, reason: Reason, partitions: int) -> str:
+        stream, keys = self._streams[name], self._keys.get(name)
+        if reason is Reason.WRONG_PARTITION and keys and isinstance(stream, Stream):
+            return explained(written(keys, partitions), stream.source.partitioner)
+        return REMEDIES[reason].text

@@ -1,0 +1,47 @@
+"""What a start would refuse of the topics, looked at while a worker runs: settings, which are public."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import KafkaException
+
+from eventveil.model.errors import EventveilError
+from eventveil.worker.observe.observation import Observation
+
+log = logging.getLogger(__name__)
+
+#: Between two looks; sooner again while something is wrong, so that what was corrected is soon seen.
+_SECONDS, _SOON_SECONDS = 30.0, 5.0
+
+
+class Surroundings:
+    """Compares the topics with what the topology needs. One broker may know no better: two looks must agree.
+
+    ``inspect`` tells the mistakes that it finds now, and may raise EventveilError or KafkaException.
+    """
+
+    def __init__(self, inspect: Callable[[], Sequence[str]], observation: Observation) -> None:
+        self._inspect, self._observation = inspect, observation
+        self._before: frozenset[str] = frozenset()
+
+    def look(self) -> float:
+        """Look once; after how many seconds to look again."""
+        try:
+            found = frozenset(self._inspect())
+        except (EventveilError, KafkaException):
+            # Nothing is concluded; what cannot be reached is told elsewhere.
+            return _SOON_SECONDS
+        self._tell(sorted(found & self._before))
+        self._before = found
+        return _SOON_SECONDS if found else _SECONDS
+
+    def _tell(self, stay: Sequence[str]) -> None:
+        known = self._observation.mistakes
+        for one in stay:
+            if one not in known:
+                log.warning("not ready, for a start would refuse this: %s", one)
+        if known and not stay:
+            log.info("the topics are as they should be again")
+        self._observation.mistakes = stay
