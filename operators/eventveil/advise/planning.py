@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from eventveil.advise.choices import options_as_text
 from eventveil.advise.searching import OTHER, Findings
-from eventveil.advise.writing import Plan
+from eventveil.advise.writing import Plan, rules_of
 from eventveil.model.topology import Stream
 
 
@@ -39,6 +39,7 @@ def plan_of(findings: Findings, stream: Stream, name: str, remarks: Sequence[str
         adjacency=question.adjacency,
         options=options_as_text(choice.kind),
         minimum=0 if choice.clipped else None,
+        rules=rules_of(source, findings.labels(choice), OTHER),
         remarks=remarks,
     )
 

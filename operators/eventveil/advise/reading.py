@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from eventveil.advise.generating import Events
 from eventveil.counting.assigner import Placements, Rows
 from eventveil.counting.counter import CounterState, StreamCounter
-from eventveil.decoding.bulk import IGNORED, BulkReader
-from eventveil.decoding.rules import Rejection, compile_pointer, parse
+from eventveil.decoding.bulk import FILTERED, IGNORED, BulkReader
+from eventveil.decoding.places import compile_pointer
+from eventveil.decoding.rules import Rejection, parse
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import Chunk
 from eventveil.model.timeline import parse_rfc3339
@@ -83,9 +84,10 @@ class _Collector(StreamCounter):
 
     def _take(self, rows: Rows, placed: Placements, told: int) -> None:
         """See ``StreamCounter._take``."""
-        counts = placed.columns != IGNORED
+        counts = placed.columns >= 0
         self._book("read", counts[counts])
-        self._book("ignored", ~counts[~counts])
+        self._book("ignored", placed.columns == IGNORED)
+        self._book("filtered", placed.columns == FILTERED)
         users, columns = placed.users[counts].astype(np.uint32), placed.columns[counts].astype(np.int32)
         self._kept.append((users, columns, placed.timestamps[counts]))
 
@@ -132,6 +134,11 @@ def find_columns(source: Input, fields: Source, on_chunk: Callable[[], object] =
 
     Raises EventveilError if there are none or too many, and what reading the input raises.
     """
+    if not fields.plain:
+        raise EventveilError(
+            "the columns of a stream whose source has several fields, a filter or maps are not looked for;"
+            " list them in the topology, or name them with --columns"
+        )
     source.begin(0, fields.max_bytes)
     found: Counter[str] = Counter()
     types: dict[str, str] = {}

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
 
+from eventveil.model import fields
 from eventveil.model.timeline import format_rfc3339
+from eventveil.model.topology import Condition, NameMap, Source
 from eventveil.topology.scalars import duration_text
 
 #: More columns than these are better off in a file of their own.
@@ -22,8 +26,9 @@ class Plan:
     """What a topology with one stream says.
 
     ``origin`` and ``interval`` are in milliseconds, ``unknown`` as in a topology. ``columns`` are labels, or
-    whole numbers as texts if ``column_type`` is integer. ``minimum`` is the sink's. ``remarks`` are comments
-    of one line each.
+    whole numbers as texts if ``column_type`` is integer. ``user``, ``column`` and ``time`` are as in the
+    model. ``rules`` are further lines of the source, ``minimum`` is the sink's, ``remarks`` are comments of
+    one line each.
     """
 
     name: str
@@ -46,6 +51,7 @@ class Plan:
     adjacency: str = "add-remove"
     options: Mapping[str, str] = field(default_factory=dict)
     minimum: int | None = None
+    rules: Sequence[str] = ()
     remarks: Sequence[str] = ()
 
 
@@ -53,6 +59,7 @@ def topology_text(plan: Plan, columns_file: str | None = None) -> str:
     """The text of the file; the columns are in ``columns_file``, one a line, if it is given."""
     remarks = "".join(f"# {remark}\n" for remark in plan.remarks)
     types = f"\n      user_type: {plan.user_type}" if plan.user_type != "string" else ""
+    types += "".join(f"\n      {rule}" for rule in plan.rules)
     adjacency = {"adjacency": plan.adjacency} if plan.adjacency != "add-remove" else {}
     options = "".join(f"\n      {name}: {value}" for name, value in {**adjacency, **plan.options}.items())
     minimum = "" if plan.minimum is None else f"\n      minimum: {plan.minimum}"
@@ -67,9 +74,9 @@ streams:
   {plan.stream}:
     source:
       topic: {plan.topic}
-      user: {scalar(plan.user)}
-      column: {scalar(plan.column)}
-      time: {scalar(plan.time)}{types}
+      user: {_places(plan.user)}
+      column: {_places(plan.column)}
+      time: {_places(plan.time)}{types}
       partitioner: {plan.partitioner}
     timeline:
       interval: {duration_text(plan.interval)}
@@ -88,6 +95,51 @@ streams:
 """
 
 
+def rules_of(source: Source, labels: Sequence[str], other: str) -> list[str]:
+    """Further lines of a source that say which events count, how their columns are named and times read.
+
+    What a map names otherwise than any of ``labels`` has the name ``other``.
+    """
+    rules = [f"time_unit: {source.time_unit}"] if source.time_unit != "ms" else []
+    if source.time_zone is not None:
+        rules.append(f"time_zone: {scalar(source.time_zone)}")
+    if source.filter:
+        rules.append(f"filter: {_flow({one.field: _asked(one) for one in source.filter})}")
+    if source.maps:
+        parts = {*labels, *chain.from_iterable(label.split(fields.BETWEEN) for label in labels)}
+        rules.append(f"maps: {_flow({one.field: _names(one, parts, other) for one in source.maps})}")
+    return rules
+
+
+def _asked(condition: Condition) -> Any:
+    if condition.test in ("present", "absent"):
+        return {"present": condition.test == "present"}
+    return [*condition.values] if condition.test == "in" else {"not": [*condition.values]}
+
+
+def _names(one: NameMap, parts: Collection[str], other: str) -> dict[str, Any]:
+    def known(name: str) -> str:
+        return name if name in parts else other
+
+    tables = {"values": one.values, "prefixes": one.prefixes}
+    named = {key: {text: known(name) for text, name in table} for key, table in tables.items() if table}
+    return {**named, **({} if one.otherwise is None else {"otherwise": known(one.otherwise)})}
+
+
+def _flow(value: Any) -> str:
+    """YAML on one line; nothing is put in for a dollar sign in a key."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_quoted(key)}: {_flow(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_flow, value))}]"
+    return scalar(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _places(text: str) -> str:
+    several = fields.listed(text)
+    return scalar(text) if len(several) == 1 else _flow([*several])
+
+
 def _columns(plan: Plan, file: str | None) -> str:
     if file is not None:
         types = ", type: integer" if plan.column_type == "integer" else ""
@@ -103,7 +155,11 @@ def scalar(text: str) -> str:
         return text
     if text.startswith("/") and _PLAIN.fullmatch(text[1:].replace("/", "x") or " "):
         return text
-    escaped = json.dumps(text.replace("$", "$$"), ensure_ascii=False)
+    return _quoted(text.replace("$", "$$"))
+
+
+def _quoted(text: str) -> str:
+    escaped = json.dumps(text, ensure_ascii=False)
     # YAML breaks lines, and refuses characters, where JSON does not.
     return "".join(one if " " <= one <= "~" else f"\\U{ord(one):08x}" for one in escaped)
 

@@ -97,7 +97,7 @@ def _samples(topology: Topology, records: int, path: str | None) -> dict[str, Sa
 
 def _pointers(stream: object) -> set[str]:
     source = stream.source if isinstance(stream, Stream) else None
-    return set() if source is None else {source.user, source.column, source.time}
+    return set() if source is None else {*source.pointers}
 
 
 def _write(report: Report, output: str, records: int) -> None:

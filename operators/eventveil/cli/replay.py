@@ -22,6 +22,7 @@ from eventveil.describe.guarantee import consecutive
 from eventveil.kinds.registry import kind_of
 from eventveil.mechanisms.registry import find
 from eventveil.model.errors import EventveilError
+from eventveil.model.fields import in_envelope
 from eventveil.model.timeline import format_rfc3339, start_of
 from eventveil.model.topology import Stream, Topology
 from eventveil.process import allocator
@@ -214,10 +215,12 @@ def _open_input(topology: Topology, source: str) -> Input:
             sources = ", ".join((*topology.sources, *topology.value_sources))
             raise click.UsageError(f"--input {source} lacks the name of the topic: {sources}")
         rekeyed = topology.rekeyed.get(topic)
-        return TopicInput(topology.kafka, rekeyed or topic, rekeyed=rekeyed is not None)
+        streams = [one for one in topology.streams if topic == one.source.topic_of_events]
+        around = any(in_envelope(field) for one in streams for field in one.source.looked_at)
+        return TopicInput(topology.kafka, rekeyed or topic, rekeyed=rekeyed is not None, envelope=around)
     pointers = {stream.source.value for stream in topology.readings}
     for stream in topology.streams:
-        pointers |= {stream.source.user, stream.source.column, stream.source.time}
+        pointers |= stream.source.pointers
     try:
         return open_file(source, pointers)
     except ValueError as error:

@@ -16,6 +16,7 @@ from eventveil.advise.reading import find_columns, types_of
 from eventveil.cli.loading import load_or_exit
 from eventveil.kinds.registry import kind_of
 from eventveil.model.errors import EventveilError
+from eventveil.model.fields import in_envelope
 from eventveil.model.topology import Counts, MechanismSettings, Sink, Source, Stream, Timeline, Topology
 from eventveil.replay.files import open_file
 from eventveil.replay.inputs import Input, TopicInput
@@ -56,7 +57,8 @@ def of_topology(path: str, source: str | None, only: str | None) -> Subject:
 def _open(topology: Topology, stream: Stream, source: str) -> Input:
     if not source.startswith(_TOPIC):
         return _open_file(source, stream.source)
-    return TopicInput(topology.kafka, stream.source.topic, rekeyed=stream.source.raw is not None)
+    rekeyed, around = stream.source.raw is not None, any(map(in_envelope, stream.source.looked_at))
+    return TopicInput(topology.kafka, stream.source.topic, rekeyed=rekeyed, envelope=around)
 
 
 def of_file(path: str, user: str, column: str, time: str) -> Subject:
@@ -77,7 +79,7 @@ def of_file(path: str, user: str, column: str, time: str) -> Subject:
 
 def _open_file(path: str, fields: Source) -> Input:
     try:
-        return open_file(path, {fields.user, fields.column, fields.time})
+        return open_file(path, fields.pointers)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 

@@ -20,12 +20,13 @@ from eventveil.counting.refusing import AHEAD, BEHIND, BEYOND, LATE, Read, Refus
 from eventveil.counting.rejections import Rejections
 from eventveil.counting.users import Users
 from eventveil.decoding.binary_array import picked
-from eventveil.decoding.bulk import IGNORED, UNSURE, ColumnFinder
+from eventveil.decoding.bulk import FILTERED, IGNORED, UNSURE, ColumnFinder
 from eventveil.decoding.columns import UNSURE_TIME, Fields
-from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, parse, why_no_json
+from eventveil.decoding.places import NO_ENVELOPE, Envelope
+from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, parse, weigh, why_no_json
 from eventveil.model import timeline
 from eventveil.model.partitioners import PARTITIONERS
-from eventveil.model.records import NO_APPEND_TIME
+from eventveil.model.records import NO_APPEND_TIME, Headers
 from eventveil.model.topology import Stream
 
 
@@ -35,6 +36,7 @@ class Rows:
 
     Those are rows of append time, partition and offset, as in ``Origin``. ``parts`` are what bulk decoding is
     sure of, each row in one of them at most. ``shared``: more than one stream asks for the documents.
+    ``keys`` and ``headers`` may be empty where there are none.
     """
 
     offsets: NDArray[np.int64]
@@ -43,7 +45,15 @@ class Rows:
     parts: Sequence[Fields]
     origins: NDArray[np.int64] | None = None
     shared: bool = False
+    keys: Sequence[bytes | None] = ()
+    headers: Sequence[Headers | None] = ()
     _documents: dict[int, Any] = field(default_factory=dict)
+
+    def envelope(self, row: int) -> Envelope:
+        """What is around the value of a row."""
+        key = self.keys[row] if self.keys else None
+        headers = self.headers[row] if self.headers else None
+        return Envelope(key, headers or (), int(self.append_times[row]))
 
     def documents(
         self, rows: NDArray[np.int64], max_bytes: int, broken: Broken
@@ -133,41 +143,80 @@ class Placer:
         self._find_columns = ColumnFinder(stream.source, stream.counts)
         self._refuse = Refuser(stream, first, self._partitions.since, self._decoder, users)
         self._partition_of = PARTITIONERS[stream.source.partitioner]
+        self._plain = stream.source.plain
 
     def place(
         self, rows: Rows, start: int, following: int, boundaries: Boundaries | None
     ) -> tuple[Placements, Rejections]:
         """The events among the rows from index ``start`` on that are on time, and why the others are not.
 
+        What the filter leaves out is among the first, with the column FILTERED, user 0 and timestamp 0.
         ``following`` is the next timestamp to close. ``boundaries`` is None where append times decide.
         """
-        certain = [self._certain(rows, part, start, following, boundaries) for part in rows.parts]
+        # What bulk decoding has read is of streams without further rules.
+        parts = rows.parts if self._plain else ()
+        certain = [self._certain(rows, part, start, following, boundaries) for part in parts]
         placed = certain[0] if len(certain) == 1 else _merged(certain)
         asked = np.ones(len(rows.offsets), bool)
         asked[:start] = False
         asked[placed.rows] = False
         refused = [
             rejections
-            for part in rows.parts
+            for part in parts
             for rejections in self._refused(rows, part, asked, following, boundaries)
         ]
         for rejections in refused:
             asked[rejections.rows] = False
+        filtered = self._left_out(rows, asked)
         broken = Broken()
         one_by_one: list[tuple[int, Rejection]] = []
-        more: list[tuple[int, int, int, int]] = []
-        max_bytes = self._stream.source.max_bytes
-        for row, document in rows.documents(np.flatnonzero(asked), max_bytes, broken):
+        events: list[tuple[int, Placed]] = []
+        envelope = NO_ENVELOPE
+        for row, document in self._documents(rows, np.flatnonzero(asked), broken):
             offset, append_time = int(rows.offsets[row]), int(rows.append_times[row])
-            verdict = self.verdict(offset, append_time, document, following, boundaries)
-            if isinstance(verdict, Rejection):
+            if self._decoder.reads_envelope:
+                envelope = rows.envelope(row)
+            verdict = self.verdict(offset, append_time, document, following, boundaries, envelope)
+            if verdict is None:
+                filtered.append(row)
+            elif isinstance(verdict, Rejection):
                 one_by_one.append((row, verdict))
             else:
-                column = IGNORED if verdict.event.column is None else verdict.event.column
-                more.append((row, self._users.number(verdict.event.user), column, verdict.timestamp))
+                events.append((row, verdict))
+        more = [*self._found(events), *_filtered(filtered)]
         if more:
-            placed = _merged([placed, Placements(*np.array(more, np.int64).T)])
+            placed = _merged([placed, *more])
         return placed, Rejections.merged([*refused, broken.rejections(), Rejections.of(one_by_one)])
+
+    def _documents(
+        self, rows: Rows, chosen: NDArray[np.int64], broken: Broken
+    ) -> Iterator[tuple[int, Any | Rejection]]:
+        """These rows with their documents; None in place of those that no rule looks into."""
+        max_bytes = self._stream.source.max_bytes
+        if self._decoder.reads_value:
+            yield from rows.documents(chosen, max_bytes, broken)
+            return
+        for row, value in zip(chosen.tolist(), picked(rows.values, chosen), strict=True):
+            yield row, weigh(value, max_bytes)
+
+    def _found(self, events: Sequence[tuple[int, Placed]]) -> Iterator[Placements]:
+        """Events that were judged one by one; looking for many users at once is much faster."""
+        if not events:
+            return
+        columns = [IGNORED if one.event.column is None else one.event.column for _, one in events]
+        timestamps = [one.timestamp for _, one in events]
+        users = self._users.numbers([one.event.user for _, one in events])
+        rows = np.array([row for row, _ in events], np.int64)
+        yield Placements(rows, users, np.array(columns, np.int64), np.array(timestamps, np.int64))
+
+    def _left_out(self, rows: Rows, asked: NDArray[np.bool_]) -> list[int]:
+        """What the filter leaves out for the record around the value; it is no longer ``asked`` about."""
+        filter_ = self._decoder.filter
+        if not filter_.asks_around:
+            return []
+        out = [row for row in np.flatnonzero(asked).tolist() if not filter_.passes_around(rows.envelope(row))]
+        asked[out] = False
+        return out
 
     def _certain(
         self, rows: Rows, fields: Fields, start: int, following: int, boundaries: Boundaries | None
@@ -212,15 +261,24 @@ class Placer:
         yield from self._refuse(read, following, boundaries)
 
     def verdict(
-        self, offset: int, append_time: int, document: Any, following: int, boundaries: Boundaries | None
-    ) -> Placed | Rejection:
-        """Where the event in a document counts, or the first thing that is wrong with it."""
+        self,
+        offset: int,
+        append_time: int,
+        document: Any,
+        following: int,
+        boundaries: Boundaries | None,
+        envelope: Envelope = NO_ENVELOPE,
+    ) -> Placed | Rejection | None:
+        """Where the event in a document counts, or the first thing that is wrong with it.
+
+        None if the filter leaves it out.
+        """
         if isinstance(document, Rejection):
             return document
         if append_time == NO_APPEND_TIME and boundaries is None:
             return Rejection(Reason.NO_APPEND_TIME, "the topic does not stamp records with LogAppendTime")
-        event = self._decoder.decode(document)
-        if isinstance(event, Rejection):
+        event = self._decoder.decode(document, envelope)
+        if event is None or isinstance(event, Rejection):
             return event
         partitions = self._partitions.at(timeline.timestamp_of(self._stream.timeline, event.time))
         owner = self._partition_of(event.user, partitions)
@@ -278,6 +336,13 @@ class Placer:
         if timestamp < self._first:
             return Rejection(Reason.BEFORE_START, f"timestamp {timestamp} is before {self._first}")
         return Placed(event, timestamp)
+
+
+def _filtered(rows: Sequence[int]) -> Iterator[Placements]:
+    """What the filter leaves out."""
+    if rows:
+        none = np.zeros(len(rows), np.int64)
+        yield Placements(np.array(rows, np.int64), none, none + FILTERED, none)
 
 
 def _merged(parts: Sequence[Placements]) -> Placements:

@@ -25,7 +25,7 @@ from eventveil.counting.bounding_by_origin import EarliestContributions
 from eventveil.counting.growth import Growth
 from eventveil.counting.rejections import Rejections
 from eventveil.counting.users import Users
-from eventveil.decoding.bulk import IGNORED
+from eventveil.decoding.bulk import FILTERED, IGNORED
 from eventveil.decoding.rules import Reason
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import Mark
@@ -37,7 +37,7 @@ _NONE = np.zeros(0, dtype=np.int64)
 #: An event of a pan-private stream for whose timestamp there is no budget, or one that was given up.
 DISCARDED = "discarded"
 #: What can become of a record: it counts, is left out by a declared rule, or is a dead letter.
-OUTCOMES = ("counted", "bounded", "ignored", DISCARDED, *(reason.value for reason in Reason))
+OUTCOMES = ("counted", "bounded", "ignored", "filtered", DISCARDED, *(reason.value for reason in Reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,8 @@ class StreamCounter:
     ) -> None:
         self.stream, self.users = stream, users
         self.next = state.next
-        #: What became of the records judged by this object: "counted", "bounded", "ignored" or a Reason.
+        #: What became of the records judged by this object: "counted", "bounded", "ignored", "filtered" or a
+        #: Reason.
         self.outcomes: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         self._state = state
@@ -261,8 +262,9 @@ class StreamCounter:
     def observe(self, rows: Rows) -> Rejections:
         """Count records, and say which rows cannot count, and why. Re-keyed ones have ``origins``.
 
-        They must come in offset order. A record that the bound or ``unknown: ignore`` leaves out is no
-        rejection. Nothing is said of records below the judged offset: their dead letters are out already.
+        They must come in offset order. A record that the bound, the filter or ``unknown: ignore``
+        leaves out is no rejection. Nothing is said of records below the judged offset: their dead letters
+        are out already.
         """
         start, told = np.searchsorted(rows.offsets, (self._state.resume, self._state.judged)).tolist()
         placed, rejections = self._placer.place(rows, start, self.next, self.boundaries)
@@ -273,12 +275,13 @@ class StreamCounter:
 
     def _take(self, rows: Rows, placed: Placements, told: int) -> None:
         """Count events, and book those from row ``told`` on."""
-        counts = placed.columns != IGNORED
+        counts = placed.columns >= 0
         grown = self._count(rows, placed.where(counts)) if counts.any() else np.zeros(0, bool)
         news = grown[placed.rows[counts] >= told]
         self._book("counted", news)
         self._book("bounded", ~news)
-        self._book("ignored", placed.rows[~counts] >= told)
+        self._book("ignored", placed.rows[placed.columns == IGNORED] >= told)
+        self._book("filtered", placed.rows[placed.columns == FILTERED] >= told)
 
     def _book(self, outcome: str, events: NDArray[np.bool_]) -> None:
         if number := int(np.count_nonzero(events)):

@@ -6,7 +6,7 @@ flags; whatever is known of a user and an open timestamp goes by the number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,11 +91,15 @@ class Users:
 
     def number(self, user: bytes) -> int:
         """The number of one user, given in canonical bytes."""
-        if self._integers:
-            value = int(user)
-            words = np.array([[value % 2**64, int(value >= 2**63)]], np.uint64)
-            return int(self._of(words, lambda _: [user])[0])
-        return int(self._of_texts(Texts.of([user.decode()]))[0])
+        return int(self.numbers([user])[0])
+
+    def numbers(self, users: Sequence[bytes]) -> NDArray[np.int64]:
+        """The numbers of some users, given in canonical bytes."""
+        if not self._integers:
+            return self._of_texts(Texts.of([user.decode() for user in users]))
+        values = [int(user) for user in users]
+        words = np.array([(value % 2**64, value >= 2**63) for value in values], np.uint64)
+        return self._of(words, lambda rows: [users[row] for row in rows.tolist()])
 
     def _of_texts(self, users: Texts) -> NDArray[np.int64]:
         words = users.words()

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from eventveil.decoding.binary_array import chosen, without_none
 from eventveil.decoding.columns import Fields, Kind
 from eventveil.decoding.dictionary import LONGEST, Numbers, Texts
-from eventveil.decoding.rules import pointer_tokens
+from eventveil.decoding.places import pointer_tokens
 from eventveil.decoding.templates import ShapeReader, is_utf8
 from eventveil.model.topology import Counts, Source
 
@@ -36,6 +36,8 @@ _TYPES: dict[Kind, Any] = {"string": str, "integer": int | float, "time": int | 
 #: Column of an event that ``unknown: ignore`` leaves out, and of one that ``eventveil.decoding.rules`` must
 #: judge.
 IGNORED, UNSURE = -1, -2
+#: That of a record which its stream's filter leaves out. It has no user and no timestamp either.
+FILTERED = -3
 #: orjson takes 1024 levels. A value that is shorter cannot have as many.
 _SHALLOW = 1000
 #: A number beyond 1e308 has an exponent of three digits, or more digits than this.
@@ -52,9 +54,14 @@ _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 
 
 def fields_of(sources: Iterable[tuple[Source, Counts]]) -> dict[str, Kind] | None:
-    """The pointers that streams need and what each is wanted as; None if two want the same differently."""
+    """The pointers that streams need and what each is wanted as; None if two want the same differently.
+
+    Streams whose rules ask for more than single fields of the value read nothing here (``Source.plain``).
+    """
     wanted: dict[str, Kind] = {}
     for source, counts in sources:
+        if not source.plain or source.user_type == "either":
+            continue
         own: tuple[tuple[str, Kind], ...] = (
             (source.user, source.user_type), (source.column, counts.column_type), (source.time, "time"),
         )  # fmt: skip

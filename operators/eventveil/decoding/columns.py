@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.decoding.dictionary import Texts
-from eventveil.decoding.rules import TIME_LIMIT
+from eventveil.decoding.times import TIME_LIMIT
 from eventveil.model.timeline import parse_rfc3339
 
 #: What a field is wanted as.

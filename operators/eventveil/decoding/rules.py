@@ -5,20 +5,28 @@ Every verdict is a function of the record and the public topology alone (I5, doc
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import orjson
 
-from eventveil.model.timeline import parse_rfc3339
+from eventveil.decoding.filters import Filter
+from eventveil.decoding.naming import Namer, Unnamed, index_of
+from eventveil.decoding.places import (
+    MISSING,
+    NO_ENVELOPE,
+    Envelope,
+    compile_field,
+    compile_first,
+    is_there,
+)
+from eventveil.decoding.times import Clock, WrongKind
+from eventveil.model import fields
 from eventveil.model.topology import Counts, ReadingStream, Source
 from eventveil.values.grid import is_number, on_grid
 
 _LONGEST_DETAIL = 200
-#: Times in epoch milliseconds are smaller than this, and greater than its negative.
-TIME_LIMIT = 2**53
 
 
 class Reason(StrEnum):
@@ -62,14 +70,22 @@ class Event:
 
 def parse(value: bytes | None, max_bytes: int) -> Any | Rejection:
     """The JSON document in ``value``, or a rejection. Numbers beyond 64 bits become floats."""
-    if value is None:
-        return Rejection(Reason.TOMBSTONE, "the record has no value")
-    if len(value) > max_bytes:
-        return Rejection(Reason.TOO_LARGE, f"{len(value)} bytes are more than {max_bytes}")
+    refused = weigh(value, max_bytes)
+    if refused is not None or value is None:
+        return refused
     try:
         return orjson.loads(value)
     except orjson.JSONDecodeError as error:
         return Rejection(Reason.NOT_JSON, why_no_json(error))
+
+
+def weigh(value: bytes | None, max_bytes: int) -> Rejection | None:
+    """What is wrong with a value that nobody looks into."""
+    if value is None:
+        return Rejection(Reason.TOMBSTONE, "the record has no value")
+    if len(value) > max_bytes:
+        return Rejection(Reason.TOO_LARGE, f"{len(value)} bytes are more than {max_bytes}")
+    return None
 
 
 def why_no_json(error: orjson.JSONDecodeError) -> str:
@@ -78,53 +94,34 @@ def why_no_json(error: orjson.JSONDecodeError) -> str:
     return detail[:_LONGEST_DETAIL]
 
 
-def compile_pointer(pointer: str) -> Callable[[Any], Any]:
-    """A function that finds what a JSON pointer (RFC 6901) names; it raises LookupError or TypeError."""
-    tokens = pointer_tokens(pointer)
-
-    def find(document: Any) -> Any:
-        for token in tokens:
-            document = _step(document, token)
-        return document
-
-    return find
-
-
-def pointer_tokens(pointer: str) -> list[str]:
-    """The reference tokens of a JSON pointer, unescaped."""
-    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
-
-
-def _step(document: Any, token: str) -> Any:
-    if isinstance(document, dict):
-        return document[token]
-    if isinstance(document, list) and token.isascii() and token.isdigit() and str(int(token)) == token:
-        return document[int(token)]
-    raise KeyError(token)
-
-
 class UserFinder:
-    """Finds the user in documents that ``parse`` returned."""
+    """Finds the user in records whose documents ``parse`` returned."""
 
     def __init__(self, source: Source) -> None:
-        self._pointer, self._type = source.user, source.user_type
-        self._find = compile_pointer(source.user)
+        listed = fields.listed(source.user)
+        self._place, self._type = fields.in_words(source.user, "or"), source.user_type
+        self._find = compile_first(listed)
+        #: Whether the value of a record has to be parsed.
+        self.reads_value = any(map(fields.is_pointer, listed))
 
-    def __call__(self, document: Any) -> bytes | Rejection:
-        """The canonical bytes of the user field: UTF-8 of a string, decimal digits of an integer."""
-        try:
-            user = self._find(document)
-        except (LookupError, TypeError):
-            return _missing("user", self._pointer)
-        if self._type == "integer":
-            if type(user) is not int:
-                return _wrong_type("user", self._pointer, "an integer", user)
+    def __call__(self, document: Any, envelope: Envelope = NO_ENVELOPE) -> bytes | Rejection:
+        """The canonical bytes of the user: UTF-8 of a string, decimal digits of an integer.
+
+        So 7 and "7" are one user where both may come, and "07" is another.
+        """
+        user = self._find(document, envelope)
+        if user is MISSING:
+            return _missing("user", self._place)
+        if type(user) is int and self._type != "string":
             return b"%d" % user
-        if type(user) is not str:
-            return _wrong_type("user", self._pointer, "a string", user)
+        if type(user) is not str or self._type == "integer":
+            return _wrong_type("user", self._place, _USERS[self._type], user)
         if not user:
-            return Rejection(Reason.EMPTY_USER, f"the user at {self._pointer} is empty")
+            return Rejection(Reason.EMPTY_USER, f"the user at {self._place} is empty")
         return user.encode()
+
+
+_USERS = {"string": "a string", "integer": "an integer", "either": "a string or an integer"}
 
 
 class ValueDecoder:
@@ -132,16 +129,15 @@ class ValueDecoder:
 
     def __init__(self, stream: ReadingStream) -> None:
         self._source, self._step, self._maximum = stream.source, stream.step, stream.maximum
-        self._find = compile_pointer(stream.source.value)
+        self._find = compile_field(stream.source.value)
 
     def decode(self, record: bytes | None) -> tuple[int, Reason | None]:
         """The value in steps of the grid; 0 with the reason if it cannot be read, for its place stays."""
         document = parse(record, self._source.max_bytes)
         if isinstance(document, Rejection):
             return 0, document.reason
-        try:
-            value = self._find(document)
-        except (LookupError, TypeError):
+        value = self._find(document, NO_ENVELOPE)
+        if value is MISSING:
             return 0, Reason.MISSING_FIELD
         if not is_number(value):
             return 0, Reason.WRONG_TYPE
@@ -152,69 +148,74 @@ class Decoder:
     """Finds user, column and time of the events of one stream in documents that ``parse`` returned."""
 
     def __init__(self, source: Source, counts: Counts) -> None:
-        self._source = source
         self.user = UserFinder(source)
-        self._find_column = compile_pointer(source.column)
-        self._find_time = compile_pointer(source.time)
-        self._index = {label: position for position, label in enumerate(counts.labels)}
-        self._counts = counts
         #: Whether columns are written as integers.
         self.integers = counts.column_type == "integer"
+        self.filter = Filter(source.filter)
+        self._name = Namer(source, integers=self.integers)
+        parts = len(fields.listed(source.column))
+        self._index = index_of(counts.labels, parts)
+        self._counts = counts
+        self._time_place = fields.in_words(source.time, "or")
+        self._times = [(field, compile_field(field)) for field in fields.listed(source.time)]
+        self._clock = Clock(source)
+        looked_at = source.looked_at
+        #: Whether the value of a record has to be parsed, and whether what is around it has to be known.
+        self.reads_value = any(map(fields.is_pointer, looked_at))
+        self.reads_envelope = any(map(fields.in_envelope, looked_at))
 
-    def decode(self, document: Any) -> Event | Rejection:
-        """The event in a document, or the first thing that is wrong with it: user, then column, then time."""
-        user = self.user(document)
+    def decode(self, document: Any, envelope: Envelope = NO_ENVELOPE) -> Event | Rejection | None:
+        """The event in a record, or the first thing that is wrong with it: user, then column, then time.
+
+        None if it does not pass the filter, which comes before all of these.
+        """
+        if not self.filter.passes_inside(document, envelope):
+            return None
+        user = self.user(document, envelope)
         if isinstance(user, Rejection):
             return user
-        column = self._column(document)
+        column = self._column(document, envelope)
         if isinstance(column, Rejection):
             return column
-        time = self._time(document)
+        time = self.time(document, envelope)
         if isinstance(time, Rejection):
             return time
         return Event(user, column, time)
 
-    def _column(self, document: Any) -> int | Rejection | None:
-        pointer = self._source.column
-        try:
-            value = self._find_column(document)
-        except (LookupError, TypeError):
-            return _missing("column", pointer)
-        if self.integers:
-            if type(value) is not int:
-                return _wrong_type("column", pointer, "an integer", value)
-        elif type(value) is not str:
-            return _wrong_type("column", pointer, "a string", value)
-        label = str(value)
-        if not self.knows(label):
-            return Rejection(Reason.UNKNOWN_COLUMN, unknown_column(label))
-        return self._index.get(label, self._counts.unknown_column)
+    def _column(self, document: Any, envelope: Envelope) -> int | Rejection | None:
+        name = self._name(document, envelope)
+        if isinstance(name, Unnamed):
+            if name.found is MISSING:
+                return _missing("column", name.field)
+            return _wrong_type("column", name.field, self._name.expected(name.field), name.found)
+        place = self._index.get(name)
+        if place is None and self._counts.unknown == "dead-letter":
+            return Rejection(Reason.UNKNOWN_COLUMN, unknown_column(fields.BETWEEN.join(name)))
+        return self._counts.unknown_column if place is None else place
 
     def knows(self, label: str) -> bool:
-        """Whether the events with a label count somewhere, or are to be ignored."""
-        return label in self._index or self._counts.unknown != "dead-letter"
+        """Whether the events with a label, of a column of one field, count somewhere or are to be ignored."""
+        return (label,) in self._index or self._counts.unknown != "dead-letter"
 
-    def _time(self, document: Any) -> int | Rejection:
-        pointer = self._source.time
-        try:
-            value = self._find_time(document)
-        except (LookupError, TypeError):
-            return _missing("time", pointer)
-        return self.timed(value)
+    def time(self, document: Any, envelope: Envelope = NO_ENVELOPE) -> int | Rejection:
+        """The time of an event in epoch milliseconds: of several fields the first that is there."""
+        for field, find in self._times:
+            found = find(document, envelope)
+            if len(self._times) > 1 and (not is_there(found) or found == ""):
+                continue
+            if found is not MISSING:
+                # The broker's own time is in milliseconds whatever the unit of events.
+                return found if field == fields.TIME else self.timed(found, as_text=fields.is_text(field))
+        return _missing("time", self._time_place)
 
-    def timed(self, value: Any) -> int | Rejection:
-        """The time that a value of its field says, in epoch milliseconds."""
-        pointer = self._source.time
-        if type(value) is int:
-            if abs(value) >= TIME_LIMIT:
-                return Rejection(Reason.TIME_UNREADABLE, f"{value} is no time in epoch milliseconds")
-            return value
-        if type(value) is not str:
-            return _wrong_type("time", pointer, "epoch milliseconds or an RFC 3339 string", value)
+    def timed(self, value: Any, *, as_text: bool = False) -> int | Rejection:
+        """The time that a value of its field says; ``as_text``: of one that can only hold text."""
         try:
-            return parse_rfc3339(value)
+            return self._clock(value, as_text=as_text)
+        except WrongKind:
+            return _wrong_type("time", self._time_place, self._clock.expected, value)
         except ValueError as error:
-            return Rejection(Reason.TIME_UNREADABLE, f"{value[:_LONGEST_DETAIL]!r}: {error}")
+            return Rejection(Reason.TIME_UNREADABLE, str(error))
 
 
 def unknown_column(label: str) -> str:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from eventveil.decoding.binary_array import Values, chosen, in_one_text, lengths_of
 from eventveil.decoding.columns import Fields, Kind, times_of
 from eventveil.decoding.dictionary import BEHIND, Texts, windows_of
-from eventveil.decoding.rules import pointer_tokens
+from eventveil.decoding.places import pointer_tokens
 
 _Places = NDArray[np.int64]
 

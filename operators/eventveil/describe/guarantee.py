@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from eventveil.describe.events import one_user, which_events
 from eventveil.model.topology import UNBOUNDED
 
 if TYPE_CHECKING:  # eventveil.topology needs this module, so at run time it needs nothing of theirs
@@ -84,9 +85,8 @@ def describe(stream: Stream, guarantee: Guarantee, rules: Iterable[str] = ()) ->
         _noise(guarantee),
         *_options(stream),
         *rules,
-        "All events with one value of "
-        f"{stream.source.user} ({stream.source.user_type}) are one user;"
-        " several values for one person are several users.",
+        *which_events(stream.source),
+        one_user(stream.source),
     )
 
 

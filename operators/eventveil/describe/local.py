@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import exp, sqrt
 
+from eventveil.describe.events import which_events
 from eventveil.describe.guarantee import duration_words, number
 from eventveil.mechanisms.local_estimator import worst_variance
+from eventveil.model.fields import in_words
 from eventveil.model.topology import Stream
 
 
@@ -27,9 +29,11 @@ def describe(stream: Stream, control: str) -> Iterator[str]:
     yield "Not protected: that a report was sent, by whom, for which stream and when."
     yield (
         f"Values are whole numbers, cut off at 0 and {options['maximum']}. Reports at {source.column} count"
-        f" for the user at {source.user} ({source.user_type}), {stream.counts.contributions} per timestamp of"
+        f" for the user at {in_words(source.user, 'or')} ({source.user_type}),"
+        f" {stream.counts.contributions} per timestamp of"
         f" {duration_words(stream.timeline.interval)}; one outside of the public grid is a dead letter."
     )
+    yield from which_events(source)
     yield (
         f"Phase distribution: once {options['estimate_after']} Square Wave reports have come, a threshold is"
         f" chosen for good. Phase sums: Hybrid reports of values cut off there. {control} says"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from eventveil.counting.written import Written, written
-from eventveil.decoding.rules import Rejection, UserFinder, parse
+from eventveil.decoding.places import Envelope
+from eventveil.decoding.rules import Rejection, UserFinder, parse, weigh
 from eventveil.doctor.sample import Record, Sample
 from eventveil.model.topology import Stream
 
@@ -48,8 +49,9 @@ def user_finder(stream: Stream) -> Callable[[Record], bytes | None]:
     find = UserFinder(stream.source)
 
     def user_of(record: Record) -> bytes | None:
-        document = parse(record.value, stream.source.max_bytes)
-        user = document if isinstance(document, Rejection) else find(document)
+        document = (parse if find.reads_value else weigh)(record.value, stream.source.max_bytes)
+        around = Envelope(record.key, record.headers)
+        user = document if isinstance(document, Rejection) else find(document, around)
         return None if isinstance(user, Rejection) else user
 
     return user_of

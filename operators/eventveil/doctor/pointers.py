@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eventveil.decoding.rules import Rejection, parse, pointer_tokens
+from eventveil.decoding.places import pointer_tokens
+from eventveil.decoding.rules import Rejection, parse
 from eventveil.doctor.sample import Record
 from eventveil.model.timeline import parse_rfc3339
 

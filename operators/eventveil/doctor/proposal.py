@@ -168,7 +168,8 @@ def _pointers(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
         if 2 * missing < max(1, seen.stamped.judged):
             continue
         pointer = getattr(seen.stream.source, name)
-        found = likely(seen.fields, pointer, time=name == "time") if isinstance(pointer, str) else []
+        single = isinstance(pointer, str) and pointer.startswith("/")
+        found = likely(seen.fields, pointer, time=name == "time") if single else []
         if len(found) == 1:
             yield f"source.{name}", scalar(found[0]), f"{missing} records have nothing at {pointer}"
             return
@@ -180,6 +181,19 @@ def _user_type(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     if isinstance(seen.stream, Stream) and 2 * wrong >= max(1, seen.stamped.judged):
         other = "integer" if seen.stream.source.user_type == "string" else "string"
         yield "source.user_type", other, f"{wrong} users are no {seen.stream.source.user_type}"
+
+
+def _either(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+    """Some producers write users as numbers, and some the same as text."""
+    details = seen.stamped.details.get(Reason.WRONG_TYPE.value, Counter())
+    wrong = sum(number for detail, number in details.items() if detail.startswith("the user at "))
+    if isinstance(seen.stream, Stream) and wrong >= MUCH * max(1, seen.stamped.judged):
+        known = seen.stream.source.user_type
+        yield (
+            "source.user_type",
+            "either",
+            f"{wrong} users are no {known}; 7 and the text 7 are then one user",
+        )
 
 
 def _partitioner(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
@@ -243,6 +257,7 @@ def _lateness(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
 RULES: tuple[Rule, ...] = (
     _pointers,
     _user_type,
+    _either,
     _max_bytes,
     _partitioner,
     _append_time,

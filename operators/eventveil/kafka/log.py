@@ -207,11 +207,11 @@ def read_topic(
     starts: Mapping[int, int],
     ends: Mapping[int, int],
     *,
-    with_headers: bool = False,
+    with_envelope: bool = False,
 ) -> Iterator[Chunk]:
     """The committed records of several partitions at once; ``starts`` and ``ends`` are offsets by partition.
 
-    Their keys are left out, and their headers unless they are asked for: a call less for each record.
+    Their keys and headers are left out unless they are asked for: two calls less for each record.
     The partition that is furthest behind by append time is always next, so that none is more than a chunk
     ahead of what the others have to say. The chunks of a partition are in order and end at the same offsets
     every time; the last one reaches its end, past control markers and aborted records. Raises as
@@ -224,7 +224,7 @@ def read_topic(
     with ExitStack() as stack:
         readers = {
             one: stack.enter_context(
-                closing(_read_chunks(kafka, topic, one, start, ends[one], settings, with_headers))
+                closing(_read_chunks(kafka, topic, one, start, ends[one], settings, with_envelope))
             )
             for one, start in starts.items()
             if start < ends[one]
@@ -247,10 +247,10 @@ def _read_chunks(
     start: int,
     end: int,
     settings: Mapping[str, int],
-    with_headers: bool,
+    with_envelope: bool,
 ) -> Generator[Chunk, None, None]:
     consumer = _consumer(kafka, "read_committed", settings)
-    waiting = _Columns(with_headers)
+    waiting = _Columns(with_envelope)
     try:
         consumer.assign([AskedPartition(topic, partition, start)])
         for messages in _batches(consumer):
@@ -271,11 +271,12 @@ class _Columns:
     """What was read of one partition and is in no chunk yet; without the messages, and with as few calls as
     possible for each of them."""
 
-    def __init__(self, with_headers: bool) -> None:
+    def __init__(self, with_envelope: bool) -> None:
         self.offsets: array[int] = array("q")
-        self._with_headers = with_headers
+        self._with_envelope = with_envelope
         self._append_times: array[int] = array("q")
         self._values: list[bytes | None] = []
+        self._keys: list[bytes | None] = []
         self._headers: list[Headers | None] = []
 
     def add(self, messages: list[Message]) -> None:
@@ -298,7 +299,8 @@ class _Columns:
             )
         self._append_times.extend(times)
         self._values.extend(map(Message.value, messages))
-        if self._with_headers:
+        if self._with_envelope:
+            self._keys.extend(map(Message.key, messages))
             # The client's types allow a dict and texts, which it takes but never returns.
             self._headers.extend(cast(Headers | None, message.headers()) for message in messages)
 
@@ -312,12 +314,12 @@ class _Columns:
             start=start,
             offsets=self.offsets[:count],
             append_times=self._append_times[:count],
-            keys=[None] * count,
+            keys=self._keys[:count] if self._with_envelope else [None] * count,
             values=self._values[:count],
             next_offset=after,
             headers=self._headers[:count],
         )
-        for column in (self.offsets, self._append_times, self._values, self._headers):
+        for column in (self.offsets, self._append_times, self._keys, self._values, self._headers):
             del column[:count]
         return chunk
 

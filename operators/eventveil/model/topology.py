@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
+from eventveil.model import fields
+
+TimeUnit = Literal["ms", "s", "us", "ns"]
 Adjacency = Literal["add-remove", "substitute"]
 Partitioner = Literal["murmur2", "crc32"]
 Option = Fraction | int | str
@@ -63,9 +66,37 @@ UNBOUNDED = 2**40
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A raw topic and where its events hold user, column and time (JSON pointers, RFC 6901).
+class Condition:
+    """What a filter asks of one field (``eventveil.model.fields``): that it is there, or what it is.
 
+    ``in`` and ``not-in`` compare with ``values``, of which 7, "7" and true are three.
+    """
+
+    field: str
+    test: Literal["in", "not-in", "present", "absent"]
+    values: tuple[str | int | bool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NameMap:
+    """The names that the contents of one field get: of a whole text, else of the longest prefix that fits.
+
+    ``otherwise`` is the name of every other text; None: it stays as it is.
+    """
+
+    field: str
+    values: tuple[tuple[str, str], ...] = ()
+    prefixes: tuple[tuple[str, str], ...] = ()
+    otherwise: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A raw topic and where its events hold user, column and time (``eventveil.model.fields``).
+
+    Several fields of a user or time stand for the first that is there, several of a column for a combination.
+    An event counts only if every condition of ``filter`` holds. ``maps`` name what fields of the column hold.
+    Numbers as times are epoch times in ``time_unit``; texts without a zone are local times in ``time_zone``.
     ``population`` names the people whose events these are: the budget adds up over streams that share it.
     ``append_time`` says what decides whether an event is late: the broker's time of its record, or boundaries
     (``eventveil.counting.boundaries``). ``raw`` is the topic that is re-keyed by user into ``topic``
@@ -77,12 +108,40 @@ class Source:
     column: str
     time: str
     format: Literal["json"] = "json"
-    user_type: Literal["string", "integer"] = "string"
+    user_type: Literal["string", "integer", "either"] = "string"
     partitioner: Partitioner = "murmur2"
     max_bytes: int = 1_048_576
     population: str = "users"
     append_time: Literal["broker", "boundary"] = "broker"
     raw: str | None = None
+    filter: tuple[Condition, ...] = ()
+    maps: tuple[NameMap, ...] = ()
+    time_unit: TimeUnit = "ms"
+    time_zone: str | None = None
+
+    @property
+    def looked_at(self) -> frozenset[str]:
+        """Every field that a verdict looks at."""
+        return frozenset(
+            (
+                *fields.listed(self.user),
+                *fields.listed(self.column),
+                *fields.listed(self.time),
+                *(condition.field for condition in self.filter),
+            )
+        )
+
+    @property
+    def pointers(self) -> frozenset[str]:
+        """Those of them that are in the value."""
+        return frozenset(field for field in self.looked_at if fields.is_pointer(field))
+
+    @property
+    def plain(self) -> bool:
+        """Whether user, column and time are single fields of the value, taken as they are."""
+        single = all(one.startswith("/") for one in (self.user, self.column, self.time))
+        ruled = self.filter or self.maps or self.time_zone or self.time_unit != "ms"
+        return single and not ruled and self.user_type != "either"
 
     @property
     def has_boundaries(self) -> bool:

@@ -16,6 +16,8 @@ from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import Partial
 from eventveil.kafka.cluster import Cluster, is_denied
 from eventveil.kafka.log import committed_ends, read_partition, read_topic
+from eventveil.model.errors import EventveilError
+from eventveil.model.fields import in_envelope
 from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.timeline import format_rfc3339, start_of, timestamp_of
 from eventveil.model.topology import Kafka, Stream
@@ -106,7 +108,16 @@ class FileInput(Input):
         self._ended = False
 
     def rules(self, stream: Stream, last: int | None) -> Stream:
-        """Nothing is late. Too far ahead, of an append time that is always 0, is what ends after ``last``."""
+        """Nothing is late. Too far ahead, of an append time that is always 0, is what ends after ``last``.
+
+        Raises EventveilError for a stream that looks at more of records than their values.
+        """
+        around = sorted(field for field in stream.source.looked_at if in_envelope(field))
+        if around:
+            raise EventveilError(
+                f"stream {stream.name} looks at {', '.join(around)}, which a file has not;"
+                f" read the topic: --input topic:{stream.source.topic_of_events}"
+            )
         if last is None:
             last = timestamp_of(stream.timeline, END_OF_TIME) - 1
         end = start_of(stream.timeline, last + 1)
@@ -165,10 +176,13 @@ class TopicInput(Input):
     retention of the partials has removed.
     """
 
-    def __init__(self, kafka: Kafka, topic: str, *, rekeyed: bool = False) -> None:
-        """``rekeyed``: the headers of its records are read, for they tell where the events come from."""
+    def __init__(self, kafka: Kafka, topic: str, *, rekeyed: bool = False, envelope: bool = False) -> None:
+        """``envelope``: streams look at what is around the values of its records.
+
+        ``rekeyed``: their headers tell where the events come from.
+        """
         super().__init__(topic)
-        self._kafka, self._name, self._rekeyed = kafka, topic, rekeyed
+        self._kafka, self._name, self._rekeyed, self._envelope = kafka, topic, rekeyed, envelope
         self._starts: Mapping[int, int] = {}
         self._ends: Mapping[int, int] = {}
         self._reached: dict[int, int] = {}
@@ -241,7 +255,8 @@ class TopicInput(Input):
 
     def chunks(self) -> Iterator[Chunk]:
         """See ``Input.chunks``."""
-        chunks = read_topic(self._kafka, self._name, self._starts, self._ends, with_headers=self._rekeyed)
+        around = self._rekeyed or self._envelope
+        chunks = read_topic(self._kafka, self._name, self._starts, self._ends, with_envelope=around)
         for chunk in chunks:
             self._reached[chunk.partition] = chunk.next_offset
             self.done += chunk.next_offset - chunk.start
@@ -260,7 +275,7 @@ class TopicInput(Input):
         return [Share(sorted(share), self._part(share)) for share in shares]
 
     def _part(self, partitions: Sequence[int]) -> TopicInput:
-        part = TopicInput(self._kafka, self._name, rekeyed=self._rekeyed)
+        part = TopicInput(self._kafka, self._name, rekeyed=self._rekeyed, envelope=self._envelope)
         part._starts = {partition: self._starts[partition] for partition in partitions}
         part._ends = {partition: self._ends[partition] for partition in partitions}
         part._reached = dict(part._starts)

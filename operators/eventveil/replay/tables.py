@@ -33,7 +33,8 @@ from pyarrow import types
 from eventveil.decoding.bulk import Columnar, Documents
 from eventveil.decoding.columns import UNSURE_TIME, Fields, Kind
 from eventveil.decoding.dictionary import BEHIND, Texts
-from eventveil.decoding.rules import TIME_LIMIT, pointer_tokens
+from eventveil.decoding.places import pointer_tokens
+from eventveil.decoding.times import TIME_LIMIT
 from eventveil.model.errors import EventveilError
 from eventveil.replay.inputs import ARROW_STREAM, PARQUET, FileInput
 

@@ -73,6 +73,7 @@ class PartitionAggregator:
         self.resume = min(state.resume for _, state in streams.values())
         self.position = self.resume
         self._reader = self._new_reader()
+        self._ruled = any(not stream.source.plain for stream, _ in streams.values())
         self._rekeyed = any(stream.source.raw is not None for stream, _ in streams.values())
         by_broker = all(stream.source.append_time == "broker" for stream, _ in streams.values())
         # Of re-keyed events, who passes them on has looked.
@@ -139,7 +140,7 @@ class PartitionAggregator:
             self.untimed |= bool((append_times[offsets >= told] == NO_APPEND_TIME).any())
         parts = self._reader.read(chunk.values)
         slow, shared = 0, len(self.counters) > 1
-        rows = Rows(offsets, append_times, chunk.values, parts, origins, shared)
+        rows = Rows(offsets, append_times, chunk.values, parts, origins, shared, chunk.keys, chunk.headers)
         for name, counter in self.counters.items():
             rejections = counter.observe(rows)
             slow += len(rejections)
@@ -148,7 +149,8 @@ class PartitionAggregator:
         for users in self._users.values():
             if users.crowded:
                 self._forget(users)
-        return slow + _unsure(chunk.values, parts)
+        # Streams with further rules judge every record one by one.
+        return slow + (len(chunk.offsets) if self._ruled else _unsure(chunk.values, parts))
 
     def _forget(self, users: Users) -> None:
         sharing = [counter for counter in self.counters.values() if counter.users is users]

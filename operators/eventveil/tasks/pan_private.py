@@ -35,7 +35,7 @@ from eventveil.counting.counter import (
 )
 from eventveil.counting.growth import Growth
 from eventveil.counting.users import Users
-from eventveil.decoding.bulk import IGNORED
+from eventveil.decoding.bulk import FILTERED, IGNORED
 from eventveil.mechanisms.pan_private import Counters, PanPrivate
 from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.model.timeline import deadline_of, due_of
@@ -103,6 +103,8 @@ class SingleCounter(StreamCounter):
 
     def _take(self, rows: Rows, placed: Placements, told: int) -> None:
         """See ``StreamCounter._take``. Events that count are booked when their timestamp closes."""
+        if (placed.columns == FILTERED).any():
+            raise ValueError("where the state begins would show which events a filter left out")
         # Also of events that ``unknown: ignore`` leaves out: their column must not show in the state.
         for timestamp in np.unique(placed.timestamps).tolist():
             first = placed.rows[placed.timestamps == timestamp].min()

@@ -1,9 +1,10 @@
 """Re-keying one partition of a topic of events: every event goes to the partition of its user.
 
 A pure state machine. Each record travels whole, with its place and append time in headers; the key that it
-had is one of them. Records without a user travel too: the streams say what is wrong with them. Marks, one to
-every partition in the transaction that they are true of, say up to which append time all events of this
-partition have been passed on: what closes a timestamp behind it.
+had and its own headers are among them, under names that no producer chooses. Records without a user travel
+too: the streams say what is wrong with them. Marks, one to every partition in the transaction that they are
+true of, say up to which append time all events of this partition have been passed on: what closes a timestamp
+behind it.
 
 Where the broker tells no append times (``append_time: boundary``), an event gets the moment of the last
 capture of the log's end at or below its offset, less the clock skew: it was appended later than that. The
@@ -24,17 +25,22 @@ import orjson
 from numpy.typing import NDArray
 
 from eventveil.counting.counter import STATE_VERSION, read_state, unreadable
-from eventveil.decoding.rules import Rejection, UserFinder, parse
+from eventveil.decoding.places import Envelope
+from eventveil.decoding.rules import Rejection, UserFinder, parse, weigh
 from eventveil.model import timeline
 from eventveil.model.errors import StateRefused
 from eventveil.model.partitioners import murmur2_partition
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Mark, Outgoing
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Mark, Outgoing
 from eventveil.model.topology import Source, Timeline
 from eventveil.topology.counts import LARGEST_REKEYED
 
 _PARTITION, _OFFSET, _TIME, _KEY, _PASSED = (
     f"eventveil.{name}" for name in ("partition", "offset", "timestamp", "key", "passed")
 )
+#: What stands before the names of headers that a record had.
+_OWN = "eventveil.headers/"
+#: Headers that are longer, all together, are not carried, and neither is the value of their record.
+_LARGEST_HEADERS = 1_000_000
 #: In place of a longer value, which might not be writable: no event either, and no dead letter copies it.
 _STAND_IN = bytes(LARGEST_REKEYED + 1)
 _INT64 = range(-(2**63), 2**63)
@@ -122,14 +128,16 @@ class Rekeyer:
         Raises ValueError if records between the position and the chunk are missing.
         """
         unseen = chunk.since(self.position)
-        for offset, append_time, key, value in zip(
-            unseen.offsets, unseen.append_times, unseen.keys, unseen.values, strict=True
+        every = unseen.headers or [None] * len(unseen.offsets)
+        for offset, append_time, key, value, headers in zip(
+            unseen.offsets, unseen.append_times, unseen.keys, unseen.values, every, strict=True
         ):
             if self._captures is not None:
                 append_time = self._appended_after(self._captures, offset)
             self._append_clock = max(self._append_clock, append_time)
             self.untimed |= append_time == NO_APPEND_TIME
-            self._waiting.append(self._passed_on(offset, append_time, key, value))
+            envelope = Envelope(key, headers or (), append_time)
+            self._waiting.append(self._passed_on(offset, envelope, value))
         self.position = max(self.position, chunk.next_offset)
 
     def _appended_after(self, captures: list[Capture], offset: int) -> int:
@@ -138,23 +146,26 @@ class Rekeyer:
         passed = self._state.passed
         return max(passed, captures[found - 1].asked_at - self._skew) if found else passed
 
-    def _passed_on(self, offset: int, append_time: int, key: bytes | None, value: bytes | None) -> Outgoing:
+    def _passed_on(self, offset: int, envelope: Envelope, value: bytes | None) -> Outgoing:
+        own = [(_OWN + name, header) for name, header in envelope.headers if header is not None]
+        if sum(len(name.encode()) + len(header) for name, header in own) > _LARGEST_HEADERS:
+            own, value = [], None if value is None else _STAND_IN
         if value is not None and len(value) > LARGEST_REKEYED:
             value = _STAND_IN
-        found = parse(value, LARGEST_REKEYED)
-        found = found if isinstance(found, Rejection) else self._find_user(found)
+        found = (parse if self._find_user.reads_value else weigh)(value, LARGEST_REKEYED)
+        found = found if isinstance(found, Rejection) else self._find_user(found, envelope)
         user = None if isinstance(found, Rejection) else found
         # The topic of events may have got more partitions than there are to go to.
-        own = self._state.partition % self._partitions
-        partition = own if user is None else murmur2_partition(user, self._partitions)
+        here = self._state.partition % self._partitions
+        partition = here if user is None else murmur2_partition(user, self._partitions)
         headers = [
             (_PARTITION, b"%d" % self._state.partition),
             (_OFFSET, b"%d" % offset),
-            (_TIME, b"%d" % append_time),
+            (_TIME, b"%d" % envelope.append_time),
         ]
-        if key is not None:
-            headers.append((_KEY, key))
-        return Outgoing(self._topic, value, user, partition, headers)
+        if envelope.key is not None:
+            headers.append((_KEY, envelope.key))
+        return Outgoing(self._topic, value, user, partition, [*headers, *own])
 
     def boundaries(self) -> list[tuple[Timeline, int]]:
         """The timelines by which ends are to be captured, and the last timestamps that a capture was for.
@@ -267,6 +278,7 @@ def read_passed_on(chunk: Chunk) -> tuple[Chunk, NDArray[np.int64], list[Mark]]:
     """
     events: list[int] = []
     keys: list[bytes | None] = []
+    own: list[Headers] = []
     numbers: list[int] = []
     marks: list[Mark] = []
     every = chunk.headers or [None] * len(chunk.offsets)
@@ -281,6 +293,7 @@ def read_passed_on(chunk: Chunk) -> tuple[Chunk, NDArray[np.int64], list[Mark]]:
             raise _foreign(chunk, index) from None
         events.append(index)
         keys.append(found.get(_KEY))
+        own.append(_own_headers(headers or ()))
     try:
         origins = np.array(numbers, np.int64).reshape(-1, 3)
     except OverflowError:
@@ -292,9 +305,13 @@ def read_passed_on(chunk: Chunk) -> tuple[Chunk, NDArray[np.int64], list[Mark]]:
         append_times=origins[:, 0].tolist(),
         keys=keys,
         values=[chunk.values[index] for index in events],
-        headers=(),
+        headers=own if any(own) else (),
     )
     return chosen, origins, marks
+
+
+def _own_headers(headers: Headers) -> Headers:
+    return [(name.removeprefix(_OWN), value) for name, value in headers if name.startswith(_OWN)]
 
 
 def _foreign(chunk: Chunk, index: int) -> StateRefused:

@@ -163,7 +163,9 @@ class _Resolver:
                 event.at("appended"), f"{stream.name} takes no account of time; remove appended"
             )
         payload = given if raw is None else raw.value
-        return Event(position, payload, event.get("repeat"), event.get("partition"), event.get("appended"))
+        headers = tuple((name, one.value) for name, one in (event.get("headers") or {}).items())
+        where = event.get("partition"), event.get("appended")
+        return Event(position, payload, event.get("repeat"), *where, event.get("key"), headers)
 
     def _start(self, stream: Stream | ReadingStream) -> int:
         given = self._of_counts("from", stream)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from eventveil.model.topology import ReadingStream, Stream, Topology
 from eventveil.topology.problems import Position
@@ -26,12 +26,20 @@ class At(Generic[Value]):
     text: str = ""
 
 
+class Sent(NamedTuple):
+    """What a producer sends."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One entry of ``events``: ``payload`` (None: a record without a value), ``repeat`` times in a row.
 
-    In a repeated one, ``{n}`` stands for 1, 2, ... . ``partition`` None: that of its user. ``appended`` None:
-    when it happened, or with the event before it if that came later.
+    In a repeated one, ``{n}`` stands for 1, 2, ... , also in ``key`` and ``headers``. ``partition`` None:
+    that of its user. ``appended`` None: when it happened, or with the event before it if that came later.
     """
 
     position: Position
@@ -39,13 +47,26 @@ class Event:
     repeat: int = 1
     partition: int | None = None
     appended: int | None = None
+    key: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def values(self) -> list[bytes | None]:
         """The value of each record."""
-        if self.payload is None or self.repeat == 1:
-            return [None if self.payload is None else self.payload.encode()] * self.repeat
-        return [self.payload.replace("{n}", str(number)).encode() for number in range(1, self.repeat + 1)]
+        return self._each(self.payload)
+
+    @property
+    def records(self) -> list[Sent]:
+        """What is sent: value, key and headers of each record."""
+        names, texts = [name for name, _ in self.headers], [self._each(text) for _, text in self.headers]
+        rows = zip(*texts, strict=True) if texts else [()] * self.repeat
+        headers = [tuple(zip(names, (text or b"" for text in row), strict=True)) for row in rows]
+        return [*map(Sent, self.values, self._each(self.key), headers)]
+
+    def _each(self, text: str | None) -> list[bytes | None]:
+        if text is None or self.repeat == 1:
+            return [None if text is None else text.encode()] * self.repeat
+        return [text.replace("{n}", str(number)).encode() for number in range(1, self.repeat + 1)]
 
 
 @dataclass(frozen=True, slots=True)

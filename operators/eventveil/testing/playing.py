@@ -15,7 +15,8 @@ import orjson
 
 from eventveil.counting.counter import Partial
 from eventveil.counting.rejections import DeadLetters
-from eventveil.decoding.rules import Decoder, Rejection, UserFinder, compile_pointer, parse
+from eventveil.decoding.places import Envelope
+from eventveil.decoding.rules import Decoder, Rejection, parse, weigh
 from eventveil.model import timeline
 from eventveil.model.errors import EventveilError
 from eventveil.model.partitioners import PARTITIONERS
@@ -27,14 +28,14 @@ from eventveil.replay.run import Released, Replay
 from eventveil.replay.span import Span
 from eventveil.tasks.aggregate import Batch, PartitionAggregator
 from eventveil.tasks.repartition import Rekeyer, RekeyerState
-from eventveil.testing.model import Case, Played
+from eventveil.testing.model import Case, Played, Sent
 from eventveil.testing.noise import NoiseOff
 from eventveil.topology.problems import Position
 
 #: A test that covers more timestamps has no ``from``, or one that is far away.
 MOST_TIMESTAMPS = 10_000
 #: What becomes of an event that does not count and is no dead letter.
-LEFT_OUT = ("bounded", "ignored")
+LEFT_OUT = ("bounded", "ignored", "filtered")
 #: In place of a time that cannot be read.
 _NEVER = -(2**62)
 
@@ -54,7 +55,7 @@ class _Append:
     event: int
     partition: int
     time: int
-    values: Sequence[bytes | None]
+    records: Sequence[Sent]
 
 
 class _Log(Input):
@@ -139,14 +140,14 @@ class _Clocked(OwnCounting):
         self.read = append.event
         places = self._event_at[append.partition]
         start = len(places)
-        places += [append.event] * len(append.values)
+        places += [append.event] * len(append.records)
         if self._rekeyers:
             one = self._rekeyers[append.partition]
-            one.observe(self._chunk(append.partition, start, append.time, append.values))
+            one.observe(self._chunk(append.partition, start, append.time, append.records))
             self._pass_on(one, append.event)
             return
         time = NO_APPEND_TIME if self._by_boundary else append.time
-        self._read(self._chunk(append.partition, start, time, append.values), append.event)
+        self._read(self._chunk(append.partition, start, time, append.records), append.event)
 
     def _pass_on(self, one: Rekeyer, event: int) -> None:
         """Append what the re-keying stage has for the partitions of users, and read it."""
@@ -162,20 +163,16 @@ class _Clocked(OwnCounting):
 
     def _passed_on(self, partition: int, records: Sequence[Outgoing]) -> Chunk:
         start = self._aggregators[partition].position
-        values = [record.value for record in records]
-        return self._chunk(partition, start, 0, values, [record.headers for record in records])
+        return self._chunk(partition, start, 0, records)
 
     def _chunk(
-        self,
-        partition: int,
-        start: int,
-        time: int,
-        values: Sequence[bytes | None],
-        headers: Sequence[Headers | None] = (),
+        self, partition: int, start: int, time: int, records: Sequence[Sent] | Sequence[Outgoing]
     ) -> Chunk:
-        after = start + len(values)
-        offsets, times = range(start, after), [time] * len(values)
-        topic, keys = self._stream.source.topic, [None] * len(values)
+        after = start + len(records)
+        offsets, times = range(start, after), [time] * len(records)
+        topic = self._stream.source.topic
+        keys, values = [one.key for one in records], [one.value for one in records]
+        headers: list[Headers | None] = [one.headers for one in records]
         return Chunk(topic, partition, 0, start, offsets, times, keys, values, after, headers)
 
     def _read(self, chunk: Chunk, event: int) -> None:
@@ -220,17 +217,17 @@ def _script(case: Case, stream: Stream) -> Iterator[_Append]:
             )
         if number == 1 and event.appended is not None:
             clock = event.appended
-        run: list[bytes | None] = []
+        run: list[Sent] = []
         place = (-1, clock)
-        for value in event.values:
-            time, user_partition = placing.of(value)
+        for sent in event.records:
+            time, user_partition = placing.of(sent, event.appended)
             clock = event.appended if event.appended is not None else max(clock, time)
             partition = user_partition if event.partition is None else event.partition
             if run and place != (partition, clock):
                 yield _Append(number, *place, run)
                 run = []
             place = partition, clock
-            run.append(value)
+            run.append(sent)
         yield _Append(number, *place, run)
     _check_until(case, clock)
 
@@ -251,19 +248,16 @@ class _Placing:
         source = stream.source
         self._source, self._partitions = source, partitions
         self._partition_of = PARTITIONERS[source.partitioner]
-        self._user, self._timed = UserFinder(source), Decoder(source, stream.counts).timed
-        self._find_time = compile_pointer(source.time)
+        self._decoder = Decoder(source, stream.counts)
 
-    def of(self, value: bytes | None) -> tuple[int, int]:
+    def of(self, sent: Sent, appended: int | None) -> tuple[int, int]:
         """The time, or one before all others if it cannot be read, and the partition, or the first one."""
-        document = parse(value, self._source.max_bytes)
+        document = (parse if self._decoder.reads_value else weigh)(sent.value, self._source.max_bytes)
         if isinstance(document, Rejection):
             return _NEVER, 0
-        try:
-            time = self._timed(self._find_time(document))
-        except (LookupError, TypeError):
-            time = _NEVER
-        user = None if self._source.raw else self._user(document)
+        envelope = Envelope(sent.key, sent.headers, NO_APPEND_TIME if appended is None else appended)
+        time = self._decoder.time(document, envelope)
+        user = None if self._source.raw else self._decoder.user(document, envelope)
         known = isinstance(user, bytes)
         return (
             _NEVER if isinstance(time, Rejection) else time,

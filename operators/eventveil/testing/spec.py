@@ -21,6 +21,7 @@ _COUNT = Whole(-(2**40), 2**40)
 _TRUTH = Choice(("true", "false"))
 _EVENT_NUMBER = Whole(1, _MOST_EVENTS)
 _NUMBER_KEY: Schema = {"pattern": "^[1-9][0-9]*$"}
+_TEXT = Text("text, in quotes if YAML would take it for something else")
 _WORDS = {"type": "string"}
 
 
@@ -110,6 +111,8 @@ _EVENT = Record(
     (
         Field("value", AnyJson(), "The event, as it is in JSON."),
         Field("raw", RawText(), "Instead: the bytes of the record, or null for a record without a value."),
+        Field("key", Written(_TEXT), "Key of the record."),
+        Field("headers", TableOf(_TEXT, Written(_TEXT), "names to texts"), "Headers of the record."),
         Field(
             "partition", Written(Whole(0, 9999)), "Where it is appended.",
             derived="that of its user, else the first",

@@ -7,10 +7,13 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, product
+from math import prod
 from typing import Literal
 
 import orjson
 
+from eventveil.model.fields import BETWEEN
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table
 from eventveil.topology.fields import INVALID, Field, Invalid, One, Reading, Record, Section, Shape, describe
 from eventveil.topology.problems import Position
@@ -28,6 +31,8 @@ from eventveil.topology.scalars import (
 )
 
 COLUMN_LIMIT = 1_000_000
+#: The most lists that can be combined.
+MOST_LISTS = 8
 FILE_LIMIT = 64 * 1024 * 1024
 _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _COMMENT = re.compile(r"#(\s|$)")
@@ -51,10 +56,14 @@ _FILE = Record(
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """Labels in order, and the JSON type of the field that holds them."""
+    """Labels in order, and the JSON type of the field that holds them.
+
+    ``parts``: the number of lists whose product they are, 0 if they are none.
+    """
 
     labels: tuple[str, ...]
     type: Literal["string", "integer"] = "string"
+    parts: int = 0
 
 
 def columns_digest(labels: Iterable[str]) -> str:
@@ -73,13 +82,15 @@ class Columns(Shape):
             return _from_list(node, name, reading)
         if isinstance(node, Table) and "range" in node.entries:
             return _from_range(node, name, reading)
+        if isinstance(node, Table) and "product" in node.entries:
+            return _from_product(node, name, reading)
         if isinstance(node, Table) and node.entries:
             return _from_file(node, name, reading)
         reading.problems.add(node.position, f"{name}: found {describe(node)}, expected {_EXPECTED}")
         return INVALID
 
     def schema(self) -> Schema:
-        """Three forms."""
+        """Four forms."""
         bound = Whole(-_EXTREME, _EXTREME).schema()
         numbers = {
             NAME_OF: "columns-range",
@@ -95,7 +106,26 @@ class Columns(Shape):
             "maxItems": COLUMN_LIMIT,
             "uniqueItems": True,
         }
-        return {"anyOf": [listed, _FILE.schema(), numbers]}
+        product = {
+            NAME_OF: "columns-product",
+            "type": "object",
+            "properties": {
+                "product": {
+                    "description": "Names for each field of the column: all combinations, such as news|DE.",
+                    "type": "array",
+                    "items": {"anyOf": [listed, _FILE.schema(), numbers]},
+                    "minItems": 2,
+                    "maxItems": MOST_LISTS,
+                },
+                "also": {
+                    "description": "Further columns, such as one for unknown combinations.",
+                    **listed,
+                },
+            },
+            "required": ["product"],
+            "additionalProperties": False,
+        }
+        return {"anyOf": [listed, _FILE.schema(), numbers, product]}
 
 
 def _from_list(node: Items, name: str, reading: Reading) -> ColumnNames | Invalid:
@@ -149,6 +179,58 @@ def _read_label(item: Node, name: str, reading: Reading) -> str | None:
             item.position, f"{name}: found {unfit.found or describe(item)}, expected {unfit.expected}"
         )
         return None
+
+
+def _from_product(node: Table, name: str, reading: Reading) -> ColumnNames | Invalid:
+    """All combinations of the names in some lists, the first list varying slowest, and then the others."""
+    for key in node.entries.keys() - {"product", "also"}:
+        reading.problems.add(
+            node.keys[key], f"unknown key {key!r} in {name}; beside product only also can stand"
+        )
+    lists = node.entries["product"]
+    if not isinstance(lists, Items) or not 2 <= len(lists.items) <= MOST_LISTS:
+        reading.problems.add(
+            lists.position,
+            f"{name}.product: found {describe(lists)}, expected 2 to {MOST_LISTS} lists of names, one for"
+            " each field of the column",
+        )
+        return INVALID
+    read = [Columns().read(one, f"{name}.product", reading) for one in lists.items]
+    also = node.entries.get("also")
+    others = ColumnNames(()) if also is None else Columns().read(also, f"{name}.also", reading)
+    if isinstance(others, Invalid) or any(isinstance(one, Invalid) for one in read):
+        return INVALID
+    if node.entries.keys() - {"product", "also"}:
+        return INVALID
+    parts = [one.labels for one in read if isinstance(one, ColumnNames)]
+    return _combined(parts, others.labels, lists, name, reading)
+
+
+def _combined(
+    parts: list[tuple[str, ...]], others: tuple[str, ...], node: Items, name: str, reading: Reading
+) -> ColumnNames | Invalid:
+    for one in chain.from_iterable(parts):
+        if BETWEEN in one:
+            reading.problems.add(
+                node.position,
+                f"{name}.product: {one[:60]!r} holds {BETWEEN}, which stands between the parts of a"
+                " combination; give it another name (source.maps renames what events hold)",
+            )
+            return INVALID
+    number = prod(map(len, parts)) + len(others)
+    if number > COLUMN_LIMIT:
+        reading.problems.add(
+            node.position,
+            f"{name}.product: makes {number} columns, expected at most {COLUMN_LIMIT}; shorten the lists",
+        )
+        return INVALID
+    labels = tuple(BETWEEN.join(combination) for combination in product(*parts))
+    twice = {*labels} & {*others}
+    if twice or max(map(len, labels)) > LONGEST_LABEL:
+        wrong = f"{min(twice)!r} is a combination already" if twice else "a name is too long"
+        reading.problems.add(node.position, f"{name}.product: {wrong}; correct the lists")
+        return INVALID
+    return ColumnNames((*labels, *others), parts=len(parts))
 
 
 def _from_range(node: Table, name: str, reading: Reading) -> ColumnNames | Invalid:

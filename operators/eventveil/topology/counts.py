@@ -7,15 +7,18 @@ and why a migration may change it or not.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from eventveil.model.spelling import suggestion
 from eventveil.model.topology import Counts
 from eventveil.topology.columns import COLUMN_LIMIT, Columns, columns_digest
 from eventveil.topology.document import shorten
+from eventveil.topology.events import check_names, check_source
 from eventveil.topology.fields import Field, Kept, One, Record, Section
 from eventveil.topology.mechanism import MECHANISM
 from eventveil.topology.options import TRUSTED, covered, extent_of
+from eventveil.topology.places import PLACE, TIME_PLACE, Filter, Maps, Places, Zone, told
 from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import (
     END_OF_TIME,
@@ -23,7 +26,6 @@ from eventveil.topology.scalars import (
     Duration,
     Label,
     Or,
-    Pointer,
     Text,
     Time,
     Topic,
@@ -48,6 +50,11 @@ SINK_MOVED = "the releases stay the same; the audit matches those from the chang
 
 def _from_now_on(what: str, value: Callable[[Any], Any] | None = None) -> Kept:
     return Kept(f"{what}; each event still counts once, in the same timestamp", sound=True, value=value)
+
+
+def _newer(what: str, value: Callable[[Any], Any]) -> Kept:
+    sound = _from_now_on(what)
+    return replace(sound, value=told(value), newer=True)
 
 
 def population(file: Section, stream: Section, source: Section) -> tuple[str, str]:
@@ -139,6 +146,16 @@ def _check_timeline(file: Section, stream: Section, timeline: Section, problems:
         )
 
 
+def _check_source(file: Section, stream: Section, source: Section, problems: Problems) -> None:
+    check_source(file, stream, source, problems)
+    _check_repartition(file, stream, source, problems)
+
+
+def _check_counts(file: Section, stream: Section, counts: Section, problems: Problems) -> None:
+    check_names(stream, counts, problems)
+    _check_unknown(file, stream, counts, problems)
+
+
 def _check_unknown(file: Section, stream: Section, counts: Section, problems: Problems) -> None:
     unknown, columns = counts.get("unknown"), counts.get("columns")
     if unknown is None or columns is None:
@@ -176,20 +193,48 @@ SOURCE = Record(
         ),
         Field("format", One(Choice(("json",))), "Encoding of events.", default="json", kept=_TWICE),
         Field(
-            "user", One(Pointer()), "JSON pointer to the user, such as /user", True,
+            "user", Places(PLACE),
+            "JSON pointer to the user, such as /user; or $key, $headers/NAME; of a list the first there is",
+            True,
             kept=_OTHER_USER, shared=True,
         ),
         Field(
-            "user_type", One(Choice(("string", "integer"))), "JSON type of the user.",
+            "user_type", One(Choice(("string", "integer", "either"))),
+            "JSON type of the user; either: 7 and the text 7 are one user.",
             default="string", kept=_OTHER_USER, shared=True,
         ),
         Field(
-            "column", One(Pointer()), "JSON pointer to what is counted, such as /place", True,
+            "column", Places(PLACE),
+            "JSON pointer to what is counted, such as /place; of a list the combination, as news|DE", True,
             kept=_from_now_on("it says where an event names its column"),
         ),
         Field(
-            "time", One(Pointer()), "JSON pointer to the event's time, epoch milliseconds or RFC 3339", True,
+            "time", Places(TIME_PLACE),
+            "JSON pointer to the event's time, epoch milliseconds or RFC 3339; $time: the broker's own",
+            True,
             kept=_TWICE,
+        ),
+        Field(
+            "time_unit", One(Choice(("ms", "s", "us", "ns"))),
+            "Unit of times that are numbers; left out: milliseconds.",
+            kept=Kept(
+                _TWICE.why, newer=True,
+                value=lambda source: None if source.time_unit == "ms" else source.time_unit,
+            ),
+        ),
+        Field(
+            "time_zone", One(Zone()),
+            "Zone of times without one, such as Europe/Berlin; left out: they cannot be read.",
+            kept=Kept(_TWICE.why, newer=True),
+        ),
+        Field(
+            "filter", Filter(),
+            "Conditions, all of which an event must meet to count, such as {/type: [viewed, bought]}.",
+            kept=_newer("it says which events count from the change on", lambda source: source.filter),
+        ),
+        Field(
+            "maps", Maps(), "By field of the column: the names that its contents get, whole or by prefix.",
+            kept=_newer("it says where an event names its column", lambda source: source.maps),
         ),
         Field(
             "partitioner", One(Choice(("murmur2", "crc32"))),
@@ -227,7 +272,7 @@ SOURCE = Record(
         ),
     ),
     title="counts-source",
-    check=_check_repartition,
+    check=_check_source,
 )  # fmt: skip
 
 TIMELINE = Record(
@@ -278,7 +323,9 @@ def _unknown(counts: Counts) -> str:
 COUNTS = Record(
     (
         Field(
-            "columns", Columns(), "public columns: a list, {file: columns.txt} or {range: [0, 99]}", True,
+            "columns", Columns(),
+            "public columns: a list, {file: columns.txt}, {range: [0, 99]} or {product: [[a, b], [c, d]]}",
+            True,
             kept=Kept(
                 "the last release, which may have to be repeated, does not fit other columns",
                 value=lambda counts: len(counts.labels),
@@ -306,7 +353,7 @@ COUNTS = Record(
             " If releases show that less than half of it counts, the worker warns.",
         ),
     ),
-    check=_check_unknown,
+    check=_check_counts,
 )  # fmt: skip
 
 SINK = Record(

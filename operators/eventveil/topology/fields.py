@@ -187,8 +187,9 @@ class Field:
 
     @property
     def _usual(self) -> Any:
+        if self.default is None:
+            return None
         assert isinstance(self.shape, One)
-        assert self.default is not None
         return self.shape.of(self.default)
 
     def schema(self) -> Schema:

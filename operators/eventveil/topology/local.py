@@ -36,7 +36,9 @@ OPTIONS: Mapping[str, tuple[Field, ...]] = {
 def local_stream(kind: str) -> Record:
     """The shape of a stream of local reports, which has the timeline and the users of one of counts."""
     given = {field.name: field for field in STREAM.fields}
-    fields = tuple(_REPORT if field.name == "column" else field for field in SOURCE.fields)
+    fields = tuple(
+        _REPORT if field.name == "column" else field for field in SOURCE.fields if field.name != "maps"
+    )
     sink = Record(
         (Field("topic", One(Topic()), "topic of sums, of this stream alone", True),), title="reports-sink"
     )
@@ -44,7 +46,12 @@ def local_stream(kind: str) -> Record:
         (
             Field(
                 "source",
-                Record(fields, title="reports-source", check=SOURCE.check),
+                Record(
+                    fields,
+                    title="reports-source",
+                    check=SOURCE.check,
+                    later={"maps": "every report is a column of its own and needs no other name; remove it"},
+                ),
                 "local reports: topic, user, report, time",
                 True,
             ),

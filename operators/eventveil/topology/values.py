@@ -8,11 +8,13 @@ from fractions import Fraction
 from typing import Any
 
 from eventveil.describe import guarantee
+from eventveil.model.fields import VALUE
 from eventveil.topology.counts import population
 from eventveil.topology.document import Node, Scalar, Table
 from eventveil.topology.fields import INVALID, Field, Invalid, Kept, One, Reading, Record, Section, Shape
+from eventveil.topology.places import Place
 from eventveil.topology.problems import Problems
-from eventveil.topology.scalars import Choice, Exact, Or, Pointer, Rational, Schema, Text, Topic, Whole
+from eventveil.topology.scalars import Choice, Exact, Or, Rational, Schema, Text, Topic, Whole
 from eventveil.values.kinds import VALUE_KINDS
 from eventveil.values.stream import HELD_LIMIT, VALUE_LIMIT
 
@@ -109,12 +111,14 @@ def value_stream(kind: str) -> Record:
 
 #: State remembers it; value streams cannot be migrated.
 _KEPT = Kept()
+_VALUE_PLACE = Place((VALUE,), "place-of-value")
 SOURCE = Record(
     (
         Field("topic", One(Topic()), "topic of raw events, each of which is one value", True, kept=_KEPT),
         Field("format", One(Choice(("json",))), "Encoding of events.", default="json", kept=_KEPT),
         Field(
-            "value", One(Pointer()), "JSON pointer to the value, a number, such as /minutes", True, kept=_KEPT
+            "value", One(_VALUE_PLACE), "JSON pointer to the value, a number, such as /minutes", True,
+            kept=_KEPT,
         ),
         Field(
             "max_bytes", One(Whole(1, 2**30)), "Events that are longer have the value 0.",
@@ -127,6 +131,10 @@ SOURCE = Record(
         ),
     ),
     title="values-source",
+    later={
+        "filter": "a value stream gives every event a reading in its place, so none can be left out; put a"
+        " stream processor before it (docs/topology.md), and remove filter",
+    },
 )  # fmt: skip
 
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from eventveil.advise.writing import Plan
+from eventveil.advise.writing import Plan, rules_of
 from eventveil.cli.files import write_topology
+from eventveil.model.topology import Condition
 from eventveil.topology.loading import load
+from tests.unit.topology.examples import ROOT
 
 PLAN = Plan(
     "shop", "views", "shop.views", "/user", "/column", "/time", 3_600_000, 0, ("a",), "seasonal", "0.5", 24
@@ -39,6 +41,25 @@ def test_integers_stay_integers_in_a_list_and_in_a_file(tmp_path: Path) -> None:
         (stream,) = load(str(path), {}).streams
         assert (stream.counts.labels, stream.counts.column_type) == (columns, "integer")
         assert stream.source.user_type == "integer"
+
+
+def test_the_rules_of_the_source_are_in_the_file(tmp_path: Path) -> None:
+    (shop, _) = load(str(ROOT / "topologies" / "web-shop.yaml"), {}).streams
+    filters = (Condition("/${a}", "not-in", (1, "1", "$x", True)), Condition("$headers/b", "absent"))
+    source = replace(shop.source, time_unit="us", time_zone="Asia/Tokyo", filter=filters, raw=None)
+    labels = ("home|DE", "rest|DE", "other")
+    places = {"user": source.user, "column": source.column, "time": source.time, "user_type": "either"}
+    rules = rules_of(source, labels, "other")
+    path = tmp_path / "t.yaml"
+    write_topology(str(path), replace(PLAN, columns=labels, unknown="other", rules=rules, **places))  # type: ignore[arg-type]
+    (written,) = load(str(path), {}).streams
+    assert written.source.filter == filters
+    assert (written.source.time_unit, written.source.time_zone) == ("us", "Asia/Tokyo")
+    assert (written.source.user, written.source.column) == (source.user, source.column)
+    # Sections that are no columns any more count in the column for all others.
+    (names,) = written.source.maps
+    assert (names.values, names.otherwise) == ((("/", "home"),), "rest")
+    assert {name for _, name in names.prefixes} == {"other"}
 
 
 def test_all_of_the_plan_is_in_the_file(tmp_path: Path) -> None:

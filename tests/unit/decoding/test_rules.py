@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, compile_pointer, parse
+from eventveil.decoding.places import compile_pointer
+from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, parse
 from tests.unit.support import event, stream
 
 LIMIT = 1_000_000

@@ -118,6 +118,17 @@ def test_users_that_are_integers_are_told() -> None:
     assert counting(made.after["views"]) == 600
 
 
+@pytest.mark.parametrize("texts", [2, 3, 5])
+def test_users_that_are_now_numbers_now_text_are_one_user_each(texts: int) -> None:
+    def mixed(number: int) -> dict[str, Any]:
+        user = number % 200
+        return {**event(number), "customer": str(user) if number % texts else user}
+
+    made = report(sample("murmur2", made=mixed))
+    assert settings(made.proposal) == {"source.user_type": "either"}
+    assert counting(made.after["views"]) == 600
+
+
 def test_values_that_are_not_listed_are_reported_and_never_put_into_the_file() -> None:
     def secret(number: int) -> dict[str, Any]:
         return {**event(number), "section": "rare-disease" if number % 3 else "home"}

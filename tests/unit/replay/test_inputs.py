@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from eventveil.counting.counter import Partial
-from eventveil.model.topology import Kafka
+from eventveil.model.errors import EventveilError
+from eventveil.model.topology import Condition, Kafka
 from eventveil.replay import inputs
 from eventveil.replay.inputs import FileInput, TopicInput
 from eventveil.topology.scalars import END_OF_TIME
@@ -92,6 +94,17 @@ def test_a_pipe_is_read_like_a_file_of_unknown_length(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         FileInput(str(tmp_path / "none"))
+
+
+def test_a_stream_that_looks_around_the_value_is_not_replayed_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"")
+    filters = (Condition("$headers/env", "present"),)
+    one = stream(topic="raw")
+    ruled = replace(one, source=replace(one.source, user="$key", filter=filters))
+    with pytest.raises(
+        EventveilError, match=r"looks at \$headers/env, \$key, which a file has not.* topic:raw"
+    ):
+        FileInput(str(tmp_path / "f")).rules(ruled, None)
 
 
 def test_the_rules_of_a_file_leave_out_what_ends_after_the_range_only(tmp_path: Path) -> None:

@@ -88,6 +88,18 @@ BEYOND_A_SCHEMA = {
     "mechanism of the user's own",
     "epsilon NaN",
     "bootstrap with an impossible port",
+    "integers in a header",
+    "repartition of what is keyed by the user",
+    "broker's time with boundaries",
+    "broker's time before another",
+    "zone that nobody knows",
+    "number in a header",
+    "map of another field",
+    "map to no column",
+    "column that is no combination",
+    "product of another number of fields",
+    "product with what stands between",
+    "product of too many",
 }
 
 

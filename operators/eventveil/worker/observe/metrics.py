@@ -317,8 +317,9 @@ METRICS = (
     Metric(
         "eventveil_events_total", "counter", "records", ("stream", "outcome"),
         "Records whose verdict is durable, each once however often it is read, by what became of them: "
-        "counted, bounded (beyond the contributions of their user), ignored (unknown column), or else the "
-        "reason of the dead letter. In value streams: read, or the reason why a value is 0.",
+        "counted, bounded (beyond the contributions of their user), ignored (unknown column), filtered (by "
+        "`source.filter`), or else the reason of the dead letter. In value streams: read, or the reason why "
+        "a value is 0.",
         _events, raw=True,
     ),
     Metric(

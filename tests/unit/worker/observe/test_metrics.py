@@ -185,4 +185,4 @@ def test_delays_are_the_longest_and_in_whole_seconds(monkeypatch: pytest.MonkeyP
 
 
 def test_there_is_an_outcome_for_every_reason_and_for_what_is_no_dead_letter() -> None:
-    assert Counter(OUTCOMES) == Counter(["counted", "bounded", "ignored", "discarded", *Reason])
+    assert Counter(OUTCOMES) == Counter(["counted", "bounded", "ignored", "filtered", "discarded", *Reason])

@@ -1,0 +1,93 @@
+"""From what an event holds at the fields of a column to the name of the column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from eventveil.decoding.places import Envelope, Missing, compile_field
+from eventveil.model import fields
+from eventveil.model.topology import NameMap, Source
+
+
+class Unnamed:
+    """Why there is no name: the field at fault, and what it holds (MISSING if it is not there)."""
+
+    __slots__ = ("field", "found")
+
+    def __init__(self, field: str, found: Any) -> None:
+        self.field, self.found = field, found
+
+
+class Namer:
+    """Names the combinations of a stream's column, as tuples with a part for each field."""
+
+    def __init__(self, source: Source, *, integers: bool) -> None:
+        """``integers``: a column of one field without a map is an integer, and else a text."""
+        listed = fields.listed(source.column)
+        maps = {one.field: Renamer(one) for one in source.maps}
+        alone = len(listed) == 1
+        self._parts = [
+            (field, compile_field(field), maps.get(field), _types(alone and field not in maps, integers))
+            for field in listed
+        ]
+
+    def __call__(self, document: Any, envelope: Envelope) -> tuple[str, ...] | Unnamed:
+        """The parts of the name, or what is wrong with the first field that has none."""
+        parts: list[str] = []
+        for field, find, rename, types in self._parts:
+            found = find(document, envelope)
+            if type(found) not in types:
+                return Unnamed(field, found)
+            parts.append(str(found) if rename is None else rename(str(found)))
+        return tuple(parts)
+
+    def expected(self, field: str) -> str:
+        """What a field should hold, in words."""
+        types = next(types for one, _, _, types in self._parts if one == field)
+        return " or ".join(_WORDS[one] for one in types)
+
+
+_WORDS = {str: "a string", int: "an integer"}
+
+
+def _types(strict: bool, integers: bool) -> tuple[type, ...]:
+    """In a combination, and where a map gives the names, 7 is the same as "7"."""
+    if strict:
+        return (int,) if integers else (str,)
+    return (str, int)
+
+
+class Renamer:
+    """A map of a topology: whole texts, then prefixes, the longest first."""
+
+    def __init__(self, table: NameMap) -> None:
+        self._values = dict(table.values)
+        self._prefixes = dict(table.prefixes)
+        self._lengths = sorted({len(prefix) for prefix in self._prefixes}, reverse=True)
+        self._otherwise = table.otherwise
+
+    def __call__(self, text: str) -> str:
+        """The name of a text."""
+        name = self._values.get(text)
+        if name is not None:
+            return name
+        for length in self._lengths:
+            name = self._prefixes.get(text[:length])
+            if name is not None:
+                return name
+        return text if self._otherwise is None else self._otherwise
+
+
+def index_of(labels: Iterable[str], parts: int) -> dict[tuple[str, ...], int]:
+    """The place of each column by the parts of its name; one that has another number of parts has none.
+
+    No part holds what stands between them, so that no two combinations have one name.
+    """
+    split = ((label,) if parts == 1 else tuple(label.split(fields.BETWEEN)) for label in labels)
+    return {name: place for place, name in enumerate(split) if len(name) == parts}
+
+
+def is_missing(unnamed: Unnamed) -> bool:
+    """Whether the field is not there at all."""
+    return isinstance(unnamed.found, Missing)

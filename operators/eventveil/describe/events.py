@@ -1,0 +1,59 @@
+"""Who one user is and which events count, in plain words, from where a topology looks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eventveil.model import fields
+from eventveil.model.topology import Condition, Source
+
+#: The most values of a set that are named.
+_NAMED = 5
+_TYPES = {"string": "string", "integer": "integer", "either": "string or integer"}
+_TESTS = {"present": "there", "absent": "not there"}
+
+
+def one_user(source: Source) -> str:
+    """What makes events those of one user, and what of that no promise covers."""
+    listed = fields.listed(source.user)
+    place = ", or if that is not there ".join(listed)
+    several = "several values for one person are several users."
+    if len(listed) > 1:
+        several = (
+            "several values for one person are several users: so is a person whose events have now"
+            f" {listed[0]}, now {' or '.join(listed[1:])}. A value that is found in two of these fields is"
+            " one user."
+        )
+    kind = _TYPES[source.user_type] + (")," if len(listed) > 1 else ")")
+    told = f"All events with one value of {place} ({kind} are one user; {several}"
+    if source.user_type == "either":
+        told += (
+            " The number 7 and the text 7 are one value; if they are two persons, each of them is protected"
+            " by twice the epsilon only."
+        )
+    return told
+
+
+def which_events(source: Source) -> Iterator[str]:
+    """Which events count, and how times are read, where the topology says more than where fields are."""
+    if source.filter:
+        conditions = "; ".join(map(_in_words, source.filter))
+        yield (
+            f"Only events that pass the filter count ({conditions}); the others are no dead letters. Each"
+            " event is judged alone."
+        )
+    if source.time_zone is not None:
+        yield (
+            f"Times without a zone are those of clocks in {source.time_zone}: of a time that they show twice"
+            " the first is meant, and one that they leave out cannot be read."
+        )
+
+
+def _in_words(condition: Condition) -> str:
+    if condition.test in _TESTS:
+        return f"{condition.field} is {_TESTS[condition.test]}"
+    values = [repr(one) if isinstance(one, str) else str(one).lower() for one in condition.values]
+    if len(values) > _NAMED:
+        values = [*values[:_NAMED], f"{len(values) - _NAMED} more"]
+    words = " or ".join(values)
+    return f"{condition.field} is {'not ' if condition.test == 'not-in' else ''}{words}"

@@ -1,0 +1,389 @@
+"""What a stream can say of its events beside single fields: parts of the record, filters, maps and clocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eventveil.counting.assigner import Placer, Rows
+from eventveil.counting.users import Users
+from eventveil.decoding.bulk import FILTERED, BulkReader, fields_of
+from eventveil.decoding.places import MISSING, Envelope, compile_field, compile_first
+from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, parse
+from eventveil.model.fields import joined
+from eventveil.model.records import NO_APPEND_TIME, Headers
+from eventveil.model.topology import Condition, NameMap, Source, Stream
+from tests.unit.support import stream
+
+LIMIT = 1_000_000
+HEADERS = (("type", b"viewed"), ("env", b"test"), ("env", b"live"), ("broken", b"\xff"))
+AROUND = Envelope(b"7", HEADERS, 1500)
+
+
+def of(**changes: Any) -> Stream:
+    where = {"user": "/user", "column": "/to", "time": "/at"}
+    return stream(**{"origin": -(2**50), "interval": 2**50, "max_ahead": 2**60, **where, **changes})
+
+
+def decoded(document: Any, envelope: Envelope = AROUND, **changes: Any) -> Event | Rejection | None:
+    one = of(**changes)
+    return Decoder(one.source, one.counts).decode(document, envelope)
+
+
+def event(**changes: Any) -> dict[str, Any]:
+    return {"user": "u", "to": "a", "at": 1000, **changes}
+
+
+@pytest.mark.parametrize(
+    ("field", "found"),
+    [
+        ("$key", "7"),
+        ("$time", 1500),
+        ("$value", {"a": [1]}),
+        ("$headers/type", "viewed"),
+        ("$headers/env", "live"),
+        ("$headers/broken", b"\xff"),
+        ("$headers/none", MISSING),
+        ("/a/0", 1),
+        ("/b", MISSING),
+    ],
+)
+def test_a_field_is_in_the_value_or_around_it_and_of_equal_headers_the_last(field: str, found: Any) -> None:
+    assert compile_field(field)({"a": [1]}, AROUND) == found
+
+
+def test_a_record_without_key_header_or_append_time_lacks_them() -> None:
+    bare = Envelope(None, (("type", None),), NO_APPEND_TIME)  # type: ignore[arg-type]
+    for field in ("$key", "$headers/type", "$time"):
+        assert compile_field(field)({}, bare) is MISSING
+
+
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [
+        ({"a": 1, "b": 2}, 1),
+        ({"a": None, "b": 2}, 2),
+        ({"a": "", "b": 2}, 2),
+        ({"b": 0}, 0),
+        ({}, "7"),
+        ({"a": {}}, {}),
+    ],
+)
+def test_of_several_fields_the_first_counts_that_is_there_and_not_empty(document: Any, found: Any) -> None:
+    assert compile_first(["/a", "/b", "$key"])(document, AROUND) == found
+
+
+def test_a_number_and_the_same_digits_as_text_are_one_user_only_where_either_may_come() -> None:
+    either = {"user_type": "either"}
+    assert decoded(event(user=7), **either) == decoded(event(user="7"), **either) == Event(b"7", 0, 1000)
+    assert decoded(event(user="07"), **either) == Event(b"07", 0, 1000)
+    for wrong in (7.0, True, None, [7]):
+        found = decoded(event(user=wrong), **either)
+        assert isinstance(found, Rejection)
+        assert found.reason is Reason.WRONG_TYPE
+        assert "a string or an integer" in found.detail
+    assert isinstance(decoded(event(user=7)), Rejection)
+    assert isinstance(decoded(event(user="7"), user_type="integer"), Rejection)
+
+
+def test_an_event_can_be_all_around_its_value_which_is_then_not_looked_at() -> None:
+    one = of(user="$key", column="$headers/type", time="$time", labels=("viewed",))
+    decoder = Decoder(one.source, one.counts)
+    assert not decoder.reads_value
+    assert decoder.decode(None, AROUND) == Event(b"7", 0, 1500)
+    assert decoder.decode(None, AROUND._replace(key=b"")) == Rejection(
+        Reason.EMPTY_USER, "the user at $key is empty"
+    )
+    assert decoder.decode(None, AROUND._replace(key=b"\xff")) == Rejection(
+        Reason.WRONG_TYPE, "the user at $key should be a string, not bytes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("condition", "passes"),
+    [
+        (Condition("/kind", "in", ("viewed",)), True),
+        (Condition("/kind", "in", ("bought", "viewed")), True),
+        (Condition("/kind", "not-in", ("viewed",)), False),
+        (Condition("/none", "in", ("viewed",)), False),
+        (Condition("/none", "not-in", ("viewed",)), True),
+        (Condition("/seven", "in", ("7",)), False),
+        (Condition("/seven", "in", (7,)), True),
+        (Condition("/one", "in", (True,)), False),
+        (Condition("/true", "in", (1,)), False),
+        (Condition("/true", "in", (True,)), True),
+        (Condition("/float", "in", (7,)), False),
+        (Condition("/list", "in", (7,)), False),
+        (Condition("/null", "present"), False),
+        (Condition("/null", "absent"), True),
+        (Condition("/kind", "present"), True),
+        (Condition("$headers/env", "in", ("live",)), True),
+        (Condition("$headers/env", "in", ("test",)), False),
+        (Condition("$headers/none", "absent"), True),
+        (Condition("$headers/broken", "not-in", ("x",)), True),
+        (Condition("$key", "in", ("7",)), True),
+    ],
+)
+def test_a_filter_compares_by_type_and_takes_null_for_nothing(condition: Condition, passes: bool) -> None:
+    document = event(kind="viewed", seven=7, one=1, true=True, float=7.0, list=[7], null=None)
+    one = of(filter=(condition,))
+    decoder = Decoder(one.source, one.counts)
+    found = decoder.filter.passes_around(AROUND) and decoder.filter.passes_inside(document, AROUND)
+    assert found == passes
+
+
+def test_an_event_that_does_not_pass_is_judged_no_further() -> None:
+    assert decoded({"user": 7}, filter=(Condition("/kind", "present"),)) is None
+
+
+def test_a_column_of_several_fields_is_their_combination() -> None:
+    changes: dict[str, Any] = {"column": joined(["/to", "/land"]), "labels": ("a|DE", "a|7", "b|DE")}
+    assert decoded(event(land="DE"), **changes) == Event(b"u", 0, 1000)
+    assert decoded(event(land=7), **changes) == decoded(event(land="7"), **changes) == Event(b"u", 1, 1000)
+    for document, reason, detail in [
+        (event(to="b", land="AT"), Reason.UNKNOWN_COLUMN, "'b|AT' is not a public column"),
+        (event(to="b"), Reason.MISSING_FIELD, "no column at /land"),
+        (
+            event(land=None),
+            Reason.WRONG_TYPE,
+            "the column at /land should be a string or an integer, not NoneType",
+        ),
+    ]:
+        assert decoded(document, **changes) == Rejection(reason, detail)
+
+
+def test_no_two_combinations_have_one_name() -> None:
+    changes: dict[str, Any] = {"column": joined(["/to", "/land"]), "labels": ("a|b", "other")}
+    changes |= {"unknown": "column", "unknown_column": 1}
+    assert decoded(event(to="a|b", land=""), **changes) == Event(b"u", 1, 1000)
+    assert decoded(event(to="", land="a|b"), **changes) == Event(b"u", 1, 1000)
+    assert decoded(event(to="a", land="b"), **changes) == Event(b"u", 0, 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("/", "home"),
+        ("/shoes", "rest"),
+        ("/shoes/1", "shoes"),
+        ("/shoes/kids/1", "kids"),
+        ("", "rest"),
+        (4, "four"),
+    ],
+)
+def test_a_map_names_whole_texts_then_the_longest_prefix_then_the_rest(text: Any, label: str) -> None:
+    names = NameMap(
+        "/to", (("/", "home"), ("4", "four")), (("/shoes/", "shoes"), ("/shoes/kids/", "kids")), "rest"
+    )
+    labels = ("home", "shoes", "kids", "rest", "four")
+    assert decoded(event(to=text), maps=(names,), labels=labels) == Event(b"u", labels.index(label), 1000)
+
+
+def test_without_a_name_for_the_rest_a_text_stays_as_it_is() -> None:
+    names = NameMap("/to", (("x", "a"),))
+    assert (
+        decoded(event(to="x"), maps=(names,)) == decoded(event(to="a"), maps=(names,)) == Event(b"u", 0, 1000)
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "at", "time"),
+    [
+        ("s", 1_700_000_000, 1_700_000_000_000),
+        ("s", 1_700_000_000.1234, 1_700_000_000_123),
+        ("s", -0.0004, 0),
+        ("us", 1_999, 1),
+        ("us", -1, -1),
+        ("ns", 1_700_000_000_123_456_789, 1_700_000_000_123),
+        ("ms", 5, 5),
+    ],
+)
+def test_numbers_are_times_in_the_unit_that_is_said(unit: Any, at: float, time: int) -> None:
+    assert decoded(event(at=at), time_unit=unit) == Event(b"u", 0, time)
+
+
+@pytest.mark.parametrize(
+    ("unit", "at", "reason"),
+    [
+        ("ms", 1.5, Reason.WRONG_TYPE),
+        ("us", 1.5, Reason.WRONG_TYPE),
+        ("s", "7", Reason.TIME_UNREADABLE),
+        ("s", 2**53 // 1000 + 1, Reason.TIME_UNREADABLE),
+        ("s", 1e300, Reason.TIME_UNREADABLE),
+        ("s", True, Reason.WRONG_TYPE),
+    ],
+)
+def test_what_is_no_number_of_the_unit_is_refused(unit: Any, at: Any, reason: Reason) -> None:
+    found = decoded(event(at=at), time_unit=unit)
+    assert isinstance(found, Rejection)
+    assert found.reason is reason
+
+
+def test_digits_in_a_header_are_a_number_and_the_brokers_time_is_in_milliseconds() -> None:
+    header = Envelope(b"k", (("at", b"1700000000"),), 99)
+    assert decoded(event(), header, time="$headers/at", time_unit="s") == Event(b"u", 0, 1_700_000_000_000)
+    assert decoded(event(), header, time="$time", time_unit="s") == Event(b"u", 0, 99)
+    several = joined(["/none", "$time"])
+    assert decoded(event(), header, time=several, time_unit="s") == Event(b"u", 0, 99)
+
+
+@pytest.mark.parametrize(
+    ("text", "utc"),
+    [
+        ("2026-07-01T12:00:00", "2026-07-01T10:00:00Z"),
+        ("2026-01-01 12:00:00.25", "2026-01-01T11:00:00.25Z"),
+        ("2026-01-01T12:00:00Z", "2026-01-01T12:00:00Z"),
+        ("2026-01-01T12:00:00+05:00", "2026-01-01T07:00:00Z"),
+        ("2026-10-25T02:30:00", "2026-10-25T00:30:00Z"),
+        ("2026-10-25T03:00:00", "2026-10-25T02:00:00Z"),
+        ("2026-03-29T03:00:00", "2026-03-29T01:00:00Z"),
+    ],
+)
+def test_a_time_without_a_zone_is_that_of_clocks_there_and_the_first_of_two(text: str, utc: str) -> None:
+    assert decoded(event(at=text), time_zone="Europe/Berlin") == decoded(event(at=utc))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-03-29T02:00:00", "2026-03-29T02:59:59.999", "2026-02-30T00:00:00", "1", "0001-01-01T00:00:00"],
+)
+def test_a_time_that_clocks_leave_out_cannot_be_read(text: str) -> None:
+    found = decoded(event(at=text), time_zone="Europe/Berlin")
+    assert isinstance(found, Rejection)
+    assert found.reason is Reason.TIME_UNREADABLE
+    assert repr(text) in found.detail
+    without = decoded(event(at="2026-07-01T12:00:00"))
+    assert isinstance(without, Rejection)
+
+
+# Each event alone (I5)
+
+_TEXTS = st.sampled_from(["a", "b", "7", "", "x/a", "x/y/b", "a|b", "viewed"])
+_JSON = st.one_of(_TEXTS, st.integers(-2, 8), st.none(), st.booleans(), st.just(7.5), st.just([7]))
+_BYTES = st.sampled_from([None, b"", b"7", b"a", b"viewed", b"\xff"])
+_FIELDS = st.sampled_from(["/user", "/to", "/at", "/more", "$key", "$headers/h", "$value"])
+_CONDITIONS = st.one_of(
+    st.builds(Condition, _FIELDS, st.sampled_from(["present", "absent"])),
+    st.builds(
+        Condition,
+        _FIELDS,
+        st.sampled_from(["in", "not-in"]),
+        st.lists(st.sampled_from(["a", "7", 7, True, "viewed"]), min_size=1).map(tuple),
+    ),
+)
+_NAMES = st.tuples(_TEXTS, st.sampled_from(["a", "b", "c"]))
+_MAPS = st.builds(
+    NameMap,
+    st.just("/to"),
+    st.lists(_NAMES).map(tuple),
+    st.lists(_NAMES).map(tuple),
+    st.sampled_from([None, "a", "zzz"]),
+)
+_SEVERAL = st.lists(_FIELDS, min_size=1, max_size=3, unique=True).map(joined)
+_SOURCES = st.fixed_dictionaries(
+    {},
+    optional={
+        "user": _SEVERAL,
+        "column": st.one_of(_FIELDS, st.just(joined(["/to", "/more"]))),
+        "time": st.one_of(_SEVERAL, st.just("$time"), st.just(joined(["/at", "$time"]))),
+        "user_type": st.sampled_from(["string", "integer", "either"]),
+        "filter": st.lists(_CONDITIONS, max_size=2).map(tuple),
+        "maps": _MAPS.map(lambda one: (one,)),
+        "time_unit": st.sampled_from(["ms", "s", "us", "ns"]),
+        "time_zone": st.sampled_from([None, "Europe/Berlin"]),
+    },
+)
+_DOCUMENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "user": _JSON,
+        "to": _JSON,
+        "more": _JSON,
+        "at": st.one_of(_JSON, st.just("2026-03-29T02:30:00")),
+    },
+)
+_VALUES = st.one_of(_DOCUMENTS.map(orjson.dumps), st.sampled_from([None, b"{", b"7", b"x" * 2000]))
+_RECORDS = st.tuples(
+    _VALUES,
+    _BYTES,
+    st.lists(st.tuples(st.just("h"), _BYTES.filter(lambda one: one is not None)), max_size=2),
+    st.sampled_from([5, 1000, NO_APPEND_TIME]),
+)
+_Record = tuple[bytes | None, bytes | None, Headers, int]
+
+
+def verdicts(one: Stream, records: list[_Record]) -> list[tuple[Any, ...]]:
+    """What becomes of each record of a chunk."""
+    users = Users(one.source, 1, 0)
+    placer = Placer(one, 1, 0, 1, users)
+    values = [value for value, _, _, _ in records]
+    reader = BulkReader(fields_of([(one.source, one.counts)]), one.source.max_bytes)
+    rows = Rows(
+        np.arange(len(records)),
+        np.array([time for *_, time in records], np.int64),
+        values,
+        reader.read(values),
+        keys=[key for _, key, _, _ in records],
+        headers=[headers for _, _, headers, _ in records],
+    )
+    placed, rejections = placer.place(rows, 0, 1, None)
+    found: dict[int, tuple[Any, ...]] = dict(rejections)
+    known = (b"7", b"a", b"b", b"x/a", b"x/y/b", b"a|b", b"viewed")
+    names = {users.number(name): name for name in known[: 1 if one.source.user_type == "integer" else None]}
+    for row, user, column, timestamp in zip(
+        placed.rows.tolist(),
+        placed.users.tolist(),
+        placed.columns.tolist(),
+        placed.timestamps.tolist(),
+        strict=True,
+    ):
+        assert row not in found
+        found[row] = (names.get(user, user if column == FILTERED else "another"), column, timestamp)
+    assert len(found) == len(records)
+    return [found[row] for row in range(len(records))]
+
+
+@settings(max_examples=300, deadline=None)
+@given(_SOURCES, st.lists(_RECORDS, min_size=1, max_size=12), st.sampled_from(["dead-letter", "ignore"]))
+def test_what_becomes_of_a_record_depends_on_nothing_but_itself(
+    source: dict[str, Any], records: list[_Record], unknown: str
+) -> None:
+    labels = ("a|b", "b|7", "a|a") if str(source.get("column", "")).startswith("[") else ("a", "b", "c")
+    one = of(labels=labels, unknown=unknown, max_bytes=1000, **source)
+    together = verdicts(one, records)
+    assert together == [verdicts(one, [record])[0] for record in records]
+    assert together == verdicts(one, records[::-1])[::-1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(_RECORDS)
+def test_a_stream_with_a_filter_that_all_events_pass_has_the_verdicts_of_one_without(record: _Record) -> None:
+    plain = of(max_bytes=1000)
+    ruled = replace(plain, source=replace(plain.source, filter=(Condition("$headers/none", "absent"),)))
+    assert plain.source.plain
+    assert not ruled.source.plain
+    assert verdicts(plain, [record] * 70) == verdicts(ruled, [record] * 70)
+
+
+def test_a_source_that_asks_for_more_is_not_read_in_bulk() -> None:
+    plain = stream().source
+    for change in (
+        {"user": "$key"},
+        {"column": "$value"},
+        {"time": joined(["/at", "$time"])},
+        {"user_type": "either"},
+        {"filter": (Condition("/a", "present"),)},
+        {"maps": (NameMap("/to"),)},
+        {"time_unit": "s"},
+        {"time_zone": "UTC"},
+    ):
+        source: Source = replace(plain, **change)  # type: ignore[arg-type]
+        assert not source.plain, change
+        assert fields_of([(source, stream().counts)]) == {}
+    assert parse(b"{}", LIMIT) == {}
