@@ -27,7 +27,7 @@ def shop(kafka: str, folder: Path, topic: str) -> Path:
 
 def write(kafka: str, topic: str, **settings: str) -> None:
     """Events of a hundred customers, keyed by them; librdkafka's default partitioner unless told."""
-    producer = Producer({"bootstrap.servers": kafka, **settings})
+    producer = Producer({"bootstrap.servers": kafka, "log_level": 0, **settings})
     now = int(time.time() * 1000)
     for number in range(EVENTS):
         customer = f"c-{number % 100}"

@@ -12,6 +12,7 @@ COMMANDS = {
     "advise": "Try what topologies make of given events, and recommend one.",
     "announce": "Announce a look at the counters of a pan-private stream.",
     "check": "Validate topology files and print what they promise.",
+    "dead": "Say why events did not count: dead letters by reason, with samples.",
     "doctor": "Look at the newest events of the sources, and say what would count.",
     "export": "Write releases as a table, in Parquet or CSV.",
     "generate": "Generate events that look like the traffic of a web site.",
@@ -23,6 +24,8 @@ COMMANDS = {
     "reset": "Release a stream again from an earlier timestamp.",
     "run": "Run a worker until SIGTERM or SIGINT.",
     "schema": "Print the JSON Schema of topology files or of their tests.",
+    "status": "Say how the streams are doing, by what is public.",
+    "tail": "Print releases as they come, with intervals.",
     "test": "Run the tests of topologies, without a broker or noise.",
     "topics": "Show, check and create the topics of a topology.",
 }

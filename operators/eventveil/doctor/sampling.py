@@ -10,7 +10,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException, Message
 
 from eventveil.doctor.sample import Record, Sample
 from eventveil.kafka.barrier import is_nonce
-from eventveil.kafka.cluster import Cluster, is_denied
+from eventveil.kafka.cluster import Cluster, Topic, is_denied
 from eventveil.kafka.log import committed_ends, offset_of, read_partition
 from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.topics import plan_topics
@@ -25,16 +25,25 @@ def newest_of_topic(topology: Topology, cluster: Cluster, topic: str, limit: int
     Raises EventveilError if the topic does not exist, and KafkaException.
     """
     found = cluster.topic(topic)
-    ends = committed_ends(topology.kafka, topic, range(found.partitions))
-    lows = {place.partition: first for place, first in cluster.first_offsets(found.places).items()}
+    records, held = newest(cluster, found, limit)
+    settings, mistakes, notes = _settings(topology, cluster, topic, found.partitions)
+    return Sample(topic, found.partitions, records, held, settings, mistakes, notes)
+
+
+def newest(cluster: Cluster, topic: Topic, limit: int) -> tuple[list[Record], int]:
+    """The newest ``limit`` committed records of a topic, and how many it holds as far as offsets tell.
+
+    Raises KafkaException.
+    """
+    ends = committed_ends(cluster.kafka, topic.name, range(topic.partitions))
+    lows = {place.partition: first for place, first in cluster.first_offsets(topic.places).items()}
     sizes = {partition: max(0, end - lows[partition]) for partition, end in ends.items()}
     records = [
         record
         for partition, share in shares(sizes, limit).items()
-        for record in _newest(topology.kafka, TopicPartition(topic, partition), ends[partition], share)
+        for record in _newest(cluster.kafka, TopicPartition(topic.name, partition), ends[partition], share)
     ]
-    settings, mistakes, notes = _settings(topology, cluster, topic, found.partitions)
-    return Sample(topic, found.partitions, records, sum(sizes.values()), settings, mistakes, notes)
+    return records, sum(sizes.values())
 
 
 def shares(sizes: Mapping[int, int], limit: int) -> dict[int, int]:

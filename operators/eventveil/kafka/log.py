@@ -37,6 +37,7 @@ _CHUNK_RECORDS = 5000
 _AT_ONCE = 500
 _SILENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.05
+_FOLLOW_SECONDS = 1.0
 #: After this, waiting for a broker that shows what was written is told.
 _QUIET_SECONDS = 3.0
 _NOT_SHOWN = (
@@ -169,6 +170,24 @@ def committed_ends(kafka: Kafka, topic: str, partitions: Iterable[int]) -> dict[
     consumer = _consumer(kafka, "read_committed")
     try:
         return {partition: _watermarks(consumer, topic, partition)[1] for partition in partitions}
+    finally:
+        consumer.close()
+
+
+def follow(kafka: Kafka, starts: Mapping[TopicPartition, int]) -> Generator[Message | None, None, None]:
+    """The committed records of partitions from these offsets on, without end; None in each quiet second.
+
+    Raises KafkaException for a broker error that does not pass by itself.
+    """
+    consumer = _consumer(kafka, "read_committed", {"enable.partition.eof": False})
+    try:
+        consumer.assign([AskedPartition(*place, start) for place, start in starts.items()])
+        while True:
+            message = consumer.poll(_FOLLOW_SECONDS)
+            error = None if message is None else message.error()
+            if error is not None and not error.retriable() and error.code() not in _PASSING:
+                raise KafkaException(error)
+            yield None if error is not None else message
     finally:
         consumer.close()
 

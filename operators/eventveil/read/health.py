@@ -72,6 +72,11 @@ def _numbers(values: dict[str, float] | dict[str, int] | list[float] | list[int]
     return values if isinstance(values, list) else [values]
 
 
+def looked_at(window: int) -> int:
+    """How many of the newest releases a state is about: those of a window, so that a day has its night."""
+    return min(max(window, LEAST), MOST)
+
+
 def state_of(totals: Sequence[Total], expected: int | None = None) -> State:
     """What totals of consecutive timestamps say together; ``expected`` is that of one on average."""
     number = len(totals)

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from eventveil.model.records import Outgoing
-from eventveil.model.topology import Stream, Topology
-from eventveil.read.health import LEAST, MOST, State, Total, state_of, total_of
+from eventveil.model.topology import Topology
+from eventveil.read.health import State, Total, looked_at, state_of, total_of
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Counting:
 
     def _note(self, name: str, total: Total) -> None:
         stream = self._streams[name]
-        kept = self._totals.setdefault(name, deque(maxlen=looked_at(stream)))
+        kept = self._totals.setdefault(name, deque(maxlen=looked_at(stream.mechanism.window)))
         kept.append(total)
         before, now = self._states[name], state_of(kept, stream.counts.expected)
         self._states[name] = now
@@ -57,8 +57,3 @@ class Counting:
             log.warning(_SAID[now] + _REMEDY, len(kept), name, self._path)
         elif before in _SAID:
             log.info("the releases of %s show again that events count", name)
-
-
-def looked_at(stream: Stream) -> int:
-    """How many of the newest releases a state is about: those of a window, so that a day has its night."""
-    return min(max(stream.mechanism.window, LEAST), MOST)

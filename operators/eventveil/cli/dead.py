@@ -1,0 +1,89 @@
+"""``eventveil dead``: dead letters by reason, with samples."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import orjson
+from confluent_kafka import KafkaException
+
+from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.doctor.letters import Letter, Pile, piles
+from eventveil.doctor.report import shown_value
+from eventveil.doctor.sampling import newest
+from eventveil.kafka.cluster import Cluster
+from eventveil.model.errors import EventveilError
+from eventveil.model.topology import Topology
+
+
+@click.command()
+@click.argument("topology")
+@click.option("--stream", "name", help="Of this stream only.")
+@click.option(
+    "--records", type=click.IntRange(1, 10_000_000), default=10_000, show_default=True,
+    help="How many of the newest dead letters of each topic are read.",
+)  # fmt: skip
+@click.option("--samples", type=click.IntRange(0, 1000), default=1, show_default=True, help="Of each reason.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def dead(topology: str, name: str | None, records: int, samples: int, as_json: bool) -> None:
+    """Say why events of TOPOLOGY did not count: the newest dead letters by reason, with samples.
+
+    With each reason come the setting that it is likely due to and what to do. This is raw data, and needs the
+    right to read the topics of dead letters.
+
+    Exit status 0, also if there is none; 1 if they cannot be read.
+    """
+    loaded = load_or_exit(topology)
+    streams = {stream.name: stream for stream in loaded.streams}
+    if name is not None and name not in streams:
+        raise click.UsageError(
+            f"there is no stream {name!r} with dead letters; there are {', '.join(streams)}"
+        )
+    chosen = [streams[name]] if name is not None else [*streams.values()]
+    try:
+        letters, held = _read(loaded, sorted({one.dead_letter for one in chosen}), records)
+        letters = [one for one in letters if name is None or one.stream == name]
+        partitions = _partitions(loaded)
+        text = Path(loaded.path).read_text(encoding="utf-8-sig")
+    except (EventveilError, KafkaException, OSError) as error:
+        click.echo(f"eventveil dead: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+    found = piles(loaded, text, letters, partitions, samples)
+    if as_json:
+        fields = {"read": len(letters), "held": held, "reasons": [one.fields() for one in found]}
+        click.echo(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
+        return
+    click.echo(f"{len(letters)} dead letters read, of about {held}")
+    for pile in found:
+        click.echo("\n".join(lines(pile)))
+
+
+def _read(topology: Topology, topics: list[str], records: int) -> tuple[list[Letter], int]:
+    """The letters, and how many records the topics hold. Raises EventveilError and KafkaException."""
+    cluster, held = Cluster(topology.kafka), 0
+    letters: list[Letter] = []
+    for topic in topics:
+        found, size = newest(cluster, cluster.topic(topic), records)
+        held += size
+        letters += [letter for one in found if (letter := Letter.read(one)) is not None]
+    return letters, held
+
+
+def _partitions(topology: Topology) -> dict[str, int]:
+    """Of the topics of events that this principal may ask for. Raises KafkaException."""
+    topics = {one.source.topic_of_events for one in topology.streams}
+    found = Cluster(topology.kafka).topics(topics)
+    return {name: topic.partitions for name, topic in found.items()}
+
+
+def lines(pile: Pile) -> Iterator[str]:
+    """A reason for people."""
+    yield f"{pile.stream}: {pile.number} {pile.reason}"
+    yield f"  {pile.place}: {pile.setting}: {pile.remedy}"
+    for one in pile.samples:
+        place = f"{one.topic}, partition {one.partition}, offset {one.offset}"
+        yield f"  {place}: {shown_value(one.detail.encode())}"
+        yield f"    key {shown_value(one.key)}, value {shown_value(one.value)}"

@@ -1,0 +1,94 @@
+"""``eventveil status``: how the streams of a topology are doing, from anywhere, by public topics alone."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+
+import click
+import orjson
+from confluent_kafka import KafkaException
+
+from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.kafka.cluster import Cluster
+from eventveil.model.errors import EventveilError
+from eventveil.model.timeline import format_rfc3339
+from eventveil.model.topology import Topology
+from eventveil.read.health import looked_at
+from eventveil.read.newest import newest_releases
+from eventveil.read.status import Status, status_of
+
+#: A stream is late, or nothing in it can be told from noise, or far less counts than is expected.
+EXIT_UNWELL = 3
+_WORDS = {
+    "counting": "events count",
+    "much-less": "less than half of counts.expected counts: run `eventveil doctor`",
+    "nothing": "nothing can be told from noise: run `eventveil doctor`",
+    "unknown": "too few releases to say whether events count",
+}
+
+
+@click.command()
+@click.argument("topology")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(topology: str, as_json: bool) -> None:
+    """Say of each stream of TOPOLOGY what was released last, what is next, and what the window has spent.
+
+    Reads the newest releases in the sinks, which are public: no worker is asked, and no right to raw data is
+    needed. Streams of values are left out, for they have no timestamps.
+
+    Exit status 0 if all is well; 3 if the next release of a stream is overdue by more than a minute, or its
+    releases show that nothing counts, or less than half of counts.expected; 1 if a sink cannot be read.
+    """
+    loaded = load_or_exit(topology)
+    now = time.time_ns() // 1_000_000
+    try:
+        found = _read(loaded, now)
+    except (EventveilError, KafkaException) as error:
+        click.echo(f"eventveil status: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+    if as_json:
+        fields = {
+            "topology": loaded.name,
+            "at": format_rfc3339(now),
+            "streams": [_fields(one) for one in found],
+        }
+        click.echo(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
+    else:
+        for one in found:
+            click.echo("\n".join(lines(one)))
+    sys.exit(0 if all(map(_is_well, found)) else EXIT_UNWELL)
+
+
+def _read(topology: Topology, now: int) -> list[Status]:
+    """Raises EventveilError and KafkaException."""
+    cluster = Cluster(topology.kafka)
+    return [
+        status_of(one, newest_releases(cluster, one, looked_at(one.mechanism.window)), now)
+        for one in topology.streams
+    ]
+
+
+def _is_well(one: Status) -> bool:
+    return not one.is_late and one.state in {"counting", "unknown"}
+
+
+def _fields(one: Status) -> dict[str, object]:
+    return {**one.fields(), "well": _is_well(one)}
+
+
+def lines(one: Status) -> Iterator[str]:
+    """A stream for people."""
+    yield f"{one.stream} ({one.mechanism}, epsilon {one.epsilon:g} for a window of {one.window})"
+    if one.last is None or one.until is None or one.due is None:
+        yield "  no release yet: is a worker running, and is the first timestamp over?"
+        return
+    kind = "fresh" if one.fresh else "repeated"
+    yield f"  released  timestamp {one.last}, until {format_rfc3339(one.until)}, {kind}"
+    late = ": late, is a worker running and ready?" if one.is_late else ""
+    overdue = f", overdue for {one.overdue // 1000} s{late}" if one.overdue >= 1000 else ""
+    yield f"  next      timestamp {one.following}, due at {format_rfc3339(one.due)}{overdue}"
+    left = one.epsilon - one.spent
+    yield f"  budget    {one.spent:.4g} of {one.epsilon:g} spent in the window, {left:.4g} left"
+    yield f"  health    {_WORDS[one.state]} (by {one.releases} releases)"

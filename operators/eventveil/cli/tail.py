@@ -1,0 +1,151 @@
+"""``eventveil tail``: releases as they come, with intervals."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import closing
+
+import click
+import numpy as np
+import orjson
+from confluent_kafka import KafkaException
+
+from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.kafka.barrier import is_nonce
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.log import committed_ends, follow, offset_of
+from eventveil.model.errors import EventveilError
+from eventveil.model.records import TopicPartition
+from eventveil.model.timeline import format_rfc3339
+from eventveil.model.topology import Stream, Topology
+from eventveil.read.assembling import Assembly
+from eventveil.read.newest import newest_releases
+from eventveil.read.records import decode
+from eventveil.read.releases import Releases
+from eventveil.read.sources import stream_of
+
+
+@click.command()
+@click.argument("topology")
+@click.argument("stream", required=False)
+@click.option(
+    "--last", type=click.IntRange(0, 10_000), default=1, show_default=True,
+    help="Begin with this many releases of each stream that are there already.",
+)  # fmt: skip
+@click.option("--count", type=click.IntRange(1), help="Stop after this many releases.")
+@click.option(
+    "--columns", "shown", type=click.IntRange(1), default=20, show_default=True,
+    help="Show this many columns of a release, the largest counts; with --json all.",
+)  # fmt: skip
+@click.option(
+    "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True,
+    help="How often intervals cover what was counted.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
+def tail(
+    topology: str, stream: str | None, last: int, count: int | None, shown: int, level: float, as_json: bool
+) -> None:
+    """Print the releases of TOPOLOGY, or of one STREAM of it, as they come, until interrupted.
+
+    Every count comes with an interval. What is read is public: releases in the sinks, committed ones.
+    """
+    loaded = load_or_exit(topology)
+    printed = 0
+    try:
+        streams = loaded.streams if stream is None else (stream_of(loaded, stream),)
+        with closing(releases(loaded, streams, last)) as found:
+            for one in found:
+                text = (
+                    orjson.dumps(fields(one, level)).decode() if as_json else shown_release(one, level, shown)
+                )
+                click.echo(text)
+                printed += 1
+                if printed == count:
+                    return
+    except KeyboardInterrupt:
+        return
+    except (EventveilError, KafkaException) as error:
+        click.echo(f"eventveil tail: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+
+
+def releases(topology: Topology, streams: tuple[Stream, ...], last: int) -> Generator[Releases, None, None]:
+    """One release at a time: the ``last`` ones of each stream, then those to come.
+
+    Raises EventveilError and KafkaException.
+    """
+    cluster = Cluster(topology.kafka)
+    # Before the newest are read: what comes meanwhile is there twice, and told once.
+    starts = {place: end for one in streams for place, end in _ends(cluster, one).items()}
+    by_sink = {one.sink.topic: one for one in streams}
+    told: dict[str, set[int]] = {}
+    for one in streams:
+        found = newest_releases(cluster, one, last) if last else {}
+        told[one.name] = {*found}
+        for timestamp, record in found.items():
+            if release := assembled(one, record, f"{one.sink.topic}, timestamp {timestamp}"):
+                yield release
+    with closing(follow(topology.kafka, starts)) as messages:
+        for message in messages:
+            if message is None or is_nonce(message.key()):
+                continue
+            topic = str(message.topic())
+            release = assembled(by_sink[topic], message.value(), f"{topic}, offset {offset_of(message)}")
+            if release is not None and int(release.timestamps[0]) not in told[release.stream]:
+                yield release
+
+
+def _ends(cluster: Cluster, stream: Stream) -> Mapping[TopicPartition, int]:
+    topic = cluster.topic(stream.sink.topic)
+    ends = committed_ends(cluster.kafka, topic.name, range(topic.partitions))
+    return {TopicPartition(topic.name, partition): end for partition, end in ends.items()}
+
+
+def assembled(stream: Stream, record: bytes | None, place: str) -> Releases | None:
+    """A single release; None of local reports whose threshold is not chosen yet. Raises ReadingError."""
+    if decode(record, place).phase == "distribution":
+        return None
+    assembly = Assembly(place, stream.name, stream.columns)
+    assembly.add(record, place)
+    return assembly.releases()
+
+
+def fields(release: Releases, level: float) -> dict[str, object]:
+    """A release for programs: counts with their intervals, null where no error is known."""
+    low, high = release.bounds(level)
+    columns = release.columns
+    return {
+        "stream": release.stream,
+        "timestamp": int(release.timestamps[0]),
+        "start": format_rfc3339(int(release.starts[0].astype(np.int64))),
+        "end": format_rfc3339(int(release.ends[0].astype(np.int64))),
+        "fresh": bool(release.fresh[0]),
+        "mechanism": release.mechanism,
+        "counts": dict(zip(columns, release.counts[0].tolist(), strict=True)),
+        "low": dict(zip(columns, _known(low[0].tolist()), strict=True)),
+        "high": dict(zip(columns, _known(high[0].tolist()), strict=True)),
+    }
+
+
+def _known(values: list[float]) -> list[float | None]:
+    return [None if np.isnan(value) else round(value, 1) for value in values]
+
+
+def shown_release(release: Releases, level: float, shown: int) -> str:
+    """A release for people, the largest counts first where not all are shown."""
+    low, high = release.bounds(level)
+    order = [*range(len(release.columns))]
+    if len(release.columns) > shown:
+        order = sorted(order, key=lambda at: -release.counts[0, at])[:shown]
+    kind = "fresh" if release.fresh[0] else "repeated"
+    start = format_rfc3339(int(release.starts[0].astype(np.int64)))
+    width = max(len(release.columns[at]) for at in order)
+    told = [f"{start}  {release.stream}, timestamp {int(release.timestamps[0])}, {kind}"]
+    for at in order:
+        count = release.counts[0, at]
+        interval = "" if np.isnan(low[0, at]) else f"  {low[0, at]:.0f} to {high[0, at]:.0f}"
+        told.append(f"  {release.columns[at]:<{width}}  {count:>8}{interval}")
+    if hidden := len(release.columns) - len(order):
+        told.append(f"  and {hidden} columns more; --columns shows them")
+    return "\n".join(told)

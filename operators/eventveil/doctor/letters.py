@@ -1,0 +1,120 @@
+"""What the dead letters of a topology say: by reason, with samples and the remedy. Raw data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eventveil.counting.remedies import REMEDIES
+from eventveil.counting.written import explained, written
+from eventveil.decoding.rules import Reason
+from eventveil.doctor.diagnosis import setting_of
+from eventveil.doctor.editing import Edits
+from eventveil.doctor.report import shown_value
+from eventveil.doctor.sample import Record
+from eventveil.model.timeline import format_rfc3339
+from eventveil.model.topology import Stream, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter; place and ``appended`` (epoch ms, -1 if not known) are those of the original record."""
+
+    stream: str
+    reason: str
+    detail: str
+    topic: str
+    partition: int
+    offset: int
+    appended: int
+    key: bytes | None
+    value: bytes | None
+
+    @classmethod
+    def read(cls, record: Record) -> Letter | None:
+        """None if it is no dead letter of Eventveil."""
+        told = {name: value.decode(errors="replace") for name, value in record.headers if value is not None}
+        try:
+            return cls(
+                told["eventveil.stream"],
+                Reason(told["eventveil.reason"]).value,
+                told["eventveil.detail"],
+                told["eventveil.topic"],
+                int(told["eventveil.partition"]),
+                int(told["eventveil.offset"]),
+                int(told["eventveil.timestamp"]),
+                record.key,
+                record.value,
+            )
+        except (KeyError, ValueError):
+            return None
+
+    def fields(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "appended": None if self.appended < 0 else format_rfc3339(self.appended),
+            "detail": self.detail,
+            "key": shown_value(self.key),
+            "value": shown_value(self.value),
+        }
+
+
+@dataclass
+class Pile:
+    """The letters of one stream and reason: ``number`` of them, the newest ``samples``."""
+
+    stream: str
+    reason: str
+    setting: str
+    place: str
+    remedy: str
+    number: int = 0
+    samples: list[Letter] = field(default_factory=list)
+
+    def fields(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "stream": self.stream,
+            "reason": self.reason,
+            "letters": self.number,
+            "setting": self.setting,
+            "place": self.place,
+            "remedy": self.remedy,
+            "samples": [one.fields() for one in self.samples],
+        }
+
+
+def piles(
+    topology: Topology, text: str, letters: Sequence[Letter], partitions: Mapping[str, int], samples: int
+) -> list[Pile]:
+    """The letters by stream and reason, the highest pile first.
+
+    ``text`` is that of the topology; ``partitions`` are those of the topics that events come from.
+    """
+    edits, found = Edits(text), dict[tuple[str, str], list[Letter]]()
+    for letter in letters:
+        found.setdefault((letter.stream, letter.reason), []).append(letter)
+    streams = {one.name: one for one in topology.streams}
+    made = []
+    for (name, reason), some in found.items():
+        newest = sorted(some, key=lambda one: (one.appended, one.offset))[-samples:] if samples else []
+        setting = setting_of(reason, some[-1].detail)
+        at = edits.position(("streams", name, *setting.split(".")))
+        place = f"{topology.path}:{at.line}:{at.column}"
+        remedy = _remedy(streams.get(name), reason, some, partitions)
+        made.append(Pile(name, reason, setting, place, remedy, len(some), newest[::-1]))
+    return sorted(made, key=lambda pile: (-pile.number, pile.stream, pile.reason))
+
+
+def _remedy(
+    stream: Stream | None, reason: str, letters: Iterable[Letter], partitions: Mapping[str, int]
+) -> str:
+    number = 0 if stream is None else partitions.get(stream.source.topic_of_events, 0)
+    keys = [(one.key, one.partition) for one in letters if one.key]
+    if reason == Reason.WRONG_PARTITION and stream is not None and number and keys:
+        return explained(written(keys, number), stream.source.partitioner)
+    return REMEDIES[Reason(reason)].text

@@ -1,0 +1,47 @@
+"""The newest records of a sink, read from its end, so that a long one costs no more than a short one."""
+
+from __future__ import annotations
+
+from eventveil.formats.release import release_timestamp
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.log import committed_ends, read_backwards
+from eventveil.model.records import TopicPartition
+from eventveil.model.topology import Stream
+
+#: Of wide streams fewer releases are read.
+_MOST_BYTES = 64_000_000
+
+
+def newest_releases(cluster: Cluster, stream: Stream, number: int) -> dict[int, bytes]:
+    """The committed release records of the last ``number`` timestamps in a sink, by timestamp, ascending.
+
+    Fewer if there are fewer, or if they are very large. Raises EventveilError and KafkaException.
+    """
+    topic = cluster.topic(stream.sink.topic)
+    firsts = cluster.first_offsets(topic.places)
+    ends = committed_ends(cluster.kafka, topic.name, range(topic.partitions))
+    found: dict[int, bytes] = {}
+    for place in topic.places:
+        for timestamp, record in _of(
+            cluster, stream.name, place, firsts[place], ends[place.partition], number
+        ):
+            found.setdefault(timestamp, record)
+    return {timestamp: found[timestamp] for timestamp in sorted(found)[-number:]}
+
+
+def _of(
+    cluster: Cluster, stream: str, place: TopicPartition, first: int, end: int, number: int
+) -> list[tuple[int, bytes]]:
+    """Those of one partition, the newest record first."""
+    found: list[tuple[int, bytes]] = []
+    size = 0
+    # Every transaction leaves a marker behind its records.
+    for _, block in read_backwards(cluster.kafka, *place, first, end, size=2 * number + 10):
+        for message in reversed(block):
+            record = message.value() or b""
+            if timestamp := release_timestamp(record, stream):
+                found.append((timestamp, record))
+                size += len(record)
+        if len({timestamp for timestamp, _ in found}) >= number or size > _MOST_BYTES:
+            break
+    return found
