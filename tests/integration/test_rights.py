@@ -15,6 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
@@ -27,6 +28,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from eventveil.cli.main import main
 from eventveil.local import Control
 from tests.kafka.broker import LocalBroker
 from tests.kafka.jars import missing_tools
@@ -35,7 +37,7 @@ from tests.worker.application import Application
 from tests.worker.process import WorkerProcess
 from tests.worker.waiting import settle, wait_for_releases
 
-PRINCIPALS = ("worker", "creator", "auditor", "replayer", "migrator", "device")
+PRINCIPALS = ("worker", "creator", "auditor", "replayer", "migrator", "device", "reader", "sorter")
 TOPIC, GROUP, TRANSACTION = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 READ, WRITE, CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE
 DESCRIBE, CONFIGS = AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS
@@ -106,10 +108,18 @@ class Secured:
             (TOPIC, source, LITERAL, (READ, CONFIGS)),
             (GROUP, "eventveil-reader-", PREFIX, (DESCRIBE,)),
         ]
+        reader: list[Right] = [
+            (TOPIC, self.application.sink, LITERAL, (READ,)),
+            (GROUP, "eventveil-reader-", PREFIX, (DESCRIBE,)),
+        ]
+        sorter: list[Right] = [
+            (TOPIC, self.application.dead, LITERAL, (READ,)),
+            (GROUP, "eventveil-reader-", PREFIX, (DESCRIBE,)),
+        ]
         #: The table of docs/deploy.md.
         self.rights = {
             "worker": worker, "creator": [*worker, *creations], "auditor": auditor, "replayer": replayer,
-            "migrator": worker,
+            "migrator": worker, "reader": reader, "sorter": sorter,
         }  # fmt: skip
         #: What the auditor needs as well for ``--barrier``, and the migrator where a source has grown.
         self.barrier: list[Right] = [
@@ -224,6 +234,18 @@ def test_the_rights_of_the_readme_are_enough_for_everyone(secured: Secured, tmp_
     arguments = ["--input", f"topic:{application.source}", "--output", str(replayed), "--from", began]
     application.command("replay", str(secured.path_for("replayer")), *arguments, "--to", "last")
     assert replayed.stat().st_size > 0
+
+    # One event in two is a dead letter. That one counts is mostly not told from noise, and sometimes is.
+    for command, principal, statuses, told in (
+        (["status"], "reader", {0, 3}, " of 1 spent in the window, "),
+        (["tail", "--count", "1"], "reader", {0}, "places, timestamp"),
+        (["doctor"], "replayer", {3}, "1 of 2 events would count"),
+        (["dead"], "sorter", {0}, "places: 1 not-json"),
+    ):
+        name, *options = command
+        found = CliRunner().invoke(main, [name, str(secured.path_for(principal)), *options])
+        assert found.exit_code in statuses, found.output
+        assert told in found.output, found.output
 
 
 def denied(application: Application, *arguments: str) -> bool:

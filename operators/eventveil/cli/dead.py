@@ -14,7 +14,7 @@ from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.doctor.letters import Letter, Pile, piles
 from eventveil.doctor.report import shown_value
 from eventveil.doctor.sampling import newest
-from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.cluster import Cluster, is_denied
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Topology
 
@@ -73,9 +73,15 @@ def _read(topology: Topology, topics: list[str], records: int) -> tuple[list[Let
 
 
 def _partitions(topology: Topology) -> dict[str, int]:
-    """Of the topics of events that this principal may ask for. Raises KafkaException."""
+    """Of the topics of events, if this principal may ask for them. Raises KafkaException."""
     topics = {one.source.topic_of_events for one in topology.streams}
-    found = Cluster(topology.kafka).topics(topics)
+    try:
+        found = Cluster(topology.kafka).topics(topics)
+    except KafkaException as error:
+        if not is_denied(error.args[0]):
+            raise
+        click.echo("eventveil dead: no right to describe the sources, so partitioners are not told", err=True)
+        return {}
     return {name: topic.partitions for name, topic in found.items()}
 
 
