@@ -59,7 +59,7 @@ def spent(data: bytes, kind: type, workload: Workload) -> tuple[float, float, Co
             break
         times = array("q", [2**45]) * len(block.offsets)
         start, end = end, int(source.next_fetch_offset)
-        aggregator.observe(Chunk("raw", 0, 0, start, block.offsets, times, block.keys, block.values, end))
+        aggregator.process(Chunk("raw", 0, 0, start, block.offsets, times, block.keys, block.values, end))
         counting += time.process_time() - unpacked
     closed = [aggregator.counters[stream.name].close() for _ in range(workload.timestamps)]
     found = {

@@ -104,7 +104,7 @@ def ingest(stream: Stream, chunks: Sequence[Chunk], timestamps: int) -> Counted:
     """Decode, place, bound and count, as the worker does with a chunk of records."""
     aggregator = PartitionAggregator(1, {stream.name: (stream, CounterState("bench", 0, 1, 1, 0, 0))})
     for chunk in chunks:
-        aggregator.observe(chunk)
+        aggregator.process(chunk)
     counter = aggregator.counters[stream.name]
     closed = [counter.close() for _ in range(timestamps)]
     return {

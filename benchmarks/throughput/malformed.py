@@ -74,10 +74,10 @@ def judge(stream: Stream, values: Sequence[bytes]) -> int:
     aggregator = PartitionAggregator(1, {stream.name: (stream, CounterState("bench", 0, 1, 1, 0, 0))})
     chunk, letters = make_chunk(0, values), 0
     while aggregator.position < len(values):
-        aggregator.observe(chunk)
+        aggregator.process(chunk)
         if batch := aggregator.dead_letter_batch():
             letters += sum(1 for _ in batch.dead_letters)
-            aggregator.committed(batch)
+            aggregator.durable(batch)
     return letters
 
 

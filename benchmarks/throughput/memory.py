@@ -36,7 +36,7 @@ def contribute(aggregator: PartitionAggregator, users: int, timestamp: int, reke
         time = (timestamp - 1) * INTERVAL
         values = [b'{"user":"user%d","column":"c7","time":%d}' % (first + one, time) for one in range(count)]
         start = aggregator.position
-        aggregator.observe(make_chunk(start, values, range(start, start + count) if rekeyed else None))
+        aggregator.process(make_chunk(start, values, range(start, start + count) if rekeyed else None))
 
 
 def main() -> None:

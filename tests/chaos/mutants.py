@@ -23,24 +23,24 @@ from eventveil.lifecycle.published import Public
 from eventveil.model import timeline
 from eventveil.model.records import Outgoing
 from eventveil.process.clock import OwnerClock
+from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.tasks.release import PartitionSanitizer, ReleaseState
+from eventveil.tasks.task import Transaction
 from eventveil.worker import app
-from eventveil.worker.aggregate import AggregateOwner
 from eventveil.worker.faust.driver import ChunkConsumerThread
-from eventveil.worker.sanitize import SanitizeOwner
+from eventveil.worker.runner import Runner
 from tests.chaos.verifier import NOISE
 
 
 def one_transaction() -> None:
     """Charge and publish in one transaction instead of A, then B."""
 
-    async def settle(self: Any) -> None:
-        while decided := await self._blocking(self._sanitizer.decide):
-            records = [*decided, *self._sanitizer.publish()]
-            await self._blocking(self.table.transact, "publish", records)
-            self._sanitizer.published()
+    def following(self: Any, _: int) -> Transaction | None:
+        decided = self.decide()
+        return self.publishing([*decided, *self.publish()]) if decided else None
 
-    _patch(SanitizeOwner, "settle", settle)
+    _patch(PartitionSanitizer, "next", following)
+    _patch(PartitionSanitizer, "prepare", lambda _: None)
     _see_no_sink()
 
 
@@ -100,18 +100,20 @@ def retry_in_place() -> None:
 
 def trusting_the_group() -> None:
     """Resume from the offset that the consumer group has committed."""
-    take_over = AggregateOwner.take_over
+    take_over = Runner.take_over
 
     def trusting(self: Any) -> int:
         resume = take_over(self)
+        if not isinstance(self._task, PartitionAggregator):
+            return resume
         bootstrap = self.table._kafka.bootstrap
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": self.table.owner.rsplit("-", 2)[0]})
         committed = consumer.committed([TopicPartition(*self._source)], timeout=10)[0].offset
         consumer.close()
-        self._aggregator.position = max(resume, committed)
-        return int(self._aggregator.position)
+        self._task.position = max(resume, committed)
+        return self._task.position
 
-    _patch(AggregateOwner, "take_over", trusting)
+    _patch(Runner, "take_over", trusting)
     app._PROGRESS_SECONDS = 0.2
 
 

@@ -9,11 +9,11 @@ from functools import partial
 import orjson
 
 from eventveil.kafka.barrier import is_nonce
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.privacy.noise import NoiseSource
+from eventveil.tasks.task import Task
 from eventveil.tasks.values import PartitionPerturber, PerturberState, StreamPerturber, Topics
 from eventveil.values.kinds import build
-from tests.crashes.tasks import Release, Task
 from tests.crashes.world import PARTITIONS, Slot, World
 from tests.unit.support import INSTANCE
 from tests.unit.values.streams import event, readings
@@ -35,8 +35,9 @@ class ValueWorld(World):
 
     def _slots(self) -> Iterable[Slot]:
         for number in range(PARTITIONS):
-            beside = ((LEDGER, 0), (self.readings.sink, number))
-            yield Slot(f"perturb-{number}", (CHANGELOG, number), beside, partial(self.perturb, number))
+            read, place, sink = (TopicPartition(one, number) for one in (RAW, CHANGELOG, self.readings.sink))
+            beside = (TopicPartition(LEDGER, 0), sink)
+            yield Slot(f"perturb-{number}", read, place, beside, partial(self.perturb, number))
 
     def perturb(self, number: int, states: Mapping[bytes, bytes]) -> Task:
         one, name = self.readings, self.readings.name
@@ -45,7 +46,7 @@ class ValueWorld(World):
             state = PerturberState.decode(value, "the state changelog")
         perturber = StreamPerturber(one, build(one, self._noise), state)
         topics = Topics(LEDGER, {name: 0}, CHANGELOG, number)
-        return Release((RAW, number), PartitionPerturber(topics, {name: perturber}))
+        return PartitionPerturber(topics, {name: perturber})
 
     def append(self, events: int) -> None:
         """Producers write values, some of which nobody can read."""

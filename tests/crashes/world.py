@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import orjson
@@ -28,10 +28,10 @@ from eventveil.privacy.noise import NoiseSource
 from eventveil.process.clock import Clock, OwnerClock
 from eventveil.process.faults import FaultHook
 from eventveil.replay.log import MemoryLog
-from eventveil.tasks.aggregate import PartitionAggregator
+from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
 from eventveil.tasks.repartition import Rekeyer, RekeyerState
-from tests.crashes.tasks import Aggregate, Release, Repartition, Task, Transaction
+from eventveil.tasks.task import Task, Transaction
 from tests.unit.support import INSTANCE, stream, topology
 
 WORKERS, PARTITIONS, USERS = 3, 2, 12
@@ -87,6 +87,7 @@ class Slot:
     """A task that somebody has to own, under this identity; ``beside`` are other partitions to mark."""
 
     identity: str
+    input: TopicPartition
     changelog: TopicPartition
     beside: tuple[TopicPartition, ...]
     restore: Callable[[Mapping[bytes, bytes]], Task]
@@ -132,37 +133,32 @@ class World:
     # Restoring
 
     def _slots(self) -> Iterable[Slot]:
-        app = self.topology
+        app, source = self.topology, self.stream.source
         for number in range(PARTITIONS):
-            place = TopicPartition(app.counting_changelog, number)
-            yield Slot(f"aggregate-{number}", place, (), partial(self.aggregate, number))
-            if self.stream.source.raw is not None:
-                place = TopicPartition(app.rekeying_changelog, number)
-                yield Slot(f"rekey-{number}", place, (), partial(self.repartition, number))
+            read, place = (TopicPartition(one, number) for one in (source.topic, app.counting_changelog))
+            yield Slot(f"aggregate-{number}", read, place, (), partial(self.aggregate, place))
+            if source.raw is not None:
+                read, place = (TopicPartition(one, number) for one in (source.raw, app.rekeying_changelog))
+                yield Slot(f"rekey-{number}", read, place, (), partial(self.repartition, place))
         beside = (TopicPartition(app.ledger, 0), TopicPartition(self.stream.sink.topic, 0))
-        yield Slot("sanitize-0", TopicPartition(app.ledger_changelog, 0), beside, self.release)
+        read, place = (TopicPartition(one, 0) for one in (app.partials, app.ledger_changelog))
+        yield Slot("sanitize-0", read, place, beside, self.release)
 
-    def aggregate(self, number: int, states: Mapping[bytes, bytes]) -> Task:
+    def aggregate(self, changelog: TopicPartition, states: Mapping[bytes, bytes]) -> Task:
         one, name = self.stream, self.stream.name
         passed = () if one.source.raw is None else (0,) * PARTITIONS
-        state = CounterState(INSTANCE, number, 1, 1, 0, 0, passed=passed)
+        state = CounterState(INSTANCE, changelog.partition, 1, 1, 0, 0, passed=passed)
         if (value := states.get(name.encode())) is not None:
             state = CounterState.decode(value, "the counting changelog")
-        core = PartitionAggregator(PARTITIONS, {name: (one, state)})
-        changelog = TopicPartition(self.topology.counting_changelog, number)
-        return Aggregate(
-            TopicPartition(one.source.topic, number), core, self.topology.partials, changelog, {name: 0}
-        )
+        outputs = Outputs(self.topology.partials, {name: 0}, changelog)
+        return Aggregation(outputs, PARTITIONS, {name: (one, state)})
 
-    def repartition(self, number: int, states: Mapping[bytes, bytes]) -> Task:
+    def repartition(self, changelog: TopicPartition, states: Mapping[bytes, bytes]) -> Task:
         source = self.stream.source
-        assert source.raw is not None
-        state = RekeyerState(INSTANCE, number, 0)
+        state = RekeyerState(INSTANCE, changelog.partition, 0)
         if (value := states.get(source.topic.encode())) is not None:
             state = RekeyerState.decode(value, "the changelog of re-keying")
-        core = Rekeyer(source, [self.stream.timeline], PARTITIONS, state)
-        changelog = TopicPartition(self.topology.rekeying_changelog, number)
-        return Repartition(TopicPartition(source.raw, number), core, source.topic, changelog)
+        return Rekeyer(source, [self.stream.timeline], PARTITIONS, state, changelog)
 
     def release(self, states: Mapping[bytes, bytes]) -> Task:
         app, one = self.topology, self.stream
@@ -171,7 +167,7 @@ class World:
             state = ReleaseState.decode(value, "the ledger changelog")
         sanitizer = StreamSanitizer(one, PARTITIONS, of_stream(one, self._noise), state, None)
         topics = Topics(app.ledger, app.ledger_changelog, 0)
-        return Release(TopicPartition(app.partials, 0), PartitionSanitizer(topics, {one.name: sanitizer}))
+        return PartitionSanitizer(topics, {one.name: sanitizer})
 
     # What happens
 
@@ -253,6 +249,7 @@ class World:
             worker.running.pop(slot, None)
             task = slot.restore(table.take_over(slot.beside))
             worker.running[slot] = (table, task)
+            self._begin(table, task)
             self.seen["take-over"] += 1
 
     def _turn(self, worker: Worker, slot: Slot, most: int) -> None:
@@ -260,7 +257,7 @@ class World:
         with self._process(worker):
             table, task = worker.running[slot]
             try:
-                self._go_on(table, task, most)
+                self._go_on(slot.input, table, task, most)
             except (TransactionFailed, OwnerClosed) as error:
                 self.seen["fenced" if getattr(error, "shut_out", False) else "failed"] += 1
                 if worker.running.get(slot) == (table, task):
@@ -268,20 +265,29 @@ class World:
                 if self.owners.get(slot) is worker:
                     del self.owners[slot]
 
-    def _go_on(self, table: FencedTable, task: Task, most: int) -> None:
-        batch = self.read(task, most)
+    def _begin(self, table: FencedTable, task: Task) -> None:
+        if left := task.left():
+            self._done(table, task, left)
+        task.begin()
+
+    def _go_on(self, place: TopicPartition, table: FencedTable, task: Task, most: int) -> None:
+        batch = self.read(place, task.position, most)
         if batch.next_offset > task.position:
             task.process(batch)
         now = self.clock.now()
         if task.wants_end(now):
-            task.capture_end(now, self.log.end(task.input))
+            task.capture_end(now, self.log.end(place))
         while (work := task.next(self.clock.now())) is not None:
-            self.commit(table, work)
-            task.committed(work)
-            self.seen[work.name] += 1
+            self._done(table, task, work)
 
-    def read(self, task: Task, most: int) -> Chunk:
-        return self.log.read(task.input, task.position, most=most)
+    def _done(self, table: FencedTable, task: Task, work: Transaction) -> None:
+        self.commit(table, replace(work, records=tuple(work.records)))
+        task.prepare()
+        task.committed(work)
+        self.seen[work.name] += 1
+
+    def read(self, place: TopicPartition, position: int, most: int) -> Chunk:
+        return self.log.read(place, position, most=most)
 
     def commit(self, table: FencedTable, work: Transaction) -> None:
         table.transact(work.name, work.records, self.clock if work.by_clock else None)

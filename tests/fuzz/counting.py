@@ -177,7 +177,7 @@ def _observe(aggregator: PartitionAggregator, singles: dict[str, OneByOne], chun
                 reason, detail = rejection.reason.encode(), rejection.detail.encode()
                 expected[name].append({"reason": reason, "detail": detail, "offset": b"%d" % offset})
     before = {name: len(letters) for name, letters in aggregator._dead_letters.items()}
-    aggregator.observe(chunk)
+    aggregator.process(chunk)
     for name, letters in aggregator._dead_letters.items():
         found = [dict(letter.headers) for part in letters[before[name] :] for letter in part]
         told = [{key: one[f"eventveil.{key}"] for key in ("reason", "detail", "offset")} for one in found]

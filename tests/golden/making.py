@@ -177,8 +177,9 @@ class OfPanPrivate(PanPrivateWorld):
         super().__init__(pan_private(looks, epsilon=Fraction(1), window=3), (), lambda: SeededNoise(1))
 
     def commit(self, records: Any) -> None:
-        self.written += records
-        super().commit(records)
+        written = [*records]
+        self.written += written
+        super().commit(written)
 
 
 def of_pan_private(looks: str) -> Iterator[Record]:

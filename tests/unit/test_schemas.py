@@ -274,7 +274,7 @@ REJECTED: dict[Reason, tuple[int, bytes | None]] = {
 def test_the_headers_of_a_dead_letter_fit(reason: Reason) -> None:
     one = stream(max_bytes=100)
     partition = aggregator(one, partitions=2, states={one.name: counter_state(first=2, next=3)})
-    partition.observe(chunk([REJECTED[reason]]))
+    partition.process(chunk([REJECTED[reason]]))
     batch = partition.dead_letter_batch()
     assert batch is not None
     (letter,) = batch.dead_letters

@@ -68,9 +68,9 @@ def read_events(stream: Stream, source: Input, on_chunk: Callable[[], object] = 
 def _observe(aggregator: PartitionAggregator, chunk: Chunk) -> None:
     chunk = replace(chunk, append_times=array("q", bytes(8 * len(chunk.offsets))))
     while True:
-        aggregator.observe(chunk)
+        aggregator.process(chunk)
         if letters := aggregator.dead_letter_batch():
-            aggregator.committed(letters)
+            aggregator.durable(letters)
         if aggregator.position >= chunk.next_offset:
             return
 

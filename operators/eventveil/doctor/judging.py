@@ -117,7 +117,7 @@ class _Part:
     def judge(self, verdicts: Verdicts) -> None:
         """Add what becomes of them."""
         while self._aggregator.position < self._chunk.next_offset:
-            self._aggregator.observe(self._chunk)
+            self._aggregator.process(self._chunk)
         outcomes = self._aggregator.counters[self._name].outcomes
         verdicts.outcomes.update(outcomes)
         if batch := self._aggregator.dead_letter_batch():

@@ -149,7 +149,7 @@ class PanPrivate(DissimilarityMechanism):
         return None if scale is None else Counters(self._columns, scale, self._noise)
 
     def step_on_truth(self, counts: Counts) -> Release:
-        """``step`` as it would be if these true counts had gone through counters: for replays and tests."""
+        """See ``Mechanism.step_on_truth``: as it would be if these counts had gone through counters."""
         counters = self.open()
         return self.step(np.zeros_like(counts) if counters is None else counters.cells + counts)
 

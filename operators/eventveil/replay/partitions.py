@@ -13,13 +13,15 @@ from dataclasses import dataclass
 
 from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import CounterState, Partial
-from eventveil.model.records import NO_APPEND_TIME, Chunk
+from eventveil.model.records import NO_APPEND_TIME, Chunk, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.process.memory import NOTHING, Held
 from eventveil.replay.inputs import Input
-from eventveil.tasks.aggregate import PartitionAggregator
+from eventveil.tasks.aggregate import Aggregation, Batch, Outputs
 
 INSTANCE = "replay"
+#: Nothing of a transaction is written: a replay goes on with what it tells of.
+_NOWHERE = Outputs("", {}, TopicPartition("", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Task:
     starts: Mapping[int, int]
     events: int = 0
 
-    def aggregator(self, partition: int) -> PartitionAggregator:
+    def aggregation(self, partition: int) -> Aggregation:
         """What counts a partition."""
         offset = self.starts[partition]
         states = {
@@ -47,9 +49,8 @@ class Task:
             ).waiting_for(self.events)
             for name in self.streams
         }  # fmt: skip
-        return PartitionAggregator(
-            len(self.starts), {name: (stream, states[name]) for name, stream in self.streams.items()}
-        )
+        streams = {name: (stream, states[name]) for name, stream in self.streams.items()}
+        return Aggregation(_NOWHERE, len(self.starts), streams)
 
     def past(self, name: str, timestamp: int) -> bool:
         """Whether a timestamp is behind the last one of its stream."""
@@ -104,7 +105,7 @@ class OwnCounting(Counting):
 
     def __init__(self, task: Task, source: Input, partitions: Sequence[int]) -> None:
         self._task, self._source = task, source
-        self._aggregators = {partition: task.aggregator(partition) for partition in partitions}
+        self._aggregators = {partition: task.aggregation(partition) for partition in partitions}
 
     def steps(self) -> Generator[Sequence[Partial], None, None]:
         """See ``Counting.steps``."""
@@ -122,18 +123,17 @@ class OwnCounting(Counting):
         """Judge a chunk, and close what is complete then, little by little."""
         if self.past(chunk.partition):
             return
-        aggregator = self._aggregators[chunk.partition]
+        task = self._aggregators[chunk.partition]
+        now = max(chunk.append_times, default=NO_APPEND_TIME)
         while True:
-            aggregator.observe(chunk)
-            if letters := aggregator.dead_letter_batch():
-                aggregator.committed(letters)
-            if aggregator.position >= chunk.next_offset:
+            task.process(chunk)
+            while done := task.next(now):
+                task.committed(done)
+                if isinstance(done.cause, Batch) and done.cause.partials:
+                    yield done.cause.partials
+            if task.position >= chunk.next_offset:
                 break
         self.events += len(chunk.offsets)
-        now = max(chunk.append_times, default=NO_APPEND_TIME)
-        while batch := aggregator.close(now):
-            aggregator.committed(batch)
-            yield batch.partials
         yield ()
 
     def next(self, partition: int, name: str) -> int:

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import Partial
-from eventveil.formats.release import clipped, release_record
+from eventveil.formats.release import clipped
 from eventveil.kinds.registry import plan_streams
 from eventveil.mechanisms.base import Release
-from eventveil.mechanisms.pan_private import PanPrivate
 from eventveil.mechanisms.registry import find, of_stream
 from eventveil.model.records import TopicPartition
 from eventveil.model.timeline import start_of
@@ -34,6 +33,7 @@ from eventveil.replay.partitions import INSTANCE, Counting, OwnCounting, Task
 from eventveil.replay.processes import ProcessCounting, shares
 from eventveil.replay.span import Span, plan_span
 from eventveil.tasks.combiner import Merger
+from eventveil.tasks.release import ReleaseState, StreamSanitizer
 
 Noise = Callable[[Stream], NoiseSource]
 _T = TypeVar("_T")
@@ -124,7 +124,7 @@ def seeded_noise(seed: int) -> Noise:
 
 
 class _StreamReplay:
-    """One stream: the merged counts, the mechanism, where it stands."""
+    """One stream, from its first timestamp onwards, drawn as a worker draws it."""
 
     def __init__(
         self,
@@ -138,14 +138,18 @@ class _StreamReplay:
     ) -> None:
         columns = len(stream.counts.labels)
         self.stream, self.next, self.last = stream, first, last
+        mechanism = of_stream(stream, noise)
+        self._units = mechanism.units
+        self._sanitizer = StreamSanitizer(
+            stream, partitions, mechanism, ReleaseState(INSTANCE, first, first, 0), None
+        )
         #: By the names of what is counted, of which the first is released.
-        self.mergers = {
-            name: Merger(name, columns, partitions, INSTANCE, first)
-            for name in (stream.name, *((_unbounded(stream.name),) if unbounded else ()))
-        }
+        self.mergers = {stream.name: self._sanitizer.merger}
+        if unbounded:
+            name = _unbounded(stream.name)
+            self.mergers[name] = Merger(name, columns, partitions, INSTANCE, first)
         #: The first and the last timestamp known to have counted an event.
         self.first_counted = self.last_counted = 0
-        self._mechanism = of_stream(stream, noise)
         self._sums = Sums(_summed(stream), columns)
 
     @property
@@ -164,17 +168,14 @@ class _StreamReplay:
 
     def release(self, seeded: bool) -> Released:
         """Release the next timestamp, which must be complete."""
-        timestamp, self.next = self.next, self.next + 1
-        counts, *events = (merger.take() for merger in self.mergers.values())
-        mechanism = self._mechanism
-        # A replay reads raw data and keeps no state: only what is released is as a worker's.
-        step = mechanism.step_on_truth if isinstance(mechanism, PanPrivate) else mechanism.step
-        release = step(counts)
-        units = self._mechanism.units
-        record = release_record(self.stream, timestamp, release, units, seeded=seeded)
-        truth = self._sums.add(counts)
-        release = clipped(release, self.stream.sink.minimum)
-        return Released(self.stream, timestamp, record, counts, release, units, truth, *events)
+        self.next += 1
+        drawn = self._sanitizer.draw(seeded=seeded)
+        events = [one.take() for name, one in self.mergers.items() if name != self.stream.name]
+        release = clipped(drawn.release, self.stream.sink.minimum)
+        truth = self._sums.add(drawn.counts)
+        return Released(
+            self.stream, drawn.timestamp, drawn.record, drawn.counts, release, self._units, truth, *events
+        )
 
 
 class Sums:

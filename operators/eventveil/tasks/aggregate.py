@@ -1,13 +1,9 @@
-"""Aggregating one source partition: every stream over it, closed together when the public clock allows.
-
-Pure: the worker and ``replay`` drive it alike. It asks for nothing; it is told records, the wall clock and
-the end offset, and answers with the records of a transaction.
-"""
+"""Aggregating one source partition: every stream over it, closed together when the public clock allows."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -23,9 +19,10 @@ from eventveil.decoding.binary_array import lengths_of, picked, without_none
 from eventveil.decoding.bulk import BulkReader, Columnar, fields_of
 from eventveil.decoding.columns import Fields
 from eventveil.model import timeline
-from eventveil.model.records import NO_APPEND_TIME, Chunk
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Stream, Timeline
 from eventveil.tasks.repartition import read_passed_on
+from eventveil.tasks.task import StreamView, Task, Transaction
 
 #: What is judged at once: the most records, and the most bytes unless a single record has more.
 _PORTION, _PORTION_BYTES = 16_384, 2_000_000
@@ -70,7 +67,6 @@ class PartitionAggregator:
             identity = (source.user, source.user_type, source.partitioner)
             users = self._users.setdefault(identity, Users(source, partitions, state.partition))
             self.counters[name] = counter(stream, partitions, state, users, (grown or {}).get(name, ()))
-        self.resume = min(state.resume for _, state in streams.values())
         self.position = self.resume
         self._reader = self._new_reader()
         self._ruled = any(not stream.source.plain for stream, _ in streams.values())
@@ -93,18 +89,23 @@ class PartitionAggregator:
         )
 
     @property
+    def resume(self) -> int:
+        """The first offset that a successor needs."""
+        return min(counter.resume for counter in self.counters.values())
+
+    @property
     def judged(self) -> int:
         """The offset below which every record has had its verdict in some stream."""
         return max(counter.judged for counter in self.counters.values())
 
     @property
     def known(self) -> int:
-        """The offset that the log reaches at least: behind the last record that was judged, and no less than
-        the last boundary."""
+        """The offset that the log reaches at least: behind the last record that was read or judged, and no
+        less than the last boundary."""
         ends = (one.boundaries.end for one in self.counters.values() if one.boundaries is not None)
-        return max(self.judged, *ends, 0)
+        return max(self.position, self.judged, *ends)
 
-    def observe(self, chunk: Chunk) -> None:
+    def process(self, chunk: Chunk) -> None:
         """Judge records of a chunk, from the position on; those below it were seen already.
 
         All of them, or as many as one turn may take: the position tells how far. At least one, so
@@ -114,11 +115,11 @@ class PartitionAggregator:
         """
         slow = 0
         while slow <= _SLOW:
-            slow += self._observe(_portion(chunk.since(self.position)))
+            slow += self._process(_portion(chunk.since(self.position)))
             if self.position >= chunk.next_offset:
                 return
 
-    def _observe(self, unseen: Chunk) -> int:
+    def _process(self, unseen: Chunk) -> int:
         """Judge a portion; how many records of it took long."""
         position, slow, origins = unseen.next_offset, 0, None
         if self._rekeyed:
@@ -285,11 +286,87 @@ class PartitionAggregator:
         outcomes = {name: self.counters[name].new_outcomes() for name in sorted(names)}
         return Batch(tuple(partials), letters, states, outcomes)
 
-    def committed(self, batch: Batch) -> None:
+    def durable(self, batch: Batch) -> None:
         """Take note that the batch is durable."""
         for name, state in batch.states.items():
             self.counters[name].resume_from(state)
-        self.resume = min(counter.resume for counter in self.counters.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where the records of a transaction go: the topic of partial counts, with the partition of each stream,
+    and the partition of the changelog."""
+
+    partials: str
+    partition_of: Mapping[str, int]
+    changelog: TopicPartition
+
+    def records(self, batch: Batch) -> Iterator[Outgoing]:
+        """Dead letters, partial counts, and the states that go with them."""
+        yield from batch.dead_letters
+        for partial in batch.partials:
+            name = partial.stream
+            yield Outgoing(self.partials, partial.encode(), name.encode(), self.partition_of[name])
+        topic, partition = self.changelog
+        for name, state in batch.states.items():
+            yield Outgoing(topic, state.encode(), name.encode(), partition)
+
+
+class Aggregation(PartitionAggregator, Task):
+    """The task: events in, partial counts and dead letters out."""
+
+    def __init__(
+        self,
+        outputs: Outputs,
+        partitions: int,
+        streams: Mapping[str, tuple[Stream, CounterState]],
+        grown: Mapping[str, Sequence[Growth]] | None = None,
+    ) -> None:
+        """As of ``PartitionAggregator``."""
+        super().__init__(partitions, streams, grown=grown)
+        self._outputs, self.partitions = outputs, partitions
+
+    def has_work(self, now: int) -> bool:
+        """See ``Task.has_work``."""
+        undurable = any(counter.undurable for counter in self.counters.values())
+        return undurable or bool(self.dead_letters) or self.can_close(now)
+
+    def next(self, now: int) -> Transaction | None:
+        """See ``Task.next``: close what is due and complete, then write dead letters.
+
+        What is closed rests on all that was read and asked: of this topic, with no other partition. So do
+        boundaries, which become durable with dead letters.
+        """
+        if batch := self.close(now):
+            return self._transaction("close", batch, concludes=True)
+        if batch := self.dead_letter_batch():
+            return self._transaction("judge", batch, concludes=bool(self.boundaries()))
+        return None
+
+    def _transaction(self, name: str, batch: Batch, *, concludes: bool) -> Transaction:
+        records = self._outputs.records(batch)
+        return Transaction(
+            name,
+            records,
+            by_clock=True,
+            concludes=concludes,
+            outcomes=batch.outcomes,
+            letters=batch.dead_letters,
+            cause=batch,
+        )
+
+    def committed(self, done: Transaction) -> None:
+        """See ``Task.committed``."""
+        assert isinstance(done.cause, Batch)
+        self.durable(done.cause)
+
+    def rests(self, now: int) -> bool:
+        """See ``Task.rests``: what is not due is neither closed nor waited for."""
+        return self.due > now
+
+    def views(self) -> Mapping[str, StreamView]:
+        """See ``Task.views``."""
+        return {name: StreamView(counter.next, counter.held) for name, counter in self.counters.items()}
 
 
 def _unsure(values: Sequence[bytes | None], parts: Sequence[Fields]) -> int:

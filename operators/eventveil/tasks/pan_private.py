@@ -9,15 +9,13 @@ release is decided in steps, each of which is durable before the next (the proof
     expose   this timestamp is about to be drawn for; a successor who finds that, and no release, gives it up
     decide   transaction A: release, charge and state; private
     publish  transaction B: ledger entry and release, as they are
-
-Pure: it answers with the records of transactions.
 """
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -40,8 +38,10 @@ from eventveil.mechanisms.pan_private import Counters, PanPrivate
 from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.model.timeline import deadline_of, due_of
 from eventveil.model.topology import Stream
+from eventveil.process.memory import Held
 from eventveil.tasks.aggregate import Batch, PartitionAggregator
-from eventveil.tasks.release import StreamSanitizer, publication
+from eventveil.tasks.release import ReleaseState, StreamSanitizer, publication, releases_in
+from eventveil.tasks.task import StreamView, Task, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,8 @@ class SingleAggregator(PartitionAggregator):
         self.counter = counter
         self._kept: Chunk | None = None
 
-    def observe(self, chunk: Chunk) -> None:
-        """See ``PartitionAggregator.observe``: judges as many records as the next timestamp may need."""
+    def process(self, chunk: Chunk) -> None:
+        """See ``PartitionAggregator.process``: judges as many records as the next timestamp may need."""
         unseen = chunk.since(self.position)
         self._kept = chunk
         # It is complete once a record is read that was appended after it was due.
@@ -174,7 +174,7 @@ class SingleAggregator(PartitionAggregator):
                 values=unseen.values[:end],
                 next_offset=unseen.offsets[end - 1] + 1,
             )
-        super().observe(unseen)
+        super().process(unseen)
         # Names of users, and whatever else helps to read, are raw.
         self._users, self._reader = {("", "", ""): self.counter.forget()}, self._new_reader()
 
@@ -195,11 +195,24 @@ class SingleAggregator(PartitionAggregator):
         if chunk is None or not chunk.start <= self.position < chunk.next_offset:
             self._kept = None
         else:
-            self.observe(chunk)
+            self.process(chunk)
 
 
-class PanPrivateStream:
-    """A pan-private stream, from its durable states onwards: counting, deciding, publishing."""
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the records go: topic and partition of the ledger and of the changelog."""
+
+    ledger: TopicPartition
+    changelog: TopicPartition
+
+
+def release_key(stream: str) -> bytes:
+    """The key of the budget state of a pan-private stream, beside the counting state in one changelog."""
+    return b"release/" + stream.encode()
+
+
+class PanPrivateStream(Task):
+    """The task: a pan-private stream, from its durable states onwards."""
 
     def __init__(
         self,
@@ -208,22 +221,81 @@ class PanPrivateStream:
         counted: CounterState,
         sanitizer: StreamSanitizer,
         exposure: Exposure,
+        places: Places,
     ) -> None:
         """``sanitizer`` has the mechanism, and has restored it."""
         self.stream, self.sanitizer, self.exposure = stream, sanitizer, exposure
         self.aggregator = SingleAggregator(stream, counted)
-        self._mechanism = mechanism
+        self._mechanism, self._places = mechanism, places
         self._forfeited = exposure.timestamp == counted.next
+        self._heard: int | None = None
+        self._begun = self._exposed = False
         # Counters are wiped by who gives the partition up, while another thread may be counting.
         self._lock, self._ended = threading.Lock(), False
 
     @property
-    def next(self) -> int:
+    def timestamp(self) -> int:
         """The timestamp that is being counted."""
         return self.aggregator.counter.next
 
+    @property
+    def position(self) -> int:  # type: ignore[override]  # it is the aggregator's to move
+        """See ``Task.position``. It goes back after a release: what was passed over is read again."""
+        return self.aggregator.position
+
+    @property
+    def resume(self) -> int:
+        """See ``Task.resume``."""
+        return self.aggregator.resume
+
+    @property
+    def known(self) -> int:
+        """See ``Task.known``."""
+        return max(self.aggregator.position, self.aggregator.judged)
+
+    @property
+    def untimed(self) -> bool:
+        """See ``Task.untimed``."""
+        return self.aggregator.untimed
+
+    @untimed.setter
+    def untimed(self, value: bool) -> None:
+        self.aggregator.untimed = value
+
+    @property
+    def due(self) -> int:
+        """See ``Task.due``."""
+        return self.aggregator.due
+
+    def views(self) -> Mapping[str, StreamView]:
+        """See ``Task.views``."""
+        return {self.stream.name: StreamView(self.timestamp, Held(1), spent=self.sanitizer.spent)}
+
+    def wants_end(self, now: int) -> bool:
+        """See ``Task.wants_end``."""
+        return self.aggregator.wants_end(now)
+
+    def capture_end(self, asked_at: int, end: int) -> None:
+        """See ``Task.capture_end``."""
+        self.aggregator.capture_end(asked_at, end)
+
+    def left(self) -> Transaction | None:
+        """See ``Task.left``."""
+        if not self.sanitizer.state.pending:
+            return None
+        records = [*publication(self.sanitizer, self._places.ledger)]
+        releases = releases_in(records, self._places.ledger.topic)
+        records.append(self._release_state(replace(self.sanitizer.state, pending=())))
+        return Transaction("publish", records, releases=releases)
+
+    def begin(self) -> None:
+        """See ``Task.begin``."""
+        if not self._begun:
+            self.open()
+
     def open(self) -> None:
         """Begin to count the next timestamp, unless its events are to be discarded. What was is public."""
+        self._begun = True
         self._unless_ended(self._open)
 
     def _open(self) -> None:
@@ -231,18 +303,85 @@ class PanPrivateStream:
         self.aggregator.counter.counters = None if self._forfeited else self._mechanism.open()
         self.aggregator.read_kept()
 
-    def observe(self, chunk: Chunk) -> None:
-        """Take in a chunk."""
-        self._unless_ended(partial(self.aggregator.observe, chunk))
-
-    def read_on(self) -> None:
-        """Read what is left of the last chunk, if anything is."""
-        self._unless_ended(self.aggregator.read_kept)
+    def process(self, chunk: Chunk) -> None:
+        """See ``Task.process``."""
+        self._unless_ended(partial(self.aggregator.process, chunk))
 
     def end(self) -> None:
-        """Leave nothing to be seen; at once, or as soon as the chunk that is being counted has been."""
+        """See ``Task.end``: as soon as the chunk that is being counted has been, if one is."""
         self._ended = True
         self._wipe_at_end()
+
+    def hear(self, behind: int) -> None:
+        """Somebody will look at this timestamp: of an announcement, this being the offset behind it."""
+        self._heard = behind
+
+    def next(self, now: int) -> Transaction | None:
+        """See ``Task.next``.
+
+        The clock is checked with the first record, before anything is drawn.
+        """
+        if left := self.left():
+            return left
+        # What is left of the last chunk.
+        self._unless_ended(self.aggregator.read_kept)
+        if self._heard is not None:
+            announced = replace(
+                self.exposure, timestamp=self.timestamp, announced=self.timestamp, heard=self._heard
+            )
+            return self._exposing(announced)
+        if batch := self.aggregator.dead_letter_batch():
+            return self._settling("judge", batch)
+        if self._exposed:
+            return self._deciding()
+        if not self.aggregator.can_close(now):
+            return None
+        exposure = replace(self.exposure, timestamp=self.timestamp)
+        first = self._exposing(exposure) if self.draws else self._deciding()
+        return replace(first, by_clock=True, concludes=True)
+
+    def _exposing(self, exposure: Exposure) -> Transaction:
+        topic, partition = self._places.changelog
+        record = Outgoing(topic, exposure.encode(), Exposure.key(self.stream.name), partition)
+        return Transaction("expose", [record], cause=exposure)
+
+    def _deciding(self) -> Transaction:
+        batch = self.decide()
+        return self._settling("decide", batch, self._release_state(self.sanitizer.state))
+
+    def _settling(self, name: str, batch: Batch, *more: Outgoing) -> Transaction:
+        records, letters = [*self._judged(batch), *more], batch.dead_letters
+        return Transaction(name, records, outcomes=batch.outcomes, letters=letters, cause=batch)
+
+    def _judged(self, batch: Batch) -> Iterator[Outgoing]:
+        """Dead letters, and that they need not be written again."""
+        topic, partition = self._places.changelog
+        yield from batch.dead_letters
+        for name, counted in batch.states.items():
+            yield Outgoing(topic, counted.encode(), name.encode(), partition)
+
+    def _release_state(self, state: ReleaseState) -> Outgoing:
+        topic, partition = self._places.changelog
+        return Outgoing(topic, state.encode(), release_key(self.stream.name), partition)
+
+    def committed(self, done: Transaction) -> None:
+        """See ``Task.committed``."""
+        if isinstance(done.cause, Exposure):
+            self._expose(done.cause)
+        elif isinstance(done.cause, Batch):
+            self.aggregator.durable(done.cause)
+        else:
+            self.sanitizer.published()
+            self.open()
+
+    def _expose(self, exposure: Exposure) -> None:
+        if exposure.heard != self.exposure.heard:
+            # It will be published, whatever the mechanism would have chosen.
+            self._mechanism.announce()
+            self._heard = None
+        else:
+            self._exposed = True
+        self.exposure = exposure
 
     def _unless_ended(self, work: Callable[[], None]) -> None:
         try:
@@ -264,29 +403,14 @@ class PanPrivateStream:
         """Whether a release of this timestamp would be drawn, so that it must be exposed before."""
         return self.aggregator.counter.counters is not None
 
-    def exposed(self, *, heard: int | None = None) -> Exposure:
-        """The exposure to be made durable: the timestamp will be drawn for, or somebody will look at it.
-
-        ``heard``: because of an announcement, this being the offset behind it.
-        """
-        if heard is None:
-            return replace(self.exposure, timestamp=self.next)
-        return replace(self.exposure, timestamp=self.next, announced=self.next, heard=heard)
-
     def may_be_announced(self, now: int) -> bool:
         """Whether somebody may be told to look at this timestamp, and half of its time is left to do so.
 
         Once in a timestamp, for two looks differ by the truth; and not where there is nothing to be seen.
         """
         rules = self.stream.timeline
-        middle = (due_of(rules, self.next - 1) + deadline_of(rules, self.next)) // 2
-        return self.draws and self.exposure.timestamp != self.next and now < middle
-
-    def expose(self, exposure: Exposure) -> None:
-        """Take note that ``exposure`` is durable. If somebody will look, the timestamp will be published."""
-        if exposure.heard != self.exposure.heard:
-            self._mechanism.announce()
-        self.exposure = exposure
+        middle = (due_of(rules, self.timestamp - 1) + deadline_of(rules, self.timestamp)) // 2
+        return self.draws and self.exposure.timestamp != self.timestamp and now < middle
 
     def decide(self) -> Batch:
         """Release the timestamp, which must be complete, and exposed if it draws. At most once.
@@ -297,55 +421,10 @@ class PanPrivateStream:
         with self._lock:
             if self._ended:
                 raise ValueError("the partition was given up")
-            if self._forfeited:
-                release = self._mechanism.forfeit()
-            else:
-                nothing = np.zeros(len(self.stream.counts.labels), np.int64)
-                release = self._mechanism.step(nothing if counters is None else counters.cells)
-            self.sanitizer.decided(release, forfeited=self._forfeited)
+            nothing = np.zeros(len(self.stream.counts.labels), np.int64)
+            seen = nothing if counters is None else counters.cells
+            release = self._mechanism.forfeit() if self._forfeited else self._mechanism.step(seen)
+            self.sanitizer.keep(self.sanitizer.drawn(seen, release, forfeited=self._forfeited))
             self.sanitizer.charge(0)
-            self._forfeited = False
+            self._forfeited = self._exposed = False
             return self.aggregator.go_on()
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where the records go: topic and partition of the ledger and of the changelog."""
-
-    ledger: TopicPartition
-    changelog: TopicPartition
-
-
-def release_key(stream: str) -> bytes:
-    """The key of the budget state of a pan-private stream, beside the counting state in one changelog."""
-    return b"release/" + stream.encode()
-
-
-def exposing(places: Places, stream: str, exposure: Exposure) -> Outgoing:
-    """The record that exposes a timestamp."""
-    topic, partition = places.changelog
-    return Outgoing(topic, exposure.encode(), Exposure.key(stream), partition)
-
-
-def judging(places: Places, batch: Batch) -> Iterator[Outgoing]:
-    """Dead letters, and that they need not be written again."""
-    topic, partition = places.changelog
-    yield from batch.dead_letters
-    for name, counted in batch.states.items():
-        yield Outgoing(topic, counted.encode(), name.encode(), partition)
-
-
-def deciding(places: Places, sanitizer: StreamSanitizer, batch: Batch) -> Iterator[Outgoing]:
-    """Transaction A."""
-    topic, partition = places.changelog
-    yield from judging(places, batch)
-    yield Outgoing(topic, sanitizer.state.encode(), release_key(sanitizer.stream.name), partition)
-
-
-def publishing(places: Places, sanitizer: StreamSanitizer) -> Iterator[Outgoing]:
-    """Transaction B; nothing if nothing is pending."""
-    if sanitizer.state.pending:
-        topic, partition = places.changelog
-        yield from publication(sanitizer, places.ledger)
-        state = replace(sanitizer.state, pending=())
-        yield Outgoing(topic, state.encode(), release_key(sanitizer.stream.name), partition)

@@ -15,12 +15,14 @@ import orjson
 
 from eventveil.counting.counter import STATE_VERSION, Partial, read_state, unreadable
 from eventveil.formats.release import Asks, ledger_entry, newly_chosen, release_record
-from eventveil.mechanisms.base import Mechanism, Release
+from eventveil.mechanisms.base import Counts, Mechanism, Release
 from eventveil.model import timeline
 from eventveil.model.records import BATCH_BYTES, Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
+from eventveil.process.memory import Held
 from eventveil.tasks.combiner import Merger
 from eventveil.tasks.outages import Outage, left_out
+from eventveil.tasks.task import Published, Publisher, StreamView, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,19 @@ def _spans(found: Iterable[Iterable[int]]) -> tuple[tuple[int, int, int], ...]:
     return tuple((int(one), int(first), int(last)) for one, first, last in found)
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a mechanism has made of one timestamp; ``record`` are the bytes of the sink.
+
+    ``counts`` is what it was made of, raw data: int64 of shape (columns,).
+    """
+
+    timestamp: int
+    record: bytes
+    counts: Counts
+    release: Release
+
+
 class StreamSanitizer:
     """One stream: its table of partials, its mechanism, its state.
 
@@ -110,6 +125,7 @@ class StreamSanitizer:
         #: Whether what waits to be durable was decided by the clock.
         self.by_clock = False
         self._mechanism = mechanism
+        self._next = state.next
         self._decided: list[str] = []
         if state.mechanism is not None:
             try:
@@ -120,21 +136,37 @@ class StreamSanitizer:
         #: decided is not in it: its transaction may be aborted and its noise drawn again.
         self.spent = self._spent()
 
-    def decide(self) -> int:
-        """Release the next timestamp, which must be complete; the size of the record in bytes.
+    def draw(self, *, seeded: bool = False) -> Drawn:
+        """Release the next timestamp, which must be complete. Nothing of it is kept: see ``keep``.
 
-        Only ``charge`` brings it into the state.
+        ``seeded`` marks a replay with predictable noise.
         """
         missing = self.merger.left_out
         self.by_clock = self.by_clock or bool(missing)
-        return self.decided(self._mechanism.step(self.merger.take()), missing=missing)
+        counts = self.merger.take()
+        return self.drawn(counts, self._mechanism.step_on_truth(counts), missing=missing, seeded=seeded)
 
-    def decided(self, release: Release, *, missing: Sequence[int] = (), forfeited: bool = False) -> int:
-        """Take note of the release of the next timestamp; the size of its record in bytes."""
-        timestamp, units = self.state.next + len(self._decided), self._mechanism.units
-        record = release_record(self.stream, timestamp, release, units, missing=missing, forfeited=forfeited)
-        self._decided.append(record.decode())
-        return len(record)
+    def drawn(
+        self,
+        counts: Counts,
+        release: Release,
+        *,
+        missing: Sequence[int] = (),
+        forfeited: bool = False,
+        seeded: bool = False,
+    ) -> Drawn:
+        """The release of the next timestamp, which the mechanism has made of ``counts``."""
+        timestamp, units = self._next, self._mechanism.units
+        self._next += 1
+        record = release_record(
+            self.stream, timestamp, release, units, missing=missing, forfeited=forfeited, seeded=seeded
+        )
+        return Drawn(timestamp, record, counts, release)
+
+    def keep(self, drawn: Drawn) -> int:
+        """Take note of what was drawn; the size of its record in bytes. Only ``charge`` makes it state."""
+        self._decided.append(drawn.record.decode())
+        return len(drawn.record)
 
     def charge(self, position: int) -> None:
         """Everything decided is pending from now on, given that all below ``position`` has been merged.
@@ -147,7 +179,7 @@ class StreamSanitizer:
         held = self.merger.first_offset
         self.state = replace(
             self.state,
-            next=self.state.next + len(self._decided),
+            next=self._next,
             resume=position if held is None else held,
             mechanism=self._mechanism.snapshot().decode(),
             pending=(*self.state.pending, *self._decided),
@@ -192,7 +224,7 @@ class StreamSanitizer:
     @property
     def complete(self) -> bool:
         """Whether the next timestamp can be decided."""
-        known = self._known_until is None or self.state.next + len(self._decided) <= self._known_until
+        known = self._known_until is None or self._next <= self._known_until
         return known and self.merger.complete()
 
     def published(self) -> None:
@@ -214,6 +246,12 @@ def publication(sanitizer: StreamSanitizer, ledger: TopicPartition) -> Iterator[
         yield Outgoing(sanitizer.stream.sink.topic, record, key)
 
 
+def releases_in(records: Iterable[Outgoing], ledger: str) -> list[Published]:
+    """The releases that become public with these records, by their entries in the ledger."""
+    entries = (orjson.loads(record.value or b"") for record in records if record.topic == ledger)
+    return [Published(one["stream"], one["timestamp"], one["fresh"], "forfeited" in one) for one in entries]
+
+
 @dataclass(frozen=True, slots=True)
 class Topics:
     """Where the records of a transaction go: one partition of the ledger and of its changelog.
@@ -227,27 +265,60 @@ class Topics:
     control: str = ""
 
 
-class PartitionSanitizer:
-    """The streams of one partition of the partials topic, from their durable states onwards."""
+class PartitionSanitizer(Publisher):
+    """The streams of one partition of the partials topic, from their durable states onwards.
 
-    def __init__(self, topics: Topics, sanitizers: Mapping[str, StreamSanitizer]) -> None:
+    ``unasked`` are records of the control topic that a predecessor may not have written; they go out with the
+    first releases, or before them.
+    """
+
+    # A partial count does not wait for the events that are being counted for the next.
+    counts = False
+
+    def __init__(
+        self,
+        topics: Topics,
+        sanitizers: Mapping[str, StreamSanitizer],
+        unasked: Mapping[str, bytes] | None = None,
+    ) -> None:
         self._topics = topics
         self.sanitizers = sanitizers
-        self.resume = min(sanitizer.state.resume for sanitizer in sanitizers.values())
-        self.position = self.resume
+        self._unasked = dict(unasked or {})
+        self._resume = min(sanitizer.state.resume for sanitizer in sanitizers.values())
+        self.position = self._resume
+
+    @property
+    def resume(self) -> int:
+        """See ``Task.resume``."""
+        return self._resume
 
     @property
     def awaited(self) -> int:
-        """When the next release of a stream is due, or was, in epoch milliseconds."""
+        """See ``Task.awaited``."""
         return min(
             timeline.due_of(one.stream.timeline, one.state.published + 1) for one in self.sanitizers.values()
         )
 
-    def observe(self, chunk: Chunk) -> None:
-        """Merge the partials of a chunk.
+    def rests(self, now: int) -> bool:
+        """See ``Task.rests``: where nothing may be given up, releases wait for partial counts only."""
+        return all(one.stream.timeline.grace is None for one in self.sanitizers.values())
 
-        Raises StateRefused for a record that should not be there, ValueError if records between the position
-        and the chunk are missing.
+    def views(self) -> Mapping[str, StreamView]:
+        """See ``Task.views``."""
+        return {
+            name: StreamView(
+                one.state.published + 1,
+                Held(partials=one.merger.waiting),
+                spent=one.spent,
+                discarded=one.merger.discarded,
+            )
+            for name, one in self.sanitizers.items()
+        }
+
+    def process(self, chunk: Chunk) -> None:
+        """See ``Task.process``: merge the partials of a chunk.
+
+        Raises StateRefused for a record that should not be there.
         """
         unseen = chunk.since(self.position)
         for offset, value in zip(unseen.offsets, unseen.values, strict=True):
@@ -259,8 +330,14 @@ class PartitionSanitizer:
                 sanitizer.merger.add(partial, value or b"", offset)
         self.position = max(self.position, chunk.next_offset)
 
+    def has_work(self, now: int) -> bool:
+        """See ``Task.has_work``."""
+        return bool(self._unasked) or any(
+            one.complete or one.by_clock or one.state.pending for one in self.sanitizers.values()
+        )
+
     def decide(self) -> list[Outgoing]:
-        """Transaction A: what is complete is released, charged and durable, nothing is public.
+        """See ``Publisher.decide``: what is complete is released and charged.
 
         Empty if no timestamp is complete, and no partition given up since the last time. More may be complete
         than one transaction holds.
@@ -268,7 +345,7 @@ class PartitionSanitizer:
         size = 0
         for sanitizer in self.sanitizers.values():
             while sanitizer.complete and size < BATCH_BYTES:
-                size += sanitizer.decide()
+                size += sanitizer.keep(sanitizer.draw())
         for sanitizer in self.sanitizers.values():
             sanitizer.charge(self.position)
         return [
@@ -277,27 +354,38 @@ class PartitionSanitizer:
             if one.state.pending or one.by_clock
         ]
 
-    def publish(self) -> list[Outgoing]:
-        """Transaction B: charges and releases become public as they are, and are pending no longer.
+    def deciding(self, records: Sequence[Outgoing]) -> Transaction:
+        """See ``Publisher.deciding``: the clock may have decided that timestamps go without a partition."""
+        by_clock = any(one.by_clock for one in self.sanitizers.values())
+        return replace(super().deciding(records), by_clock=by_clock)
 
-        Empty if nothing is pending.
-        """
+    def publish(self) -> list[Outgoing]:
+        """See ``Publisher.publish``: charges and releases become public as they are."""
         records: list[Outgoing] = []
+        unasked = dict(self._unasked)
         for name, sanitizer in self._pending():
             records += publication(sanitizer, TopicPartition(self._topics.ledger, self._topics.partition))
-            records += [self.asking(name, asked) for asked in sanitizer.newly_asked()]
+            asked = [*sanitizer.newly_asked()]
+            records += [self._asking(name, one) for one in asked]
+            if unasked.get(name) in asked:
+                del unasked[name]
             records.append(self._state(name, replace(sanitizer.state, pending=())))
-        return records
+        return [*records, *(self._asking(name, one) for name, one in unasked.items())]
 
-    def asking(self, name: str, record: bytes) -> Outgoing:
+    def publishing(self, records: Sequence[Outgoing]) -> Transaction:
+        """See ``Publisher.publishing``."""
+        return Transaction("publish", records, releases=releases_in(records, self._topics.ledger))
+
+    def _asking(self, name: str, record: bytes) -> Outgoing:
         """The record of the control topic that asks producers of local reports for what a stream wants."""
         return Outgoing(self._topics.control, record, name.encode(), 0)
 
     def published(self) -> None:
-        """Take note that transaction B is durable."""
+        """See ``Publisher.published``."""
+        self._unasked.clear()
         for sanitizer in self.sanitizers.values():
             sanitizer.published()
-        self.resume = min(sanitizer.state.resume for sanitizer in self.sanitizers.values())
+        self._resume = min(sanitizer.state.resume for sanitizer in self.sanitizers.values())
 
     def _pending(self) -> list[tuple[str, StreamSanitizer]]:
         return [(name, one) for name, one in self.sanitizers.items() if one.state.pending]

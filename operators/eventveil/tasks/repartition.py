@@ -15,7 +15,7 @@ the marks depend on what others sent (decision 8).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -30,8 +30,9 @@ from eventveil.decoding.rules import Rejection, UserFinder, parse, weigh
 from eventveil.model import timeline
 from eventveil.model.errors import StateRefused
 from eventveil.model.partitioners import murmur2_partition
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Mark, Outgoing
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Mark, Outgoing, TopicPartition
 from eventveil.model.topology import Source, Timeline
+from eventveil.tasks.task import StreamView, Task, Transaction
 from eventveil.topology.counts import LARGEST_REKEYED
 
 _PARTITION, _OFFSET, _TIME, _KEY, _PASSED = (
@@ -95,11 +96,19 @@ class RekeyerState:
         return state
 
 
-class Rekeyer:
-    """A partition of a topic of events, from a durable state onwards; ``partitions`` are those they go to."""
+class Rekeyer(Task):
+    """A partition of a topic of events, from a durable state onwards; ``partitions`` are those they go to.
+
+    ``changelog`` is where the state is kept.
+    """
 
     def __init__(
-        self, source: Source, timelines: Iterable[Timeline], partitions: int, state: RekeyerState
+        self,
+        source: Source,
+        timelines: Iterable[Timeline],
+        partitions: int,
+        state: RekeyerState,
+        changelog: TopicPartition,
     ) -> None:
         self._topic = source.topic
         #: None where the broker tells append times.
@@ -108,10 +117,8 @@ class Rekeyer:
         self._timelines = list(timelines)
         self._skew = max(rules.clock_skew for rules in self._timelines)
         self._partitions = partitions
-        self._state = state
+        self._state, self._changelog = state, changelog
         self.position = state.position
-        #: Whether records were met without the append time that they should have; they are to wait.
-        self.untimed = False
         self._append_clock = 0
         self._captured_at = 0
         self._captured_end: int | None = None
@@ -119,14 +126,11 @@ class Rekeyer:
 
     @property
     def resume(self) -> int:
-        """The first offset that a successor would have to read."""
+        """See ``Task.resume``."""
         return self._state.position
 
-    def observe(self, chunk: Chunk) -> None:
-        """Take in a chunk. Records below the position were seen already and are passed over.
-
-        Raises ValueError if records between the position and the chunk are missing.
-        """
+    def process(self, chunk: Chunk) -> None:
+        """See ``Task.process``."""
         unseen = chunk.since(self.position)
         every = unseen.headers or [None] * len(unseen.offsets)
         for offset, append_time, key, value, headers in zip(
@@ -167,11 +171,13 @@ class Rekeyer:
             headers.append((_KEY, envelope.key))
         return Outgoing(self._topic, value, user, partition, [*headers, *own])
 
-    def boundaries(self) -> list[tuple[Timeline, int]]:
-        """The timelines by which ends are to be captured, and the last timestamps that a capture was for.
+    @property
+    def known(self) -> int:
+        """See ``Task.known``."""
+        return max(self.position, self._captures[-1].end if self._captures else 0)
 
-        Empty where the broker tells append times.
-        """
+    def boundaries(self) -> list[tuple[Timeline, int]]:
+        """See ``Task.boundaries``."""
         if self._captures is None:
             return []
         last = self._captures[-1].asked_at if self._captures else 0
@@ -179,17 +185,11 @@ class Rekeyer:
         return [(rules, max(0, timeline.last_due(rules, last))) for rules in cautious]
 
     def wants_boundary(self, now: int) -> bool:
-        """Whether a timestamp is due that no capture was for yet, however much is still to be read.
-
-        Until there is one, no chunk may be observed that was fetched after this moment.
-        """
+        """See ``Task.wants_boundary``."""
         return any(timeline.last_due(rules, now) > last for rules, last in self.boundaries())
 
     def capture_boundary(self, asked_at: int, end: int) -> None:
-        """Take note of an end that was asked for when a timestamp became due.
-
-        Raises ValueError if the log has become shorter.
-        """
+        """See ``Task.capture_boundary``."""
         if self._captures is None or not self.wants_boundary(asked_at):
             return
         if self._captures and end < self._captures[-1].end:
@@ -201,7 +201,7 @@ class Rekeyer:
         self._captures.append(Capture(asked_at, end))
 
     def wants_end(self, now: int) -> bool:
-        """Whether a timestamp is due that only the end offset can show to be passed on completely."""
+        """See ``Task.wants_end``: whether a timestamp is due whose events may not all be passed on."""
         if self._captures is not None:
             return self.wants_boundary(now)
         if self._captured_at > now:
@@ -221,10 +221,7 @@ class Rekeyer:
         )
 
     def capture_end(self, asked_at: int, end: int) -> None:
-        """Take note that the log ended at offset ``end`` no earlier than wall clock time ``asked_at``.
-
-        Raises ValueError as ``capture_boundary`` does.
-        """
+        """See ``Task.capture_end``."""
         if self._captures is not None:
             self.capture_boundary(asked_at, end)
         else:
@@ -242,19 +239,28 @@ class Rekeyer:
             seen = max(seen, self._captured_at - self._skew)
         return seen
 
-    def pass_on(self) -> tuple[list[Outgoing], RekeyerState] | None:
-        """The records of one transaction and the state after it; None if there is nothing to say."""
-        passed = self._state.passed
+    def has_work(self, now: int) -> bool:
+        """See ``Task.has_work``."""
+        return bool(self._waiting) or self._crosses(self._state.passed, self._complete)
+
+    def next(self, now: int) -> Transaction | None:
+        """See ``Task.next``: pass on what was read, and the marks that have become true.
+
+        A mark speaks for every event of this topic, and none may come from another one.
+        """
+        if not self.has_work(now):
+            return None
+        passed, marks = self._state.passed, []
         if self._crosses(passed, self._complete):
             passed = self._complete
-        if not self._waiting and passed == self._state.passed:
-            return None
-        marks = []
-        if passed > self._state.passed:
             headers = [(_PARTITION, b"%d" % self._state.partition), (_PASSED, b"%d" % passed)]
             marks = [Outgoing(self._topic, None, None, one, headers) for one in range(self._partitions)]
         state = replace(self._state, position=self.position, passed=passed, captures=self._needed())
-        return [*self._waiting, *marks], state
+        topic, partition = self._changelog
+        durable = Outgoing(topic, state.encode(), self._topic.encode(), partition)
+        return Transaction(
+            "pass-on", (*self._waiting, *marks, durable), by_clock=True, concludes=True, cause=state
+        )
 
     def _needed(self) -> tuple[Capture, ...]:
         """The captures that a successor needs, which reads from the position on."""
@@ -262,12 +268,17 @@ class Rekeyer:
         reached = bisect_right(captures, self.position, key=lambda one: one.end)
         return tuple(captures[max(0, reached - 1) :])
 
-    def committed(self, state: RekeyerState) -> None:
-        """Take note that what ``pass_on`` returned is durable."""
-        self._state = state
+    def committed(self, done: Transaction) -> None:
+        """See ``Task.committed``."""
+        assert isinstance(done.cause, RekeyerState)
+        self._state = done.cause
         self._waiting.clear()
         if self._captures is not None:
             self._captures = [*self._needed()]
+
+    def views(self) -> Mapping[str, StreamView]:
+        """See ``Task.views``: it closes no timestamp."""
+        return {}
 
 
 def read_passed_on(chunk: Chunk) -> tuple[Chunk, NDArray[np.int64], list[Mark]]:

@@ -9,7 +9,7 @@ readings that somebody has seen (docs/decisions/0009-value-streams.md).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
 
@@ -21,6 +21,7 @@ from eventveil.decoding.rules import Reason, ValueDecoder
 from eventveil.formats.reading import reading_record, span_entry
 from eventveil.model.records import Chunk, Outgoing
 from eventveil.model.topology import ReadingStream
+from eventveil.tasks.task import Publisher, StreamView, Transaction
 from eventveil.values.ledger import PURPOSES, Charge
 from eventveil.values.stream import ValueStream
 
@@ -205,34 +206,49 @@ class Topics:
     changelog_partition: int
 
 
-class PartitionPerturber:
+class PartitionPerturber(Publisher):
     """The value streams of one source partition, from their durable states onwards."""
+
+    counts_to_decide = True
 
     def __init__(self, topics: Topics, streams: Mapping[str, StreamPerturber]) -> None:
         self._topics, self.streams = topics, streams
-        self.resume = self.position = min(one.state.resume for one in streams.values())
+        self._resume = self.position = min(one.state.resume for one in streams.values())
+        self._read = max(one.state.resume for one in streams.values())
         self._offsets: list[int] = []
         self._values: list[bytes | None] = []
         #: What became of the values of the last batch, by stream.
         self.outcomes: dict[str, Counter[str]] = {}
 
-    def observe(self, chunk: Chunk) -> None:
-        """Take in a chunk. Records below the position were seen already and are passed over.
+    @property
+    def resume(self) -> int:
+        """See ``Task.resume``."""
+        return self._resume
 
-        Raises ValueError if records between the position and the chunk are missing.
-        """
+    @property
+    def known(self) -> int:
+        """See ``Task.known``."""
+        return max(self.position, self._read)
+
+    def process(self, chunk: Chunk) -> None:
+        """See ``Task.process``."""
         unseen = chunk.since(self.position)
         self._offsets += unseen.offsets
         self._values += unseen.values
         self.position = max(self.position, chunk.next_offset)
 
-    def decide(self) -> list[Outgoing]:
-        """Transaction A: everything observed has readings, is charged and durable; nothing is public.
+    def has_work(self, now: int) -> bool:
+        """See ``Task.has_work``."""
+        return self.position > self._resume or any(
+            one.state.pending != Pending() for one in self.streams.values()
+        )
 
-        Empty if nothing was observed. Control markers alone move the resume offset, for retention may remove
-        them.
+    def decide(self) -> list[Outgoing]:
+        """See ``Publisher.decide``: everything that was processed gets a reading, and is charged.
+
+        Control markers alone move the resume offset, for retention may remove them.
         """
-        if self.position == self.resume:
+        if self.position == self._resume:
             return []
         behind = {name: one for name, one in self.streams.items() if one.state.resume < self.position}
         self.outcomes = {
@@ -242,11 +258,12 @@ class PartitionPerturber:
         self._offsets, self._values = [], []
         return [self._state(name, one.state) for name, one in behind.items()]
 
-    def publish(self) -> list[Outgoing]:
-        """Transaction B: readings and charges become public as they are, and are pending no longer.
+    def deciding(self, records: Sequence[Outgoing]) -> Transaction:
+        """See ``Publisher.deciding``."""
+        return replace(super().deciding(records), outcomes=self.outcomes)
 
-        Empty if nothing is pending. The charge of a span goes before its readings.
-        """
+    def publish(self) -> list[Outgoing]:
+        """See ``Publisher.publish``. The charge of a span goes before its readings."""
         records: list[Outgoing] = []
         for name, one in self.streams.items():
             if one.state.pending == Pending():
@@ -259,13 +276,20 @@ class PartitionPerturber:
             records.append(self._state(name, replace(one.state, pending=Pending())))
         return records
 
-    def published(self) -> dict[str, int]:
-        """Take note that everything decided is durable and public; how many records that is, by stream."""
-        counts = {name: len(one.state.pending.readings) for name, one in self.streams.items()}
+    def publishing(self, records: Sequence[Outgoing]) -> Transaction:
+        """See ``Publisher.publishing``."""
+        readings = {name: len(one.state.pending.readings) for name, one in self.streams.items()}
+        return Transaction("publish", records, readings=readings)
+
+    def published(self) -> None:
+        """See ``Publisher.published``."""
         for one in self.streams.values():
             one.published()
-        self.resume = min(one.state.resume for one in self.streams.values())
-        return counts
+        self._resume = min(one.state.resume for one in self.streams.values())
+
+    def views(self) -> Mapping[str, StreamView]:
+        """See ``Task.views``: it closes no timestamp."""
+        return {}
 
     def _state(self, name: str, state: PerturberState) -> Outgoing:
         return Outgoing(

@@ -20,7 +20,7 @@ from eventveil.decoding.rules import Decoder, Rejection, parse, weigh
 from eventveil.model import timeline
 from eventveil.model.errors import EventveilError
 from eventveil.model.partitioners import PARTITIONERS
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Outgoing
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.replay.inputs import Input
 from eventveil.replay.partitions import INSTANCE, OwnCounting, Task
@@ -99,7 +99,8 @@ class _Clocked(OwnCounting):
 
     def _rekeyer(self, partition: int) -> Rekeyer:
         state = RekeyerState(INSTANCE, partition, 0)
-        return Rekeyer(self._stream.source, [self._stream.timeline], self._log.partitions, state)
+        changelog = TopicPartition("", partition)
+        return Rekeyer(self._stream.source, [self._stream.timeline], self._log.partitions, state, changelog)
 
     def steps(self) -> Generator[Sequence[Partial], None, None]:
         """See ``Counting.steps``."""
@@ -143,7 +144,7 @@ class _Clocked(OwnCounting):
         places += [append.event] * len(append.records)
         if self._rekeyers:
             one = self._rekeyers[append.partition]
-            one.observe(self._chunk(append.partition, start, append.time, append.records))
+            one.process(self._chunk(append.partition, start, append.time, append.records))
             self._pass_on(one, append.event)
             return
         time = NO_APPEND_TIME if self._by_boundary else append.time
@@ -151,15 +152,16 @@ class _Clocked(OwnCounting):
 
     def _pass_on(self, one: Rekeyer, event: int) -> None:
         """Append what the re-keying stage has for the partitions of users, and read it."""
-        passed = one.pass_on()
+        # It goes by the ends that were captured, not by this time.
+        passed = one.next(0)
         if passed is None:
             return
-        records, state = passed
+        records = [record for record in passed.records if record.topic == self._stream.source.topic]
         for partition in range(self._log.partitions):
             mine = [record for record in records if record.partition == partition]
             if mine:
                 self._read(self._passed_on(partition, mine), event)
-        one.committed(state)
+        one.committed(passed)
 
     def _passed_on(self, partition: int, records: Sequence[Outgoing]) -> Chunk:
         start = self._aggregators[partition].position
@@ -179,7 +181,7 @@ class _Clocked(OwnCounting):
         before = self.outcomes(self._stream.name)
         aggregator = self._aggregators[chunk.partition]
         while aggregator.position < chunk.next_offset:
-            aggregator.observe(chunk)
+            aggregator.process(chunk)
             self._write_dead_letters(aggregator)
         after = self.outcomes(self._stream.name)
         for why in LEFT_OUT:
@@ -193,7 +195,7 @@ class _Clocked(OwnCounting):
 
     def _commit(self, aggregator: PartitionAggregator, batch: Batch) -> None:
         self._note_letters(batch.dead_letters)
-        aggregator.committed(batch)
+        aggregator.durable(batch)
 
     def _note_letters(self, letters: DeadLetters) -> None:
         for letter in letters:

@@ -3,7 +3,7 @@
 With ``append_time: boundary`` the end of a partition at the moment at which a timestamp is due decides which
 of its events are late. So it is asked for in a thread of its own: no chunk that is being counted, no
 transaction and no other partition can put the question off. The owner of the partition hears the answer
-before it judges anything that was fetched after that moment (``eventveil.worker.aggregate``).
+before it judges anything that was fetched after that moment (``eventveil.worker.runner``).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from eventveil.kafka.changelog import FencedTable, OwnerClosed
 from eventveil.model.records import Chunk
-from eventveil.worker.observe.observation import StreamView
+from eventveil.tasks.task import StreamView
 from eventveil.worker.threads import Threads
 
 T = TypeVar("T")

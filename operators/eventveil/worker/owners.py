@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 
 from faust.types import TP
 
@@ -16,19 +17,24 @@ from eventveil.model.topology import Topology
 from eventveil.privacy.noise import NoiseSource
 from eventveil.process.clock import Clock, OwnerClock
 from eventveil.process.faults import FaultHook
-from eventveil.worker.accumulate import AccumulateOwner
-from eventveil.worker.aggregate import AggregateOwner
 from eventveil.worker.ends import EndWatch
 from eventveil.worker.ground import Inquiry
 from eventveil.worker.missing import LeaderWatch
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.offsets import grown
 from eventveil.worker.owner import Owner
-from eventveil.worker.perturb import PerturbOwner
-from eventveil.worker.rekey import RekeyOwner
-from eventveil.worker.sanitize import SanitizeOwner
+from eventveil.worker.restore.aggregate import restore_aggregate
+from eventveil.worker.restore.pan_private import restore_pan_private
+from eventveil.worker.restore.release import restore_release
+from eventveil.worker.restore.repartition import restore_repartition
+from eventveil.worker.restore.restored import Context, Restore
+from eventveil.worker.restore.values import restore_values
+from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Threads
 from eventveil.worker.witnessed import Witnessed
+
+#: Where the state of a partition is, as topic and partition; the clock; and how its task is restored.
+_Kept = tuple[str, int, OwnerClock, Restore]
 
 
 class Owners:
@@ -47,13 +53,14 @@ class Owners:
         clock: Clock,
         fault: FaultHook,
     ) -> None:
-        self._topology, self._cluster, self._threads = topology, cluster, threads
-        self._end_watch, self._leaders, self._witnessed = end_watch, leaders, witnessed
-        self._observation = observation
-        self._noise, self._clock, self._fault = noise, clock, fault
-        self._inquiry = Inquiry(cluster, threads.waiting)
+        self._topology, self._cluster, self._observation = topology, cluster, observation
+        self._clock, self._fault = clock, fault
+        self._context = Context(
+            topology, cluster, Inquiry(cluster, threads.waiting), threads, end_watch, leaders, witnessed,
+            observation, noise,
+        )  # fmt: skip
         self._plans, self._merged = plan_streams(topology), merged_streams(topology)
-        self._makers: dict[Role, Callable[[TP], Owner]] = {
+        self._kept: dict[Role, Callable[[TopicPartition], _Kept]] = {
             "sanitize": self._sanitize,
             "rekey": self._rekey,
             "perturb": self._perturb,
@@ -82,73 +89,43 @@ class Owners:
         """The owner of a partition; raises StateRefused for one that was added."""
         if tp.partition >= self._sizes.get(tp.topic, tp.partition + 1):
             raise grown(tp.topic, self._sizes[tp.topic], self._observation.role(tp))
-        return self._makers[self._observation.role(tp)](tp)
-
-    def _sanitize(self, tp: TP) -> Owner:
-        topology = self._topology
-        plans = [plan for plan in self._merged if plan.partials_partition == tp.partition]
-        table = self._table(topology.ledger_changelog, tp.partition)
-        return SanitizeOwner(
-            table, self._threads, plans, topology.partials, topology.ledger, topology.control,
-            topology.kafka, self._cluster, self._inquiry, self._noise, self._observation,
-            self._clock_for(plans), self._leaders, self._witnessed,
-        )  # fmt: skip
-
-    def _rekey(self, tp: TP) -> Owner:
-        number = self._first_rekeyed[tp.topic] + tp.partition
-        plans = [plan for plan in self._plans if plan.stream.source.raw == tp.topic]
-        return RekeyOwner(
-            self._table(self._topology.rekeying_changelog, number),
-            self._threads,
-            [plan.stream for plan in plans],
-            TopicPartition(tp.topic, tp.partition),
-            self._cluster,
-            self._end_watch,
-            self._inquiry,
-            self._clock_for(plans),
-        )
-
-    def _perturb(self, tp: TP) -> Owner:
-        topology = self._topology
-        table = self._table(topology.state_changelog, self._first_of_values[tp.topic] + tp.partition)
-        plans = [plan for plan in plan_readings(topology) if plan.stream.source.topic == tp.topic]
-        return PerturbOwner(
-            table, self._threads, plans, TopicPartition(tp.topic, tp.partition), topology.ledger,
-            topology.kafka, self._cluster, self._inquiry, self._noise, self._observation,
-            self._witnessed,
-        )  # fmt: skip
-
-    def _counted(self, tp: TP) -> tuple[FencedTable, list[StreamPlan]]:
-        """Where the counting state of a partition is, and the streams that count it."""
-        number = self._first_partition[tp.topic] + tp.partition
-        plans = [plan for plan in self._plans if plan.stream.source.topic == tp.topic]
-        return self._table(self._topology.counting_changelog, number), plans
-
-    def _accumulate(self, tp: TP) -> Owner:
-        table, plans = self._counted(tp)
-        return AccumulateOwner(
-            table, self._threads, plans[0], self._topology, self._cluster, self._inquiry, self._noise,
-            self._clock_for(plans), self._observation, self._witnessed,
-        )  # fmt: skip
-
-    def _aggregate(self, tp: TP) -> Owner:
-        table, plans = self._counted(tp)
-        return AggregateOwner(
-            table,
-            self._threads,
-            plans,
-            TopicPartition(tp.topic, tp.partition),
-            self._topology.partials,
-            self._cluster,
-            self._end_watch,
-            self._inquiry,
-            self._clock_for(plans),
-            self._observation,
-        )
-
-    def _table(self, topic: str, partition: int) -> FencedTable:
+        place = TopicPartition(*tp)
+        topic, partition, clock, restore = self._kept[self._observation.role(tp)](place)
         owner = writer_of(self._topology, topic, partition)
-        return FencedTable(self._topology.kafka, owner, topic, partition, self._fault)
+        table = FencedTable(self._topology.kafka, owner, topic, partition, self._fault)
+        return Runner(place, restore, table, self._context, clock)
+
+    def _sanitize(self, place: TopicPartition) -> _Kept:
+        plans = [plan for plan in self._merged if plan.partials_partition == place.partition]
+        clock = self._clock_for(plans)
+        restore = partial(restore_release, plans, clock)
+        return self._topology.ledger_changelog, place.partition, clock, restore
+
+    def _rekey(self, place: TopicPartition) -> _Kept:
+        number = self._first_rekeyed[place.topic] + place.partition
+        plans = [plan for plan in self._plans if plan.stream.source.raw == place.topic]
+        restore = partial(restore_repartition, [plan.stream for plan in plans], place)
+        return self._topology.rekeying_changelog, number, self._clock_for(plans), restore
+
+    def _perturb(self, place: TopicPartition) -> _Kept:
+        number = self._first_of_values[place.topic] + place.partition
+        plans = [plan for plan in plan_readings(self._topology) if plan.stream.source.topic == place.topic]
+        restore = partial(restore_values, plans, place)
+        return self._topology.state_changelog, number, OwnerClock(self._clock, 0), restore
+
+    def _accumulate(self, place: TopicPartition) -> _Kept:
+        number, plans, clock = self._counted(place)
+        return self._topology.counting_changelog, number, clock, partial(restore_pan_private, plans[0], clock)
+
+    def _aggregate(self, place: TopicPartition) -> _Kept:
+        number, plans, clock = self._counted(place)
+        return self._topology.counting_changelog, number, clock, partial(restore_aggregate, plans, place)
+
+    def _counted(self, place: TopicPartition) -> tuple[int, list[StreamPlan], OwnerClock]:
+        """Where in the counting changelog the state of a partition is, the streams that count it, and the
+        clock."""
+        plans = [plan for plan in self._plans if plan.stream.source.topic == place.topic]
+        return self._first_partition[place.topic] + place.partition, plans, self._clock_for(plans)
 
     def _clock_for(self, plans: Iterable[StreamPlan]) -> OwnerClock:
         """The clock of an owner: as good as the stream that asks most of it."""

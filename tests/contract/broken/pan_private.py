@@ -56,7 +56,7 @@ class SeenTwice(PanPrivateStream):
     """Two looks into one timestamp see the same noise."""
 
     def may_be_announced(self, now: int) -> bool:
-        return now < deadline_of(self.stream.timeline, self.next)
+        return now < deadline_of(self.stream.timeline, self.timestamp)
 
 
 class ReadAhead(SingleCounter):

@@ -62,7 +62,7 @@ def count(partition: int) -> tuple[dict[int, int], Counter[str]]:
     records = [
         (origin + t * interval, event(user, "a", origin + t * interval)) for t in range(6) for user in USERS
     ]
-    aggregator.observe(chunk(records, partition=partition))
+    aggregator.process(chunk(records, partition=partition))
     batch = aggregator.close(origin + 100 * interval + 10**9)
     found = {} if batch is None else {one.timestamp: sum(sparse(one).values()) for one in batch.partials}
     more = aggregator.counters["visits"]

@@ -27,6 +27,7 @@ from tests.unit.tasks.test_repartition import (
     VISITS,
     Event,
     Pipeline,
+    passed_on,
     rekeyer,
     truth,
 )
@@ -130,10 +131,8 @@ def test_a_counter_waits_for_partitions_that_were_added_and_keeps_the_marks_that
 
 def test_a_record_without_a_user_goes_to_a_partition_that_there_is() -> None:
     added = rekeyer(RekeyerState(INSTANCE, 3, 0))
-    added.observe(chunk([(1000, b"{"), (1001, event(HERE))], partition=3))
-    batch = added.pass_on()
-    assert batch is not None
-    assert [one.partition for one in batch[0]] == [1, 0]
+    added.process(chunk([(1000, b"{"), (1001, event(HERE))], partition=3))
+    assert [one.partition for one in passed_on(added)] == [1, 0]
 
 
 def test_a_counter_that_does_not_know_a_partition_waits_for_it_from_its_first_mark_on() -> None:

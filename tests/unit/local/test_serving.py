@@ -50,7 +50,7 @@ def feed(worker: PartitionSanitizer, timestamps: Sequence[list[str]], first: int
     partials = [
         partial(timestamp, sparse_counts(sent)).encode() for timestamp, sent in enumerate(timestamps, first)
     ]
-    worker.observe(chunk([(0, one) for one in partials], start=worker.position, topic="app-partials"))
+    worker.process(chunk([(0, one) for one in partials], start=worker.position, topic="app-partials"))
 
 
 def state_of(records: Sequence[Outgoing]) -> ReleaseState:
@@ -168,7 +168,7 @@ def test_a_report_outside_of_the_public_grid_is_a_dead_letter(report: str) -> No
     user = USER_OF_PARTITION[0]
     counting = aggregator(STREAM)
     good = [event(user, column=sent) for sent in send([3, 4])]
-    counting.observe(chunk([(1000, one) for one in (event("v", column=report), good[0])]))
+    counting.process(chunk([(1000, one) for one in (event("v", column=report), good[0])]))
     batch = counting.dead_letter_batch()
     assert batch is not None
     (letter,) = batch.dead_letters
@@ -179,7 +179,7 @@ def test_a_report_outside_of_the_public_grid_is_a_dead_letter(report: str) -> No
 def test_a_report_that_is_sent_again_counts_once() -> None:
     counting = aggregator(STREAM)
     sent = event("v", column=send([3])[0])
-    counting.observe(chunk([(1000, sent), (1000, sent)]))
+    counting.process(chunk([(1000, sent), (1000, sent)]))
     batch = counting.close(1100)
     assert batch is None or batch.partials[0].counts.sum() <= 1
     counting.capture_end(1100, 2)

@@ -73,10 +73,10 @@ def judged(path: Path, *streams: Stream) -> tuple[list[bytes], list[tuple[tuple[
     aggregator = PartitionAggregator(1, states)
     letters: list[tuple[tuple[str, bytes], ...]] = []
     for chunk in given.chunks():
-        aggregator.observe(chunk)
+        aggregator.process(chunk)
         if batch := aggregator.dead_letter_batch():
             letters += [tuple(letter.headers) for letter in batch.dead_letters]
-            aggregator.committed(batch)
+            aggregator.durable(batch)
     partials = [counter.close().encode() for counter in aggregator.counters.values() for _ in range(24)]
     return partials, sorted(letters)
 

@@ -58,7 +58,7 @@ def reasons(letters: Iterable[Outgoing]) -> list[tuple[str, int, str]]:
 
 def test_nothing_closes_before_it_is_due_although_an_append_time_passed_its_deadline() -> None:
     one = aggregator()
-    one.observe(chunk([(1005, event()), (FAR, event(time=FAR))]))
+    one.process(chunk([(1005, event()), (FAR, event(time=FAR))]))
     assert one.close(1017) is None
     assert (one.closed, one.due) == (1008, 1018)
     assert closed(one.close(1018)) == [("visits", 1, {0: 1})]
@@ -67,21 +67,21 @@ def test_nothing_closes_before_it_is_due_although_an_append_time_passed_its_dead
 
 def test_nothing_closes_when_due_while_events_on_time_may_still_come() -> None:
     one = aggregator()
-    one.observe(chunk([(1014, event())]))
+    one.process(chunk([(1014, event())]))
     assert one.close(FAR) is None
-    one.observe(chunk([(1018, event(time=1010))], start=1))
+    one.process(chunk([(1018, event(time=1010))], start=1))
     assert closed(one.close(FAR)) == [("visits", 1, {0: 1})]
 
 
 def test_a_rejected_record_proves_the_passage_of_time_as_well_as_any() -> None:
     one = aggregator()
-    one.observe(chunk([(1018, b"nonsense")]))
+    one.process(chunk([(1018, b"nonsense")]))
     assert closed(one.close(1018)) == [("visits", 1, {})]
 
 
 def test_a_record_without_append_time_proves_nothing() -> None:
     one = aggregator()
-    one.observe(chunk([(NO_APPEND_TIME, event())]))
+    one.process(chunk([(NO_APPEND_TIME, event())]))
     assert one.close(FAR) is None
     letters = one.dead_letter_batch()
     assert letters is not None
@@ -107,18 +107,18 @@ def test_an_end_captured_before_the_timestamp_was_due_closes_nothing() -> None:
 def test_a_captured_end_closes_only_once_the_position_reached_it() -> None:
     one = aggregator()
     one.capture_end(1018, 2)
-    one.observe(chunk([(1000, event())]))
+    one.process(chunk([(1000, event())]))
     assert one.close(FAR) is None
-    one.observe(chunk([(1001, event("v"))], start=1))
+    one.process(chunk([(1001, event("v"))], start=1))
     assert closed(one.close(FAR)) == [("visits", 1, {0: 2})]
 
 
 def test_control_markers_at_the_end_of_the_log_count_as_reached() -> None:
     one = aggregator()
     one.capture_end(1018, 5)
-    one.observe(chunk([(1000, event())], next_offset=4))
+    one.process(chunk([(1000, event())], next_offset=4))
     assert one.close(FAR) is None
-    one.observe(chunk(start=4, next_offset=5))
+    one.process(chunk(start=4, next_offset=5))
     assert closed(one.close(FAR)) == [("visits", 1, {0: 1})]
 
 
@@ -130,7 +130,7 @@ def test_the_end_is_not_wanted_before_a_timestamp_is_due() -> None:
 
 def test_the_end_is_not_wanted_where_append_times_are_proof_enough() -> None:
     one = aggregator()
-    one.observe(chunk([(1018, event(time=1010))]))
+    one.process(chunk([(1018, event(time=1010))]))
     assert not one.wants_end(1018)
     one.close(1018)
     assert not one.wants_end(1027)
@@ -142,7 +142,7 @@ def test_an_end_that_was_captured_is_not_asked_for_again_until_it_is_reached() -
     one.capture_end(1018, 1)
     assert not one.wants_end(1018)
     assert not one.wants_end(FAR)
-    one.observe(chunk([(1000, event())]))
+    one.process(chunk([(1000, event())]))
     assert one.close(1018) is not None
     assert one.wants_end(1028)
 
@@ -164,7 +164,7 @@ def caught_up(*, early_clock: bool, cut: int) -> dict[int, int]:
     log += [(1014, event(f"user {number}", time=1002)) for number in range(50)]
     one, now, position = aggregator(), 2000, 0
     for part in (log[:cut], log[cut:]):
-        one.observe(chunk(part, start=position))
+        one.process(chunk(part, start=position))
         position += len(part)
         if one.wants_end(now):
             one.capture_end(now, len(log))
@@ -184,7 +184,7 @@ def test_one_user_changes_a_timestamp_by_no_more_than_one_whatever_clocks_within
 
 def test_an_end_that_was_captured_while_the_clock_was_ahead_proves_nothing_later() -> None:
     one = aggregator()
-    one.observe(chunk([(1000, event())]))
+    one.process(chunk([(1000, event())]))
     one.capture_end(5000, 1)
     # The clock is right again, and the log has grown.
     assert not one.can_close(1018)
@@ -194,7 +194,7 @@ def test_an_end_that_was_captured_while_the_clock_was_ahead_proves_nothing_later
 
 def test_catching_up_closes_every_missed_timestamp_in_order() -> None:
     one = aggregator()
-    one.observe(chunk([(1005, event()), (1038, event(time=1030))]))
+    one.process(chunk([(1005, event()), (1038, event(time=1030))]))
     assert closed(one.close(FAR)) == [("visits", 1, {0: 1}), ("visits", 2, {}), ("visits", 3, {})]
     assert one.close(FAR) is None
 
@@ -203,7 +203,7 @@ def test_streams_with_different_timelines_over_one_source_close_each_by_its_own(
     slow = stream("slow", interval=40, lateness=0)
     shifted = stream("shifted", origin=1020)
     one = aggregator(stream(), slow, shifted)
-    one.observe(chunk([(1021, event(time=1021)), (1039, event("v", time=1038)), (1048, b"x")]))
+    one.process(chunk([(1021, event(time=1021)), (1039, event("v", time=1038)), (1048, b"x")]))
     assert closed(one.close(1037)) == [("visits", 1, {}), ("visits", 2, {})]
     assert closed(one.close(FAR)) == [
         ("visits", 3, {0: 1}),
@@ -216,7 +216,7 @@ def test_streams_with_different_timelines_over_one_source_close_each_by_its_own(
 
 def test_a_batch_carries_the_states_of_the_streams_that_closed_and_of_no_other() -> None:
     one = aggregator(stream(), stream("slow", interval=1000))
-    one.observe(chunk([(1018, event(time=1011))]))
+    one.process(chunk([(1018, event(time=1011))]))
     batch = one.close(FAR)
     assert batch is not None
     assert batch.states == {"visits": counter_state(next=2, judged=1)}
@@ -225,14 +225,14 @@ def test_a_batch_carries_the_states_of_the_streams_that_closed_and_of_no_other()
 
 def test_a_large_backlog_closes_in_batches_of_limited_size() -> None:
     one = aggregator(stream(interval=1, lateness=0, clock_skew=0))
-    one.observe(chunk([(1000 + 50_000, b"x")]))
+    one.process(chunk([(1000 + 50_000, b"x")]))
     timestamps: list[int] = []
     batches = 0
     while batch := one.close(FAR):
         assert sum(len(each.encode()) for each in batch.partials) < 8_000_000
         timestamps += [each.timestamp for each in batch.partials]
         assert batch.states["visits"].next == timestamps[-1] + 1
-        one.committed(batch)
+        one.durable(batch)
         batches += 1
     assert batches > 1
     assert timestamps == list(range(1, 50_001))
@@ -244,16 +244,16 @@ def test_a_large_backlog_closes_in_batches_of_limited_size() -> None:
 def test_missing_records_are_an_error() -> None:
     one = aggregator(states={"visits": counter_state(resume=5, judged=5)})
     with pytest.raises(ValueError, match="starts at 6, the position is 5"):
-        one.observe(chunk([(1000, event())], start=6))
+        one.process(chunk([(1000, event())], start=6))
     assert one.position == 5
 
 
 def test_records_that_were_seen_already_are_passed_over() -> None:
     one = aggregator(stream(contributions=5))
     records = [(1000, event()), (1000, event()), (1000, b"x")]
-    one.observe(chunk(records))
-    one.observe(chunk(records))
-    one.observe(chunk([*records, (1000, event())]))
+    one.process(chunk(records))
+    one.process(chunk(records))
+    one.process(chunk([*records, (1000, event())]))
     assert one.position == 4
     assert one.counters["visits"].outcomes == {"counted": 3, Reason.NOT_JSON: 1}
     assert one.dead_letters == 1
@@ -262,9 +262,9 @@ def test_records_that_were_seen_already_are_passed_over() -> None:
 def test_with_several_contributions_an_event_is_its_offset_and_not_its_bytes() -> None:
     """Read again, an event counts once; written again by its producer, it is another event."""
     one = aggregator(stream(contributions=3))
-    one.observe(chunk([(1000, event()), (1000, event())]))
-    one.observe(chunk([(1000, event()), (1000, event())]))
-    one.observe(chunk([(1000, event("v"))], start=2))
+    one.process(chunk([(1000, event()), (1000, event())]))
+    one.process(chunk([(1000, event()), (1000, event())]))
+    one.process(chunk([(1000, event("v"))], start=2))
     one.capture_end(1018, 3)
     batch = one.close(1018)
     assert batch is not None
@@ -273,8 +273,8 @@ def test_with_several_contributions_an_event_is_its_offset_and_not_its_bytes() -
 
 def test_an_older_chunk_does_not_move_the_position_back() -> None:
     one = aggregator()
-    one.observe(chunk(start=0, next_offset=9))
-    one.observe(chunk(start=0, next_offset=4))
+    one.process(chunk(start=0, next_offset=9))
+    one.process(chunk(start=0, next_offset=4))
     assert one.position == 9
 
 
@@ -286,11 +286,11 @@ def test_the_worker_resumes_where_the_neediest_stream_does() -> None:
 
 def test_the_resume_offset_moves_with_a_commit_and_not_before() -> None:
     one = aggregator()
-    one.observe(chunk([(1000, event()), (1018, event(time=1012))]))
+    one.process(chunk([(1000, event()), (1018, event(time=1012))]))
     batch = one.close(FAR)
     assert batch is not None
     assert one.resume == 0
-    one.committed(batch)
+    one.durable(batch)
     assert one.resume == 1
 
 
@@ -299,7 +299,7 @@ def test_the_resume_offset_moves_with_a_commit_and_not_before() -> None:
 
 def test_a_dead_letter_holds_the_original_bytes_and_says_where_they_came_from_and_why() -> None:
     one = aggregator()
-    one.observe(chunk([(1000, b"\xffnonsense")], start=0, offsets=[41], topic="raw", key=b"\x00k"))
+    one.process(chunk([(1000, b"\xffnonsense")], start=0, offsets=[41], topic="raw", key=b"\x00k"))
     batch = one.dead_letter_batch()
     assert batch is not None
     (letter,) = batch.dead_letters
@@ -320,7 +320,7 @@ def test_a_dead_letter_holds_the_original_bytes_and_says_where_they_came_from_an
 
 def test_a_tombstone_is_a_dead_letter_with_its_key_and_no_value() -> None:
     one = aggregator()
-    one.observe(chunk([(1000, None)]))
+    one.process(chunk([(1000, None)]))
     batch = one.dead_letter_batch()
     assert batch is not None
     assert [(letter.key, letter.value) for letter in batch.dead_letters] == [(b"key", None)]
@@ -329,7 +329,7 @@ def test_a_tombstone_is_a_dead_letter_with_its_key_and_no_value() -> None:
 
 def test_dead_letters_are_written_once() -> None:
     one = aggregator()
-    one.observe(chunk([(1000, b"x")]))
+    one.process(chunk([(1000, b"x")]))
     assert one.dead_letters == 1
     assert one.dead_letter_batch() is not None
     assert one.dead_letters == 0
@@ -338,7 +338,7 @@ def test_dead_letters_are_written_once() -> None:
 
 def test_dead_letters_go_along_with_the_close_of_their_stream() -> None:
     one = aggregator()
-    one.observe(chunk([(1000, b"x"), (1018, event(time=1010))]))
+    one.process(chunk([(1000, b"x"), (1018, event(time=1010))]))
     batch = one.close(FAR)
     assert batch is not None
     assert reasons(batch.dead_letters) == [("visits", 0, "not-json")]
@@ -347,7 +347,7 @@ def test_dead_letters_go_along_with_the_close_of_their_stream() -> None:
 
 def test_a_record_that_two_streams_reject_is_a_dead_letter_of_both() -> None:
     one = aggregator(stream(), stream("other", labels=("b",)))
-    one.observe(chunk([(1000, b"x"), (1000, event())]))
+    one.process(chunk([(1000, b"x"), (1000, event())]))
     batch = one.dead_letter_batch()
     assert batch is not None
     assert sorted(reasons(batch.dead_letters)) == [
@@ -362,7 +362,7 @@ def test_a_gigantic_record_is_reported_without_its_bytes() -> None:
     one = aggregator()
     records = chunk([(1000, b"x" * 8_000_000), (1000, b"x" * 2_000_000)])
     while one.position < 2:
-        one.observe(records)
+        one.process(records)
     batch = one.dead_letter_batch()
     assert batch is not None
     gigantic, large = batch.dead_letters
@@ -376,7 +376,7 @@ def test_each_stream_holds_records_to_its_own_size_limit() -> None:
     value = event()
     tight, wide = stream("tight", max_bytes=len(value) - 1), stream("wide", max_bytes=len(value))
     one = aggregator(tight, wide)
-    one.observe(chunk([(1000, value)]))
+    one.process(chunk([(1000, value)]))
     assert one.counters["tight"].outcomes == {Reason.TOO_LARGE: 1}
     assert one.counters["wide"].outcomes == {"counted": 1}
 
@@ -501,7 +501,7 @@ class Cluster:
         waiting = [line for line in self.lines if start <= line.offset < self.end]
         found = waiting[: records + overlap]
         after = self.end if found == waiting else found[-1].offset + 1 if found else start
-        self.worker.observe(
+        self.worker.process(
             chunk(
                 [(self.append_time(line), line.value) for line in found],
                 start=start,
@@ -537,7 +537,7 @@ class Cluster:
             assert state.judged >= self.states[name].judged
             assert state.resume >= self.states[name].resume
         self.states.update(batch.states)
-        self.worker.committed(batch)
+        self.worker.durable(batch)
         assert self.worker.resume == min(state.resume for state in self.states.values())
 
     def crash(self) -> None:
@@ -789,7 +789,7 @@ def test_a_boundary_is_durable_before_a_verdict_rests_on_it() -> None:
     batch = one.dead_letter_batch()
     assert batch is not None
     assert batch.states["visits"].boundaries == ((1, 2),)
-    one.committed(batch)
+    one.durable(batch)
     assert one.dead_letter_batch() is None
 
 
@@ -824,9 +824,9 @@ def _rekeyed(*told: tuple[str, int], start: int = 0) -> Chunk:
 
 def test_a_mark_closes_a_timestamp_once_it_is_due() -> None:
     one = aggregator(stream(raw="events"))
-    one.observe(_rekeyed(("event", 1000), ("mark", 1014)))
+    one.process(_rekeyed(("event", 1000), ("mark", 1014)))
     assert one.close(FAR) is None
-    one.observe(_rekeyed(("mark", 1015), start=2))
+    one.process(_rekeyed(("mark", 1015), start=2))
     assert one.close(1017) is None
     assert (one.closed, one.due) == (1008, 1018)
     assert closed(one.close(1018)) == [("visits", 1, {0: 1})]
@@ -835,14 +835,14 @@ def test_a_mark_closes_a_timestamp_once_it_is_due() -> None:
 
 def test_the_marks_of_a_predecessor_close_nothing_before_its_events_were_read_again() -> None:
     one = aggregator(stream(raw="events"))
-    one.observe(_rekeyed(("event", 1000), ("event", 900), ("mark", 1015)))
+    one.process(_rekeyed(("event", 1000), ("event", 900), ("mark", 1015)))
     letters = one.dead_letter_batch()
     assert letters is not None
     (state,) = letters.states.values()
     assert (state.resume, state.judged, state.passed) == (0, 3, (1015,))
     successor = aggregator(stream(raw="events"), states={"visits": state})
     assert successor.close(FAR) is None
-    successor.observe(_rekeyed(("event", 1000), ("event", 900), ("mark", 1015)))
+    successor.process(_rekeyed(("event", 1000), ("event", 900), ("mark", 1015)))
     assert closed(successor.close(FAR)) == [("visits", 1, {0: 1})]
 
 
@@ -856,7 +856,7 @@ def own_outcomes(lines: Sequence[Line], mine: str, actions: Sequence[tuple[str, 
     for line in lines:
         before = [one.outcomes.copy() for one in cluster.worker.counters.values()]
         held = [_open_counts(cluster.worker, name) for name in cluster.worker.counters]
-        cluster.worker.observe(
+        cluster.worker.process(
             chunk([(line.append_time, line.value)], start=cluster.worker.position, offsets=[line.offset])
         )
         if line.fields is not None and line.fields["user"] == mine:
@@ -931,7 +931,7 @@ def test_the_partial_of_a_successor_is_byte_for_byte_that_of_its_predecessor() -
         start = 0
         for size in sizes:
             part: Chunk = chunk(records[start : start + size], start=start)
-            one.observe(part)
+            one.process(part)
             start += size
         batch = one.close(FAR)
         assert batch is not None
@@ -946,10 +946,10 @@ def test_records_without_append_times_that_have_had_no_verdict_are_noticed(
     judged: int, untimed: bool
 ) -> None:
     one = aggregator(states={"visits": counter_state(judged=judged)})
-    one.observe(
+    one.process(
         chunk([(1000, event()), (NO_APPEND_TIME, event()), (NO_APPEND_TIME, event()), (1001, event())])
     )
     assert one.untimed == untimed
     by_boundary = aggregator(stream(append_time="boundary"))
-    by_boundary.observe(chunk([(NO_APPEND_TIME, event())]))
+    by_boundary.process(chunk([(NO_APPEND_TIME, event())]))
     assert not by_boundary.untimed

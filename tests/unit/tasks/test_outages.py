@@ -148,18 +148,18 @@ class World:
         end = bisect_right(log, self.now, key=lambda record: record[0])
         partition = owner.counters["visits"].state_at(0).partition
         part = log[owner.position : min(end, owner.position + self.speed)]
-        owner.observe(chunk(part, start=owner.position, partition=partition))
+        owner.process(chunk(part, start=owner.position, partition=partition))
         if owner.wants_end(self.now):
             owner.capture_end(self.now, end)
         while (batch := owner.close(self.now)) is not None:
-            owner.committed(batch)
+            owner.durable(batch)
             self.partials += [one.encode() for one in batch.partials]
 
     def settle(self, dies: bool = False) -> None:
-        """As ``eventveil.worker.sanitize`` does it; it may die between deciding and publishing."""
+        """As a runner does it; it may die between deciding and publishing."""
         unread = self.partials[self.sanitizer.position :]
         records = [(0, value) for value in unread]
-        self.sanitizer.observe(chunk(records, start=self.sanitizer.position, topic="app-partials"))
+        self.sanitizer.process(chunk(records, start=self.sanitizer.position, topic="app-partials"))
         self.sanitizer.sanitizers["visits"].look(self.now, self.seen.all())
         while decided := self.sanitizer.decide():
             self.durable = written(decided)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -18,24 +18,15 @@ from eventveil.formats.announcement import Announcement
 from eventveil.mechanisms.pan_private import Counters, PanPrivate
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import StateRefused
-from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.privacy.noise import NoiseSource, SeededNoise
-from eventveil.tasks.pan_private import (
-    Exposure,
-    PanPrivateStream,
-    Places,
-    deciding,
-    exposing,
-    judging,
-    publishing,
-    release_key,
-)
+from eventveil.tasks.pan_private import Exposure, PanPrivateStream, Places, release_key
 from eventveil.tasks.release import ReleaseState, StreamSanitizer
 from tests.unit.support import INSTANCE, ZeroNoise, chunk, counter_state, event, stream
 from tests.unit.tasks.test_aggregate import FAR, LAST, Line, reasons, truth
 
-PLACES = Places(("ledger", 1), ("changelog", 0))
+PLACES = Places(TopicPartition("ledger", 1), TopicPartition("changelog", 0))
 NAME = "visits"
 
 
@@ -73,11 +64,13 @@ class World:
         mechanism = of_stream(self.stream, self._noise())
         assert isinstance(mechanism, PanPrivate)
         sanitizer = StreamSanitizer(self.stream, 1, mechanism, released, None)
-        self.worker = PanPrivateStream(self.stream, mechanism, counted, sanitizer, exposure)
-        self.publish()
-        self.worker.open()
+        self.worker = PanPrivateStream(self.stream, mechanism, counted, sanitizer, exposure, PLACES)
+        if left := self.worker.left():
+            self.commit(left.records)
+            self.worker.committed(left)
+        self.worker.begin()
 
-    def commit(self, records: Sequence[Outgoing]) -> None:
+    def commit(self, records: Iterable[Outgoing]) -> None:
         for record in records:
             if record.topic == "changelog":
                 self.table[record.key] = record.value
@@ -89,46 +82,44 @@ class World:
                 self.letters.append(record)
 
     def announce(self, heard: int) -> None:
-        exposure = self.worker.exposed(heard=heard)
-        self.commit([exposing(PLACES, NAME, exposure)])
-        self.worker.expose(exposure)
+        self.worker.hear(heard)
+        exposing = self.worker.next(0)
+        assert exposing is not None
+        assert exposing.name == "expose"
+        self.commit(exposing.records)
+        self.worker.committed(exposing)
 
     def write_dead_letters(self) -> None:
         if batch := self.worker.aggregator.dead_letter_batch():
-            self.commit([*judging(PLACES, batch)])
-            self.settled(batch)
-
-    def settled(self, batch: Any) -> None:
-        self.worker.aggregator.committed(batch)
-        self.outcomes += batch.outcomes[NAME]
-
-    def publish(self) -> None:
-        self.commit([*publishing(PLACES, self.worker.sanitizer)])
-        self.worker.sanitizer.published()
-
-    def release(self, fails: str = "") -> None:
-        """Release the next timestamp, as the owner does; ``fails`` names the step that kills it."""
-        self.write_dead_letters()
-        if fails == "before expose":
-            return self.take_over()
-        if self.worker.draws:
-            exposure = self.worker.exposed()
-            self.commit([exposing(PLACES, NAME, exposure)])
-            if fails == "exposed":
-                return self.take_over()
-            self.worker.expose(exposure)
-        batch = self.worker.decide()
-        if fails == "decided in vain":
-            return self.take_over()
-        self.commit([*deciding(PLACES, self.worker.sanitizer, batch)])
-        if fails == "decided":
+            self.commit(self.worker._judged(batch))
+            self.worker.aggregator.durable(batch)
             self.outcomes += batch.outcomes[NAME]
+
+    def release(self, fails: str = "", now: int | None = None) -> None:
+        """Release the next timestamp; ``fails`` names the step that kills the worker.
+
+        Without ``now`` its time has come, and there is nothing more to read.
+        """
+        task = self.worker
+        if now is None:
+            now = task.due
+            if not task.aggregator.can_close(now):
+                task.capture_end(now, task.position)
+        if fails == "before expose":
+            self.write_dead_letters()
             return self.take_over()
-        self.settled(batch)
-        self.publish()
-        if fails == "published":
-            return self.take_over()
-        return self.worker.open()
+        done = ""
+        while done != "publish":
+            work = task.next(now)
+            assert work is not None
+            if (done := work.name) == "decide" and fails == "decided in vain":
+                return self.take_over()
+            self.commit(work.records)
+            self.outcomes += work.outcomes.get(NAME, Counter())
+            if (done, fails) in {("expose", "exposed"), ("decide", "decided"), ("publish", "published")}:
+                return self.take_over()
+            task.committed(work)
+        return None
 
     def read(self, end: int, records: int, overlap: int = 0) -> None:
         """A chunk of what is readable below offset ``end``."""
@@ -136,7 +127,7 @@ class World:
         waiting = [line for line in self.lines if start <= line.offset < end]
         found = waiting[: records + overlap]
         after = max(start, end if found == waiting else found[-1].offset + 1)
-        self.worker.observe(
+        self.worker.process(
             chunk(
                 [(line.append_time, line.value) for line in found],
                 start=start, offsets=[line.offset for line in found], next_offset=after,
@@ -185,20 +176,20 @@ def test_whatever_fails_each_timestamp_is_released_once_with_the_truth_or_given_
         if chance.random() < 0.3:
             world.write_dead_letters()
         while aggregator.can_close(now):
-            fails, timestamp = chance.choice(FAILURES), world.worker.next
+            fails, timestamp = chance.choice(FAILURES), world.worker.timestamp
             if fails in {"exposed", "decided in vain"} and world.worker.draws:
                 given_up.add(timestamp)
-            world.release(fails)
+            world.release(fails, now)
             if fails:
                 break
     end = lines[-1].offset + 1 if lines else 0
     world.worker.aggregator.capture_end(LAST, end)
-    while world.worker.next <= 90:
+    while world.worker.timestamp <= 90:
         world.read(end, 100)
         while world.worker.aggregator.can_close(LAST):
-            world.release()
+            world.release(now=LAST)
     timestamps = [one["timestamp"] for one in world.sink]
-    assert timestamps == list(range(1, world.worker.next))
+    assert timestamps == list(range(1, world.worker.timestamp))
     assert [one["timestamp"] for one in world.ledger] == timestamps
     expected = truth(pan_private(contributions=FAR), 1, 0, lines)
     before: dict[str, int] = {"a": 0, "b": 0}
@@ -235,13 +226,13 @@ def test_counters_hold_noise_before_the_first_event_and_nothing_once_the_partiti
     seeds = cells(world)
     assert seeds is not None
     assert sum(map(abs, seeds)) > 500
-    world.worker.observe(chunk([(1000, event(column="column 3")), (1001, event(column="column 3"))]))
+    world.worker.process(chunk([(1000, event(column="column 3")), (1001, event(column="column 3"))]))
     seeds[3] += 2
     assert cells(world) == seeds
     world.worker.end()
     assert cells(world) == [0] * 200
     monkeypatch.setattr(Counters, "add", None)
-    world.worker.observe(chunk([(1002, event(column="column 3"))], start=2))
+    world.worker.process(chunk([(1002, event(column="column 3"))], start=2))
     assert cells(world) == [0] * 200
     with pytest.raises(ValueError, match="given up"):
         world.worker.decide()
@@ -251,30 +242,30 @@ def test_whoever_is_counting_when_the_partition_is_given_up_wipes_the_counters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(pan_private())
-    judge = world.worker.aggregator.observe
+    judge = world.worker.aggregator.process
 
     def given_up_meanwhile(one: Chunk) -> None:
         judge(one)
         assert cells(world) == [1, 0]
         world.worker.end()
 
-    monkeypatch.setattr(world.worker.aggregator, "observe", given_up_meanwhile)
-    world.worker.observe(chunk([(1002, event())]))
+    monkeypatch.setattr(world.worker.aggregator, "process", given_up_meanwhile)
+    world.worker.process(chunk([(1002, event())]))
     assert cells(world) == [0, 0]
 
 
 def test_a_worker_whose_clock_is_behind_reads_on_although_its_timestamp_is_complete() -> None:
     world = World(pan_private())
-    world.worker.observe(chunk([(1018 + number // 100, event(time=1018)) for number in range(500)]))
+    world.worker.process(chunk([(1018 + number // 100, event(time=1018)) for number in range(500)]))
     assert world.worker.aggregator.position == 1
-    world.worker.read_on()
+    world.worker.next(0)
     assert world.worker.aggregator.position == 500
 
 
 def test_the_column_of_an_event_that_is_ignored_does_not_show_in_the_state() -> None:
     for column in ("a", "nothing"):
         world = World(pan_private(unknown="ignore"))
-        world.worker.observe(chunk([(1005, event(column=column, time=1010)), (1006, event(time=1010))]))
+        world.worker.process(chunk([(1005, event(column=column, time=1010)), (1006, event(time=1010))]))
         world.release()
         state = CounterState.decode(world.table[NAME.encode()] or b"", "here")
         assert state.resume == 0
@@ -282,18 +273,21 @@ def test_the_column_of_an_event_that_is_ignored_does_not_show_in_the_state() -> 
 
 def test_events_of_a_later_timestamp_are_in_no_counter_until_it_is_their_turn() -> None:
     world = World(pan_private())
-    world.worker.observe(chunk([(1005, event(time=1010)), (1006, event()), (1018, event(time=1018))]))
+    events = chunk([(1005, event(time=1010)), (1006, event()), (1018, event(time=1018))])
+    world.worker.process(events)
     assert cells(world) == [1, 0]
     world.worker.aggregator.capture_end(1018, 3)
     assert world.worker.aggregator.can_close(1018)
     world.release()
+    assert (cells(world), world.worker.position) == ([0, 0], 0)
+    world.worker.process(events)
     assert cells(world) == [2, 0]
     assert world.table[NAME.encode()] == counter_state(next=2, resume=0, judged=3).encode()
 
 
 def test_no_name_of_a_user_outlives_a_chunk() -> None:
     world = World(pan_private())
-    world.worker.observe(chunk([(1000, event(f"user {number}")) for number in range(100)]))
+    world.worker.process(chunk([(1000, event(f"user {number}")) for number in range(100)]))
     assert len(world.worker.aggregator.counter.users) == 0
     assert cells(world) == [100, 0]
 
@@ -301,14 +295,14 @@ def test_no_name_of_a_user_outlives_a_chunk() -> None:
 def test_what_a_nullified_timestamp_gets_is_discarded_without_counters() -> None:
     world = World(pan_private(kind="budget-absorption", window=3))
     for number in range(3):
-        world.worker.observe(chunk([(1010 * (number + 1) + 8, event(time=1000))], start=number))
+        world.worker.process(chunk([(1010 * (number + 1) + 8, event(time=1000))], start=number))
         world.worker.aggregator.capture_end(FAR, number + 1)
     released = 0
     while cells(world) is not None:
         world.release()
         released += 1
         assert released < 10
-        world.worker.observe(
+        world.worker.process(
             chunk([(1000 + 10 * released, event(time=1000 + 10 * released))], start=2 + released)
         )
     assert not world.worker.draws
@@ -412,5 +406,5 @@ def test_a_state_of_another_timestamp_than_its_release_is_noticed_by_the_mechani
     world = World(pan_private())
     world.release()
     sanitizer = world.worker.sanitizer
-    assert (sanitizer.state.next, world.worker.next) == (2, 2)
+    assert (sanitizer.state.next, world.worker.timestamp) == (2, 2)
     assert np.all(np.array(cells(world)) == 0)

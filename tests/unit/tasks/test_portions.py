@@ -28,13 +28,13 @@ def turns(one: PartitionAggregator, records: Sequence[Any]) -> list[Outgoing]:
     whole = chunk(records)
     while one.position < whole.next_offset:
         before = one.position
-        one.observe(whole)
+        one.process(whole)
         assert one.position > before, "a turn brings nothing on"
         if batch := one.dead_letter_batch():
             letters += batch.dead_letters
             for state in batch.states.values():
                 assert state.judged == one.position
-            one.committed(batch)
+            one.durable(batch)
     return letters
 
 
@@ -73,7 +73,7 @@ def test_however_a_chunk_is_divided_verdicts_and_dead_letters_are_the_same(
 def test_a_turn_ends_after_a_portion_with_many_records_that_take_long() -> None:
     one = aggregator(stream())
     records = [(1000, b'{"user":')] * 40_000
-    one.observe(chunk(records))
+    one.process(chunk(records))
     assert one.position == aggregate._PORTION
     assert one.dead_letters == one.position
     assert len(turns(one, records)) == 40_000
@@ -81,14 +81,14 @@ def test_a_turn_ends_after_a_portion_with_many_records_that_take_long() -> None:
 
 def test_good_records_are_judged_in_one_turn() -> None:
     one = aggregator(stream())
-    one.observe(chunk([(1000, event(f"user {number}")) for number in range(40_000)]))
+    one.process(chunk([(1000, event(f"user {number}")) for number in range(40_000)]))
     assert one.position == 40_000
 
 
 def test_a_turn_takes_a_few_large_records_at_a_time() -> None:
     one = aggregator(stream())
     records = [(1000, b"[" + b" " * 900_000 + b"]")] * 20
-    one.observe(chunk(records))
+    one.process(chunk(records))
     assert one.position == 2
     assert len(turns(one, records)) == 20
 

@@ -49,7 +49,7 @@ def worker(
 
 
 def feed(one: PartitionSanitizer, parts: Sequence[Partial], start: int = 0) -> None:
-    one.observe(chunk([(0, part.encode()) for part in parts], start=start, topic="app-partials"))
+    one.process(chunk([(0, part.encode()) for part in parts], start=start, topic="app-partials"))
 
 
 def complete(timestamp: int, counts: Mapping[int, int] | None = None, **changes: Any) -> list[Partial]:
@@ -213,8 +213,8 @@ def test_partials_that_were_seen_already_are_passed_over() -> None:
 
 def test_an_older_chunk_does_not_move_the_position_back() -> None:
     one = worker()
-    one.observe(chunk(start=0, next_offset=9))
-    one.observe(chunk(start=0, next_offset=4))
+    one.process(chunk(start=0, next_offset=9))
+    one.process(chunk(start=0, next_offset=4))
     assert one.position == 9
 
 
@@ -229,7 +229,7 @@ def test_partials_of_a_stream_that_is_no_longer_in_the_topology_are_passed_over(
 def test_what_is_no_partial_is_refused_with_its_offset(value: bytes | None) -> None:
     one = worker()
     with pytest.raises(StateRefused, match="partials, partition 0, offset 4"):
-        one.observe(chunk([(0, value)], start=0, offsets=[4], topic="partials"))
+        one.process(chunk([(0, value)], start=0, offsets=[4], topic="partials"))
 
 
 def test_a_refused_chunk_leaves_the_position_where_it_was() -> None:

@@ -14,19 +14,21 @@ from hypothesis import strategies as st
 
 from eventveil.counting.counter import CounterState
 from eventveil.model.errors import StateRefused
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Mark, Origin, Outgoing
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Mark, Origin, Outgoing, TopicPartition
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.tasks.repartition import Rekeyer, RekeyerState, read_passed_on
+from eventveil.tasks.task import Transaction
 from tests.unit.support import INSTANCE, USER_OF_PARTITION, chunk, counter_state, event, sparse, stream
 
 HERE, THERE = USER_OF_PARTITION
 VISITS = stream(topic="app-repartition-raw", raw="raw")
 START = RekeyerState(INSTANCE, 0, 0)
 LAST = 1200
+CHANGELOG = TopicPartition("changelog", 3)
 
 
 def rekeyer(state: RekeyerState = START) -> Rekeyer:
-    return Rekeyer(VISITS.source, [VISITS.timeline], 2, state)
+    return Rekeyer(VISITS.source, [VISITS.timeline], 2, state, CHANGELOG)
 
 
 def read(record: Outgoing) -> tuple[Origin | Mark, bytes | None]:
@@ -41,16 +43,26 @@ def origins(records: Sequence[Outgoing]) -> list[tuple[int | None, Origin | Mark
 
 
 def passed_on(one: Rekeyer) -> list[Outgoing]:
-    batch = one.pass_on()
-    if batch is None:
+    done = one.next(LAST)
+    assert (done is not None) == one.has_work(LAST)
+    if done is None:
         return []
-    one.committed(batch[1])
-    return batch[0]
+    assert (done.name, done.by_clock, done.concludes) == ("pass-on", True, True)
+    *records, durable = done.records
+    assert (durable.topic, durable.partition, durable.key) == (*CHANGELOG, VISITS.source.topic.encode())
+    one.committed(done)
+    assert durable.value == state_of(done).encode()
+    return records
+
+
+def state_of(done: Transaction) -> RekeyerState:
+    assert isinstance(done.cause, RekeyerState)
+    return done.cause
 
 
 def test_a_record_goes_whole_to_the_partition_of_its_user_and_says_where_it_was() -> None:
     one = rekeyer()
-    one.observe(chunk([(1000, event(THERE)), (1001, event(HERE))], key=b"another key"))
+    one.process(chunk([(1000, event(THERE)), (1001, event(HERE))], key=b"another key"))
     records = passed_on(one)
     assert origins(records) == [(1, Origin(1000, 0, 0)), (0, Origin(1001, 0, 1))]
     assert [record.value for record in records] == [event(THERE), event(HERE)]
@@ -93,7 +105,7 @@ def test_a_user_that_is_around_the_value_is_found_without_it() -> None:
 @pytest.mark.parametrize("value", [None, b"{", b"{}", event(7), event(""), b"7"])
 def test_a_record_without_a_user_travels_too_for_the_streams_to_reject(value: bytes | None) -> None:
     one = rekeyer(RekeyerState(INSTANCE, 1, 0))
-    one.observe(chunk([(1000, value)], partition=1, key=None))
+    one.process(chunk([(1000, value)], partition=1, key=None))
     (record,) = passed_on(one)
     assert (record.partition, record.key, record.value) == (1, None, value)
     assert read(record) == (Origin(1000, 1, 0), None)
@@ -101,10 +113,10 @@ def test_a_record_without_a_user_travels_too_for_the_streams_to_reject(value: by
 
 def test_a_mark_goes_to_every_partition_behind_the_records_that_it_is_about() -> None:
     one = rekeyer()
-    one.observe(chunk([(1000, event(HERE)), (1018, event(HERE))]))
+    one.process(chunk([(1000, event(HERE)), (1018, event(HERE))]))
     marks = [(0, Mark(0, 1015)), (1, Mark(0, 1015))]
     assert origins(passed_on(one)) == [(0, Origin(1000, 0, 0)), (0, Origin(1018, 0, 1)), *marks]
-    one.observe(chunk([(1024, event(HERE))], start=2))
+    one.process(chunk([(1024, event(HERE))], start=2))
     assert origins(passed_on(one)) == [(0, Origin(1024, 0, 2))], "no deadline lies between"
 
 
@@ -115,7 +127,7 @@ def test_an_idle_partition_is_marked_once_its_end_was_captured_and_reached() -> 
     one.capture_end(1018, 1)
     assert not one.wants_end(1018)
     assert passed_on(one) == []
-    one.observe(chunk([(1010, event(HERE))]))
+    one.process(chunk([(1010, event(HERE))]))
     # Less the clock skew: what is appended from then on may not have been readable yet.
     assert origins(passed_on(one))[1:] == [(0, Mark(0, 1015)), (1, Mark(0, 1015))]
     assert not one.wants_end(1027)
@@ -124,7 +136,7 @@ def test_an_idle_partition_is_marked_once_its_end_was_captured_and_reached() -> 
 
 def test_the_most_cautious_stream_says_when_the_end_is_asked_for() -> None:
     cautious = stream("cautious", topic="app-repartition-raw", raw="raw", clock_skew=9)
-    one = Rekeyer(VISITS.source, [VISITS.timeline, cautious.timeline], 2, START)
+    one = Rekeyer(VISITS.source, [VISITS.timeline, cautious.timeline], 2, START, CHANGELOG)
     assert not one.wants_end(1023)
     assert one.wants_end(1024)
     one.capture_end(1024, 0)
@@ -133,19 +145,19 @@ def test_the_most_cautious_stream_says_when_the_end_is_asked_for() -> None:
 
 def test_a_successor_goes_on_behind_the_last_record_and_says_no_mark_twice() -> None:
     one = rekeyer()
-    one.observe(chunk([(1018, event(HERE))]))
-    batch = one.pass_on()
-    assert batch is not None
-    state = RekeyerState.decode(batch[1].encode(), "here")
-    assert (state, state.position, state.passed) == (batch[1], 1, 1015)
+    one.process(chunk([(1018, event(HERE))]))
+    done = one.next(LAST)
+    assert done is not None
+    state = RekeyerState.decode(state_of(done).encode(), "here")
+    assert (state, state.position, state.passed) == (state_of(done), 1, 1015)
     successor = rekeyer(state)
-    successor.observe(chunk([(1018, event(HERE)), (1016, event(HERE))]))
+    successor.process(chunk([(1018, event(HERE)), (1016, event(HERE))]))
     assert origins(passed_on(successor)) == [(0, Origin(1016, 0, 1))]
 
 
 def test_missing_records_are_an_error() -> None:
     with pytest.raises(ValueError, match="starts at 1, the position is 0"):
-        rekeyer().observe(chunk(start=1))
+        rekeyer().process(chunk(start=1))
 
 
 @pytest.mark.parametrize(
@@ -207,12 +219,13 @@ class Pipeline:
             one.capture_end(self.now, len(readable))
         found = readable[one.position : one.position + records]
         values = [(append, event(user, column, time)) for _, append, user, column, time in found]
-        one.observe(chunk(values, start=one.position, partition=at))
-        if (batch := one.pass_on()) is not None and survives:
-            for record in batch[0]:
-                self.rekeyed[record.partition or 0].append(record)
-            self.states[at] = batch[1]
-            one.committed(batch[1])
+        one.process(chunk(values, start=one.position, partition=at))
+        if (done := one.next(self.now)) is not None and survives:
+            for record in done.records:
+                if record.topic == VISITS.source.topic:
+                    self.rekeyed[record.partition or 0].append(record)
+            self.states[at] = state_of(done)
+            one.committed(done)
         elif not survives:
             self.crashes += 1
             self.rekeyers[at] = rekeyer(RekeyerState.decode(self.states[at].encode(), "here"))
@@ -220,12 +233,12 @@ class Pipeline:
     def count(self, at: int, records: int, survives: bool) -> None:
         """Read some re-keyed records, close, write dead letters, unless the worker dies before the commit."""
         one = self.aggregators[at]
-        one.observe(self.chunk(at, one.position, records))
+        one.process(self.chunk(at, one.position, records))
         assert not one.wants_end(self.now)
         while (batch := one.close(self.now) or one.dead_letter_batch()) is not None:
             if not survives:
                 break
-            one.committed(batch)
+            one.durable(batch)
             self.counters[at] = batch.states["visits"]
             for part in batch.partials:
                 self.closed[at, part.timestamp] += 1
@@ -347,7 +360,7 @@ UNTOLD = stream(topic="app-repartition-raw", raw="raw", append_time="boundary", 
 
 
 def untold(state: RekeyerState = START) -> Rekeyer:
-    return Rekeyer(UNTOLD.source, [UNTOLD.timeline], 2, state)
+    return Rekeyer(UNTOLD.source, [UNTOLD.timeline], 2, state, CHANGELOG)
 
 
 def test_without_append_times_an_event_is_passed_on_with_the_moment_of_the_last_capture_before_it() -> None:
@@ -359,7 +372,7 @@ def test_without_append_times_an_event_is_passed_on_with_the_moment_of_the_last_
     assert not one.wants_boundary(1020)
     one.capture_boundary(1028, 3)
     assert passed_on(one) == [], "what is below the captures has not been read"
-    one.observe(chunk([(NO_APPEND_TIME, event(HERE))] * 4))
+    one.process(chunk([(NO_APPEND_TIME, event(HERE))] * 4))
     assert origins(passed_on(one)) == [
         *((0, Origin(0, 0, at)) for at in (0, 1)),
         (0, Origin(1017, 0, 2)),
@@ -373,13 +386,13 @@ def test_a_successor_gives_the_same_times_and_asks_for_no_end_again() -> None:
     one = untold()
     one.capture_boundary(1018, 1)
     one.capture_boundary(1028, 5)
-    one.observe(chunk([(NO_APPEND_TIME, event(HERE))] * 3))
-    batch = one.pass_on()
-    assert batch is not None
-    successor = untold(RekeyerState.decode(batch[1].encode(), "here"))
-    assert batch[1].known == 5
+    one.process(chunk([(NO_APPEND_TIME, event(HERE))] * 3))
+    done = one.next(LAST)
+    assert done is not None
+    successor = untold(RekeyerState.decode(state_of(done).encode(), "here"))
+    assert state_of(done).known == one.known == 5
     assert not successor.wants_boundary(1037)
-    successor.observe(chunk([(NO_APPEND_TIME, event(HERE))] * 3, start=3))
+    successor.process(chunk([(NO_APPEND_TIME, event(HERE))] * 3, start=3))
     records = passed_on(successor)
     assert origins(records)[:3] == [
         (0, Origin(time, 0, at)) for time, at in ((1015, 3), (1015, 4), (1025, 5))
@@ -392,7 +405,7 @@ def test_an_end_below_an_earlier_one_is_an_error_and_a_clock_put_back_captures_n
     with pytest.raises(ValueError, match="below 4"):
         one.capture_boundary(1038, 3)
     one.capture_boundary(1019, 9)
-    one.observe(chunk([(NO_APPEND_TIME, event(HERE))] * 5))
+    one.process(chunk([(NO_APPEND_TIME, event(HERE))] * 5))
     assert [place for _, place in origins(passed_on(one))][3:5] == [Origin(0, 0, 3), Origin(1025, 0, 4)]
 
 
@@ -436,7 +449,7 @@ class UntoldPipeline(Pipeline):
         readable = [record for record in self.raw[at] if record[1] < self.now]
         found = readable[one.position : one.position + records]
         values = [(NO_APPEND_TIME, event(user, column, time)) for _, _, user, column, time in found]
-        one.observe(chunk(values, start=one.position, partition=at))
+        one.process(chunk(values, start=one.position, partition=at))
         for record in passed_on(one):
             self.rekeyed[record.partition or 0].append(record)
 

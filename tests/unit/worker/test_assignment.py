@@ -17,9 +17,10 @@ from faust.types import TP
 from eventveil.kafka.changelog import OwnerClosed, TransactionFailed
 from eventveil.model.errors import StateRefused, Unsettled
 from eventveil.model.records import Chunk
+from eventveil.tasks.task import StreamView
 from eventveil.worker import assignment
 from eventveil.worker.assignment import Assignment
-from eventveil.worker.observe.observation import Observation, StreamView
+from eventveil.worker.observe.observation import Observation
 from eventveil.worker.owner import Owner
 from eventveil.worker.threads import Threads
 from tests.unit.support import topology

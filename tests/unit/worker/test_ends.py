@@ -15,14 +15,16 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.model.records import NO_APPEND_TIME, TopicPartition
 from eventveil.process.clock import Clock, OwnerClock, wall_clock
+from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.worker import ends
-from eventveil.worker.aggregate import AggregateOwner
 from eventveil.worker.ends import End, Ends, EndWatch
-from eventveil.worker.ground import Inquiry
+from eventveil.worker.ground import Ground, Inquiry
 from eventveil.worker.hearing import Hearing
 from eventveil.worker.observe.observation import Observation
+from eventveil.worker.restore.restored import Context, Restored
+from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Threads
-from tests.unit.support import aggregator, chunk, event, stream, topology
+from tests.unit.support import chunk, counter_state, event, stream, topology
 
 PLACE = TopicPartition("raw", 0)
 #: Timestamp 1 is due at 1018, 2 at 1028.
@@ -235,14 +237,11 @@ def test_what_is_fetched_after_a_timestamp_was_due_is_judged_once_its_boundary_i
 
     async def run() -> None:
         story.now = 1017
-        owner = AggregateOwner(
-            Table(), AtOnce(), [plan], PLACE, "partials", None, EndWatch(story.broker, errors.append),
-            Inquiry(None, AtOnce().waiting), OwnerClock(Clock(lambda: story.now, lambda: story.now), 0),
-            Observation(topology()),
-        )  # type: ignore[arg-type]  # fmt: skip
-        owner._aggregator = counting
-        clock = OwnerClock(Clock(lambda: story.now), 0)
-        owner._hearing = Hearing(story, PLACE, counting, clock, owner._ground)  # type: ignore[arg-type]
+        clock = OwnerClock(Clock(lambda: story.now, lambda: story.now), 0)
+        owner = Runner(PLACE, lambda *_: restored, Table(), context, clock)  # type: ignore[arg-type]
+        # It would ask for ends in a thread of its own; here the test says when.
+        owner.take_over()
+        owner._hearing = Hearing(story, PLACE, counting, clock, restored.ground)  # type: ignore[arg-type]
         owner.sent(1)
         assert await owner.handle(chunk([(NO_APPEND_TIME, event("before"))]))
         story.look(1018)
@@ -255,8 +254,15 @@ def test_what_is_fetched_after_a_timestamp_was_due_is_judged_once_its_boundary_i
         assert owner.position == 2
 
     story, errors = Story(), list[BaseException]()
-    plan = SimpleNamespace(name="visits", partials_partition=0)
-    counting = aggregator(stream(append_time="boundary"))
+    threads: Any = AtOnce()
+    inquiry, watch = Inquiry(None, threads.waiting), EndWatch(story.broker, errors.append)  # type: ignore[arg-type]
+    missing: Any = None
+    context = Context(
+        topology(), missing, inquiry, threads, watch, missing, missing, Observation(topology()), missing
+    )
+    outputs = Outputs("partials", {"visits": 0}, TopicPartition("changelog", 0))
+    counting = Aggregation(outputs, 1, {"visits": (stream(append_time="boundary"), counter_state())})
+    restored = Restored(counting, Ground(inquiry, {}), lambda: None, "")
     asyncio.run(run())
     assert counting.counters["visits"].outcomes == {"counted": 1, "late": 1}
     assert counting.counters["visits"].next == 2

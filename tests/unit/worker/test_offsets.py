@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from eventveil.model.errors import StateRefused, Unsettled
 from eventveil.model.records import TopicPartition
 from eventveil.process.clock import SYSTEM_CLOCK, OwnerClock
 from eventveil.topology.changes import MIGRATE_LOST, lost
-from eventveil.worker.aggregate import AggregateOwner
 from eventveil.worker.ends import EndWatch
 from eventveil.worker.ground import Ground, Inquiry
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.offsets import check_resume, end_behind, grown
+from eventveil.worker.restore.aggregate import restore_aggregate
+from eventveil.worker.restore.restored import Context
+from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Threads
 from tests.unit.migrating import COUNTING, FIRST, Lifetime
 from tests.unit.support import topology
@@ -103,12 +106,15 @@ def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
         # All that a take-over asks of a table and of a cluster.
         cluster: Any = Found(0, end)
         table: Any = Table()
-        owner = AggregateOwner(
-            table, Threads(), [lived.plan], TopicPartition("t", 0), "partials", cluster,
-            EndWatch(cluster, lambda _: None), Inquiry(cluster, Threads().waiting),
-            OwnerClock(SYSTEM_CLOCK, 0), Observation(topology()),
+        missing: Any = None
+        context = Context(
+            topology(), cluster, Inquiry(cluster, Threads().waiting), Threads(),
+            EndWatch(cluster, lambda _: None), missing, missing, Observation(topology()), missing,
         )  # fmt: skip
-        return owner.take_over()
+        restore = partial(restore_aggregate, [lived.plan], TopicPartition("t", 0))
+        return Runner(
+            TopicPartition("t", 0), restore, table, context, OwnerClock(SYSTEM_CLOCK, 0)
+        ).take_over()
 
     assert asyncio.run(take_over(12)) == 7
     with pytest.raises(Unsettled, match="it ends before the last record that the state knows of") as doubt:

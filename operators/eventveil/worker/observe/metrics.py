@@ -21,6 +21,7 @@ from eventveil.kinds.registry import kind_of
 from eventveil.model import timeline
 from eventveil.process.memory import NOTHING, Held
 from eventveil.read.health import STATES
+from eventveil.tasks.task import StreamView
 from eventveil.worker.observe.losses import REASONS
 from eventveil.worker.observe.observation import (
     CLOSING,
@@ -30,7 +31,6 @@ from eventveil.worker.observe.observation import (
     ROLES,
     STALL_SECONDS,
     Observation,
-    StreamView,
 )
 
 Samples = Iterable[tuple[tuple[str, ...], float]]

@@ -20,7 +20,7 @@ from eventveil.kinds.registry import roles
 from eventveil.model import timeline
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Topology
-from eventveil.process.memory import NOTHING, Held
+from eventveil.tasks.task import StreamView
 from eventveil.worker.observe.counting import Counting
 from eventveil.worker.observe.losses import Losses
 
@@ -41,22 +41,6 @@ _HELD: Mapping[Hold, str] = {
 HOLDS = tuple(_HELD)
 #: An event loop that has not run for so long is dead.
 DEAD_SECONDS = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class StreamView:
-    """One stream in one owned partition.
-
-    ``next`` is the first timestamp that is not closed (aggregate) or not published (sanitize).
-    ``held`` is what is in memory. ``spent`` is the part of epsilon, 0 to 1, that
-    the window of the last published release has spent. ``discarded`` counts partials that came after their
-    timestamp had been released without them, since the partition was taken over.
-    """
-
-    next: int
-    held: Held = NOTHING
-    spent: float = 0.0
-    discarded: int = 0
 
 
 @dataclass(frozen=True, slots=True)

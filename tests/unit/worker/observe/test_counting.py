@@ -92,7 +92,7 @@ values = st.one_of(
 def judged(seen: Observation, records: Sequence[bytes | None]) -> None:
     """Let a worker judge records and make the verdicts durable."""
     made = aggregator(stream(window=WINDOW))
-    made.observe(chunk([(1001, one) for one in records]))
+    made.process(chunk([(1001, one) for one in records]))
     if batch := made.dead_letter_batch():
         seen.judged(batch.outcomes, batch.dead_letters, 1)
 

@@ -23,8 +23,9 @@ from faust.types import TP
 from eventveil.cli.main import main
 from eventveil.cli.run import Address
 from eventveil.model.errors import EventveilError
+from eventveil.tasks.task import StreamView
 from eventveil.worker.observe.endpoint import Endpoint
-from eventveil.worker.observe.observation import DEAD_SECONDS, Observation, PartitionView, StreamView
+from eventveil.worker.observe.observation import DEAD_SECONDS, Observation, PartitionView
 from tests.unit.support import topology
 
 

@@ -20,9 +20,10 @@ from eventveil.cli.main import main
 from eventveil.counting.counter import OUTCOMES
 from eventveil.decoding.rules import Reason
 from eventveil.process.memory import Held
+from eventveil.tasks.task import StreamView
 from eventveil.worker.observe import metrics
 from eventveil.worker.observe.metrics import METRICS, RAW, Metric, WorkerCollector
-from eventveil.worker.observe.observation import Observation, PartitionView, StreamView
+from eventveil.worker.observe.observation import Observation, PartitionView
 from tests.unit.support import stream, topology
 from tests.unit.values.streams import readings
 

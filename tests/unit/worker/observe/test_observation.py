@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from faust.types import TP
 
+from eventveil.tasks.task import StreamView
 from eventveil.worker.observe.observation import (
     DEAD_SECONDS,
     STALL_SECONDS,
     Observation,
     PartitionView,
-    StreamView,
 )
 from tests.unit.support import topology
 

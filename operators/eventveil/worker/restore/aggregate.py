@@ -1,0 +1,45 @@
+"""The aggregate role: the streams over one partition of a topic of events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eventveil.kafka.changelog import FencedTable
+from eventveil.kinds.placement import StreamPlan
+from eventveil.lifecycle.manifest import Genesis, check_neighbours
+from eventveil.model.records import TopicPartition
+from eventveil.tasks.aggregate import Aggregation, Outputs
+from eventveil.topology.changes import MIGRATE_LOST
+from eventveil.worker.ground import Ground
+from eventveil.worker.home import check_home
+from eventveil.worker.offsets import check_resume
+from eventveil.worker.restore.restored import Context, Restored
+
+
+def restore_aggregate(
+    plans: Sequence[StreamPlan], source: TopicPartition, context: Context, table: FencedTable
+) -> Restored:
+    """See ``Restore``."""
+    topology, cluster = context.topology, context.cluster
+    found = cluster.existing({source.topic, table.topic, topology.partials})
+    live = found[source.topic]
+    raw = plans[0].stream.source.raw
+    events = 0 if raw is None else cluster.existing({raw})[raw].partitions
+    ground = Ground(context.inquiry, found)
+    states, place = table.take_over(), str(table.place)
+    check_home(cluster, states, place)
+    streams, grown = {}, {}
+    for plan in plans:
+        genesis = Genesis.find(states, plan.name, place)
+        genesis.check(plan.fields(live.partitions), source.topic, live.id, source.partition, place)
+        streams[plan.name] = (plan.stream, genesis.counter_state(states, place).waiting_for(events))
+        grown[plan.name] = genesis.grown
+    check_neighbours(states, source.topic, source.partition, place)
+    outputs = Outputs(topology.partials, {plan.name: plan.partials_partition for plan in plans}, table.place)
+    task = Aggregation(outputs, live.partitions, streams, grown)
+
+    def check() -> None:
+        open_ = {name: (one.stream.timeline, one.next) for name, one in task.counters.items()}
+        check_resume(cluster, source, task.resume, task.known, remedy=MIGRATE_LOST, open_=open_)
+
+    return Restored(task, ground, check, MIGRATE_LOST)

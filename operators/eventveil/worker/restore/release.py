@@ -1,0 +1,118 @@
+"""The sanitize role: the streams of one partition of the topic of partial counts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from eventveil.formats.release import control_record
+from eventveil.formats.witness import Line
+from eventveil.kafka.changelog import FencedTable
+from eventveil.kafka.cluster import Topic
+from eventveil.kinds.placement import StreamPlan
+from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.published import Public
+from eventveil.mechanisms.registry import of_stream
+from eventveil.model.records import TopicPartition
+from eventveil.process.clock import OwnerClock
+from eventveil.tasks.release import PartitionSanitizer, StreamSanitizer, Topics
+from eventveil.topology.changes import MIGRATE_GROUND, MIGRATE_SINK
+from eventveil.worker.ground import Ground
+from eventveil.worker.home import check_home
+from eventveil.worker.missing import LeaderWatch
+from eventveil.worker.offsets import check_resume
+from eventveil.worker.restore.restored import Context, Restored
+from eventveil.worker.sinks import Sinks
+
+log = logging.getLogger(__name__)
+
+
+def restore_release(
+    plans: Sequence[StreamPlan], clock: OwnerClock, context: Context, table: FencedTable
+) -> Restored:
+    """See ``Restore``."""
+    topology, cluster = context.topology, context.cluster
+    names = {plan.stream.sink.topic for plan in plans}
+    control = {topology.control for plan in plans if plan.asks is not None}
+    live = cluster.existing(
+        {table.topic, topology.ledger, topology.partials, *control, *names}
+        | {plan.stream.source.topic for plan in plans}
+    )
+    sinks = Sinks(cluster, MIGRATE_SINK)
+    sinks.remember(live, names)
+    known = {name: live[name] for name in (table.topic, topology.ledger, topology.partials)}
+    ground = Ground(context.inquiry, known)
+    ledger = TopicPartition(topology.ledger, table.partition)
+    beside = [ledger, *(TopicPartition(name, 0) for name in control)]
+    states = table.take_over(beside + [place for name in names for place in live[name].places])
+    check_home(cluster, states, str(table.place))
+    public = Public(topology.kafka, cluster, ledger, table.floors)
+    streams = {plan.name: _restore(plan, states, live, context, table) for plan in plans}
+    _check_published(public, streams, states, live, context, table)
+    topics = Topics(topology.ledger, table.topic, table.partition, topology.control)
+    task = PartitionSanitizer(topics, streams, _unasked(public, streams, topology.control))
+    check = partial(_check, context, TopicPartition(topology.partials, table.partition), task)
+
+    async def look() -> None:
+        _look(context.leaders, clock, task)
+
+    return Restored(task, ground, check, MIGRATE_GROUND, sinks, look=look)
+
+
+def _check(context: Context, place: TopicPartition, task: PartitionSanitizer) -> None:
+    # Partial counts can be made again.
+    check_resume(context.cluster, place, task.resume, remedy=MIGRATE_GROUND)
+
+
+def _restore(
+    plan: StreamPlan,
+    states: Mapping[bytes, bytes],
+    live: Mapping[str, Topic],
+    context: Context,
+    table: FencedTable,
+) -> StreamSanitizer:
+    place, partials = str(table.place), context.topology.partials
+    partitions = live[plan.stream.source.topic].partitions
+    genesis = Genesis.find(states, plan.name, place)
+    fields = plan.budget_fields(partitions, live[plan.stream.sink.topic].id)
+    genesis.check(fields, partials, live[partials].id, table.partition, place)
+    mechanism = of_stream(plan.stream, context.noise())
+    return StreamSanitizer(
+        plan.stream, partitions, mechanism, genesis.release_state(states, place), plan.asks
+    )
+
+
+def _check_published(
+    public: Public,
+    streams: Mapping[str, StreamSanitizer],
+    states: Mapping[bytes, bytes],
+    live: Mapping[str, Topic],
+    context: Context,
+    table: FencedTable,
+) -> None:
+    """What is public must be what the state says, and what a witness has seen."""
+    ledger = live[context.topology.ledger]
+    found = {name: one.state for name, one in streams.items()}
+    starts = {name: Genesis.find(states, name, str(table.place)).ledger_start(ledger.id) for name in streams}
+    public.check_ledger(found, starts, table.topic)
+    place = TopicPartition(ledger.name, table.partition)
+    context.witnessed.check(place, [*map(Line, found)], table.floors)
+    public.check_sinks(found, {name: live[one.stream.sink.topic] for name, one in streams.items()})
+
+
+def _unasked(public: Public, streams: Mapping[str, StreamSanitizer], control: str) -> dict[str, bytes]:
+    """What producers of local reports are to be asked for, where the control topic does not say it."""
+    asked = {name: one.asked for name, one in streams.items() if one.asked is not None}
+    first = {name: control_record(streams[name].stream, None) for name in asked}
+    said = public.asked(control, first, asked) if asked else {}
+    return {name: one for name, one in asked.items() if said.get(name) != one}
+
+
+def _look(leaders: LeaderWatch, clock: OwnerClock, task: PartitionSanitizer) -> None:
+    """What was seen of the leaders of partitions, for the streams that may go without one."""
+    for name, one in task.sanitizers.items():
+        if one.stream.timeline.grace is not None:
+            now, outages = leaders.outages(one.stream.source.topic, clock)
+            if gone := one.look(now, outages):
+                log.warning("stream %s is released without partitions %s, which have no leader", name, gone)

@@ -1,0 +1,40 @@
+"""The re-keying role: one partition of a topic of events that is not keyed by user."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from eventveil.kafka.changelog import FencedTable
+from eventveil.lifecycle.manifest import Genesis
+from eventveil.model.records import TopicPartition
+from eventveil.model.topology import Stream
+from eventveil.tasks.repartition import Rekeyer, fingerprint
+from eventveil.topology.changes import MIGRATE_LOST, new_ground
+from eventveil.worker.ground import Ground
+from eventveil.worker.home import check_home
+from eventveil.worker.offsets import check_resume
+from eventveil.worker.restore.restored import Context, Restored
+
+
+def restore_repartition(
+    streams: Sequence[Stream], place: TopicPartition, context: Context, table: FencedTable
+) -> Restored:
+    """See ``Restore``."""
+    source, cluster, where = streams[0].source, context.cluster, str(table.place)
+    found = cluster.existing({place.topic, source.topic, table.topic})
+    live, target = found[place.topic], found[source.topic]
+    ground = Ground(context.inquiry, found)
+    states = table.take_over()
+    check_home(cluster, states, where)
+    genesis = Genesis.find(states, source.topic, where)
+    fields = fingerprint(source, live.partitions, target.id, target.partitions)
+    genesis.check(fields, place.topic, live.id, place.partition, where, partial(new_ground, "rekey"))
+    state = genesis.rekeyer_state(states, where)
+    task = Rekeyer(source, [one.timeline for one in streams], target.partitions, state, table.place)
+    check = partial(_check, context, place, task)
+    return Restored(task, ground, check, MIGRATE_LOST)
+
+
+def _check(context: Context, place: TopicPartition, task: Rekeyer) -> None:
+    check_resume(context.cluster, place, task.position, task.known, remedy=MIGRATE_LOST)

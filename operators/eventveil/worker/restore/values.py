@@ -1,0 +1,78 @@
+"""The perturb role: the value streams over one partition of a topic of values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from eventveil.formats.witness import Line
+from eventveil.kafka.changelog import FencedTable
+from eventveil.kafka.cluster import Topic
+from eventveil.kinds.placement import ReadingPlan
+from eventveil.lifecycle.manifest import Genesis, check_neighbours
+from eventveil.lifecycle.published import Public
+from eventveil.model.records import TopicPartition
+from eventveil.tasks.values import PartitionPerturber, StreamPerturber, Topics
+from eventveil.topology.changes import MIGRATE_LOST_VALUES, lost, remedy_for_values
+from eventveil.values.kinds import build
+from eventveil.worker.ground import Ground
+from eventveil.worker.home import check_home
+from eventveil.worker.offsets import check_resume
+from eventveil.worker.restore.restored import Context, Restored
+from eventveil.worker.sinks import Sinks
+
+
+def restore_values(
+    plans: Sequence[ReadingPlan], source: TopicPartition, context: Context, table: FencedTable
+) -> Restored:
+    """See ``Restore``."""
+    cluster, ledger = context.cluster, context.topology.ledger
+    names = {plan.stream.sink for plan in plans}
+    live = cluster.existing({table.topic, ledger, source.topic, *names})
+    sinks = Sinks(cluster, remedy_for_values("sink.topic_id"))
+    sinks.remember(live, names)
+    # Each partition is a stream of values by itself: others do not concern it.
+    known = {name: one for name, one in live.items() if name not in names}
+    ground = Ground(context.inquiry, known, growing=[source.topic])
+    beside = {TopicPartition(ledger, plan.ledger_partition) for plan in plans}
+    beside |= {TopicPartition(name, source.partition) for name in names}
+    states, place = table.take_over(sorted(beside)), str(table.place)
+    check_home(cluster, states, place)
+    check_neighbours(states, source.topic, source.partition, place)
+    streams = {plan.name: _restore(plan, source, states, live, context, table) for plan in plans}
+    topics = Topics(ledger, {plan.name: plan.ledger_partition for plan in plans}, *table.place)
+    task = PartitionPerturber(topics, streams)
+
+    def check() -> None:
+        check_resume(
+            cluster, source, task.resume, task.known, remedy=MIGRATE_LOST_VALUES, if_cut=lost("perturb")
+        )
+
+    return Restored(task, ground, check, MIGRATE_LOST_VALUES, sinks)
+
+
+def _restore(
+    plan: ReadingPlan,
+    source: TopicPartition,
+    states: Mapping[bytes, bytes],
+    live: Mapping[str, Topic],
+    context: Context,
+    table: FencedTable,
+) -> StreamPerturber:
+    stream, place = plan.stream, str(table.place)
+    genesis = Genesis.find(states, plan.name, place)
+    partitions = live[source.topic].partitions
+    if genesis.topic_id != live[source.topic].id:
+        # That it is another topic is what matters, not how many partitions that one has.
+        partitions = int(genesis.fields["source.partitions"])
+    fields = plan.fields(partitions, live[stream.sink].id)
+    genesis.check(fields, source.topic, live[source.topic].id, source.partition, place, remedy_for_values)
+    state = genesis.perturber_state(states, place)
+    perturber = StreamPerturber(stream, build(stream, context.noise()), state)
+    topology = context.topology
+    ledger = TopicPartition(topology.ledger, plan.ledger_partition)
+    sink = TopicPartition(stream.sink, source.partition)
+    public = Public(topology.kafka, context.cluster, ledger, table.floors)
+    public.check_spans(plan.name, state, genesis.ledger_start(live[topology.ledger].id), table.topic)
+    context.witnessed.check(sink, [Line(plan.name, source.partition)], table.floors)
+    public.check_readings(plan.name, state, sink, frozenset(perturber.records()))
+    return perturber
