@@ -1,7 +1,8 @@
-"""Which tests `make test` runs side by side, in two processes.
+"""Which tests `make test` runs side by side, in four processes.
 
-Those of tests/integration share a broker and run one after another in one process. Beside them run those that
-start clusters of their own or compute for minutes, and then all others, a file at a time.
+Tests on Kafka mostly wait: for a broker, a rebalance, or a timestamp. So four lanes of them run at once, each
+in a process with a broker of its own; what starts clusters or kills brokers does that there. All other tests
+fill up what is left of the time, a file at a time.
 """
 
 from __future__ import annotations
@@ -11,9 +12,17 @@ from pathlib import PurePath
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-_APART = {
-    "bench", "broker", "chaos", "cluster", "demo", "longrun", "memory", "missing", "stale_reads",
-    "topics_without_a_broker", "unclean", "worker_killed",
+#: The files of tests/integration by lane, each about ten minutes; those that no lane names are in the last.
+_LANES = {
+    "chaos": {"chaos"},
+    "apart": {
+        "bench", "broker", "cluster", "demo", "longrun", "memory", "missing", "stale_reads",
+        "topics_without_a_broker", "unclean", "worker_killed",
+    },
+    "lifecycle": {
+        "clusters", "migrate", "migrate_ground", "topics", "topics_changed", "values_grown", "witness",
+    },
+    "shared": set[str](),
 }  # fmt: skip
 
 
@@ -22,7 +31,8 @@ def lane(nodeid: str) -> str:
     file = PurePath(nodeid.partition("::")[0])
     if file.parent.name != "integration":
         return str(file)
-    return "apart" if file.stem.removeprefix("test_") in _APART else "shared"
+    name = file.stem.removeprefix("test_")
+    return next((one for one, files in _LANES.items() if name in files), "shared")
 
 
 class Lanes(LoadScopeScheduling):
@@ -33,5 +43,5 @@ class Lanes(LoadScopeScheduling):
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """The two lanes of tests/integration before all other tests, which fill up what is left of the time."""
-    items.sort(key=lambda item: lane(item.nodeid) not in {"apart", "shared"})
+    """The lanes of tests/integration before all other tests, which fill up what is left of the time."""
+    items.sort(key=lambda item: lane(item.nodeid) not in _LANES)
