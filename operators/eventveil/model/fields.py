@@ -21,7 +21,7 @@ BETWEEN = "|"
 
 def is_pointer(field: str) -> bool:
     """Whether a field is in the value of a record, ``$value`` included; False for several."""
-    return field.startswith("/") or field == VALUE
+    return field == VALUE or not field.startswith(("$", "["))
 
 
 def is_text(field: str) -> bool:

@@ -139,7 +139,7 @@ class Source:
     @property
     def plain(self) -> bool:
         """Whether user, column and time are single fields of the value, taken as they are."""
-        single = all(one.startswith("/") for one in (self.user, self.column, self.time))
+        single = all(one[:1] not in ("$", "[") for one in (self.user, self.column, self.time))
         ruled = self.filter or self.maps or self.time_zone or self.time_unit != "ms"
         return single and not ruled and self.user_type != "either"
 

@@ -24,7 +24,7 @@ from eventveil.mechanisms.registry import KINDS
 from eventveil.mechanisms.time_unit import TimeUnit
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import TopicPartition
-from eventveil.model.topology import Budget
+from eventveil.model.topology import Budget, Condition, NameMap
 from eventveil.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, SOUND
 from tests.contract.noises import W_EVENT_KINDS, ZeroNoise, make
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, PARTITIONS, Lifetime, states
@@ -422,6 +422,10 @@ def test_every_field_is_either_sound_or_refused_with_a_reason() -> None:
         "options": {"factor": ONE},
         "append_time": "boundary",
         "raw": "keyed otherwise",
+        "filter": (Condition("/kind", "present"),),
+        "maps": (NameMap("/to", (("x", "a"),)),),
+        "time_unit": "s",
+        "time_zone": "UTC",
     }
     fields = Lifetime(**terms("budget-absorption"), **everything).life.genesis.fields
     options = {f"mechanism.{option}" for kind in W_EVENT_KINDS for option in KINDS[kind].options}
