@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from eventveil.counting.counter import CounterState
 from eventveil.decoding.rules import Reason, ValueDecoder
 from eventveil.doctor.sample import Record, Sample, by_partition, chunk
+from eventveil.kinds.registry import kind_of
 from eventveil.model import timeline
 from eventveil.model.records import Outgoing
 from eventveil.model.topology import AnyStream, ReadingStream, Stream
@@ -82,7 +83,7 @@ def unlisted(stream: AnyStream, sample: Sample, now: int) -> Counter[str]:
 
     Only of records whose user can be read.
     """
-    if isinstance(stream, ReadingStream) or stream.kind == "local":
+    if isinstance(stream, ReadingStream) or not kind_of(stream).raw_events:
         return Counter()
     counts = replace(stream.counts, unknown="dead-letter", unknown_column=None)
     details = judge(replace(stream, counts=counts), sample, now, stamped=True).details
