@@ -38,9 +38,13 @@ REMEDIES: Mapping[Reason, Remedy] = {
     Reason.UNKNOWN_COLUMN: Remedy(
         ("counts.columns", "counts.unknown"), "list it if it is public knowledge, or let `unknown` take it"
     ),
-    Reason.TIME_UNREADABLE: Remedy(("source.time",), "send RFC 3339 with a zone, or epoch milliseconds"),
+    Reason.TIME_UNREADABLE: Remedy(
+        ("source.time", "source.time_zone", "source.time_unit"),
+        "send RFC 3339 with a zone, or give time_zone for times without one, or time_unit for numbers",
+    ),
     Reason.BEFORE_ORIGIN: Remedy(
-        ("timeline.origin",), "choose an earlier origin for a new stream; are these times epoch seconds?"
+        ("timeline.origin", "source.time_unit"),
+        "give time_unit: s if these are epoch seconds; choose an earlier origin for a new stream",
     ),
     Reason.BEFORE_START: Remedy(("timeline.start",), "begin earlier next time"),
     Reason.TOO_FAR_AHEAD: Remedy(("timeline.max_ahead",), "correct the producer's clock, or raise max_ahead"),

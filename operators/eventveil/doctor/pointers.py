@@ -13,6 +13,8 @@ from eventveil.doctor.sample import Record
 from eventveil.model.timeline import parse_rfc3339
 
 #: A field counts as one that events have if this share of them has it.
+_MANY = 0.5
+#: A field holds times if this share of what is in it can be read as one.
 _MOST = 0.8
 _DEEPEST, _WIDEST = 6, 200
 #: Times in epoch milliseconds: from 2001 to 2286.
@@ -42,7 +44,7 @@ def fields_of(records: Sequence[Record], max_bytes: int) -> list[Field]:
             if pointer in seen or len(seen) < _WIDEST:
                 seen.setdefault(pointer, Counter()).update(_kinds(value))
     found = [Field(one, kinds["text"], kinds["integer"], kinds["time"]) for one, kinds in seen.items()]
-    return [one for one in found if one.texts + one.integers >= _MOST * documents]
+    return [one for one in found if one.texts + one.integers >= _MANY * documents]
 
 
 def _leaves(document: Any, pointer: str, depth: int) -> Iterator[tuple[str, Any]]:
@@ -68,12 +70,24 @@ def _kinds(value: str | int) -> Iterator[str]:
 
 
 def likely(fields: Sequence[Field], pointer: str, *, time: bool = False) -> list[str]:
-    """Which fields ``pointer`` may have meant: those that end alike; for a ``time``, else all times."""
+    """Which fields ``pointer`` may have meant: those with most of its end; for a ``time``, else all times."""
     fitting = [one for one in fields if not time or one.times >= _MOST * (one.texts + one.integers)]
-    alike = [one.pointer for one in fitting if _last(one.pointer) == _last(pointer)]
-    return alike or ([one.pointer for one in fitting] if time else [])
+    common = {one.pointer: _common(one.pointer, pointer) for one in fitting}
+    most = max(common.values(), default=0)
+    if most:
+        return [one for one, number in common.items() if number == most]
+    return [*common] if time else []
 
 
-def _last(pointer: str) -> str:
-    tokens = pointer_tokens(pointer)
-    return "".join(filter(str.isalnum, tokens[-1] if tokens else "")).casefold()
+def _common(pointer: str, other: str) -> int:
+    """With how many names both end, whatever their case and punctuation."""
+    number = 0
+    for one, two in zip(reversed(pointer_tokens(pointer)), reversed(pointer_tokens(other)), strict=False):
+        if _plain(one) != _plain(two):
+            break
+        number += 1
+    return number
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).casefold()

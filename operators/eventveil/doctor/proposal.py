@@ -17,7 +17,7 @@ from eventveil.doctor.editing import Edits
 from eventveil.doctor.pointers import likely
 from eventveil.doctor.sample import Sample
 from eventveil.kinds.registry import kind_of
-from eventveil.model.topology import Stream, Topology
+from eventveil.model.topology import Stream, TimeUnit, Topology
 from eventveil.topology.loading import load_text
 from eventveil.topology.problems import TopologyInvalid
 from eventveil.topology.scalars import duration_text
@@ -61,12 +61,9 @@ def propose(
 ) -> Proposal:
     """What ``text``, that of ``topology``, had better say; ``samples`` by source."""
     made = Proposal(text, topology)
-    tried: set[tuple[str, str, str | None]] = set()
     for _ in range(_ROUNDS * max(1, len(topology.all_streams))):
-        before = len(tried)
-        for name in [stream.name for stream in topology.streams]:
-            _improve(made, name, samples, environ, now, tried)
-        if len(tried) == before:
+        improved = [_improve(made, one.name, samples, environ, now) for one in topology.streams]
+        if not any(improved):
             break
     for stream in made.topology.streams:
         sample = samples[kind_of(stream).source(stream)]
@@ -102,26 +99,23 @@ def _improve(
     samples: Mapping[str, Sample],
     environ: Mapping[str, str],
     now: int,
-    tried: set[tuple[str, str, str | None]],
-) -> None:
-    """Make the first change that a rule asks for and that helps."""
+) -> bool:
+    """Make the first change that a rule asks for and that helps; whether there was one."""
     stream = next(one for one in made.topology.streams if one.name == name)
     sample = samples[kind_of(stream).source(stream)]
     diagnosis = Diagnosis(stream, sample, now)
     for rule in RULES:
         changes = [Change(name, *one) for one in rule(diagnosis)]
-        wanted = {(one.stream, one.setting, one.value) for one in changes}
-        if not changes or wanted <= tried:
-            continue
-        tried |= wanted
-        better = _changed(made, [*_shared(made.topology, stream, changes)], environ)
+        better = _changed(made, [*_shared(made.topology, stream, changes)], environ) if changes else None
         if better is None:
             continue
         after = Diagnosis(next(one for one in better.topology.streams if one.name == name), sample, now)
         if after.progress > diagnosis.progress:
             made.text, made.topology = better.text, better.topology
-            made.changes += better.changes
-            return
+            news = {(one.stream, one.setting): one for one in (*made.changes, *better.changes)}
+            made.changes = [*news.values()]
+            return True
+    return False
 
 
 def _shared(topology: Topology, stream: Stream, changes: Sequence[Change]) -> Iterator[Change]:
@@ -227,6 +221,28 @@ def _append_time(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
         yield "source.append_time", "boundary", f"{number} records have no append time of the broker"
 
 
+def _time_unit(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+    """Numbers that are times long ago or far ahead in milliseconds, and not in another unit."""
+    stream, reasons = seen.stream, seen.stamped.reasons
+    wrong = sum(reasons.get(one.value, 0) for one in _WRONG_TIMES)
+    if not isinstance(stream, Stream) or 2 * wrong < max(1, seen.stamped.judged):
+        return
+    for unit in _UNITS:
+        if unit != stream.source.time_unit:
+            after = Diagnosis(_with_unit(stream, unit), seen.sample, seen.now)
+            if sum(after.stamped.reasons.get(one.value, 0) for one in _WRONG_TIMES) <= wrong // 2:
+                yield "source.time_unit", unit, f"{wrong} times are out of range in {stream.source.time_unit}"
+                return
+
+
+_UNITS: tuple[TimeUnit, ...] = ("s", "ms", "us", "ns")
+_WRONG_TIMES = (Reason.BEFORE_ORIGIN, Reason.TOO_FAR_AHEAD, Reason.TIME_UNREADABLE)
+
+
+def _with_unit(stream: Stream, unit: TimeUnit) -> Stream:
+    return replace(stream, source=replace(stream.source, time_unit=unit))
+
+
 def _max_bytes(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     if number := seen.stamped.reasons.get(Reason.TOO_LARGE.value, 0):
         largest = max(len(one.value or b"") for one in seen.sample.records)
@@ -261,6 +277,7 @@ RULES: tuple[Rule, ...] = (
     _max_bytes,
     _partitioner,
     _append_time,
+    _time_unit,
     _unknown,
     _lateness,
 )

@@ -162,6 +162,7 @@ class Report:
 
 _NOT_LOST = {
     "bounded": "are beyond the contributions of their user, which the bound leaves out",
+    "filtered": "are left out by the filter",
     "ignored": "have a column that `unknown: ignore` leaves out",
 }
 

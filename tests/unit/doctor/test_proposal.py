@@ -155,6 +155,34 @@ def test_values_are_also_reported_where_the_file_leaves_them_out() -> None:
     assert "600 have a column that `unknown: ignore` leaves out" in "\n".join(made.lines())
 
 
+@pytest.mark.parametrize(("unit", "factor"), [("s", 1e-3), ("us", 1e3), ("ns", 1e6)])
+def test_times_in_other_units_are_told(unit: str, factor: float) -> None:
+    def timed(number: int) -> dict[str, Any]:
+        return {**event(number), "at": int((NOW - 1000 * number) * factor)}
+
+    made = report(sample("crc32", made=timed))
+    assert settings(made.proposal) == {"source.partitioner": "crc32", "source.time_unit": unit}
+    assert made.after["views"].verdicts.lost == 0
+
+
+def test_session_keys_without_append_times_are_re_keyed_by_boundaries() -> None:
+    number = iter(range(600))
+    made = report(sample("crc32", key=lambda _: f"session-{next(number)}", appended=False))
+    found = settings(made.proposal)
+    assert (found["source.repartition"], found["source.append_time"]) == ("true", "boundary")
+    assert counting(made.after["views"]) == 600
+    assert made.proposal.beside == []
+
+
+def test_what_a_filter_leaves_out_is_told_and_is_not_lost() -> None:
+    text = FILE.replace(
+        "      column: /section\n", "      column: /section\n      filter: {/section: home}\n"
+    )
+    made = report(sample("murmur2"), text)
+    assert made.is_well
+    assert "of these 300 are left out by the filter" in "\n".join(made.lines())
+
+
 def test_late_events_get_the_shortest_lateness_that_suffices() -> None:
     def late(number: int) -> dict[str, Any]:
         # Appended twenty minutes after the hour in which they happened has ended.
