@@ -172,11 +172,17 @@ class Secured:
                 "protocol": "SASL_PLAINTEXT",
                 "mechanism": "PLAIN",
                 "username": principal,
-                "password": f"secret of {principal}",
+                "password": "${file:" + str(self._secret(principal)) + "}",
             },
         }
         path = self._folder / f"{principal}.yaml"
         path.write_text(json.dumps(document))
+        return path
+
+    def _secret(self, principal: str) -> Path:
+        """A file with the password: it may not stand in the topology."""
+        path = self._folder / f"{principal}.secret"
+        path.write_text(f"secret of {principal}")
         return path
 
     def worker(self, name: str = "worker") -> WorkerProcess:

@@ -76,6 +76,8 @@ class LocalBroker:
     ) -> None:
         self.directory = directory.absolute()
         self.heap = "512m"
+        #: Further options of Java.
+        self.java: list[str] = []
         self._proxies = proxies
         self._further = dict(settings or {})
         self.log = self.directory / "broker.log"
@@ -207,6 +209,7 @@ class LocalBroker:
         command = [
             *JAVA,
             f"-Xmx{self.heap}",
+            *self.java,
             *LOGGING,
             "-cp",
             java_classes,

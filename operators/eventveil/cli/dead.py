@@ -14,7 +14,8 @@ from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.doctor.letters import Letter, Pile, piles
 from eventveil.doctor.report import shown_value
 from eventveil.doctor.sampling import newest
-from eventveil.kafka.cluster import Cluster, is_denied
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.rights import is_denied
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Topology
 

@@ -10,8 +10,9 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException, Message
 
 from eventveil.doctor.sample import Record, Sample
 from eventveil.kafka.barrier import is_nonce
-from eventveil.kafka.cluster import Cluster, Topic, is_denied
+from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import committed_ends, offset_of, read_partition
+from eventveil.kafka.rights import is_denied
 from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.topics import plan_topics
 from eventveil.model.records import NO_APPEND_TIME, TopicPartition

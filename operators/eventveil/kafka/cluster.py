@@ -20,6 +20,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from eventveil.kafka.diagnosis import obstacle
+from eventveil.kafka.rights import needing, with_right
 from eventveil.kafka.settings import librdkafka
 from eventveil.model.errors import EventveilError, doubt
 from eventveil.model.records import TopicPartition
@@ -38,20 +40,6 @@ PASSING = {
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
-
-_DENIED = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError._AUTHENTICATION,
-}
-
-
-def is_denied(error: KafkaError) -> bool:
-    """Whether a right is missing, so that waiting will not help."""
-    return error.code() in _DENIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +69,16 @@ class Cluster:
             "socket.timeout.ms": int(_TIMEOUT_SECONDS * 1000),
             "topic.metadata.refresh.interval.ms": _REFRESH_MILLISECONDS,
         }
+        if kafka.security.protocol != "PLAINTEXT" and (found := obstacle(kafka)) and found.is_final:
+            # librdkafka would try again and again, and then call it a transport failure.
+            raise found
         self._admin = AdminClient(self._settings)
         try:
             self._admin.list_topics(timeout=_REACH_SECONDS)
         except KafkaException as error:
+            told = obstacle(kafka) or error.args[0].str()
             raise EventveilError(
-                f"no broker of kafka.bootstrap {kafka.bootstrap} answers ({error.args[0].str()}); "
+                f"no broker of kafka.bootstrap {kafka.bootstrap} answers ({told}); "
                 "check the address, and kafka.security"
             ) from None
 
@@ -131,7 +123,8 @@ class Cluster:
         with self._client() as admin:
             for name, future in admin.describe_topics(collection, request_timeout=_TIMEOUT_SECONDS).items():
                 try:
-                    description = future.result()
+                    with needing("Describe", f"topic {name}"):
+                        description = future.result()
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                         raise
@@ -171,16 +164,21 @@ class Cluster:
             return {}
         with self._client() as admin:
             answers = admin.describe_configs(resources, request_timeout=_TIMEOUT_SECONDS)
-            return {
-                resource.name: {name: entry.value for name, entry in future.result().items()}
-                for resource, future in answers.items()
-            }
+            found: dict[str, dict[str, str]] = {}
+            for resource, future in answers.items():
+                with needing("DescribeConfigs", f"topic {resource.name}"):
+                    found[resource.name] = {name: entry.value for name, entry in future.result().items()}
+            return found
 
     def create(self, topics: Iterable[NewTopic]) -> None:
         """Create topics and wait until they can be used; one that exists already is an error."""
         futures = self._admin.create_topics(list(topics), operation_timeout=_TIMEOUT_SECONDS)
         # All of them, before an error of one: what can be created is.
-        errors = [error for future in futures.values() if (error := future.exception()) is not None]
+        errors = [
+            with_right(error, "Create", f"topic {name}") if isinstance(error, KafkaException) else error
+            for name, future in futures.items()
+            if (error := future.exception()) is not None
+        ]
         if errors:
             raise errors[0]
         give_up = time.monotonic() + _TIMEOUT_SECONDS
@@ -200,7 +198,8 @@ class Cluster:
         futures = self._admin.create_partitions(
             [NewPartitions(name, partitions)], operation_timeout=_TIMEOUT_SECONDS
         )
-        futures[name].result()
+        with needing("Alter", f"topic {name}"):
+            futures[name].result()
         give_up = time.monotonic() + _TIMEOUT_SECONDS
         while self.topic(name).partitions < partitions and time.monotonic() < give_up:
             time.sleep(0.1)
@@ -260,10 +259,10 @@ class Cluster:
             answers = admin.list_offsets(
                 request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ATTEMPT_SECONDS
             )
-            found = {
-                TopicPartition(at.topic, at.partition): future.result().offset
-                for at, future in answers.items()
-            }
+            found: dict[TopicPartition, int] = {}
+            for at, future in answers.items():
+                with needing("Describe", f"topic {at.topic}"):
+                    found[TopicPartition(at.topic, at.partition)] = future.result().offset
             # A request that timed out raises nothing: its offset is invalid (-1001). Only -1 has a meaning,
             # "no such record", for a search by time.
             untold = [str(place) for place, at in found.items() if at < -1]
@@ -277,7 +276,8 @@ class Cluster:
         with self._client() as admin:
             for future in admin.describe_consumer_groups([group]).values():
                 try:
-                    return len(future.result().members)
+                    with needing("Describe", f"group {group}"):
+                        return len(future.result().members)
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                         raise

@@ -25,6 +25,7 @@ from aiokafka.errors import KafkaError as ClientError
 from aiokafka.protocol.admin import ApiVersionRequest, SaslAuthenticateRequest, SaslHandShakeRequest
 from confluent_kafka import KafkaError
 
+from eventveil.kafka.tokens import NoToken
 from eventveil.model.errors import EventveilError
 
 #: Host and port.
@@ -81,9 +82,13 @@ class Connection:
             raise Unreached(where, repr(error)) from error
         try:
             self._admit(give_up)
-        except _NotAdmitted as error:
+        except NotAdmitted as error:
             self.close()
             raise Unreached(where, error, KafkaError._AUTHENTICATION) from error
+        except NoToken as error:
+            self.close()
+            code = KafkaError._TRANSPORT if error.passes else KafkaError._AUTHENTICATION
+            raise Unreached(where, error, code) from error
         except _BROKEN as error:
             self.close()
             raise Unreached(where, repr(error)) from error
@@ -102,18 +107,20 @@ class Connection:
         mechanism = self._settings["sasl_mechanism"]
         answer = self._ask(SaslHandShakeRequest(mechanism), give_up)
         if answer.error_code:
-            raise _NotAdmitted(f"the broker offers {', '.join(answer.enabled_mechanisms)}, not {mechanism}")
+            raise NotOffered(f"the broker offers {', '.join(answer.enabled_mechanisms)}, not {mechanism}")
         authenticator, token = self._authenticator(mechanism), None
         while (step := authenticator._step(token)) is not None:
             answer = self._ask(SaslAuthenticateRequest(step[0]), give_up)
             if answer.error_code:
-                raise _NotAdmitted(answer.error_message or KafkaError(answer.error_code).str())
+                raise NotAdmitted(answer.error_message or KafkaError(answer.error_code).str())
             token = answer.sasl_auth_bytes
             lifetime = getattr(answer, "session_lifetime_ms", 0) / 1000
             if lifetime > 0:
                 self._ends = min(self._ends, time.monotonic() + _SHARE_OF_SESSION * lifetime)
 
     def _authenticator(self, mechanism: str) -> Any:
+        if mechanism == "OAUTHBEARER":
+            return _Bearer(self._settings["sasl_oauth_token_provider"].source.token().text)
         credentials = {name: self._settings[name] for name in ("sasl_plain_username", "sasl_plain_password")}
         if mechanism == "PLAIN":
             return SaslPlainAuthenticator(loop=None, **credentials)
@@ -198,8 +205,24 @@ class Connection:
         self._socket.close()
 
 
-class _NotAdmitted(Exception):
+class _Bearer:
+    """The messages of OAUTHBEARER (RFC 7628): a refusal comes after the answer to what is said of a token."""
+
+    def __init__(self, token: str) -> None:
+        self._steps = [(f"n,,\x01auth=Bearer {token}\x01\x01".encode(), True)]
+
+    def _step(self, told: bytes | None) -> tuple[bytes, bool] | None:
+        if self._steps:
+            return self._steps.pop()
+        return (b"\x01", True) if told else None
+
+
+class NotAdmitted(Exception):
     """The broker does not accept the credentials."""
+
+
+class NotOffered(NotAdmitted):
+    """The broker does not know the SASL mechanism."""
 
 
 def _left(give_up: float) -> float:

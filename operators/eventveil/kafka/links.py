@@ -21,6 +21,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from confluent_kafka import KafkaError
 
 from eventveil.kafka.connection import Address, Connection, Unanswered, Unreached
+from eventveil.kafka.rights import refusal
 from eventveil.kafka.settings import aiokafka as aiokafka_settings
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Kafka
@@ -35,10 +36,11 @@ _NO_LEADERS = {KafkaError.NO_ERROR, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError
 class Refused(EventveilError):
     """A broker refused what it was asked for; ``error`` is its answer."""
 
-    def __init__(self, what: str, code: int) -> None:
-        told = KafkaError(code)
-        super().__init__(f"{what}: {told.name()}: {told.str()}")
-        self.error = KafkaError(code, f"{what}: {told.str()}")
+    def __init__(self, what: str, code: int, right: str) -> None:
+        """``right`` is what the request needs."""
+        told = refusal(code, right, what)
+        super().__init__(f"{told} ({KafkaError(code).name()})")
+        self.error = KafkaError(code, told)
 
 
 class Link:
@@ -169,7 +171,7 @@ class Links:
             self._brokers = {number: (host, port) for number, host, port, *_ in answer.brokers}
         ((code, _, _, partitions),) = answer.topics
         if code not in _NO_LEADERS:
-            raise Refused(f"topic {topic}", code)
+            raise Refused(f"topic {topic}", code, "Describe")
         found = {number: leader for _, number, leader, *_ in partitions}
         self._leaders[topic] = found, time.monotonic()
         return found

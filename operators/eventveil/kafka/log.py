@@ -25,6 +25,7 @@ from confluent_kafka import TopicPartition as AskedPartition
 
 from eventveil.kafka.barrier import BARRIER_SECONDS, behind
 from eventveil.kafka.cluster import PASSING
+from eventveil.kafka.rights import is_denied, with_right
 from eventveil.kafka.settings import librdkafka
 from eventveil.model.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk, Headers, TopicPartition
 from eventveil.model.topology import Kafka
@@ -107,9 +108,11 @@ def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, in
         except KafkaException as error:
             # A new client may not know a new topic yet, nor an old one where a leader has moved to.
             if error.args[0].code() not in _PASSING or time.monotonic() > give_up:
-                raise
+                raise with_right(error, "Describe", f"topic {topic}") from None
             time.sleep(0.2)
-            consumer.list_topics(topic, timeout=_SILENCE_SECONDS)
+            known = consumer.list_topics(topic, timeout=_SILENCE_SECONDS).topics[topic]
+            if known.error is not None and is_denied(known.error):
+                raise with_right(KafkaException(known.error), "Describe", f"topic {topic}") from None
 
 
 def _consumer(kafka: Kafka, isolation: Isolation, settings: Mapping[str, int] | None = None) -> Consumer:
@@ -151,9 +154,10 @@ def _batches(consumer: Consumer) -> Iterator[list[Message]]:
         if first is None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer while reading to the end"))
         messages = [first, *consumer.consume(_AT_ONCE, timeout=0)]
-        for error in filter(None, map(Message.error, messages)):
-            if error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
+        for message in messages:
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise with_right(KafkaException(error), "Read", f"topic {message.topic()}")
         yield messages
 
 

@@ -199,7 +199,7 @@ class Writer:
         """Wait for another attempt. Raises Refused unless the answer promises that one may succeed."""
         final = code not in {*_OTHER_COORDINATOR, *_NOT_YET, *also}
         if final or (self._added and code == KafkaError.NOT_COORDINATOR):
-            raise Refused(self._identity, code)
+            raise Refused(f"transactional id {self._identity}", code, "Write")
         if code in _OTHER_COORDINATOR and not self._added:
             self._coordinator = None
         deadline.pause(KafkaError(code).name())
@@ -345,7 +345,7 @@ class Writer:
         self._obstacle = f"{topic}: {KafkaError(code).name()}"
         self._forget([topic])
         if code not in {*_NOT_YET, *_OTHER_LEADER, *_TOO_FEW_REPLICAS}:
-            raise Refused(f"{self._identity}: {topic}", code)
+            raise Refused(f"{self._identity}: topic {topic}", code, "Write")
         return False
 
 

@@ -26,17 +26,33 @@ KindOfStream = Literal["counts", "pan-private", "local", "values"]
 """What ``eventveil.kinds`` goes by: all that differs from kind to kind is found there."""
 
 
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
+"""How a client says who it is; the last one is OAUTHBEARER to the brokers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Connection security, written once and translated for librdkafka and for aiokafka."""
+    """Connection security, written once and translated for librdkafka and for aiokafka.
+
+    With OAUTHBEARER tokens come from ``token_url`` (client credentials) or from ``token_file``, with
+    AWS_MSK_IAM they are signed for ``region`` with the credentials of the environment. Files are paths.
+    """
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    mechanism: Mechanism | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     ca: str | None = None
     certificate: str | None = None
     key: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    token_url: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    scope: str | None = None
+    token_ca: str | None = None
+    token_file: str | None = None
+    region: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

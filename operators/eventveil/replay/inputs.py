@@ -14,8 +14,9 @@ from confluent_kafka import KafkaException
 
 from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import Partial
-from eventveil.kafka.cluster import Cluster, is_denied
+from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import committed_ends, read_partition, read_topic
+from eventveil.kafka.rights import is_denied
 from eventveil.model.errors import EventveilError
 from eventveil.model.fields import in_envelope
 from eventveil.model.records import Chunk, TopicPartition

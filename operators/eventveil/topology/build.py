@@ -115,7 +115,7 @@ def build(file: Section, path: str, directory: str) -> Topology:
 
 def _security(section: Section, directory: str) -> Security:
     values = dict(section.values)
-    for key in ("ca", "certificate", "key"):
+    for key in ("ca", "certificate", "key", "token_ca", "token_file"):
         if key in values:
             values[key] = os.path.join(directory, values[key])
     return Security(**values)

@@ -7,7 +7,7 @@ Every rule looks only at what could be read, so that one mistake never hides ano
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -80,25 +80,64 @@ def _check_security(file: Section, problems: Problems) -> None:
     if security is None or security.get("protocol") is None:
         return
     protocol = security.get("protocol")
-    for key in ("mechanism", "username", "password"):
-        if protocol.startswith("SASL") and key not in security.positions:
-            problems.add(security.position, f"kafka.security lacks {key}; protocol {protocol} needs it")
-        if not protocol.startswith("SASL") and key in security.positions:
-            problems.add(
-                security.at(key),
-                f"kafka.security.{key} has no effect with protocol {protocol}; use SASL_SSL, or remove it",
-            )
-    for key in ("ca", "certificate", "key"):
+    mechanism = security.get("mechanism")
+    needed = _CREDENTIALS.get(mechanism, ()) if protocol.startswith("SASL") else ()
+    allowed = needed
+    if mechanism == "OAUTHBEARER" and protocol.startswith("SASL"):
+        allowed = (*_BY_FILE, *_BY_PROVIDER, "scope", "token_ca")
+        needed = _BY_FILE if "token_file" in security.positions else _BY_PROVIDER
+        if needed == _BY_FILE:
+            allowed = _BY_FILE
+    if protocol.startswith("SASL") and "mechanism" not in security.positions:
+        problems.add(security.position, f"kafka.security lacks mechanism; protocol {protocol} needs it")
+    by_name = "password" in needed or not protocol.startswith("SASL")
+    what = f"protocol {protocol}" if by_name else f"mechanism {mechanism}"
+    _check_credentials(security, what, needed, allowed, problems)
+    if protocol == "SASL_PLAINTEXT" and mechanism in {"OAUTHBEARER", "AWS_MSK_IAM"}:
+        problems.add(
+            security.at("protocol"),
+            f"kafka.security.protocol: {mechanism} sends a token that others can use; use SASL_SSL",
+        )
+    if not protocol.startswith("SASL") and "mechanism" in security.positions:
+        problems.add(
+            security.at("mechanism"),
+            f"kafka.security.mechanism has no effect with protocol {protocol}; use SASL_SSL, or remove it",
+        )
+    for key in ("ca", "certificate", "key", "key_password"):
         if "SSL" not in protocol and key in security.positions:
             problems.add(
                 security.at(key),
                 f"kafka.security.{key} has no effect with protocol {protocol}; use SSL, or remove it",
             )
-    for key, other in (("certificate", "key"), ("key", "certificate")):
+    for key, other in (("certificate", "key"), ("key", "certificate"), ("key_password", "key")):
         if key in security.positions and other not in security.positions:
             problems.add(
                 security.at(key), f"kafka.security.{key} stands without {other}; give both or neither"
             )
+
+
+_BY_FILE, _BY_PROVIDER = ("token_file",), ("token_url", "client_id", "client_secret")
+#: What a SASL mechanism needs; OAUTHBEARER has a choice.
+_CREDENTIALS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), ("username", "password")),
+    "AWS_MSK_IAM": ("region",),
+}
+_ALL_CREDENTIALS = ("username", "password", *_BY_PROVIDER, "scope", "token_ca", *_BY_FILE, "region")
+
+
+def _check_credentials(
+    security: Section, what: str, needed: Sequence[str], allowed: Sequence[str], problems: Problems
+) -> None:
+    for key in needed:
+        if key not in security.positions:
+            choice = " (or token_file)" if needed == _BY_PROVIDER else ""
+            problems.add(security.position, f"kafka.security lacks {key}{choice}; {what} needs it")
+    for key in _ALL_CREDENTIALS:
+        if key in security.positions and key not in allowed:
+            sasl = security.get("protocol").startswith("SASL")
+            where = f"mechanism {security.get('mechanism')}" if sasl else what
+            remedy = "remove it" if sasl else "use SASL_SSL, or remove it"
+            problems.add(security.at(key), f"kafka.security.{key} has no effect with {where}; {remedy}")
 
 
 @dataclass(frozen=True)

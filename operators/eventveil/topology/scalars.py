@@ -111,6 +111,23 @@ class Text(Kind[str]):
 
 
 @dataclass(frozen=True)
+class Secret(Kind[str]):
+    """A text that is put in from a file or a variable, so that it does not stand in the topology."""
+
+    def parse(self, scalar: Scalar) -> str:
+        """The text."""
+        if not scalar.expanded:
+            raise UnfitError("${file:/path} or ${VARIABLE}, for secrets do not stand in the file")
+        if not re.fullmatch(r"[^\r\n]{1,1000}", scalar.text):
+            raise UnfitError("a text on one line, of at most 1000 characters")
+        return scalar.text
+
+    def strict_schema(self) -> Schema:
+        """What is interpolated, and nothing else."""
+        return INTERPOLATED
+
+
+@dataclass(frozen=True)
 class Topic(Kind[str]):
     """The name of a Kafka topic."""
 

@@ -7,13 +7,15 @@ and ``local``; the sections around them are here.
 from __future__ import annotations
 
 import functools
+from typing import get_args
 
 from eventveil.mechanisms import registry
+from eventveil.model.topology import Mechanism
 from eventveil.topology.counts import STREAM
 from eventveil.topology.fields import Field, Named, One, Record
 from eventveil.topology.local import local_stream
 from eventveil.topology.mechanism import KIND
-from eventveil.topology.scalars import Choice, Duration, Rational, Servers, Text, Whole
+from eventveil.topology.scalars import Choice, Duration, Rational, Secret, Servers, Text, Whole
 from eventveil.topology.values import ByKind, value_stream
 from eventveil.values.kinds import VALUE_KINDS
 
@@ -67,12 +69,36 @@ def _kafka() -> Record:
                 "Encryption and authentication.",
                 default="PLAINTEXT",
             ),
-            Field("mechanism", One(Choice(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"))), "SASL mechanism."),
+            Field("mechanism", One(Choice(get_args(Mechanism))), "SASL mechanism."),
             Field("username", One(Text("a name on one line")), "SASL user name."),
-            Field("password", One(Text("a password on one line")), "SASL password, best as ${file:/path}."),
+            Field("password", One(Secret()), "SASL password, as ${file:/path} or ${VARIABLE}."),
             Field("ca", path, "PEM file of the certificate authority; left out: those of the system."),
             Field("certificate", path, "PEM file of the client certificate."),
             Field("key", path, "PEM file of the client key."),
+            Field("key_password", One(Secret()), "Of an encrypted key, as ${file:/path} or ${VARIABLE}."),
+            Field(
+                "token_url",
+                One(Text("an https address", r"https?://[^\s]+")),
+                "OAUTHBEARER: where the identity provider gives tokens for client credentials.",
+            ),
+            Field("client_id", One(Text("a name on one line")), "OAUTHBEARER: the client's name there."),
+            Field("client_secret", One(Secret()), "Its secret, as ${file:/path} or ${VARIABLE}."),
+            Field("scope", One(Text("words on one line")), "OAUTHBEARER: what is asked for, if anything."),
+            Field(
+                "token_ca",
+                path,
+                "PEM file of the identity provider's certificate authority; left out: those of the system.",
+            ),
+            Field(
+                "token_file",
+                path,
+                "OAUTHBEARER: a file with the token, read for each connection, instead of token_url.",
+            ),
+            Field(
+                "region",
+                One(Text("a region, such as eu-central-1", r"[a-z0-9-]{1,40}")),
+                "AWS_MSK_IAM: of the cluster. Needs the extra aws; credentials are those of the environment.",
+            ),
         )
     )
     return Record(

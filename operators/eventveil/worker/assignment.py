@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, KafkaException
 from faust.types import TP
 
 from eventveil.kafka.changelog import OwnerClosed, TransactionFailed
-from eventveil.kafka.cluster import is_denied
+from eventveil.kafka.rights import is_denied
 from eventveil.model.errors import EventveilError, StateRefused, Unsettled
 from eventveil.model.records import Chunk, TopicPartition
 from eventveil.process.clock import ClockAhead

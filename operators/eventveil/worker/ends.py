@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.kafka.cluster import is_denied
+from eventveil.kafka.rights import is_denied
 from eventveil.model import timeline
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Timeline

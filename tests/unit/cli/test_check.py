@@ -94,7 +94,10 @@ def test_a_population_outside_the_budget_is_told_so(tmp_path: Path) -> None:
 
 
 def test_a_password_is_never_printed(tmp_path: Path) -> None:
-    security = "9092\n  security: {protocol: SASL_SSL, mechanism: PLAIN, username: u, password: hunter2}\n"
+    security = (
+        "9092\n  security: {protocol: SASL_SSL, mechanism: PLAIN, username: u, password: '${file:secret}'}\n"
+    )
+    (tmp_path / "secret").write_text("hunter2")
     result = run(tmp_path, changed(("9092\n", security)))
     assert result.exit_code == 0
     assert "hunter2" not in result.output

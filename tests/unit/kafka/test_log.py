@@ -3,6 +3,7 @@ real Kafka."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -24,6 +25,8 @@ class Forgetful:
 
     def __init__(self, *errors: int) -> None:
         self.errors = list(errors)
+        #: What the metadata say of the topic.
+        self.told: KafkaError | None = None
         self.refreshed = 0
 
     def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
@@ -31,8 +34,9 @@ class Forgetful:
             raise KafkaException(KafkaError(self.errors.pop(0)))
         return 3, 7
 
-    def list_topics(self, *_: object, **__: object) -> None:
+    def list_topics(self, *_: object, **__: object) -> SimpleNamespace:
         self.refreshed += 1
+        return SimpleNamespace(topics={"new": SimpleNamespace(error=self.told)})
 
 
 def watermarks(consumer: Forgetful) -> tuple[int, int]:
@@ -50,6 +54,16 @@ def test_an_error_that_does_not_pass_is_raised_at_once() -> None:
     with pytest.raises(KafkaException):
         watermarks(consumer)
     assert consumer.refreshed == 0
+
+
+def test_a_right_that_the_metadata_miss_is_told_at_once_with_the_topic() -> None:
+    consumer = Forgetful(*[KafkaError._UNKNOWN_PARTITION] * 1000)
+    consumer.told = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(
+        KafkaException, match=r"topic new: .* has no right to Describe there\. Grant it by an ACL"
+    ):
+        watermarks(consumer)
+    assert consumer.refreshed == 1
 
 
 def test_an_error_that_stays_is_raised_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

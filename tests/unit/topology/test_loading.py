@@ -115,7 +115,8 @@ name: full
 kafka:
   bootstrap: "a:1, b:2"
   security:
-    {protocol: SASL_SSL, mechanism: SCRAM-SHA-512, username: u, password: p, ca: /ca, certificate: c, key: k}
+    {protocol: SASL_SSL, mechanism: SCRAM-SHA-512, username: u, password: "${P}", ca: /ca, certificate: c,
+     key: k, key_password: "${file:q}"}
 topics: {replication: 1, min_insync: 1, partitions: 5, partials: 2}
 streams:
   one:
@@ -129,11 +130,12 @@ streams:
     dead_letter: dead
 budget: {epsilon: 0.5, span: 1s, users: staff}
 """
-    topology = load_text(tmp_path, text)
+    (tmp_path / "q").write_text("q")
+    topology = load_text(tmp_path, text, {"P": "p"})
     stream = topology.streams[0]
     assert topology.kafka == Kafka(
         "a:1,b:2",
-        Security("SASL_SSL", "SCRAM-SHA-512", "u", "p", "/ca", f"{tmp_path}/c", f"{tmp_path}/k"),
+        Security("SASL_SSL", "SCRAM-SHA-512", "u", "p", "/ca", f"{tmp_path}/c", f"{tmp_path}/k", "q"),
     )
     assert topology.topics == TopicSettings(1, 1, 5, 2)
     assert topology.budget == Budget(Fraction(1, 2), 1000, "staff")

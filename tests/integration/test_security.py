@@ -1,0 +1,253 @@
+"""Every client of ours through every door of a secured broker, and what is said at a door that stays shut.
+
+Real TLS, certificates of an authority made for the test, passwords, and tokens of a real token endpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from eventveil.kafka import cluster, settings, tokens
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.diagnosis import NotReached
+from eventveil.kafka.log import committed_ends, read_partition
+from eventveil.kafka.writer import Writer
+from eventveil.model.errors import EventveilError
+from eventveil.model.records import Outgoing
+from eventveil.model.topology import Kafka, Security
+from eventveil.topology.loading import load
+from tests.kafka.jars import missing_tools
+from tests.kafka.secured import (
+    CLIENT,
+    KEY_PASSWORD,
+    PASSWORD,
+    SECRET,
+    STRANGER,
+    USER,
+    SecuredBroker,
+    secured_broker,
+)
+from tests.kafka.topics import create_topic, unique
+from tests.worker.application import Application
+from tests.worker.process import WorkerProcess
+from tests.worker.waiting import wait_for_releases
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    if missing := missing_tools():
+        pytest.skip("; ".join(missing))
+    with secured_broker(tmp_path_factory.mktemp("security") / "files") as one:
+        admin = AdminClient({"bootstrap.servers": one.bootstrap, "log_level": 0})
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        change = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
+        for future in admin.alter_user_scram_credentials([change]).values():
+            future.result(30)
+        yield one
+
+
+def ways(broker: SecuredBroker) -> dict[str, Kafka]:
+    """By name, each way to come in."""
+    tls = Security("SSL", ca=str(broker.authority.file))
+    certificate, key = map(str, broker.client)
+    sasl = replace(tls, protocol="SASL_SSL", username=USER, password=PASSWORD)
+    bearer = replace(
+        tls, protocol="SASL_SSL", mechanism="OAUTHBEARER", token_url=broker.provider.url, client_id=CLIENT,
+        client_secret=SECRET, scope="kafka", token_ca=str(broker.authority.file),
+    )  # fmt: skip
+    return {
+        "TLS": Kafka(broker.door("TLS"), tls),
+        "mutual TLS": Kafka(
+            broker.door("MUTUAL"),
+            replace(tls, certificate=certificate, key=key, key_password=KEY_PASSWORD),
+        ),
+        "PLAIN": Kafka(broker.door("SASL"), replace(sasl, mechanism="PLAIN")),
+        "SCRAM": Kafka(broker.door("SASL"), replace(sasl, mechanism="SCRAM-SHA-512")),
+        "OAUTHBEARER": Kafka(broker.door("SASL"), bearer),
+    }
+
+
+async def fetched(kafka: Kafka, topic: str) -> bytes | None:
+    """The first record of a topic, as the worker's way of fetching sees it."""
+    consumer = aiokafka.AIOKafkaConsumer(
+        **settings.aiokafka(kafka), isolation_level="read_committed", auto_offset_reset="earliest"
+    )
+    consumer.assign([aiokafka.TopicPartition(topic, 0)])
+    await consumer.start()
+    try:
+        value: bytes | None = (await asyncio.wait_for(consumer.getone(), 60)).value
+        return value
+    finally:
+        await consumer.stop()
+
+
+def test_every_client_comes_in_by_every_door_and_one_token_is_enough(broker: SecuredBroker) -> None:
+    for name, kafka in ways(broker).items():
+        topic = create_topic(broker.bootstrap, unique("door"))
+        writer = Writer(kafka, unique("owner"), 20)
+        writer.initialise(60)
+        writer.begin(60)
+        writer.write([Outgoing(topic, name.encode(), None, 0)])
+        writer.commit(60)
+        found = Cluster(kafka)
+        assert found.topic(topic).partitions == 1
+        assert found.settings([topic])[topic]["cleanup.policy"] == "delete"
+        assert committed_ends(kafka, topic, [0]) == {0: 2}
+        assert [message.value() for message in read_partition(kafka, topic, 0)] == [name.encode()]
+        assert asyncio.run(fetched(kafka, topic)) == name.encode()
+    # Half a dozen clients of three kinds have come in with it.
+    assert broker.provider.given == 1
+
+
+def shut(kafka: Kafka) -> str:
+    """What is said at a door that stays shut, at once."""
+    with pytest.raises(EventveilError) as caught:
+        Cluster(kafka)
+    assert isinstance(caught.value, NotReached)
+    assert caught.value.is_final
+    told = str(caught.value)
+    for secret in (PASSWORD, SECRET, KEY_PASSWORD, "wrong"):
+        assert secret not in told
+    return told
+
+
+def test_each_door_that_stays_shut_says_why_and_what_to_do(
+    broker: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ways(broker)
+
+    def other(name: str, **changes: Any) -> Kafka:
+        return replace(found[name], security=replace(found[name].security, **changes))
+
+    for name in ("PLAIN", "SCRAM"):
+        told = shut(other(name, password="wrong"))
+        assert told.startswith(f"{broker.door('SASL')}: the broker does not accept user name and password")
+        assert told.endswith("Check username and password of kafka.security")
+    told = shut(other("SCRAM", mechanism="SCRAM-SHA-256"))
+    assert "the broker offers" in told
+    assert "not SCRAM-SHA-256 (SASL). Choose one of these in kafka.security.mechanism" in told
+    for name in found:
+        told = shut(other(name, ca=str(broker.other.file)))
+        assert "the authority of the broker's certificate is not known here" in told
+        assert told.endswith("Name the file of the authority that signed it in kafka.security.ca")
+    told = shut(other("mutual TLS", certificate=None, key=None, key_password=None))
+    assert "the broker wants a client certificate, and there is none" in told
+    assert told.endswith("Name its files in kafka.security.certificate and key")
+    certificate, key = map(str, broker.other.certificate("foreign"))
+    told = shut(other("mutual TLS", certificate=certificate, key=key, key_password=None))
+    assert "the broker does not accept the client certificate" in told
+    with pytest.raises(EventveilError, match="a wrong key_password") as caught:
+        Cluster(other("mutual TLS", key_password="wrong"))
+    assert "wrong)" not in str(caught.value)
+
+    told = shut(other("OAUTHBEARER", client_secret="wrong"))
+    assert f"kafka.security.token_url {broker.provider.url}: the identity provider does not accept" in told
+    assert told.endswith("Check client_id and client_secret of kafka.security")
+    assert told in shut(other("OAUTHBEARER", client_secret="wrong")), "a second time as the first"
+    told = shut(other("OAUTHBEARER", scope="everything"))
+    assert told.endswith("Check scope of kafka.security")
+    told = shut(other("OAUTHBEARER", token_ca=str(broker.other.file)))
+    assert "the certificate of the identity provider is not trusted" in told
+    file = tmp_path / "token"
+    file.write_text("no.token.atall")
+    by_file = {"token_url": None, "client_id": None, "client_secret": None, "scope": None, "token_ca": None}
+    told = shut(other("OAUTHBEARER", **by_file, token_file=str(file)))
+    assert "the broker does not accept the token" in told
+    assert "Check issuer, audience and scope" in told
+    source = tokens.tokens(found["OAUTHBEARER"].security)
+    assert source is not None
+    file.write_text(source.token().text)
+    assert Cluster(other("OAUTHBEARER", **by_file, token_file=str(file))).brokers() == 1
+
+    # What may pass is no final word, and librdkafka has tried as well.
+    monkeypatch.setattr(cluster, "_REACH_SECONDS", 0.5)
+    plain = Kafka(broker.door("TLS"))
+    with pytest.raises(EventveilError, match=r"closes the connection without a word\..* want TLS"):
+        Cluster(plain)
+    with pytest.raises(EventveilError, match="Is that a listener without TLS"):
+        Cluster(replace(found["TLS"], bootstrap=broker.bootstrap))
+
+
+def test_who_has_no_right_hears_which_and_on_what(broker: SecuredBroker) -> None:
+    topic = create_topic(broker.bootstrap, unique("shut"))
+    kafka = replace(
+        ways(broker)["PLAIN"], security=replace(ways(broker)["PLAIN"].security, username=STRANGER)
+    )
+    admitted_anyway = Cluster(kafka)
+    no_right = "authorization failed: the user of kafka.security has no right to"
+    attempts = {
+        f"topic {topic}: Broker: Topic {no_right} Describe there": lambda: admitted_anyway.topic(topic),
+        f"topic {topic}: Broker: Topic {no_right} DescribeConfigs": lambda: admitted_anyway.settings([topic]),
+        f"transactional id owner: Broker: Transactional Id {no_right} Write": (
+            lambda: Writer(kafka, "owner", 20).initialise(30)
+        ),
+        f"topic {topic}: Broker: Topic {no_right} Describe ": lambda: committed_ends(kafka, topic, [0]),
+    }
+    for told, attempt in attempts.items():
+        with pytest.raises(KafkaException) as caught:
+            attempt()
+        assert told in str(caught.value)
+        assert "docs/deploy.md" in str(caught.value)
+
+
+def test_a_worker_that_comes_in_by_tokens_releases_and_all_commands_read_what_it_wrote(
+    broker: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    began = datetime.now(UTC).isoformat(timespec="seconds")
+    monkeypatch.setenv("CLIENT_SECRET", SECRET)
+    # As few partitions as can be: with tokens, the binding of librdkafka takes a second for every client.
+    application = Application(broker.bootstrap, tmp_path, partitions=1)
+    application.document["topics"]["partials"] = 1
+    application.write()
+    application.create()
+    application.document["kafka"] = {
+        "bootstrap": broker.door("SASL"),
+        "security": {
+            "protocol": "SASL_SSL",
+            "mechanism": "OAUTHBEARER",
+            "ca": str(broker.authority.file),
+            "token_url": broker.provider.url,
+            "token_ca": str(broker.authority.file),
+            "client_id": CLIENT,
+            "client_secret": "${CLIENT_SECRET}",
+            "scope": "kafka",
+        },
+    }
+    application.write()
+    path = str(application.path)
+    assert load(path, os.environ).kafka == replace(ways(broker)["OAUTHBEARER"], bootstrap=broker.door("SASL"))
+    told = application.command("check", path) + application.command("topics", path)
+    # So short that every client asks again while it works.
+    broker.provider.life = 5
+    with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "2") as worker:
+        wait_for_releases(application, 5)
+        worker.signal(signal.SIGTERM)
+        assert worker.wait(60) == 0
+    broker.provider.life = 300
+    output, table = tmp_path / "replayed.jsonl", tmp_path / "table.csv"
+    told += application.command("ledger", path)
+    source = ("--input", f"topic:{application.source}", "--from", began, "--to", "last")
+    told += application.command("replay", path, *source, "--output", str(output))
+    told += application.command("export", path, "--output", str(table))
+    assert "of epsilon 1" in told
+    assert len(table.read_text().splitlines()) > 5
+    log = (tmp_path / "worker.log").read_text() + caplog.text + told
+    assert SECRET not in log
+    assert "eyJ" not in log, "a token"
