@@ -15,6 +15,7 @@ TEXTS = {
     "schemas": "**/*.json",
     "topologies": "**/*.yaml",
     "docker": "**/*",
+    "monitoring": "*",
     "tests": "**/*.py",
     "benchmarks": "**/*.py",
     ".": "*.md",

@@ -132,9 +132,11 @@ def _forfeited(seen: Observation) -> Samples:
 
 
 def _counting(seen: Observation) -> Samples:
-    for stream, state in seen.counting.states().items():
+    # Of streams that this worker releases now: another one knows more of the others.
+    states = seen.counting.states()
+    for stream in dict(_views(seen, RELEASING)):
         for one in STATES:
-            yield (stream, one), one == state
+            yield (stream, one), one == states[stream]
 
 
 def _lost(seen: Observation) -> Samples:
@@ -247,9 +249,10 @@ METRICS = (
     ),
     Metric(
         "eventveil_counting_state", "gauge", "0 or 1", ("stream", "state"),
-        "Whether the last releases of this worker show that events count: 1 for the state that holds, which "
-        "is counting, much-less (than half of counts.expected), nothing (that can be told from noise), or "
-        "unknown before there are enough of them. Made of releases alone; docs/privacy.md argues for it.",
+        "Of streams that this worker releases, whether its last releases show that events count: 1 for the "
+        "state that holds, which is counting, much-less (than half of counts.expected), nothing (that can be "
+        "told from noise), or unknown before there are enough of them. Made of releases alone; "
+        "docs/privacy.md argues for it.",
         _counting,
     ),
     Metric(

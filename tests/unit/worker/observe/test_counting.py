@@ -6,9 +6,11 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count
+from unittest.mock import patch
 
 import orjson
 import pytest
+from faust.types import TP
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
@@ -19,14 +21,16 @@ from eventveil.kafka.cluster import KafkaException
 from eventveil.model.partitioners import crc32_partition
 from eventveil.model.records import Outgoing
 from eventveil.model.topology import Stream
+from eventveil.worker.observe import metrics
 from eventveil.worker.observe.losses import Losses
 from eventveil.worker.observe.metrics import WorkerCollector
-from eventveil.worker.observe.observation import Observation
+from eventveil.worker.observe.observation import Observation, PartitionView, StreamView
 from eventveil.worker.observe.surroundings import Surroundings
 from tests.unit.read.making import record
 from tests.unit.support import aggregator, chunk, event, stream, topology
 
 WINDOW = 5
+NOW = 1_800_000_000_000_000_000
 
 
 def released(*counts: int, of: str = "visits") -> list[Outgoing]:
@@ -38,7 +42,10 @@ def released(*counts: int, of: str = "visits") -> list[Outgoing]:
 
 def observation(one: Stream | None = None) -> Observation:
     made = Observation(topology(one or stream(window=WINDOW)))
-    made.assigned = frozenset()
+    partials = TP("app-partials", 0)
+    made.assigned = frozenset({partials})
+    view = PartitionView(5, 5, False, {"visits": StreamView(2, spent=0.5)}, made.beat)
+    made.partitions = {partials: view}
     made.started = 0.0
     return made
 
@@ -47,7 +54,13 @@ def look(seen: Observation) -> tuple[str, list[str], list[str]]:
     """All that anybody can see without raw rights."""
     registry = CollectorRegistry()
     registry.register(WorkerCollector(seen, False))
-    return generate_latest(registry).decode(), seen.obstacles(seen.beat), seen.obstacles(seen.beat, True)
+    # Delays are of the wall clock, and would differ between two looks.
+    with (
+        patch.object(metrics.time, "time_ns", return_value=NOW),
+        patch.object(metrics.time, "monotonic", return_value=seen.beat),
+    ):
+        told = generate_latest(registry).decode()
+    return told, seen.obstacles(seen.beat), seen.obstacles(seen.beat, True)
 
 
 def test_releases_without_counts_are_warned_of_once_and_their_end_is_told(
@@ -66,6 +79,14 @@ def test_releases_without_counts_are_warned_of_once_and_their_end_is_told(
         seen.counting.published(released(900, 900, 900))
     assert seen.counting.states() == {"visits": "counting"}
     assert caplog.messages[1:] == ["the releases of visits show again that events count"]
+
+
+def test_only_who_releases_a_stream_now_tells_its_state() -> None:
+    seen = observation()
+    seen.counting.published(released(0, 0, 0))
+    assert "eventveil_counting_state{" in look(seen)[0]
+    seen.partitions = {}
+    assert "eventveil_counting_state{" not in look(seen)[0]
 
 
 def test_less_than_half_of_what_is_expected_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
