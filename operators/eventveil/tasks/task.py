@@ -223,13 +223,13 @@ class Publisher(Task):
 
     def prepare(self) -> None:
         """See ``Task.prepare``."""
-        self._ahead = self.publish()
+        self._ahead = self._ahead or self.publish()
 
     def committed(self, done: Transaction) -> None:
         """See ``Task.committed``."""
         if done.name == "publish":
             self._ahead = ()
-        elif not self._ahead:
+        else:
             self.prepare()
         if not self._ahead:
             self.published()

@@ -116,7 +116,7 @@ class _Announcements:
     async def listen(self) -> None:
         """Hear the next one, if there is one and this timestamp may be announced."""
         task = self._task
-        if task.untimed or not task.may_be_announced(self._clock.now()):
+        if not task.may_be_announced(self._clock.now()):
             return
         if time.monotonic() < self._heard_at + _LISTEN_SECONDS:
             return
