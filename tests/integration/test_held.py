@@ -58,6 +58,9 @@ def test_records_without_append_times_are_held_and_nothing_is_charged(
         events.send(40)
         sent_at = time.time_ns() // 1_000_000
         wait_until_held(watch, "message.timestamp.type is to be LogAppendTime", "append-time", 3)
+        # A start would refuse it, and so the worker is not ready, soon after.
+        watch.until(lambda found: found["eventveil_topic_mistakes",] == 1)
+        assert any("message.timestamp.type is CreateTime" in one for one in watch.obstacles())
         time.sleep(4)
         before = last_release(application, application.sink)
         assert before < timestamp_of(sent_at), "a timestamp was released that lacks these events"
@@ -72,6 +75,7 @@ def test_records_without_append_times_are_held_and_nothing_is_charged(
         watch.wait_until_ready()
         wait_for_releases(application, before - min(application.releases()) + 10)
         assert watch.metrics()[HELD, "append-time"] == 0
+        assert watch.metrics()["eventveil_topic_mistakes",] == 0
         assert "is no longer held up" in worker.log.read_text()
     reasons = Counter(
         dict(message.headers() or [])["eventveil.reason"]

@@ -13,7 +13,7 @@ from eventveil.worker.observe.observation import Observation
 log = logging.getLogger(__name__)
 
 #: Between two looks; sooner again while something is wrong, so that what was corrected is soon seen.
-_SECONDS, _SOON_SECONDS = 30.0, 5.0
+_SECONDS, _SOON_SECONDS = 10.0, 2.0
 
 
 class Surroundings:
