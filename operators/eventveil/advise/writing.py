@@ -100,7 +100,9 @@ def rules_of(source: Source, labels: Sequence[str], other: str) -> list[str]:
 
     What a map names otherwise than any of ``labels`` has the name ``other``.
     """
-    rules = [f"time_unit: {source.time_unit}"] if source.time_unit != "ms" else []
+    rules = [f"format: {source.format}"] if source.format != "json" else []
+    if source.time_unit != "ms":
+        rules.append(f"time_unit: {source.time_unit}")
     if source.time_zone is not None:
         rules.append(f"time_zone: {scalar(source.time_zone)}")
     if source.filter:

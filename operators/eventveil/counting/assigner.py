@@ -194,7 +194,12 @@ class Placer:
         """These rows with their documents; None in place of those that no rule looks into."""
         max_bytes = self._stream.source.max_bytes
         if self._decoder.reads_value:
-            yield from rows.documents(chosen, max_bytes, broken)
+            form = self._stream.source.format
+            if form == "json":
+                yield from rows.documents(chosen, max_bytes, broken)
+                return
+            for row, value in zip(chosen.tolist(), picked(rows.values, chosen), strict=True):
+                yield row, parse(value, max_bytes, form)
             return
         for row, value in zip(chosen.tolist(), picked(rows.values, chosen), strict=True):
             yield row, weigh(value, max_bytes)

@@ -23,10 +23,15 @@ from eventveil.decoding.places import (
 )
 from eventveil.decoding.times import Clock, WrongKind
 from eventveil.model import fields
-from eventveil.model.topology import Counts, ReadingStream, Source
+from eventveil.model.topology import Counts, Format, ReadingStream, Source
 from eventveil.values.grid import is_number, on_grid
 
 _LONGEST_DETAIL = 200
+#: What serializers of a schema registry put before a value: a zero, and the id of the schema in four bytes.
+_MAGIC, _PREFIX = 0, 5
+_UNFRAMED = (
+    "it does not begin with a zero byte and the four bytes of a schema id, as format: json-schema has it"
+)
 
 
 class Reason(StrEnum):
@@ -68,11 +73,15 @@ class Event:
     time: int
 
 
-def parse(value: bytes | None, max_bytes: int) -> Any | Rejection:
-    """The JSON document in ``value``, or a rejection. Numbers beyond 64 bits become floats."""
+def parse(value: bytes | None, max_bytes: int, form: Format = "json") -> Any | Rejection:
+    """The document in ``value``, or a rejection. Numbers beyond 64 bits become floats."""
     refused = weigh(value, max_bytes)
     if refused is not None or value is None:
         return refused
+    if form == "json-schema":
+        if len(value) < _PREFIX or value[0] != _MAGIC:
+            return Rejection(Reason.NOT_JSON, _UNFRAMED)
+        value = value[_PREFIX:]
     try:
         return orjson.loads(value)
     except orjson.JSONDecodeError as error:
@@ -133,7 +142,7 @@ class ValueDecoder:
 
     def decode(self, record: bytes | None) -> tuple[int, Reason | None]:
         """The value in steps of the grid; 0 with the reason if it cannot be read, for its place stays."""
-        document = parse(record, self._source.max_bytes)
+        document = parse(record, self._source.max_bytes, self._source.format)
         if isinstance(document, Rejection):
             return 0, document.reason
         value = self._find(document, NO_ENVELOPE)

@@ -63,7 +63,7 @@ class Diagnosis:
     @cached_property
     def fields(self) -> list[Field]:
         """What fields most of the records have."""
-        return fields_of(self.sample.records, self.stream.source.max_bytes)
+        return fields_of(self.sample.records, self.stream.source.max_bytes, self.stream.source.format)
 
     @property
     def progress(self) -> tuple[int, int]:

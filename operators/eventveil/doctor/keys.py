@@ -49,7 +49,8 @@ def user_finder(stream: Stream) -> Callable[[Record], bytes | None]:
     find = UserFinder(stream.source)
 
     def user_of(record: Record) -> bytes | None:
-        document = (parse if find.reads_value else weigh)(record.value, stream.source.max_bytes)
+        most, form = stream.source.max_bytes, stream.source.format
+        document = parse(record.value, most, form) if find.reads_value else weigh(record.value, most)
         around = Envelope(record.key, record.headers)
         user = document if isinstance(document, Rejection) else find(document, around)
         return None if isinstance(user, Rejection) else user

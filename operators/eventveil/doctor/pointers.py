@@ -11,6 +11,7 @@ from eventveil.decoding.places import pointer_tokens
 from eventveil.decoding.rules import Rejection, parse
 from eventveil.doctor.sample import Record
 from eventveil.model.timeline import parse_rfc3339
+from eventveil.model.topology import Format
 
 #: A field counts as one that events have if this share of them has it.
 _MANY = 0.5
@@ -31,12 +32,12 @@ class Field:
     times: int
 
 
-def fields_of(records: Sequence[Record], max_bytes: int) -> list[Field]:
+def fields_of(records: Sequence[Record], max_bytes: int, form: Format = "json") -> list[Field]:
     """The places where most of the documents have a text or a whole number, in the order of the first one."""
     seen: dict[str, Counter[str]] = {}
     documents = 0
     for record in records:
-        document = parse(record.value, max_bytes)
+        document = parse(record.value, max_bytes, form)
         if isinstance(document, Rejection):
             continue
         documents += 1

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from eventveil.model import fields
 
+Format = Literal["json", "json-schema"]
+"""How values are written: JSON, or the same behind the prefix of a schema registry's JSON Schema."""
 TimeUnit = Literal["ms", "s", "us", "ns"]
 Adjacency = Literal["add-remove", "substitute"]
 Partitioner = Literal["murmur2", "crc32"]
@@ -123,7 +125,7 @@ class Source:
     user: str
     column: str
     time: str
-    format: Literal["json"] = "json"
+    format: Format = "json"
     user_type: Literal["string", "integer", "either"] = "string"
     partitioner: Partitioner = "murmur2"
     max_bytes: int = 1_048_576
@@ -156,7 +158,7 @@ class Source:
     def plain(self) -> bool:
         """Whether user, column and time are single fields of the value, taken as they are."""
         single = all(one[:1] not in ("$", "[") for one in (self.user, self.column, self.time))
-        ruled = self.filter or self.maps or self.time_zone or self.time_unit != "ms"
+        ruled = self.filter or self.maps or self.time_zone or self.time_unit != "ms" or self.format != "json"
         return single and not ruled and self.user_type != "either"
 
     @property
@@ -279,7 +281,7 @@ class ValueSource:
 
     topic: str
     value: str
-    format: Literal["json"] = "json"
+    format: Format = "json"
     max_bytes: int = 1_048_576
     population: str = "users"
 

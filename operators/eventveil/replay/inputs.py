@@ -46,6 +46,9 @@ class Input(ABC):
     ``total`` (bytes or offsets; None: unknown) have been read. ``warnings`` are for people.
     """
 
+    #: Whether values are JSON, however those of the topic are written.
+    is_json = False
+
     def __init__(self, topic: str | None) -> None:
         self.topic = topic
         self.done = 0
@@ -99,6 +102,8 @@ class FileInput(Input):
     any timestamp, nothing is complete before the end of the file.
     """
 
+    is_json = True
+
     def __init__(self, path: str) -> None:
         """Raises OSError if the file cannot be opened."""
         super().__init__(None)
@@ -123,7 +128,8 @@ class FileInput(Input):
             last = timestamp_of(stream.timeline, END_OF_TIME) - 1
         end = start_of(stream.timeline, last + 1)
         timeline = replace(stream.timeline, lateness=_ENDLESS, max_ahead=end - 1)
-        source = replace(stream.source, append_time="broker", raw=None)
+        # Lines and rows are JSON, however the topic is written.
+        source = replace(stream.source, append_time="broker", raw=None, format="json")
         return replace(stream, timeline=timeline, source=source)
 
     def begin(self, earliest: int, longest: int) -> Mapping[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eventveil.model.topology import ReadingStream, Topology
 from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
@@ -75,6 +75,8 @@ class ValueReplay:
     def __init__(
         self, streams: Sequence[ReadingStream], source: Input, noise: Noise, *, seeded: bool
     ) -> None:
+        if source.is_json:
+            streams = [replace(one, source=replace(one.source, format="json")) for one in streams]
         self.streams, self._source, self._seeded = streams, source, seeded
         #: What became of the values read so far, per stream: raw data.
         self.outcomes: dict[str, Counter[str]] = {stream.name: Counter() for stream in streams}

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -113,7 +113,7 @@ class Rekeyer(Task):
         self._topic = source.topic
         #: None where the broker tells append times.
         self._captures = list(state.captures) if source.append_time == "boundary" else None
-        self._find_user = UserFinder(source)
+        self._find_user, self._format = UserFinder(source), source.format
         self._timelines = list(timelines)
         self._skew = max(rules.clock_skew for rules in self._timelines)
         self._partitions = partitions
@@ -156,7 +156,7 @@ class Rekeyer(Task):
             own, value = [], None if value is None else _STAND_IN
         if value is not None and len(value) > LARGEST_REKEYED:
             value = _STAND_IN
-        found = (parse if self._find_user.reads_value else weigh)(value, LARGEST_REKEYED)
+        found = self._document(value)
         found = found if isinstance(found, Rejection) else self._find_user(found, envelope)
         user = None if isinstance(found, Rejection) else found
         # The topic of events may have got more partitions than there are to go to.
@@ -175,6 +175,11 @@ class Rekeyer(Task):
     def known(self) -> int:
         """See ``Task.known``."""
         return max(self.position, self._captures[-1].end if self._captures else 0)
+
+    def _document(self, value: bytes | None) -> Any | Rejection:
+        if self._find_user.reads_value:
+            return parse(value, LARGEST_REKEYED, self._format)
+        return weigh(value, LARGEST_REKEYED)
 
     def boundaries(self) -> list[tuple[Timeline, int]]:
         """See ``Task.boundaries``."""

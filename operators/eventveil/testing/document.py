@@ -162,7 +162,9 @@ class _Resolver:
             self._problems.add(
                 event.at("appended"), f"{stream.name} takes no account of time; remove appended"
             )
-        payload = given if raw is None else raw.value
+        # A producer's serializer puts the id of a schema before the value; which one does not matter.
+        prefix = "\0\0\0\0\1" if stream.source.format == "json-schema" else ""
+        payload = f"{prefix}{given}" if raw is None else raw.value
         headers = tuple((name, one.value) for name, one in (event.get("headers") or {}).items())
         where = event.get("partition"), event.get("appended")
         return Event(position, payload, event.get("repeat"), *where, event.get("key"), headers)

@@ -254,7 +254,8 @@ class _Placing:
 
     def of(self, sent: Sent, appended: int | None) -> tuple[int, int]:
         """The time, or one before all others if it cannot be read, and the partition, or the first one."""
-        document = (parse if self._decoder.reads_value else weigh)(sent.value, self._source.max_bytes)
+        most, form = self._source.max_bytes, self._source.format
+        document = parse(sent.value, most, form) if self._decoder.reads_value else weigh(sent.value, most)
         if isinstance(document, Rejection):
             return _NEVER, 0
         envelope = Envelope(sent.key, sent.headers, NO_APPEND_TIME if appended is None else appended)

@@ -191,7 +191,11 @@ SOURCE = Record(
                 value=lambda source: source.topic_of_events,
             ),
         ),
-        Field("format", One(Choice(("json",))), "Encoding of events.", default="json", kept=_TWICE),
+        Field(
+            "format", One(Choice(("json", "json-schema"))),
+            "Encoding of events: JSON, or JSON behind the prefix of a schema registry.",
+            default="json", kept=_TWICE, shared=True,
+        ),
         Field(
             "user", Places(PLACE),
             "JSON pointer to the user, such as /user; or $key, $headers/NAME; of a list the first there is",

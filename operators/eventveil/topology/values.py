@@ -115,7 +115,11 @@ _VALUE_PLACE = Place((VALUE,), "place-of-value")
 SOURCE = Record(
     (
         Field("topic", One(Topic()), "topic of raw events, each of which is one value", True, kept=_KEPT),
-        Field("format", One(Choice(("json",))), "Encoding of events.", default="json", kept=_KEPT),
+        Field(
+            "format", One(Choice(("json", "json-schema"))),
+            "Encoding of events: JSON, or JSON behind the prefix of a schema registry.",
+            default="json", kept=_KEPT,
+        ),
         Field(
             "value", One(_VALUE_PLACE), "JSON pointer to the value, a number, such as /minutes", True,
             kept=_KEPT,

@@ -46,7 +46,9 @@ def test_integers_stay_integers_in_a_list_and_in_a_file(tmp_path: Path) -> None:
 def test_the_rules_of_the_source_are_in_the_file(tmp_path: Path) -> None:
     (shop, _) = load(str(ROOT / "topologies" / "web-shop.yaml"), {}).streams
     filters = (Condition("/${a}", "not-in", (1, "1", "$x", True)), Condition("$headers/b", "absent"))
-    source = replace(shop.source, time_unit="us", time_zone="Asia/Tokyo", filter=filters, raw=None)
+    source = replace(
+        shop.source, format="json-schema", time_unit="us", time_zone="Asia/Tokyo", filter=filters, raw=None
+    )
     labels = ("home|DE", "rest|DE", "other")
     places = {"user": source.user, "column": source.column, "time": source.time, "user_type": "either"}
     rules = rules_of(source, labels, "other")
@@ -54,6 +56,7 @@ def test_the_rules_of_the_source_are_in_the_file(tmp_path: Path) -> None:
     write_topology(str(path), replace(PLAN, columns=labels, unknown="other", rules=rules, **places))  # type: ignore[arg-type]
     (written,) = load(str(path), {}).streams
     assert written.source.filter == filters
+    assert written.source.format == "json-schema"
     assert (written.source.time_unit, written.source.time_zone) == ("us", "Asia/Tokyo")
     assert (written.source.user, written.source.column) == (source.user, source.column)
     # Sections that are no columns any more count in the column for all others.

@@ -262,6 +262,31 @@ def test_a_time_that_clocks_leave_out_cannot_be_read(text: str) -> None:
     assert isinstance(without, Rejection)
 
 
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (b"\0\0\0\0\7{}", {}),
+        (b"\0\xff\xff\xff\xff[1]", [1]),
+        (b"{}", None),
+        (b"\1\0\0\0\7{}", None),
+        (b"\0\0\0\0", None),
+        (b"\0\0\0\0\7", None),
+        (b"\0\0\0\0\7\0{}", None),
+        (b"", None),
+    ],
+)
+def test_the_prefix_of_a_registry_must_be_there_and_is_passed_over(value: bytes, found: Any) -> None:
+    document = parse(value, LIMIT, "json-schema")
+    if found is None:
+        assert isinstance(document, Rejection)
+        assert document.reason is Reason.NOT_JSON
+    else:
+        assert document == found
+    plain = parse(value, LIMIT)
+    assert (plain == {}) if value == b"{}" else isinstance(plain, Rejection)
+    assert parse(None, LIMIT, "json-schema") == parse(None, LIMIT)
+
+
 # Each event alone (I5)
 
 _TEXTS = st.sampled_from(["a", "b", "7", "", "x/a", "x/y/b", "a|b", "viewed"])
@@ -297,6 +322,7 @@ _SOURCES = st.fixed_dictionaries(
         "maps": _MAPS.map(lambda one: (one,)),
         "time_unit": st.sampled_from(["ms", "s", "us", "ns"]),
         "time_zone": st.sampled_from([None, "Europe/Berlin"]),
+        "format": st.sampled_from(["json", "json-schema"]),
     },
 )
 _DOCUMENTS = st.fixed_dictionaries(
@@ -308,7 +334,11 @@ _DOCUMENTS = st.fixed_dictionaries(
         "at": st.one_of(_JSON, st.just("2026-03-29T02:30:00")),
     },
 )
-_VALUES = st.one_of(_DOCUMENTS.map(orjson.dumps), st.sampled_from([None, b"{", b"7", b"x" * 2000]))
+_VALUES = st.one_of(
+    _DOCUMENTS.map(orjson.dumps),
+    st.sampled_from([None, b"{", b"7", b"x" * 2000]),
+    _DOCUMENTS.map(lambda one: b"\0\0\0\0\1" + orjson.dumps(one)),
+)
 _RECORDS = st.tuples(
     _VALUES,
     _BYTES,
@@ -381,6 +411,7 @@ def test_a_source_that_asks_for_more_is_not_read_in_bulk() -> None:
         {"filter": (Condition("/a", "present"),)},
         {"maps": (NameMap("/to"),)},
         {"time_unit": "s"},
+        {"format": "json-schema"},
         {"time_zone": "UTC"},
     ):
         source: Source = replace(plain, **change)  # type: ignore[arg-type]

@@ -107,6 +107,13 @@ def test_a_stream_that_looks_around_the_value_is_not_replayed_from_a_file(tmp_pa
         FileInput(str(tmp_path / "f")).rules(ruled, None)
 
 
+def test_the_lines_of_a_file_are_json_however_the_topic_is_written(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"")
+    one = stream(topic="raw")
+    framed = replace(one, source=replace(one.source, format="json-schema"))
+    assert FileInput(str(tmp_path / "f")).rules(framed, None).source.format == "json"
+
+
 def test_the_rules_of_a_file_leave_out_what_ends_after_the_range_only(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     source = FileInput(str(tmp_path / "f"))

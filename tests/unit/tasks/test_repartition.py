@@ -76,6 +76,11 @@ def test_a_record_keeps_its_headers_under_names_that_no_producer_chooses() -> No
     one.process(replace(chunk([(1000, event(HERE)), (1001, event(HERE))]), headers=[headers, ()]))
     records = passed_on(one)
     assert origins(records) == [(0, Origin(1000, 0, 0)), (0, Origin(1001, 0, 1))], "none is a mark"
+    written = [header for header in records[0].headers if header[0].startswith("eventveil.headers")]
+    assert written == [
+        ("eventveil.headers/env", b"live"), ("eventveil.headers/eventveil.passed", b"99"),
+        ("eventveil.headers/env", b"test"),
+    ]  # fmt: skip
     read_back, _, _ = read_passed_on(
         replace(chunk([(LAST, record.value) for record in records]), headers=[one.headers for one in records])
     )

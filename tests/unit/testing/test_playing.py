@@ -18,6 +18,7 @@ BOUNDARY = {
     "time: /at}": "time: /at, append_time: boundary}",
     "lateness: 5m}": "lateness: 5m, max_ahead: 1h}",
 }
+FRAMED = {"time: /at}": "time: /at, repartition: true, format: json-schema}"}
 BOTH = {**BOUNDARY, "time: /at}": "time: /at, append_time: boundary, repartition: true}"}
 
 IN_TIME_AND_LATE = """
@@ -46,8 +47,8 @@ expect:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, REPARTITION, BOUNDARY, BOTH],
-    ids=["keyed", "re-keyed", "boundaries", "re-keyed by boundaries"],
+    [{}, REPARTITION, BOUNDARY, BOTH, FRAMED],
+    ids=["keyed", "re-keyed", "boundaries", "re-keyed by boundaries", "re-keyed with schema ids"],
 )
 def test_the_same_events_count_alike_whatever_tells_their_order(
     tmp_path: Path, changes: dict[str, str]

@@ -66,7 +66,7 @@ IN_BASE = [
     ("product with an unknown key", "[ATL, BOS]", "{product: [[ATL], [UA]], plus: [x]}", "17:41", "unknown key 'plus'"),
     ("product with what stands between", "[ATL, BOS]", "{product: [[A|B], [UA]]}", "17:26", "'A|B' holds |, which stands between the parts"),
     ("product of too many", "[ATL, BOS]", "{product: [{range: [1, 2000]}, {range: [1, 2000]}]}", "17:26", "makes 4000000 columns, expected at most 1000000"),
-    ("format of another kind", "/time\n", "/time\n      format: avro\n", "13:15", "found 'avro', expected json"),
+    ("format of another kind", "/time\n", "/time\n      format: avro\n", "13:15", "found 'avro', expected one of json, json-schema"),
     ("partitioner misspelt", "/time\n", "/time\n      partitioner: murmur3\n", "13:20", "expected one of murmur2, crc32"),
     ("repartition misspelt", "/time\n", "/time\n      repartition: yes\n", "13:20", "expected one of false, true"),
     ("repartition beside a partitioner", "/time\n", "/time\n      partitioner: crc32\n      repartition: true\n", "13:20", "partitioner has no effect with repartition: true"),

@@ -21,6 +21,7 @@ RELEVANT = [
     ("/tailnum", "/tailnum\n      user_type: integer", {"source.user_type"}),
     ("/dest", "/origin", {"source.column"}),
     ("/time", "/at", {"source.time"}),
+    ("/time\n", "/time\n      format: json-schema\n", {"source.format"}),
     ("/tailnum", "[/tailnum, $key]", {"source.user"}),
     ("/tailnum", "/tailnum\n      user_type: either", {"source.user_type"}),
     ("/time\n", "/time\n      time_unit: s\n", {"source.time_unit"}),

@@ -151,6 +151,7 @@ DIFFERENT = {
     "users": "others",
     "append_time": "boundary",
     "repartition": "true",
+    "format": "json-schema",
 }
 
 
