@@ -55,7 +55,7 @@ KINDS = (
     Kind("budget-absorption", "budget-absorption"),
     Kind("budget-absorption, 5 groups", "budget-absorption", GROUPED),
     Kind("budget-absorption, pan-private", "budget-absorption", {"pan_private": "single"}),
-    Kind("fast", "fast"),
+    Kind("fast", "fast", periods=True),
     Kind("paced", "paced", periods=True),
     Kind("seasonal", "seasonal", periods=True),
     Kind("time-unit", "time-unit", level="event"),

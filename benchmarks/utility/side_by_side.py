@@ -61,7 +61,7 @@ KINDS: dict[str, Run] = {
     "sample": Kind(Contender("sample", "sample"), seasonal=True),
     "budget-distribution": Kind(Contender("BD", "budget-distribution", {"factor": Fraction(2)})),
     "budget-absorption": Kind(Contender("BA", "budget-absorption", {"factor": Fraction(2)})),
-    "fast": Kind(Contender("FAST", "fast")),
+    "fast": Kind(Contender("FAST", "fast"), seasonal=True),
 }
 PEERS: dict[str, Run] = {
     "DSAT": partial(_peer, dsat.dsat),

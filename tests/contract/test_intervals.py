@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from benchmarks.utility.intervals import EPSILONS, KINDS, START_WINDOWS, WINDOW, Kind, covered, thirds
-from benchmarks.utility.real import nyc_carriers
+from benchmarks.utility.real import nyc_carriers, nyc_total
 from eventveil.mechanisms.registry import KINDS as ALL
 
 TIMESTAMPS = 1000
@@ -39,6 +39,15 @@ def test_intervals_cover_as_much_as_they_say(kind: Kind, epsilon: str) -> None:
         if name in found and (name != "all" or len(found) == 1):
             assert found[name] >= LOWEST, name
             assert found[name] <= HIGHEST or stream.counts[:, columns].mean() < least, name
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("label", ["sample", "fast", "seasonal"])
+def test_intervals_cover_where_an_hour_of_the_day_says_little_of_the_next(label: str, epsilon: str) -> None:
+    """All departures, dense and with a season that is ten times the noise."""
+    (kind,) = (kind for kind in KINDS if kind.label == label)
+    found = covered(kind, nyc_total().first(TIMESTAMPS), Fraction(epsilon), seed=1)
+    assert LOWEST <= found["all"] <= HIGHEST
 
 
 def test_no_interval_is_left_out_once_something_was_published() -> None:

@@ -4,6 +4,9 @@ A line of ``records.jsonl`` is a record: the case that it is of, its topic, key,
 ``python -m tests.golden.making`` adds the lines of new cases and changes none that is there: a record that is
 written in another way needs a new version of its format, and what is there has to be read for as long as
 anybody may have it.
+
+``earlier.jsonl`` has lines of kinds whose releases have come out otherwise since, in formats that are the
+same: of `fast` before errors were told from the noise alone.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from tests.unit.tasks.test_pan_private import World as PanPrivateWorld
 from tests.unit.tasks.test_pan_private import pan_private
 from tests.unit.values.streams import readings
 
-FILE = Path(__file__).with_name("records.jsonl")
+FILE, EARLIER = (Path(__file__).with_name(name) for name in ("records.jsonl", "earlier.jsonl"))
 ROUNDS = 9
 TIMELINE = {
     "interval": 10_000,
@@ -73,9 +76,9 @@ class Record:
         return json.dumps(fields | ({"headers": dict(self.headers)} if self.headers else {}))
 
 
-def kept() -> list[Record]:
+def kept(file: Path = FILE) -> list[Record]:
     """The records of the file."""
-    lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     return [Record(**{"headers": {}, **json.loads(line)}) for line in lines]
 
 

@@ -14,7 +14,17 @@ Changed: the source, L. Fan and L. Xiong, "Real-time aggregate monitoring with d
 2012), has one series. With several columns, each with a schedule of its own, a user who moves between columns
 meets up to d M samples in a block and is not protected. Here one schedule serves all columns, and its
 feedback error is the mean over columns. The filter's noise variance is that of the discrete Laplace noise;
-relative errors are taken over at least the noise scale, not over counts that are far below it.
+relative errors are taken over at least the noise scale, not over counts that are far below it. With the
+option ``periods``, the lengths of a day and a week, an interval is at least the M-th part of a block, and
+longer, by half at most, where it would not meet them at all phases. Otherwise a block of a day whose counts
+move would use up its samples by night, day after day.
+
+*Error of a release.* The noise in an estimate has a variance U that is known: (1 - g)^2 U + g^2 R after a
+correction with gain g by a sample with noise of variance R. What counts are off beyond that, M, is learned
+from samples y and the estimates x before them: (y - x)^2 - U - R is M, in the mean (``movement``). After a
+correction (1 - g)^2 of M is left, and from the next timestamp on all of it. It must not be carried over into
+U: where counts follow a season and the filter believes in small steps, it would be counted again and again,
+until nothing seemed to be left to learn.
 """
 
 from __future__ import annotations
@@ -28,6 +38,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
+from eventveil.mechanisms.forecasting import pace
+from eventveil.mechanisms.forecasting.arithmetic import Floats
+from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.movement import ROUNDING, Movement
 from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, read_only
 from eventveil.mechanisms.validation import integer_between, whole_option
@@ -52,14 +65,17 @@ class Fast(WEventMechanism):
 
     kind: ClassVar[str] = "fast"
     summary: ClassVar[str] = "samples more often while counts change, and filters the samples"
-    options: ClassVar[frozenset[str]] = frozenset({"max_samples", "drift"})
+    options: ClassVar[frozenset[str]] = frozenset({"max_samples", "drift", "periods"})
+    unremembered: ClassVar[frozenset[str]] = frozenset({"periods"})
 
     def _configure(self, options: Mapping[str, Option]) -> None:
         self._max_samples = samples_of(self._window, options)
         self._drift = Fraction(options.get("drift", 10))
         if self._drift <= 0:
             raise UnfitSetting("drift", f"found {self._drift}, expected a number above 0")
+        self._periods = periods_of(options)
         self._movement = Movement(self._columns, predicts=True)
+        self._corrected: Floats | None = None  # of a release that was corrected just now
         self._sample_units = self.units // 2 // self._max_samples
         self._noise_scale = float(self._scale(self._sample_units))
         self._estimate: NDArray[np.float64] = np.zeros(self._columns)
@@ -97,7 +113,10 @@ class Fast(WEventMechanism):
 
     def _due(self) -> bool:
         """Whether the controller wants a sample now; a function of earlier samples alone."""
-        return self._sampled == 0 or self._timestamp >= self._sampled + floor(self._interval)
+        interval = floor(self._interval)
+        if self._periods:
+            interval = pace.unaliased(max(interval, self._window // self._max_samples), self._periods)
+        return self._sampled == 0 or self._timestamp >= self._sampled + interval
 
     def _publish(self, counts: Counts, units: int) -> None:
         self._ledger.charge_publish(units)
@@ -105,12 +124,17 @@ class Fast(WEventMechanism):
         noisy, noise = self._noisy(counts, units), self._variance(units)
         self._movement.learn(noisy, self._last, noise, self._timestamp)
         gain = self._learn(noisy)
-        before = self._movement.variance(self._timestamp, self._last)
-        left = 0.0 if before is None else (1 - gain) ** 2 * before
-        self._movement.drawn(left + gain**2 * noise + ROUNDING, self._timestamp)
+        before = self._movement.variance(self._sampled, self._last)  # of noise alone: no time has passed
+        left = (1 - gain) ** 2 * (0.0 if before is None else float(before[0])) + gain**2 * noise + ROUNDING
+        self._movement.drawn(left, self._timestamp)
+        self._corrected = left + (1 - gain) ** 2 * self._movement.usual
         self._sampled = self._timestamp
         released = np.rint(self._estimate).clip(-RELEASE_LIMIT, RELEASE_LIMIT)
         self._last = read_only(released.astype(np.int64))
+
+    def _variance_now(self) -> Floats | None:
+        corrected, self._corrected = self._corrected, None
+        return super()._variance_now() if corrected is None else corrected
 
     def _learn(self, sample: Counts) -> float:
         """Correct the estimate, and the interval by how far it had to be corrected; the gain, 0 to 1."""

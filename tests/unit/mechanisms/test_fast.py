@@ -14,7 +14,7 @@ from eventveil.privacy.noise import SeededNoise
 from tests.contract.noises import ZeroNoise, make
 
 
-def sampled(streams: list[Counts], window: int, **options: int) -> list[int]:
+def sampled(streams: list[Counts], window: int, **options: Any) -> list[int]:
     """The timestamps that are sampled without noise."""
     mechanism = make("fast", ZeroNoise(), window, len(streams[0]), **options)
     return [i for i, counts in enumerate(streams, 1) if mechanism.step(counts).fresh]
@@ -67,6 +67,27 @@ def test_a_block_has_no_more_samples_than_it_may_have() -> None:
     for start in range(0, 400, 40):
         assert sum(start < timestamp <= start + 40 for timestamp in busy) <= 10
     assert sum(timestamp <= 40 for timestamp in busy) == 10
+
+
+def test_with_periods_busy_counts_are_sampled_at_all_hours_of_the_day() -> None:
+    busy = [np.array([1000 * (i % 24) ** 2, 0]) for i in range(24 * 24)]
+    by_itself = {timestamp % 24 for timestamp in sampled(busy, 24)}
+    assert len(by_itself) < 12
+    told = sampled(busy, 24, periods="24,168")
+    assert {timestamp % 24 for timestamp in told} == set(range(24))
+    for start in range(0, len(busy), 24):
+        assert sum(start < timestamp <= start + 24 for timestamp in told) <= 6
+
+
+def test_the_expected_error_is_right_where_the_filter_believes_in_steps_that_are_too_small() -> None:
+    season = [np.array([10_000 + 1500 * (i % 7 > 4)]) for i in range(1500)]
+    mechanism = make("fast", SeededNoise(3), 24, 1, epsilon=Fraction(1, 10), periods="7")
+    releases = [mechanism.step(counts) for counts in season]
+    within = [
+        abs(release.counts[0] - counts[0]) <= 1.96 * float(np.asarray(release.error)[0])
+        for release, counts in zip(releases, season, strict=True)
+    ]
+    assert np.mean(within[96:]) >= 0.9
 
 
 def test_the_error_is_averaged_over_columns() -> None:
