@@ -20,9 +20,11 @@ of the span. ``lasting`` of it never ends. A column that is released as 0 errs b
 the same direction: all of that lasts.
 
 *Columns.* Noise is independent between them; what counts have moved by and estimates have ``columns`` as
-correlation, for what moves one moves others. *Clipped counts* (sink option ``minimum``) of kinds that release
-count + noise are too large on average, by half the scale of the noise where the true count is 0; that is
-shared with everything.
+correlation, for what moves one moves others. Of kinds that release count + noise, how much a group moves
+together is learned from its fresh releases (``together``).
+
+*Clipped counts* (sink option ``minimum``) of kinds that release count + noise are too large on average, by
+half the scale of the noise where the true count is 0; that is shared with everything.
 
 The numbers of the rules are measured, by ``python -m benchmarks.reading``; docs/reading.md has how often the
 intervals cover.
@@ -39,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.read.intervals import LAPLACE
+from eventveil.read.together import correlation
 from eventveil.topology.periods import DAY
 
 if TYPE_CHECKING:
@@ -105,8 +108,9 @@ def errors_of_sums(
     """
     deviations, kurtosis = np.zeros((spans, len(groups))), np.zeros((spans, len(groups)))
     moments = _moments(releases, span_of, spans, used)
-    rho = _between_columns(releases, span_of, spans)
+    assumed = _between_columns(releases, span_of, spans)
     for number, places in enumerate(groups):
+        rho = learned(releases, places, assumed)
         noise = moments.noise[:, places]
         rest = np.maximum(moments.variance[:, places] - noise, 0)
         own, together = rest.sum(axis=1), np.sqrt(rest).sum(axis=1) ** 2
@@ -245,6 +249,14 @@ def _may_be_clipped(releases: Releases, number: int) -> bool:
     if not noisy or releases.parts[number].minimum is not None:
         return noisy
     return not known.any() and bool((releases.counts[rows] >= 0).all())
+
+
+def learned(releases: Releases, places: Sequence[int], assumed: Floats) -> Floats:
+    """The correlation of the columns of a group in each span, where ``assumed`` is what is known before."""
+    kinds = {part.mechanism for part in releases.parts}
+    if len(places) < 2 or any(RULES.get(kind) is not NOISY for kind in kinds):
+        return assumed
+    return np.full_like(assumed, correlation(releases, places, NOISY.columns))
 
 
 def _between_columns(releases: Releases, span_of: NDArray[np.int64], spans: int) -> Floats:
