@@ -27,7 +27,8 @@ chosen, every ``HOLD`` publications, if it promises a gain. A publication spends
 that fit in a window, rounded down to whole units, or what the window has left if that is at least
 ``LEAST`` of it. The first one has a twelfth
 of it, or more where noise is large. If it shows something, the next one comes at the interval that the
-forecast wants; if not, another phase of the first period is tried, with all that is left.
+forecast wants; if not, another phase of the first period is tried, with all that is left. It does not wait
+for longer: nothing is known, and what is left buys more now than later.
 """
 
 from __future__ import annotations
@@ -133,8 +134,9 @@ class Seasonal(WEventMechanism):
             return self._interval
         if self._forecast.above.any():
             return min(before, self._interval)
-        period = self._periods[0] if self._periods else 1
-        return max(before, min(int(OTHER_PHASE * period), self._window // 2))
+        if not self._periods:
+            return before
+        return max(1, min(int(OTHER_PHASE * self._periods[0]), self._window // 2))
 
     def _pace(self) -> None:
         """Choose the interval, if it is time to."""

@@ -1,7 +1,8 @@
 """The forecast of all columns: mixtures of models, what they share, and which columns are more than noise.
 
 The state after a publication, and what is expected at the timestamps that follow. A column that is not more
-than noise (``evidence``) is shown as 0, or as what such columns have in common (``hidden``).
+than noise (``evidence``) is shown as 0, or as what such columns have in common (``hidden``); one that is more
+is drawn towards where the levels of others are (``shrinkage``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms.forecasting import evidence, hidden
+from eventveil.mechanisms.forecasting import evidence, hidden, shrinkage
 from eventveil.mechanisms.forecasting.arithmetic import Floats, exp_of
 from eventveil.mechanisms.forecasting.harmonics import Harmonics, of_periods
 from eventveil.mechanisms.forecasting.levels import PLAIN, STEADY, WITH_PROFILE
@@ -55,6 +56,7 @@ class Forecast:
         self._estimate = np.zeros((2, columns))
         self.foreseen = self._estimate[0], self._estimate[1]  # ``shown`` of the last publication, before it
         self._hidden = np.zeros(columns)  # the levels that are shown of columns that are no more than noise
+        self._correction = np.zeros(columns)  # of the levels of the others
         self.above = np.zeros(columns, np.bool_)  # the columns that are more than noise
         self.published = 0
         self.last = 0
@@ -85,12 +87,23 @@ class Forecast:
         return self._shown(*self._ahead(timestamp), self._terms(timestamp))
 
     def _shown(self, mean: Floats, variance: Floats, terms: Floats) -> tuple[Floats, Floats]:
-        shown = np.where(self.above, mean, self._hidden * self._height(terms))
+        shown = self._corrected(mean, terms)
         off: Floats = shown - mean
         return shown, variance + off * off
 
+    def _corrected(self, mean: Floats, terms: Floats) -> Floats:
+        """By what columns have in common; what they have in common goes up and down as they do."""
+        height = self._height(terms)
+        corrected: Floats = np.where(self.above, mean + self._correction * height, self._hidden * height)
+        return corrected
+
     def _height(self, terms: Floats) -> float:
         return self._profile.at(terms)[0] if self._profile else 1.0
+
+    def _compare_columns(self) -> None:
+        """Learn from what all columns hold."""
+        self._hidden = self._in_common()
+        self._correction = shrinkage.corrections(self._long.level, self._long.empty)
 
     def _in_common(self) -> Floats:
         """What is shown of columns that are no more than noise."""
@@ -116,8 +129,8 @@ class Forecast:
             steady = self.above & ~lesson.jumped  # a level that changed is no scatter
             self.scatter.learn(lesson.squares, lesson.variance + noise, self.level, steady)
         self._estimate = np.array([lesson.estimate, lesson.error])
-        self._hidden = self._in_common()
-        return np.where(self.above, lesson.estimate, self._hidden * self._height(terms))
+        self._compare_columns()
+        return self._corrected(lesson.estimate, terms)
 
     def _learn_columns(self, noisy: Floats, noise: float, terms: Floats, gap: int) -> Lesson:
         """All mixtures, and what they say as one."""
@@ -223,7 +236,7 @@ class Forecast:
         other._profile = self._profile.restored(state["profile"]) if self._profile else None
         other._classes = Classes(other.level)
         if other._long.begun:
-            other._hidden = other._in_common()
+            other._compare_columns()
         return other
 
     def _restore_columns(self, state: Mapping[str, Any]) -> None:
