@@ -16,6 +16,7 @@ from typing import Any
 
 import aiokafka
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
@@ -24,6 +25,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from eventveil.cli.main import main
 from eventveil.kafka import cluster, settings, tokens
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.diagnosis import NotReached
@@ -48,6 +50,8 @@ from tests.kafka.topics import create_topic, unique
 from tests.worker.application import Application
 from tests.worker.process import WorkerProcess
 from tests.worker.waiting import wait_for_releases
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -251,3 +255,27 @@ def test_a_worker_that_comes_in_by_tokens_releases_and_all_commands_read_what_it
     log = (tmp_path / "worker.log").read_text() + caplog.text + told
     assert SECRET not in log
     assert "eyJ" not in log, "a token"
+
+
+def test_topics_are_created_under_the_limits_of_a_managed_service(
+    broker: SecuredBroker, tmp_path: Path
+) -> None:
+    """The topology for a managed cluster among the examples, on a topic with the defaults of Kafka."""
+    text = (ROOT / "topologies" / "managed.yaml").read_text()
+    path = tmp_path / "managed.yaml"
+    environ = {"KAFKA_BOOTSTRAP": broker.bootstrap, "KAFKA_REPLICATION": "1", "KAFKA_MIN_INSYNC": "1"}
+    runner = CliRunner(env=environ)
+    path.write_text(text.replace("managed: true", "managed: false"))
+    refused = runner.invoke(main, ["topics", str(path), "--create", "--sources"])
+    assert refused.exit_code == 1
+    assert "POLICY_VIOLATION" in refused.output
+    path.write_text(text)
+    made = runner.invoke(main, ["topics", str(path), "--create", "--sources"])
+    assert made.exit_code == 0, made.output
+    found = Cluster(Kafka(broker.bootstrap)).settings(["managed-ledger-changelog", "managed.views"])
+    assert found["managed.views"]["message.timestamp.type"] == "CreateTime"
+    changelog = found["managed-ledger-changelog"]
+    assert (changelog["max.message.bytes"], changelog["segment.bytes"]) == ("8388608", "52428800")
+    assert changelog["unclean.leader.election.enable"] == "false", "by default"
+    checked = runner.invoke(main, ["topics", str(path)])
+    assert checked.exit_code == 0, checked.output

@@ -78,6 +78,8 @@ class LocalBroker:
         self.heap = "512m"
         #: Further options of Java.
         self.java: list[str] = []
+        #: Folders of further classes.
+        self.classes: list[Path] = []
         self._proxies = proxies
         self._further = dict(settings or {})
         self.log = self.directory / "broker.log"
@@ -104,7 +106,7 @@ class LocalBroker:
 
     def start(self) -> None:
         """Return once the broker serves. Raises BrokerError with the end of the log when it does not."""
-        java_classes = class_path()
+        java_classes = ":".join([class_path(), *map(str, self.classes)])
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock_directory()
         self._reserve_ports()

@@ -7,6 +7,7 @@ signs them and gives them for client credentials, over TLS; the broker checks th
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from joserfc.jwk import RSAKey
 from werkzeug.serving import make_server
 
 from tests.kafka.broker import LocalBroker
+from tests.kafka.jars import BrokerError, class_path
 from tests.kafka.ports import HOST, reserve
 
 USER, PASSWORD = "worker", "secret, of the worker"
@@ -174,6 +176,7 @@ class SecuredBroker(LocalBroker):
         self.provider = Provider(folder, self.authority)
         self.client = self.authority.certificate(USER, KEY_PASSWORD)
         self._doors = {name: reserve() for name in DOORS}
+        self.classes = [compiled(folder)]
         self.java = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{self.provider.keys}"]
 
     def door(self, name: str) -> str:
@@ -210,6 +213,7 @@ class SecuredBroker(LocalBroker):
             "sasl.oauthbearer.jwks.endpoint.url": f"file://{self.provider.keys}",
             "sasl.oauthbearer.expected.audience": AUDIENCE,
             "sasl.oauthbearer.expected.issuer": self.provider.issuer,
+            "create.topic.policy.class.name": POLICY.stem,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": f"User:ANONYMOUS;User:{USER};User:CN={USER};User:{CLIENT}",
         }
@@ -221,6 +225,20 @@ class SecuredBroker(LocalBroker):
         for port in self._doors.values():
             port.release()
         self.provider.close()
+
+
+#: Holds topics whose names begin with "managed" to the limits of managed services.
+POLICY = Path(__file__).with_name("ManagedService.java")
+
+
+def compiled(folder: Path) -> Path:
+    """The folder with the class of the policy."""
+    classes = folder / "classes"
+    command = ["javac", "-nowarn", "-cp", class_path(), "-d", str(classes), str(POLICY)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise BrokerError(f"{POLICY} cannot be compiled:\n{done.stdout}")
+    return classes
 
 
 @contextmanager

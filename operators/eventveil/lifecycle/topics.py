@@ -8,7 +8,6 @@ from typing import Literal
 
 from eventveil.kinds.registry import beside, kind_of
 from eventveil.mechanisms.sizes import largest_release
-from eventveil.model.records import MAX_MESSAGE_BYTES
 from eventveil.model.topology import Stream, Topology
 
 _HOUR, _DAY = 3_600_000, 86_400_000
@@ -53,7 +52,8 @@ _OTHERWISE_MANY = (
 class TopicPlan:
     """A topic: its role, how many partitions it must have (None: any number), its settings.
 
-    ``partitions`` is what it is created with. ``required`` is checked, ``advised`` only used on creation.
+    ``partitions`` is what it is created with. ``required`` is checked, ``advised`` only used on creation;
+    what is ``omitted`` there has to be right by the cluster's default.
     """
 
     name: str
@@ -62,6 +62,7 @@ class TopicPlan:
     exact_partitions: bool
     required: tuple[Setting, ...]
     advised: Mapping[str, str] = field(default_factory=dict)
+    omitted: frozenset[str] = frozenset()
 
     @property
     def is_source(self) -> bool:
@@ -71,7 +72,8 @@ class TopicPlan:
     @property
     def settings(self) -> dict[str, str]:
         """The settings to create it with."""
-        return {**{setting.name: setting.value for setting in self.required}, **self.advised}
+        found = {**{setting.name: setting.value for setting in self.required}, **self.advised}
+        return {name: value for name, value in found.items() if name not in self.omitted}
 
     def mistakes(self, partitions: int, settings: Mapping[str, str]) -> list[str]:
         """What is wrong with the topic as it is, each with how to correct it."""
@@ -96,8 +98,30 @@ class TopicPlan:
         return found
 
 
+#: What managed services do not let anybody set; their default of the first is what it should be, false.
+_OF_THE_SERVICE = frozenset(
+    {"unclean.leader.election.enable", "min.cleanable.dirty.ratio", "max.compaction.lag.ms"}
+)
+#: And the least that they take of others.
+_LEAST_OF_THE_SERVICE = {"segment.bytes": 50 * 1024 * 1024, "segment.ms": 4 * _HOUR}
+
+
 def plan_topics(topology: Topology, source_partitions: Mapping[str, int]) -> list[TopicPlan]:
     """All topics of a topology; ``source_partitions`` are the real ones of the topics that hold events."""
+    plans = _plans(topology, source_partitions)
+    return [_as_managed(plan) for plan in plans] if topology.topics.managed == "true" else plans
+
+
+def _as_managed(plan: TopicPlan) -> TopicPlan:
+    """What can be created on a managed service: take-overs read more, and compaction is the service's."""
+    advised = {
+        name: str(max(int(value), _LEAST_OF_THE_SERVICE[name])) if name in _LEAST_OF_THE_SERVICE else value
+        for name, value in plan.advised.items()
+    }
+    return replace(plan, advised=advised, omitted=_OF_THE_SERVICE)
+
+
+def _plans(topology: Topology, source_partitions: Mapping[str, int]) -> list[TopicPlan]:
     settings = topology.topics
     events = {source: source for source in topology.sources} | {
         internal: raw for raw, internal in topology.rekeyed.items()
@@ -194,7 +218,10 @@ def _durable(topology: Topology) -> tuple[Setting, ...]:
             "unclean.leader.election.enable", "false", "equal", "it may rewind the budget that has been spent"
         ),
         Setting(
-            "max.message.bytes", str(MAX_MESSAGE_BYTES), "at-least", "the state of a wide stream has to fit"
+            "max.message.bytes",
+            str(topology.topics.message_bytes),
+            "at-least",
+            "the state of a wide stream has to fit",
         ),
     )
 
@@ -319,7 +346,7 @@ def _dead_letter(topology: Topology, name: str) -> TopicPlan:
     required = (
         Setting(
             "max.message.bytes",
-            str(MAX_MESSAGE_BYTES),
+            str(topology.topics.message_bytes),
             "at-least",
             "a dead letter that does not fit blocks its partition",
         ),

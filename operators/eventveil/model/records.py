@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 #: The largest record that Eventveil writes or reads: budget state and releases of 100,000 named columns fit.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+#: What managed services take at most.
+MANAGED_MESSAGE_BYTES = 8 * 1024 * 1024
 #: A transaction carries at most about this many bytes of releases.
 BATCH_BYTES = 2_000_000
 #: The most that a number takes in a state or a release, a float64 at its longest, with a comma or bracket.

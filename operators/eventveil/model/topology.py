@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from eventveil.model import fields
+from eventveil.model.records import MANAGED_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 
 Format = Literal["json", "json-schema"]
 """How values are written: JSON, or the same behind the prefix of a schema registry's JSON Schema."""
@@ -70,13 +71,20 @@ class TopicSettings:
     """Settings of the topics that Eventveil creates.
 
     ``partitions`` is for sources it is told to create; ``partials`` is the number of partitions of the
-    partials topic, the ledger and the ledger changelog.
+    partials topic, the ledger and the ledger changelog. ``managed``: the cluster is a managed service, which
+    limits what can be set.
     """
 
     replication: int = 3
     min_insync: int = 2
     partitions: int = 12
     partials: int = 4
+    managed: Literal["true", "false"] = "false"
+
+    @property
+    def message_bytes(self) -> int:
+        """The largest message that its topics have to take."""
+        return MANAGED_MESSAGE_BYTES if self.managed == "true" else MAX_MESSAGE_BYTES
 
 
 #: More events than a timestamp can have.

@@ -159,6 +159,11 @@ class Rekeyer(Task):
         found = self._document(value)
         found = found if isinstance(found, Rejection) else self._find_user(found, envelope)
         user = None if isinstance(found, Rejection) else found
+        key = envelope.key
+        if sum(map(len, (value or b"", user or b"", key or b"", *(one for _, one in own)))) > LARGEST_REKEYED:
+            # Together they might not be writable, and the partition would be stuck behind one event.
+            value, user, own = _STAND_IN, None, []
+            key = key if len(key or b"") <= _LARGEST_HEADERS else None
         # The topic of events may have got more partitions than there are to go to.
         here = self._state.partition % self._partitions
         partition = here if user is None else murmur2_partition(user, self._partitions)
@@ -167,8 +172,8 @@ class Rekeyer(Task):
             (_OFFSET, b"%d" % offset),
             (_TIME, b"%d" % envelope.append_time),
         ]
-        if envelope.key is not None:
-            headers.append((_KEY, envelope.key))
+        if key is not None:
+            headers.append((_KEY, key))
         return Outgoing(self._topic, value, user, partition, [*headers, *own])
 
     @property

@@ -10,7 +10,6 @@ from dataclasses import replace
 from eventveil.mechanisms import registry
 from eventveil.mechanisms.sizes import largest_state
 from eventveil.model.errors import PluginRefused, UnfitSetting
-from eventveil.model.records import MAX_MESSAGE_BYTES
 from eventveil.model.topology import MechanismSettings, ReadingStream, Stream, Topology
 from eventveil.privacy.noise import SystemNoise
 from eventveil.topology.build import all_streams_of, streams_of
@@ -26,7 +25,7 @@ def check_limits(topology: Topology, file: Section, problems: Problems) -> None:
         mechanism = section.get("mechanism")
         try:
             _check_mechanism(stream, section, problems)
-            _check_state(stream, section, problems)
+            _check_state(topology, stream, section, problems)
         except Exception as error:
             if registry.plugin_of(stream.mechanism.kind) is None:
                 raise
@@ -62,9 +61,9 @@ def _check_mechanism(stream: Stream, section: Section, problems: Problems) -> No
         )
 
 
-def _check_state(stream: Stream, section: Section, problems: Problems) -> None:
-    largest = largest_state(stream)
-    if largest <= MAX_MESSAGE_BYTES:
+def _check_state(topology: Topology, stream: Stream, section: Section, problems: Problems) -> None:
+    largest, limit = largest_state(stream), topology.topics.message_bytes
+    if largest <= limit:
         return
     settings, columns = stream.mechanism, len(stream.counts.labels)
     span = "span" in settings.options
@@ -76,7 +75,7 @@ def _check_state(stream: Stream, section: Section, problems: Problems) -> None:
     problems.add(
         part.at(key),
         f"{part.name(key)}: the state of {columns} columns and a {extent} of {length} timestamps can grow to"
-        f" {largest} bytes, and must stay a Kafka message of {MAX_MESSAGE_BYTES}; expected {remedy}",
+        f" {largest} bytes, and must stay a Kafka message of {limit}; expected {remedy}",
     )
 
 

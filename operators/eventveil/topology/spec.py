@@ -136,6 +136,13 @@ def _topics() -> Record:
                 "Partitions of partial counts and of the ledger.",
                 default="4",
             ),
+            Field(
+                "managed",
+                One(Choice(("false", "true"))),
+                "The cluster is a managed service: messages of at most 8 MiB, segments of at least 50 MiB and"
+                " 4 hours, and no settings that are the service's own.",
+                default="false",
+            ),
         )
     )
 

@@ -82,6 +82,7 @@ def test_every_default_that_was_filled_in_is_told_with_its_value(tmp_path: Path)
         ("topics.replication", "3"),
         ("topics.min_insync", "2"),
         ("topics.partitions", "12"),
+        ("topics.managed", "false"),
         ("topics.partials", "4"),
         ("streams.one.source.format", "json"),
         ("streams.one.source.user_type", "string"),
