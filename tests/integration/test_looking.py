@@ -88,7 +88,7 @@ def letters(application: Application, values: list[dict[str, Any]]) -> Partition
         application.source, 0, 1, 0, range(count), [now] * count, [b"key"] * count,
         [json.dumps(one).encode() for one in values], count,
     )  # fmt: skip
-    made.observe(chunk)
+    made.process(chunk)
     return made
 
 
