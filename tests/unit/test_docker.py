@@ -39,7 +39,10 @@ def test_the_entry_point_of_the_image_is_the_command_that_the_package_installs()
 
 
 def test_the_image_does_not_run_as_root() -> None:
-    assert re.findall(r"^USER (.*)$", DOCKERFILE, re.MULTILINE)[-1] == "eventveil"
+    """A number, or Kubernetes could not see it."""
+    (user,) = re.findall(r"^USER (.*)$", DOCKERFILE, re.MULTILINE)
+    assert int(user) >= 10_000
+    assert f"--uid {user} " in DOCKERFILE
 
 
 def test_what_the_wheel_is_made_of_is_copied_into_the_build_and_not_ignored() -> None:

@@ -1,0 +1,85 @@
+"""What runs workers for years fits the image, the command line and the schemas of those that read it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import kubernetes_validate
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from eventveil.cli.loading import EXIT_INVALID
+from eventveil.topology.loading import load
+from eventveil.worker.observe.endpoint import Endpoint
+from eventveil.worker.observe.observation import Observation
+from tests.unit.cli.commands import made
+
+ROOT = Path(__file__).parents[2]
+MANIFESTS: list[dict[str, Any]] = [*yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())]
+UNIT = (ROOT / "deploy" / "eventveil@.service").read_text(encoding="utf-8")
+POD = MANIFESTS[0]["spec"]["template"]["spec"]
+(WORKER,) = POD["containers"]
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda one: one["kind"])
+def test_a_manifest_is_what_the_schemas_of_kubernetes_say(manifest: dict[str, Any]) -> None:
+    kubernetes_validate.validate(manifest, "1.31", strict=True)
+    broken = {**manifest, "spec": {**manifest["spec"], "replica": 2}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, "1.31", strict=True)
+
+
+def test_pods_run_as_the_user_of_the_image_on_a_disk_that_cannot_be_written() -> None:
+    (user,) = re.findall(r"^USER (\d+)$", (ROOT / "docker" / "Dockerfile").read_text(), re.MULTILINE)
+    assert POD["securityContext"]["runAsUser"] == int(user)
+    assert POD["securityContext"]["runAsNonRoot"] is True
+    assert WORKER["securityContext"]["readOnlyRootFilesystem"] is True
+    writable = {mount["mountPath"] for mount in WORKER["volumeMounts"] if not mount.get("readOnly")}
+    assert writable == {"/tmp"}
+
+
+def test_probes_ask_for_what_a_worker_serves_and_its_arguments_are_known() -> None:
+    endpoint = Endpoint("127.0.0.1", 0, raw=False)
+    seen = Observation(load(str(ROOT / "topologies" / "flights.yaml"), {}))
+    seen.assigned = frozenset()
+    endpoint.watch(seen)
+    for name in ("startup", "liveness", "readiness"):
+        asked = WORKER[f"{name}Probe"]["httpGet"]
+        assert asked["port"] == "metrics"
+        with urlopen(endpoint.url + asked["path"]) as answer:
+            assert answer.status == 200
+    endpoint.close()
+    command, *arguments = WORKER["args"]
+    assert (
+        made(command).make_context(command, arguments, resilient_parsing=True).params["metrics"] is not None
+    )
+
+
+def test_the_unit_does_not_start_an_invalid_topology_again() -> None:
+    assert re.findall(r"^RestartPreventExitStatus=(.*)$", UNIT, re.MULTILINE) == [str(EXIT_INVALID)]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+def test_the_unit_is_what_systemd_reads(tmp_path: Path) -> None:
+    path = tmp_path / "eventveil@.service"
+    path.write_text(UNIT.replace("/opt/eventveil/bin/eventveil", sys.executable))
+    done = subprocess.run(["systemd-analyze", "verify", str(path)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_dependency_of_the_image_is_pinned_to_a_version_that_the_package_allows() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    lines = (ROOT / "docker" / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    for text in (*project["dependencies"], *extras["arrow"], *extras["aws"]):
+        needed = Requirement(text)
+        assert needed.specifier.contains(pins[needed.name.replace("_", "-").lower()]), text
