@@ -1,8 +1,7 @@
-"""Which tests `make test` runs side by side, in four processes.
+"""Which tests `make test` runs side by side, in two processes.
 
-Tests on Kafka mostly wait: for a broker, a rebalance, or a timestamp. So four lanes of them run at once, each
-in a process with a broker of its own; what starts clusters or kills brokers does that there. All other tests
-fill up what is left of the time, a file at a time.
+Those of tests/integration share a broker and run one after another in one process. Beside them run those that
+start clusters of their own or compute for minutes, and then all others, a file at a time.
 """
 
 from __future__ import annotations
@@ -12,17 +11,9 @@ from pathlib import PurePath
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-#: The files of tests/integration by lane, each about ten minutes; those that no lane names are in the last.
-_LANES = {
-    "chaos": {"chaos"},
-    "apart": {
-        "bench", "broker", "cluster", "demo", "longrun", "memory", "missing", "stale_reads",
-        "topics_without_a_broker", "unclean", "worker_killed",
-    },
-    "lifecycle": {
-        "clusters", "migrate", "migrate_ground", "topics", "topics_changed", "values_grown", "witness",
-    },
-    "shared": set[str](),
+_APART = {
+    "bench", "broker", "chaos", "cluster", "demo", "longrun", "memory", "missing", "stale_reads",
+    "topics_without_a_broker", "unclean", "worker_killed",
 }  # fmt: skip
 
 
@@ -31,8 +22,7 @@ def lane(nodeid: str) -> str:
     file = PurePath(nodeid.partition("::")[0])
     if file.parent.name != "integration":
         return str(file)
-    name = file.stem.removeprefix("test_")
-    return next((one for one, files in _LANES.items() if name in files), "shared")
+    return "apart" if file.stem.removeprefix("test_") in _APART else "shared"
 
 
 class Lanes(LoadScopeScheduling):
@@ -43,5 +33,5 @@ class Lanes(LoadScopeScheduling):
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """The lanes of tests/integration before all other tests, which fill up what is left of the time."""
-    items.sort(key=lambda item: lane(item.nodeid) not in _LANES)
+    """The two lanes of tests/integration before all other tests, which fill up what is left of the time."""
+    items.sort(key=lambda item: lane(item.nodeid) not in {"apart", "shared"})
