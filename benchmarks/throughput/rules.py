@@ -83,7 +83,7 @@ def judge(stream: Stream, chunk: Chunk) -> int:
     """Count a chunk as the worker does; the number of events that were judged to be on time."""
     aggregator = PartitionAggregator(1, {stream.name: (stream, CounterState("bench", 0, 1, 1, 0, 0))})
     while aggregator.position < chunk.next_offset:
-        aggregator.observe(chunk)
+        aggregator.process(chunk)
     outcomes = aggregator.counters[stream.name].outcomes
     return outcomes["counted"] + outcomes["bounded"]
 

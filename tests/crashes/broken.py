@@ -76,8 +76,6 @@ class _AtOnce(PartitionSanitizer):
             return Transaction("publish", (*decided, *self.publish()))
         return None
 
-    def prepare(self) -> None: ...
-
     def committed(self, done: Transaction) -> None:
         self.published()
 

@@ -282,7 +282,6 @@ class World:
 
     def _done(self, table: FencedTable, task: Task, work: Transaction) -> None:
         self.commit(table, replace(work, records=tuple(work.records)))
-        task.prepare()
         task.committed(work)
         self.seen[work.name] += 1
 

@@ -3,8 +3,8 @@
 Each partition is a stream of values by itself. An added one begins at its first record, with its own noise;
 one that retention has overtaken goes on with the first record that is left. No value gets a second reading:
 positions, charges and pending readings stay as they are, and no partition is read from further back. Owners
-hold states against ledger and sink afterwards as before (``eventveil.worker.restore.values``), and so they notice
-state that was rewound.
+hold states against ledger and sink afterwards as before (``eventveil.worker.restore.values``), and so they
+notice state that was rewound.
 """
 
 from __future__ import annotations

@@ -323,8 +323,13 @@ class PanPrivateStream(Task):
         """
         if left := self.left():
             return left
-        # What is left of the last chunk.
-        self._unless_ended(self.aggregator.read_kept)
+        if self._exposed:
+            return self._deciding()
+        if self._heard is None and not self.aggregator.can_close(now):
+            # What is left of the last chunk, turn by turn; a release does not wait for it.
+            self._unless_ended(self.aggregator.read_kept)
+        if self.untimed:
+            return None
         if self._heard is not None:
             announced = replace(
                 self.exposure, timestamp=self.timestamp, announced=self.timestamp, heard=self._heard
@@ -332,8 +337,6 @@ class PanPrivateStream(Task):
             return self._exposing(announced)
         if batch := self.aggregator.dead_letter_batch():
             return self._settling("judge", batch)
-        if self._exposed:
-            return self._deciding()
         if not self.aggregator.can_close(now):
             return None
         exposure = replace(self.exposure, timestamp=self.timestamp)

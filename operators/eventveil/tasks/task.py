@@ -46,7 +46,9 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Records that become durable together, or not at all. They are to be iterated over once.
+    """Records that become durable together, or not at all.
+
+    They are to be iterated over once, but for those of a transaction that publishes, which are a sequence.
 
     ``name`` is one of ``eventveil.process.faults.TRANSACTIONS``. ``by_clock``: the clock has decided, so it
     must not have been ahead. ``concludes``: it rests on what was read of topics and asked about them, so they
@@ -140,9 +142,6 @@ class Task(ABC):
         What was answered before must have been committed, and ``committed`` called.
         """
 
-    def prepare(self) -> None:  # noqa: B027  # most have nothing to gain
-        """Get ready what comes next, while what was answered last is being committed."""
-
     @abstractmethod
     def committed(self, done: Transaction) -> None:
         """Take note that what ``next`` answered is durable."""
@@ -222,7 +221,7 @@ class Publisher(Task):
         return self.deciding(decided) if decided else None
 
     def prepare(self) -> None:
-        """See ``Task.prepare``."""
+        """Make the records of the second transaction, while the first is being committed."""
         self._ahead = self._ahead or self.publish()
 
     def committed(self, done: Transaction) -> None:

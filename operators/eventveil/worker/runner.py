@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Mapping
 from eventveil.kafka.changelog import FencedTable
 from eventveil.model.records import Chunk, TopicPartition
 from eventveil.process.clock import OwnerClock
-from eventveil.tasks.task import StreamView, Task, Transaction
+from eventveil.tasks.task import Publisher, StreamView, Task, Transaction
 from eventveil.worker.ground import AppendTimes
 from eventveil.worker.hearing import Hearing
 from eventveil.worker.offsets import end_behind, shortened
@@ -67,8 +67,7 @@ class Runner(Owner):
         if left := task.left():
             if restored.sinks is not None:
                 restored.sinks.check()
-            self._transact(left)
-            self._committed(left)
+            self._commit(left)
         task.begin()
         self._hearing = Hearing(self._end_watch, self._source, task, self._clock, restored.ground)
         if self.ended.done():
@@ -165,14 +164,32 @@ class Runner(Owner):
         await self._hearing.hear(self.check_open)
         await self._ask_for_end()
         while (work := await self._next()) is not None:
-            if work.concludes:
-                await self._check()
             self.check_open()
-            # What comes next is made ready meanwhile; nothing of it leaves before this is durable.
-            await asyncio.gather(self._blocking(self._transact, work), self._blocking(self._task.prepare))
-            await self._blocking(self._committed, work)
-            self._tell()
+            try:
+                await (
+                    self._publish(self._task, work) if isinstance(self._task, Publisher) else self._do(work)
+                )
+            finally:
+                self._tell()
             self.check_open()
+
+    async def _do(self, work: Transaction) -> None:
+        if isinstance(self._task, Publisher):
+            await self._publish(self._task, work)
+            return
+        if work.concludes or work.releases:
+            await self._check()
+            self.check_open()
+        await self._blocking(self._commit, work)
+
+    async def _publish(self, task: Publisher, work: Transaction) -> None:
+        """Of two transactions the first is private: topics are looked at, and the second is got ready,
+        while it is being committed. Nothing of the second leaves before all of that is done."""
+        beside = [self._check(), self._blocking(task.prepare)] if work.concludes else []
+        await asyncio.gather(self._blocking(self._transact, work), *beside)
+        self._committed(work)
+        if work.releases:
+            await self._blocking(self._observation.counting.published, work.records)
 
     async def _next(self) -> Transaction | None:
         now = self._clock.now()
@@ -193,12 +210,16 @@ class Runner(Owner):
     def _transact(self, work: Transaction) -> None:
         self.table.transact(work.name, work.records, self._clock if work.by_clock else None)
 
-    def _committed(self, work: Transaction) -> None:
-        before = self._task.position
-        self._task.committed(work)
-        self._untold.append(work)
+    def _commit(self, work: Transaction) -> None:
+        self._transact(work)
+        self._committed(work)
         if work.releases:
             self._observation.counting.published(work.records)
+
+    def _committed(self, work: Transaction) -> None:
+        before = self._task.position
+        self._untold.append(work)
+        self._task.committed(work)
         if self._task.position < before:
             self._around.check()
             self._astray, self._sought_at = True, 0.0

@@ -273,14 +273,11 @@ def test_the_column_of_an_event_that_is_ignored_does_not_show_in_the_state() -> 
 
 def test_events_of_a_later_timestamp_are_in_no_counter_until_it_is_their_turn() -> None:
     world = World(pan_private())
-    events = chunk([(1005, event(time=1010)), (1006, event()), (1018, event(time=1018))])
-    world.worker.process(events)
+    world.worker.process(chunk([(1005, event(time=1010)), (1006, event()), (1018, event(time=1018))]))
     assert cells(world) == [1, 0]
     world.worker.aggregator.capture_end(1018, 3)
     assert world.worker.aggregator.can_close(1018)
     world.release()
-    assert (cells(world), world.worker.position) == ([0, 0], 0)
-    world.worker.process(events)
     assert cells(world) == [2, 0]
     assert world.table[NAME.encode()] == counter_state(next=2, resume=0, judged=3).encode()
 

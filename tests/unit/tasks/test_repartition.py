@@ -73,7 +73,7 @@ def test_a_record_goes_whole_to_the_partition_of_its_user_and_says_where_it_was(
 def test_a_record_keeps_its_headers_under_names_that_no_producer_chooses() -> None:
     one = rekeyer()
     headers = [("env", b"live"), ("eventveil.passed", b"99"), ("none", None), ("env", b"test")]
-    one.observe(replace(chunk([(1000, event(HERE)), (1001, event(HERE))]), headers=[headers, ()]))
+    one.process(replace(chunk([(1000, event(HERE)), (1001, event(HERE))]), headers=[headers, ()]))
     records = passed_on(one)
     assert origins(records) == [(0, Origin(1000, 0, 0)), (0, Origin(1001, 0, 1))], "none is a mark"
     written = [header for header in records[0].headers if header[0].startswith("eventveil.headers")]
@@ -90,7 +90,7 @@ def test_a_record_keeps_its_headers_under_names_that_no_producer_chooses() -> No
 def test_headers_that_are_too_long_to_travel_take_the_value_along() -> None:
     one = rekeyer()
     too_long = [("a", bytes(1_000_000))]
-    one.observe(replace(chunk([(1000, event(HERE)), (1001, None)]), headers=[too_long, too_long]))
+    one.process(replace(chunk([(1000, event(HERE)), (1001, None)]), headers=[too_long, too_long]))
     records = passed_on(one)
     assert [record.value and len(record.value) for record in records] == [8_000_001, None]
     assert all(len(value) < 1000 for record in records for _, value in record.headers)
@@ -98,10 +98,10 @@ def test_headers_that_are_too_long_to_travel_take_the_value_along() -> None:
 
 def test_a_user_that_is_around_the_value_is_found_without_it() -> None:
     source = replace(VISITS.source, user='["$headers/user","$key"]')
-    one = Rekeyer(source, [VISITS.timeline], 2, START)
+    one = Rekeyer(source, [VISITS.timeline], 2, START, CHANGELOG)
     named = [("user", THERE.encode())]
     values = [(1000, b"no JSON"), (1001, b"no JSON"), (1002, None)]
-    one.observe(replace(chunk(values, key=HERE.encode()), headers=[named, (), ()]))
+    one.process(replace(chunk(values, key=HERE.encode()), headers=[named, (), ()]))
     assert [(record.partition, record.key) for record in passed_on(one)] == [
         (1, THERE.encode()), (0, HERE.encode()), (0, None),
     ]  # fmt: skip

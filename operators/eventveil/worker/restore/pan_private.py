@@ -103,6 +103,7 @@ class _Announcements:
         self._place = TopicPartition(context.topology.announcements, 0)
         self._blocking = context.threads.waiting
         self._heard_at = 0.0
+        self._told = task.exposure.heard
         #: Below this offset is no announcement that is waited for and was not heard.
         self._searched = 0
 
@@ -114,8 +115,11 @@ class _Announcements:
         return end
 
     async def listen(self) -> None:
-        """Hear the next one, if there is one and this timestamp may be announced."""
+        """Hear the next one, if there is one and this timestamp may be announced; tell of the one before."""
         task = self._task
+        if task.exposure.heard != self._told:
+            self._told, timestamp = task.exposure.heard, task.exposure.announced
+            log.info("timestamp %d of %s will be looked at, and published", timestamp, task.stream.name)
         if not task.may_be_announced(self._clock.now()):
             return
         if time.monotonic() < self._heard_at + _LISTEN_SECONDS:
@@ -125,7 +129,6 @@ class _Announcements:
             self._heard_at = time.monotonic()
             return
         task.hear(heard)
-        log.info("timestamp %d of %s will be looked at, and published", task.timestamp, task.stream.name)
 
     def _next(self) -> int | None:
         """The offset behind the first announcement that was not heard yet. Blocks.
