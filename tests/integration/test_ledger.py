@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -118,6 +119,29 @@ def test_a_clean_run_is_told_in_one_line(application: Application) -> None:
     for count in (1, 6, 5):
         publisher.publish(publisher.take(count))
     assert_clean(audit(application), 12)
+
+
+def test_the_report_has_the_audit_and_digests_and_says_first_what_is_violated(
+    application: Application, tmp_path: Path
+) -> None:
+    publisher, page = Publisher.of(application), tmp_path / "page.html"
+    records = publisher.take(6)
+    publisher.publish(records)
+    result = CliRunner().invoke(main, ["report", str(application.path), "--json"])
+    assert (result.exit_code, result.stderr) == (0, "")
+    told = orjson.loads(result.stdout)
+    entries = [hashlib.sha256(ledger_entry(record, INSTANCE)).digest() for record in records]
+    rows = told["audit"]["life"]
+    assert told["state"] == "clean"
+    assert sum(row["entries"] for row in rows) == rows[-1]["records"] == 6
+    assert rows[-1]["digest"] == hashlib.sha256(b"".join(entries)).hexdigest()
+    assert told["audit"]["cluster"] == Cluster(load(str(application.path), {}).kafka).id()
+
+    publisher.publish([another_draw(records[-1])], frozenset({"sink"}))
+    result = CliRunner().invoke(main, ["report", str(application.path), "--output", str(page)])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("eventveil report: Violated: the audit found 2 violations.")
+    assert "I2 places" in page.read_text(encoding="utf-8").partition("<h2>")[0]
 
 
 class CutOff:

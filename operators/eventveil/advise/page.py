@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from eventveil.advise.scoring import HOPELESS
 from eventveil.advise.searching import Findings
 from eventveil.advise.trials import Outcome
 from eventveil.describe.guarantee import count, duration_words
+from eventveil.describe.page import filled, items, paragraphs
 from eventveil.model.timeline import start_of
 from eventveil.model.topology import Timeline
 
@@ -46,28 +47,16 @@ def page(
     }
     markup = {
         "TILES": _tiles(findings),
-        "RECOMMENDED": _paragraphs(report.recommendation(findings)),
+        "RECOMMENDED": paragraphs(report.recommendation(findings)),
         "PICTURES": "".join(_pictures(findings, whole)),
         "COLUMNS": "".join(_columns(findings)),
         "BOUNDS": "".join(_bounds(findings)),
         "CHOICES": "".join(map(_choice, lines[:_FIRST])),
         "MORE": "".join(map(_choice, lines[_FIRST:])),
-        "PROMISE": "".join(f"<li>{escape(one)}</li>" for one in promise),
-        "IMPOSSIBLE": "".join(f"<li>{escape(one)}</li>" for one in report.impossible(findings)),
+        "PROMISE": items(promise),
+        "IMPOSSIBLE": items(report.impossible(findings)),
     }
-    text = _TEMPLATE.read_text(encoding="utf-8")
-    # One pass: what is put in is not looked through again, whatever columns are called.
-    filled = {**{name: escape(value) for name, value in parts.items()}, **markup}
-    # A number stays with its percent sign; what may be copied stays as it is.
-    filled = {
-        name: one if name == "TOPOLOGY" else one.replace(" %", "&nbsp;%") for name, one in filled.items()
-    }
-    pieces = text.split("__")
-    return "".join(filled[piece] if index % 2 else piece for index, piece in enumerate(pieces))
-
-
-def _paragraphs(lines: Iterable[str]) -> str:
-    return "".join(f"<p>{escape(line)}</p>" for line in lines)
+    return filled(_TEMPLATE, parts, markup, verbatim=("TOPOLOGY",))
 
 
 def _tiles(findings: Findings) -> str:

@@ -1,15 +1,10 @@
-"""``eventveil ledger``: audits the ledger and the sinks of a topology.
-
-A worker may run meanwhile: ``eventveil.kafka.ends`` says up to where is read. Aborted records are read as
-well, for read_uncommitted readers have seen them.
-"""
+"""``eventveil ledger``: what the audit of a topology (``eventveil.cli.auditing``) prints."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
@@ -17,26 +12,15 @@ from pathlib import Path
 import click
 from confluent_kafka import KafkaException
 
-from eventveil.audit.findings import Finding, Kept, ReadingsReport, Report
-from eventveil.audit.generations import GenerationsAudit
-from eventveil.audit.readings import ReadingsAudit
-from eventveil.audit.records import Found
-from eventveil.audit.stream import stranger
+from eventveil.audit.findings import Finding, ReadingsReport, Report
+from eventveil.cli.auditing import AuditedStream, run_audit
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.options import witness_file
-from eventveil.cli.witness import WitnessKeeper
 from eventveil.describe.guarantee import number
-from eventveil.formats.change import Change, crossings
-from eventveil.kafka.barrier import is_nonce
-from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.ends import Offsets, proven_ends, shown_ends
-from eventveil.kafka.log import offset_of, read_partition
-from eventveil.kinds.kind import Audit
-from eventveil.kinds.registry import beside, kind_of
+from eventveil.formats.change import crossings
 from eventveil.model import timeline
 from eventveil.model.errors import EventveilError
-from eventveil.model.records import TopicPartition
-from eventveil.model.topology import Kafka, Timeline, Topology
+from eventveil.model.topology import Timeline, Topology
 
 #: A release is late if it is not there so long after it was due.
 _LATE_SECONDS = 60
@@ -84,155 +68,42 @@ def ledger(topology: str, witness: Path | None, barrier: bool) -> None:
 
 
 def _audit(topology: Topology, witness: Path | None, *, barrier: bool) -> bool:
-    cluster = Cluster(topology.kafka)
-    keeper = None if witness is None else WitnessKeeper(topology, cluster, witness)
-    sinks = {stream.name: kind_of(stream).sink(stream) for stream in topology.all_streams}
-    timelines = {stream.name: stream.timeline for stream in topology.streams}
-    ledger_places = _places(cluster, topology.ledger)
-    sink_places = {name: _places(cluster, sink) for name, sink in sinks.items()}
-    control = _places(cluster, topology.control) if topology.control in beside(topology) else []
-    all_sinks = [*control, *(place for places in sink_places.values() for place in places)]
-    if barrier:
-        decided, ledger_ends, sink_ends = proven_ends(topology, ledger_places, all_sinks)
-    else:
-        decided, ledger_ends, sink_ends = shown_ends(cluster, topology.kafka, ledger_places, all_sinks)
-
-    changes = _changes(topology.kafka, ledger_ends)
-    audits: dict[str, Audit] = {
-        stream.name: kind_of(stream).audit(topology, stream, changes.get(stream.name, ()))
-        for stream in topology.all_streams
-    }
-    strangers, others = _read_ledger(cluster, topology.kafka, ledger_ends, audits, keeper)
-    clean = not strangers
-    if control:
-        others |= _read_control(cluster, topology.kafka, control, sink_ends, decided, audits)
-    for name, audit in audits.items():
-        ends = {place: sink_ends[place] for place in sink_places[name]}
-        for report in _read_sink(cluster, topology.kafka, sinks[name], ends, decided, audit, keeper):
-            _show(describe(report, sinks[name]), report.findings)
-            clean = clean and not report.violations
-        if isinstance(report, Report) and report.last is not None:
-            click.echo(
-                f"  {seen(timelines[name], report.last, time.time_ns() // 1_000_000, barrier=barrier)}"
-            )
-    if others:
-        click.echo(f"not in this file, so not checked: {', '.join(sorted(others))}")
-    _show((), strangers)
-    _show(keeper.keep() if keeper else (), ())
-    return clean
+    audited = run_audit(topology, witness, barrier=barrier)
+    now = time.time_ns() // 1_000_000
+    for one in audited.streams:
+        for report in one.reports:
+            _show(describe(report, one.sink), report.findings)
+        if (told := read_up_to(topology, one, now, barrier=barrier)) is not None:
+            click.echo(f"  {told}")
+    if audited.others:
+        click.echo(f"not in this file, so not checked: {', '.join(audited.others)}")
+    _show((), audited.strangers)
+    _show(audited.keep_witness(), ())
+    return audited.clean
 
 
-def _places(cluster: Cluster, topic: str) -> list[TopicPartition]:
-    return [TopicPartition(topic, partition) for partition in range(cluster.topic(topic).partitions)]
+def read_up_to(topology: Topology, one: AuditedStream, now: int, *, barrier: bool) -> str | None:
+    """See ``seen``, of the newest generation of a stream; None if it has no timestamp."""
+    found = _last(topology, one)
+    return None if found is None else seen(*found, now, barrier=barrier)
 
 
-def _changes(kafka: Kafka, ends: Offsets) -> dict[str, list[Change]]:
-    """The changes in the ledger, by stream: an audit has to know the terms before the first of them."""
-    found: dict[str, list[Change]] = {}
-    for place, end in ends.items():
-        with closing(read_partition(kafka, *place, least=end)) as messages:
-            for message in messages:
-                if offset_of(message) >= end:
-                    break
-                record = Found.read(place, offset_of(message), message.key(), message.value())
-                if change := Change.read(record.fields):
-                    found.setdefault(change.stream, []).append(change)
-    return found
+def is_overdue(topology: Topology, one: AuditedStream, now: int) -> bool:
+    """Whether a timestamp after the last one of a stream should have been released by ``now`` (epoch ms)."""
+    found = _last(topology, one)
+    return found is not None and _is_late(*found, now)
 
 
-def _read_ledger(
-    cluster: Cluster,
-    kafka: Kafka,
-    ends: Offsets,
-    audits: Mapping[str, Audit],
-    keeper: WitnessKeeper | None,
-) -> tuple[list[Finding], set[str]]:
-    """Hand the ledger to the audits; the answer is what is nobody's entry, and the names of other streams."""
-    starts = cluster.first_offsets(ends)
-    strangers: list[Finding] = []
-    others: set[str] = set()
-    for place, end in ends.items():
-        for audit in audits.values():
-            audit.ledger_begins(*place, starts[place])
-        for found in _read(kafka, place, starts[place], end):
-            if keeper is not None:
-                keeper.see(found)
-            audit_of = audits.get(found.stream)
-            if audit_of is not None:
-                audit_of.entry(found)
-            elif finding := stranger(found):
-                strangers.append(finding)
-            elif found.committed:
-                others.add(found.stream)
-    return strangers, others
+def _last(topology: Topology, one: AuditedStream) -> tuple[Timeline, int] | None:
+    report = one.reports[-1]
+    if not isinstance(report, Report) or report.last is None:
+        return None
+    (rules,) = (stream.timeline for stream in topology.streams if stream.name == one.stream)
+    return rules, report.last
 
 
-def _read_control(
-    cluster: Cluster,
-    kafka: Kafka,
-    places: Sequence[TopicPartition],
-    ends: Offsets,
-    decided: Offsets,
-    audits: Mapping[str, Audit],
-) -> set[str]:
-    """Hand what producers of local reports are asked for to the audits; the names of other streams."""
-    others: set[str] = set()
-    starts = cluster.first_offsets(places)
-    for place in places:
-        for found in _read(kafka, place, starts[place], ends[place]):
-            name = (found.key or b"").decode(errors="replace")
-            audit = audits.get(name)
-            if isinstance(audit, GenerationsAudit):
-                audit.asked(found, newer=found.offset >= decided[place])
-            elif found.committed:
-                others.add(name)
-    return others
-
-
-def _read_sink(
-    cluster: Cluster,
-    kafka: Kafka,
-    topic: str,
-    ends: Offsets,
-    decided: Offsets,
-    audit: Audit,
-    keeper: WitnessKeeper | None,
-) -> Sequence[Report | ReadingsReport]:
-    compacted = "compact" in cluster.settings([topic])[topic]["cleanup.policy"]
-    starts = cluster.first_offsets(ends)
-    # Of counts, the ledger tells all that a witness keeps.
-    watching = keeper if isinstance(audit, ReadingsAudit) else None
-    for place, end in ends.items():
-        if watching is not None:
-            watching.begins(place, starts[place])
-        for found in _read(kafka, place, starts[place], end):
-            if watching is not None:
-                watching.see(found)
-            audit.record(found, newer=found.offset >= decided[place])
-    kept: Kept = "last" if compacted else "newest" if any(starts.values()) else "everything"
-    return audit.reports(kept)
-
-
-def _read(kafka: Kafka, place: TopicPartition, start: int, end: int) -> Iterator[Found]:
-    """The records of a partition below a settled end, aborted ones included and marked, nonces left out."""
-    if start >= end:
-        return
-    with (
-        closing(read_partition(kafka, *place, start=start, least=end)) as committed,
-        closing(
-            read_partition(kafka, *place, start=start, least=end, isolation="read_uncommitted")
-        ) as everything,
-    ):
-        next_committed = next(committed, None)
-        for message in everything:
-            offset = offset_of(message)
-            if offset >= end:
-                return
-            is_committed = next_committed is not None and offset_of(next_committed) == offset
-            if is_committed:
-                next_committed = next(committed, None)
-            if not is_nonce(message.key()):
-                yield Found.read(place, offset, message.key(), message.value(), is_committed)
+def _is_late(rules: Timeline, last: int, now: int) -> bool:
+    return now >= timeline.due_of(rules, last + 1) + 1000 * _LATE_SECONDS
 
 
 def _show(lines: Iterable[str], findings: Iterable[Finding]) -> None:
@@ -246,7 +117,7 @@ def seen(rules: Timeline, last: int, now: int, *, barrier: bool) -> str:
     """Up to which timestamp was read, ``last``, and whether a later one is missing at ``now`` (epoch ms)."""
     due = timeline.due_of(rules, last)
     told = f"up to timestamp {last}, due at {timeline.format_rfc3339(due)}"
-    if now < timeline.due_of(rules, last + 1) + 1000 * _LATE_SECONDS:
+    if not _is_late(rules, last, now):
         return told
     if barrier:
         return f"{told}: no worker has released what has become due since"

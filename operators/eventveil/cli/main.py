@@ -21,6 +21,7 @@ COMMANDS = {
     "metrics": "List the metrics and health checks of a worker.",
     "migrate": "Change the settings of streams and keep what they have spent.",
     "replay": "Release streams over historical events, from files or topics.",
+    "report": "Write a page for a privacy officer: promise, budget, rights, audit.",
     "reset": "Release a stream again from an earlier timestamp.",
     "run": "Run a worker until SIGTERM or SIGINT.",
     "schema": "Print the JSON Schema of topology files or of their tests.",

@@ -12,7 +12,7 @@ consecutive timestamps meet at most 1 + ceil((n - 1) / T) horizons of T timestam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
@@ -139,10 +139,26 @@ def totals(streams: Sequence[Stream], budget: Budget | None) -> tuple[Total, ...
     The span is the budget's; without a budget it is the longest window of the population's streams.
     ``eventveil.kinds.registry`` knows which streams have a sum.
     """
+    return tuple(
+        _total(population, members, budget) for population, members in _by_population(streams).items()
+    )
+
+
+def totals_over(streams: Sequence[Stream], span: int) -> tuple[Total, ...]:
+    """The sums of all populations over any ``span`` (ms), without a cap; in the order of ``totals``."""
+    return tuple(
+        replace(
+            _total(population, members, None), span=span, costs=tuple(cost_of(one, span) for one in members)
+        )
+        for population, members in _by_population(streams).items()
+    )
+
+
+def _by_population(streams: Sequence[Stream]) -> dict[str, list[Stream]]:
     populations: dict[str, list[Stream]] = {}
     for stream in streams:
         populations.setdefault(stream.source.population, []).append(stream)
-    return tuple(_total(population, members, budget) for population, members in populations.items())
+    return populations
 
 
 def _total(population: str, streams: list[Stream], budget: Budget | None) -> Total:

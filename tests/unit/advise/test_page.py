@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,7 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Error, Page, Playwright, sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from eventveil.advise.choices import Question
 from eventveil.advise.generating import HOUR, Traffic, draw
@@ -24,14 +23,13 @@ from eventveil.advise.tally import Tally
 from eventveil.advise.trials import alone, perform
 from eventveil.advise.writing import topology_text
 from eventveil.topology.periods import DAY
+from tests.unit.browser import CONTRASTS, launched
 from tests.unit.replay.history import stream
 
 Scheme = Literal["light", "dark"]
 Show = Callable[[int, Scheme], tuple[Page, list[str]]]
 MONDAY = 1_767_571_200_000
 LABELS = ("<script>alert(1)</script>", "__TITLE__", 'a "quoted" & long name that goes on and on-' * 3, "d")
-#: Debian's name of it, and others'.
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -115,29 +113,6 @@ def test_numbers_of_an_axis_are_short() -> None:
 
 LEGIBLE = """() => [...document.querySelectorAll('svg text')].map(text =>
     parseFloat(getComputedStyle(text).fontSize) * Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b))"""
-#: The contrast of each element that has a text of its own with what is behind it (WCAG 2).
-CONTRASTS = """() => {
-  const parts = colour => colour.match(/[0-9.]+/g).map(Number);
-  const light = colour => {
-    const [r, g, b] = parts(colour).slice(0, 3).map(part => part / 255)
-        .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const behind = one => {
-    for (; one; one = one.parentElement) {
-      const [r, g, b, a] = parts(getComputedStyle(one).backgroundColor);
-      if (a === undefined || a > 0) return `${r} ${g} ${b}`;
-    }
-    return '255 255 255';
-  };
-  const texts = [...document.body.querySelectorAll('*')].filter(one =>
-      [...one.childNodes].some(node => node.nodeType === 3 && node.data.trim()));
-  return texts.filter(one => one.tagName !== 'title').map(one => {
-    const style = getComputedStyle(one), svg = one.closest('svg');
-    const pair = [light(svg ? style.fill : style.color), light(behind(one))].sort((a, b) => b - a);
-    return (pair[0] + 0.05) / (pair[1] + 0.05);
-  });
-}"""
 OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
   const boxes = [...svg.querySelectorAll('text')].map(one => one.getBoundingClientRect());
   return boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b =>
@@ -151,7 +126,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory, text: str) -> Iterator[Show]
     path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(text, encoding="utf-8")
     with sync_playwright() as playwright:
-        browser = _browser(playwright)
+        browser = launched(playwright)
 
         def show(width: int, scheme: Scheme) -> tuple[Page, list[str]]:
             context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -164,14 +139,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory, text: str) -> Iterator[Show]
 
         yield show
         browser.close()
-
-
-def _browser(playwright: Playwright) -> Browser:
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    try:
-        return playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-    except Error as error:
-        pytest.skip(f"no browser: install Debian's chromium ({str(error).splitlines()[0]})")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,0 +1,36 @@
+"""Pages of HTML that need nothing but themselves: how a template is filled, and the style that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from html import escape
+from pathlib import Path
+
+_STYLE = Path(__file__).with_name("page.css")
+
+
+def filled(
+    template: Path, text: Mapping[str, str], markup: Mapping[str, str], verbatim: Collection[str] = ()
+) -> str:
+    """A template with ``__NAME__`` in its places; ``text`` is escaped, ``markup`` is not.
+
+    Its place ``__STYLE__`` gets the style of all pages. A number stays on a line with its percent sign, but
+    for what is ``verbatim``, which may be copied. Raises KeyError for a place that nothing is given for.
+    """
+    parts = {**{name: escape(value) for name, value in text.items()}, **markup}
+    parts = {
+        name: one if name in verbatim else one.replace(" %", "&nbsp;%") for name, one in parts.items()
+    } | {"STYLE": _STYLE.read_text(encoding="utf-8")}
+    # One pass: what is put in is not looked through again, whatever columns are called.
+    pieces = template.read_text(encoding="utf-8").split("__")
+    return "".join(parts[piece] if index % 2 else piece for index, piece in enumerate(pieces))
+
+
+def paragraphs(lines: Iterable[str]) -> str:
+    """A paragraph for each line, escaped."""
+    return "".join(f"<p>{escape(line)}</p>" for line in lines)
+
+
+def items(lines: Iterable[str]) -> str:
+    """An item of a list for each line, escaped."""
+    return "".join(f"<li>{escape(line)}</li>" for line in lines)

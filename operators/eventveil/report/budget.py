@@ -1,0 +1,93 @@
+"""What a person who is always there pays over a day, a month and a year."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eventveil.describe.guarantee import consecutive, duration_words, number
+from eventveil.describe.sums import Total, describe_unbounded, totals_over
+from eventveil.kinds.registry import in_sums, unbounded
+from eventveil.mechanisms.registry import find
+from eventveil.model.topology import Stream, Topology
+
+_DAY = 86_400_000
+SPANS = {"any day": _DAY, "any 31 days": 31 * _DAY, "any 366 days": 366 * _DAY}
+"""The columns of the table: the longest month and the longest year."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A stream: what it promises for which period, and epsilon over each of ``SPANS`` at most."""
+
+    stream: str
+    promise: str
+    epsilons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """The streams over the same people.
+
+    ``together`` is the sum over each of ``SPANS``, ``instead`` the same for what a person did and not only
+    whether there was one (None where that is no more). ``cap`` says what the budget of the file allows,
+    ``beside`` what no sum has.
+    """
+
+    name: str
+    lines: tuple[Line, ...]
+    together: tuple[str, ...]
+    instead: tuple[str, ...] | None
+    cap: str
+    beside: tuple[str, ...]
+
+
+def populations(topology: Topology) -> tuple[Population, ...]:
+    """Those of a topology, in the order of their first streams; those without any sum last."""
+    streams = in_sums(topology)
+    others = {name: tuple(map(describe_unbounded, ones)) for name, ones in unbounded(topology).items()}
+    spans = [totals_over(streams, span) for span in SPANS.values()]
+    promises = {stream.name: _promise(stream) for stream in streams}
+    found = [
+        _population(topology, totals, promises, others.pop(totals[0].population, ()))
+        for totals in zip(*spans, strict=True)
+    ]
+    alone = [Population(name, (), (), None, _cap(topology, name), ones) for name, ones in others.items()]
+    return (*found, *alone)
+
+
+def _population(
+    topology: Topology, totals: tuple[Total, ...], promises: dict[str, str], beside: tuple[str, ...]
+) -> Population:
+    costs = zip(*(total.costs for total in totals), strict=True)
+    lines = tuple(
+        Line(one[0].stream, promises[one[0].stream], tuple(number(cost.epsilon) for cost in one))
+        for one in costs
+    )
+    together = tuple(number(total.epsilon) for total in totals)
+    instead = tuple(number(total.instead) for total in totals)
+    name = totals[0].population
+    return Population(
+        name, lines, together, None if instead == together else instead, _cap(topology, name), beside
+    )
+
+
+def _promise(stream: Stream) -> str:
+    settings = stream.mechanism
+    covered = duration_words(settings.window * stream.timeline.interval)
+    per = {
+        "event": f"any one timestamp of {covered}",
+        "user": f"a horizon of {settings.window} timestamps ({covered})",
+    }.get(find(settings.kind, settings.options).level, f"any {consecutive(settings.window)} ({covered})")
+    return f"{settings.epsilon_text} for {per}"
+
+
+def _cap(topology: Topology, population: str) -> str:
+    budget = topology.budget
+    if budget is None:
+        return "The file has no budget: nothing caps what its streams cost together."
+    if budget.population != population:
+        return f"The budget of the file caps the population {budget.population}; this one is outside it."
+    return (
+        f"The file caps the sum at epsilon {number(budget.epsilon)} over any {duration_words(budget.span)};"
+        " it is refused above that."
+    )

@@ -1,0 +1,69 @@
+"""What is not covered: the known limits of docs/privacy.md that concern a topology, in a sentence or two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eventveil.mechanisms.registry import plugin_of
+from eventveil.model.topology import Stream, Topology
+
+#: What they publish later they have to remember, as true sums.
+_REMEMBER = ("retroactive-grouping", "shp-window")
+_PREDICT = ("shp-adaptive", "paced", "seasonal")
+
+
+def limits(topology: Topology) -> Iterator[str]:
+    """The limits, those of every topology first."""
+    yield (
+        "Single people are hidden, the size of a crowd is not. A person under two identifiers is two users,"
+        " each protected by itself."
+    )
+    yield (
+        "No defence against those who run the worker or the brokers, or may read the raw topics, dead"
+        " letters, the worker's memory, its raw metrics or what `doctor` and `dead` print."
+    )
+    yield (
+        "The time at which a release appears depends on the load, and on failures: very many events at once"
+        " can delay it by seconds, which everybody can see."
+    )
+    yield (
+        "Other topologies over the same people, replays that are published, and this file run under another"
+        " name add their epsilon; none of them is in the sums of this page."
+    )
+    yield (
+        "State, ledger and sinks that are restored together from a backup agree with each other: what"
+        " was released since is drawn again. Only a witness file outside Kafka shows that."
+    )
+    yield (
+        "Acknowledged records must not be lost: unclean leader elections can rewind what was spent. Raw"
+        " events stay on the brokers' disks until their retention has removed them."
+    )
+    yield from (line for stream in topology.streams for line in _of(stream))
+    if topology.topics.replication < 3 or topology.topics.min_insync < 2:
+        yield (
+            f"Topics have {topology.topics.replication} replicas, of which {topology.topics.min_insync} have"
+            " to have a record before it counts: three and two are needed to outlive the loss of a disk."
+        )
+
+
+def _of(stream: Stream) -> Iterator[str]:
+    kind, source = stream.mechanism.kind, stream.source
+    if source.append_time == "boundary":
+        yield (
+            f"{stream.name}: whether an event is late is decided by the worker's clock; what others send can"
+            " delay it by fractions of a second, and shift events at the edge (append_time: boundary)."
+        )
+    if stream.timeline.grace is not None:
+        yield (
+            f"{stream.name}: who can bring a broker down by what they send decides which partitions are left"
+            " out (on_missing: release)."
+        )
+    if kind in _REMEMBER:
+        yield f"{stream.name}: the ledger changelog holds true sums, and is raw data ({kind})."
+    if kind in _PREDICT:
+        yield (
+            f"{stream.name}: releases that are not fresh are predictions. The audit checks that nothing was"
+            f" charged for them, not how they were computed ({kind})."
+        )
+    if plugin_of(kind) is not None:
+        yield f"{stream.name}: its mechanism is a plug-in ({kind}), and its guarantee the author's word."

@@ -1,0 +1,163 @@
+"""The page: one file of HTML that needs nothing else, and prints on A4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from eventveil.audit.life import Stretch
+from eventveil.describe.guarantee import number
+from eventveil.describe.page import filled, items, paragraphs
+from eventveil.report.budget import SPANS, Population
+from eventveil.report.content import Document, Promise
+from eventveil.report.facts import AuditFacts
+
+_TEMPLATE = Path(__file__).with_name("page.html")
+#: How many rows of ledgers' lives (at least one of each stream), and findings, the page has.
+_ROWS, _FINDINGS = 12, 12
+#: Above this many streams it is printed smaller.
+_FEW = 4
+#: How much of a hash is on the page; --json has all of it.
+_SHOWN = 16
+
+
+def page(document: Document) -> str:
+    """The page of a document."""
+    text = {
+        "TITLE": f"Privacy report: {document.topology}",
+        "STATE": document.state,
+        "VERDICT": document.verdict,
+        "SIZE": "many" if len(document.parameters) > _FEW else "few",
+        "MADE": (
+            f"{document.path} (SHA-256 {document.sha256}). Written {document.created} by eventveil"
+            f" {document.eventveil}."
+        ),
+    }
+    markup = {
+        "FINDINGS": _findings(document.audit),
+        "PROMISES": "".join(map(_promise, document.promises)),
+        "PARAMETERS": _parameters(document),
+        "BUDGET": "".join(map(_population, document.populations)),
+        "RIGHTS": _table(
+            ("role", "topics", "holds", "may read", "may write"),
+            (
+                (one.role, ", ".join(one.topics), one.holds, one.readers, one.writers)
+                for one in document.rights
+            ),
+        ),
+        "AUDIT": "".join(_audit(document.audit)),
+        "LIMITS": items(document.limits),
+        "TASKS": items(document.tasks),
+    }
+    return filled(_TEMPLATE, text, markup)
+
+
+def _findings(audit: AuditFacts | None) -> str:
+    if audit is None or audit.clean:
+        return ""
+    more = audit.violations - len(audit.findings[:_FINDINGS])
+    rest = (f"and {more} more; `eventveil ledger` lists them",) if more else ()
+    return f"<ul>{items((*audit.findings[:_FINDINGS], *rest))}</ul>"
+
+
+def _promise(one: Promise) -> str:
+    return f"<p><b>{escape(', '.join(one.streams))}.</b> {escape(one.sentence)}</p>"
+
+
+def _parameters(document: Document) -> str:
+    """A row for each setting that any stream has, a column for each stream; turned where streams are many."""
+    heads = list(dict.fromkeys(name for one in document.parameters.values() for name in one))
+    rows = [
+        (stream, *(given.get(head, "-") for head in heads)) for stream, given in document.parameters.items()
+    ]
+    return _table(("stream", *heads), rows)
+
+
+def _population(one: Population) -> str:
+    parts = [f"<h3>Population {escape(one.name)}</h3>"]
+    if one.lines:
+        rows = [(line.stream, line.promise, *line.epsilons) for line in one.lines]
+        rows.append(("together", "", *one.together))
+        if one.instead is not None:
+            rows.append(("what they did instead", "and not only whether they were there", *one.instead))
+        parts.append(_table(("stream", "epsilon promised", *SPANS), rows, numbers=range(2, 2 + len(SPANS))))
+    parts.append(paragraphs((one.cap, *(f"In no sum: {line}." for line in one.beside))))
+    return "".join(parts)
+
+
+def _audit(audit: AuditFacts | None) -> Iterator[str]:
+    if audit is None:
+        yield paragraphs(("Nothing was read from the brokers (--without-audit).",))
+        return
+    how = "up to what the brokers proved (--barrier)" if audit.barrier else "up to what the brokers showed"
+    yield paragraphs((f"Done {audit.at} on cluster {audit.cluster}, {how}.",))
+    yield f"<ul>{items(_told(audit))}</ul>"
+    if not audit.life:
+        return
+    rows = [_stretch(one) for one in _newest(audit.life)]
+    heads = ("stream", "from", "to", "kind, epsilon, window", "releases", "charged", "records", "digest")
+    yield _table(heads, rows, numbers=range(4, 7))
+    if left := len(audit.life) - len(rows):
+        yield paragraphs((f"{left} earlier rows are in `eventveil report --json`; the digests cover them.",))
+
+
+def _newest(life: Sequence[Stretch]) -> list[Stretch]:
+    """The newest rows of each stream, in their order."""
+    by_stream: dict[str, list[Stretch]] = {}
+    for one in life:
+        by_stream.setdefault(one.stream, []).append(one)
+    each = max(1, _ROWS // len(by_stream))
+    return [one for stretches in by_stream.values() for one in stretches[-each:]]
+
+
+def _told(audit: AuditFacts) -> Iterator[str]:
+    for one in audit.streams:
+        yield "; ".join(line.strip() for line in one.lines)
+    if audit.others:
+        yield f"not in this file, so not checked: {', '.join(audit.others)}"
+    yield from audit.notes
+
+
+def _stretch(one: Stretch) -> tuple[str, ...]:
+    again = f", generation {one.generation}" if one.generation > 1 else ""
+    window = "" if one.window is None else f", {one.window}"
+    entries = f"{one.entries} ({one.fresh} fresh)" if one.begin else f"{one.entries} spans"
+    charged = (
+        "-" if one.charged is None else number(one.charged) if _short(one) else f"{float(one.charged):.4g}"
+    )
+    kind = f"{one.mechanism}, {one.epsilon}{window}; instance {one.instance[:8]}"
+    return (
+        f"{one.stream}{again}", _when(one.begin), _when(one.end), kind, entries, charged, str(one.records),
+        one.digest[:_SHOWN],
+    )  # fmt: skip
+
+
+def _when(time: str | None) -> str:
+    """A time without its seconds, in UTC."""
+    return "-" if time is None else time[:16].replace("T", " ")
+
+
+def _short(one: Stretch) -> bool:
+    return one.charged is not None and len(number(one.charged)) <= 6
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
+    """A table whose first column names the row; ``numbers`` are the columns that are aligned to the right."""
+    right = set(numbers)
+
+    def mark(index: int) -> str:
+        return ' class="n"' if index in right else ""
+
+    top = "".join(f"<th{mark(index)}>{escape(head)}</th>" for index, head in enumerate(heads))
+    body = "".join(
+        f"<tr><th scope=row>{escape(row[0])}</th>"
+        + "".join(
+            f'<td{mark(index)} data-head="{escape(heads[index])}">{escape(cell)}</td>'
+            for index, cell in enumerate(row)
+            if index
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,122 @@
+"""What the report says: budgets over spans, rights for every topic, the verdict, and open points."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eventveil.describe.sums import cost_of
+from eventveil.kinds.registry import kind_of
+from eventveil.lifecycle.topics import plan_topics
+from eventveil.model.topology import Topology
+from eventveil.report.budget import populations
+from eventveil.report.content import document
+from eventveil.report.facts import AuditFacts, StreamFacts
+from eventveil.report.rights import rights
+from eventveil.topology.loading import load
+from tests.unit.topology.examples import ROOT, TOPOLOGIES
+
+EVERY = ROOT / "tests" / "unit" / "cli" / "shipped" / "every-kind.yaml"
+ALL = [*TOPOLOGIES, EVERY]
+CLEAN = AuditFacts(
+    at="2026-01-01T00:00:00Z", cluster="c", barrier=True, witness=True,
+    streams=(StreamFacts("sections", ("sections: clean",), 0, False),),
+    findings=(), others=(), notes=(), life=(), violations=0,
+)  # fmt: skip
+
+
+def loaded(path: Path) -> Topology:
+    return load(str(path), {})
+
+
+def page_views() -> Topology:
+    return loaded(ROOT / "topologies" / "page-views.yaml")
+
+
+def test_a_day_a_month_and_a_year_cost_what_the_sums_of_check_say() -> None:
+    """Sections: 144 timestamps of ten minutes per window; daily: 7 timestamps of a day."""
+    (visitors,) = populations(page_views())
+    # ceil(145 / 144), ceil(4465 / 144), ceil(52705 / 144); ceil(2 / 7), ceil(32 / 7), ceil(367 / 7).
+    assert [line.epsilons for line in visitors.lines] == [("2", "32", "367"), ("1", "5", "53")]
+    assert visitors.together == ("3", "37", "420")
+    assert visitors.instead == ("6", "74", "840")
+    assert visitors.lines[0].promise == "1.0 for any 144 consecutive timestamps (1 day)"
+    assert visitors.cap.startswith("The file caps the sum at epsilon 4 over any 1 day")
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
+def test_every_stream_is_in_the_budget_once(path: Path) -> None:
+    topology = loaded(path)
+    told = [line.stream for one in populations(topology) for line in one.lines]
+    beside = [line for one in populations(topology) for line in one.beside]
+    for stream in topology.all_streams:
+        named = sum(line.startswith(f"{stream.name} (") for line in beside)
+        assert told.count(stream.name) + named == 1
+        assert (stream.name in told) == kind_of(stream).in_sums
+    assert all(cost_of(one, 86_400_000).epsilon for one in topology.streams if kind_of(one).in_sums)
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
+def test_rights_name_every_topic_of_a_topology_once(path: Path) -> None:
+    topology = loaded(path)
+    told = [topic for one in rights(topology) if one.role != "consumer group" for topic in one.topics]
+    assert sorted(told) == sorted(plan.name for plan in plan_topics(topology, {}))
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
+def test_each_sentence_of_check_is_there_once_with_all_its_streams(path: Path) -> None:
+    topology = loaded(path)
+    made = document(topology, "0" * 64, "now", None)
+    for stream in topology.all_streams:
+        for sentence in kind_of(stream).describe(topology, stream):
+            (promise,) = (
+                one for one in made.promises if sentence in one.sentence and stream.name in one.streams
+            )
+            assert set(promise.streams) <= {one.name for one in topology.all_streams}
+    assert list(made.parameters) == [stream.name for stream in topology.all_streams]
+
+
+def test_without_an_audit_the_page_says_that_there_was_none() -> None:
+    made = document(page_views(), "0" * 64, "now", None)
+    assert (made.state, made.verdict[:12]) == ("not-audited", "Not audited.")
+    assert made.tasks[0].startswith("Audit: not done.")
+
+
+def test_violations_come_before_everything_else() -> None:
+    found = replace(CLEAN, violations=2, findings=("I2 sections: wrong", "I2 sections: wrong too"))
+    made = document(page_views(), "0" * 64, "now", found)
+    assert (made.state, made.verdict[:9]) == ("violated", "Violated:")
+    assert "2 violations" in made.verdict
+    assert made.tasks[0].startswith("Audit: it found violations.")
+
+
+def test_a_clean_audit_with_barrier_and_witness_leaves_nothing_of_it_open() -> None:
+    made = document(page_views(), "0" * 64, "now", CLEAN)
+    assert made.state == "clean"
+    assert not [line for line in made.tasks if line.startswith(("Audit", "Restored"))]
+
+
+@pytest.mark.parametrize(
+    ("change", "begins"),
+    [
+        ({"barrier": False}, "Audit: it took the brokers' word"),
+        ({"witness": False}, "Restored backups:"),
+        ({"others": ("old",)}, "Streams in the ledger that the file does not have: old."),
+        ({"streams": (StreamFacts("sections", (), 0, True),)}, "Audit: releases of sections are overdue."),
+    ],
+)
+def test_what_an_audit_leaves_open_is_an_open_point(change: dict[str, object], begins: str) -> None:
+    made = document(page_views(), "0" * 64, "now", replace(CLEAN, **change))
+    assert made.tasks[0].startswith(begins)
+
+
+def test_what_the_file_leaves_open_is_an_open_point() -> None:
+    topology = page_views()
+    before, after = (
+        document(one, "0" * 64, "now", CLEAN) for one in (topology, replace(topology, budget=None))
+    )
+    assert any(line.startswith("Cap:") for line in after.tasks)
+    assert not any(line.startswith("Cap:") for line in before.tasks)
+    assert any(line.startswith("Connections (PLAINTEXT)") for line in before.tasks)
