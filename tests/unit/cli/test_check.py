@@ -117,11 +117,12 @@ def test_the_topologies_to_start_from_pass(path: Path) -> None:
     assert CliRunner().invoke(check, [str(path)]).exit_code == 0
 
 
-def test_there_are_six_topologies_to_start_from() -> None:
+def test_there_are_seven_topologies_to_start_from() -> None:
     assert [path.stem for path in TOPOLOGIES] == [
         "air-time",
         "flights",
         "hospital-visits",
+        "managed",
         "museum",
         "page-views",
         "web-shop",
