@@ -38,7 +38,11 @@ def limits(topology: Topology) -> Iterator[str]:
         "Acknowledged records must not be lost: unclean leader elections can rewind what was spent. Raw"
         " events stay on the brokers' disks until their retention has removed them."
     )
-    yield from (line for stream in topology.streams for line in _of(stream))
+    said: dict[str, list[str]] = {}
+    for stream in topology.streams:
+        for sentence in _of(stream):
+            said.setdefault(sentence, []).append(stream.name)
+    yield from (f"{', '.join(names)}: {sentence}" for sentence, names in said.items())
     if topology.topics.replication < 3 or topology.topics.min_insync < 2:
         yield (
             f"Topics have {topology.topics.replication} replicas, of which {topology.topics.min_insync} have"
@@ -47,23 +51,24 @@ def limits(topology: Topology) -> Iterator[str]:
 
 
 def _of(stream: Stream) -> Iterator[str]:
+    """Those of a stream, which is named before them."""
     kind, source = stream.mechanism.kind, stream.source
     if source.append_time == "boundary":
         yield (
-            f"{stream.name}: whether an event is late is decided by the worker's clock; what others send can"
+            "whether an event is late is decided by the worker's clock; what others send can"
             " delay it by fractions of a second, and shift events at the edge (append_time: boundary)."
         )
     if stream.timeline.grace is not None:
         yield (
-            f"{stream.name}: who can bring a broker down by what they send decides which partitions are left"
+            "who can bring a broker down by what they send decides which partitions are left"
             " out (on_missing: release)."
         )
     if kind in _REMEMBER:
-        yield f"{stream.name}: the ledger changelog holds true sums, and is raw data ({kind})."
+        yield f"the ledger changelog holds true sums, and is raw data ({kind})."
     if kind in _PREDICT:
         yield (
-            f"{stream.name}: releases that are not fresh are predictions. The audit checks that nothing was"
+            "releases that are not fresh are predictions. The audit checks that nothing was"
             f" charged for them, not how they were computed ({kind})."
         )
     if plugin_of(kind) is not None:
-        yield f"{stream.name}: its mechanism is a plug-in ({kind}), and its guarantee the author's word."
+        yield f"its mechanism is a plug-in ({kind}), and its guarantee the author's word."

@@ -120,3 +120,9 @@ def test_what_the_file_leaves_open_is_an_open_point() -> None:
     assert any(line.startswith("Cap:") for line in after.tasks)
     assert not any(line.startswith("Cap:") for line in before.tasks)
     assert any(line.startswith("Connections (PLAINTEXT)") for line in before.tasks)
+
+
+def test_a_limit_of_several_streams_is_told_once_with_their_names() -> None:
+    told = document(loaded(ROOT / "topologies" / "web-shop.yaml"), "0" * 64, "now", None).limits
+    (line,) = (one for one in told if "predictions" in one)
+    assert line.startswith("views, orders: releases that are not fresh are predictions.")
