@@ -1,0 +1,64 @@
+"""The way of one event, from a chunk to the published release, enters the files that the page lists."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import FrameType
+
+import eventveil
+from eventveil.mechanisms.registry import of_stream
+from eventveil.model.records import TopicPartition
+from eventveil.tasks.aggregate import Aggregation, Outputs
+from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
+from eventveil.tasks.task import Task, Transaction
+from tests.unit.support import INSTANCE, ZeroNoise, chunk, counter_state, event, stream
+
+ROOT = Path(eventveil.__file__).parent
+PAGE = Path("docs/architecture.md").read_text()
+VISITS = stream()
+
+
+def all_of(task: Task, now: int) -> list[Transaction]:
+    """What a task has to say, each transaction committed."""
+    found = []
+    while (done := task.next(now)) is not None:
+        found.append(Transaction(done.name, [*done.records]))
+        task.committed(done)
+    return found
+
+
+def release_one_event() -> list[str]:
+    """The names of the transactions between an event and its release."""
+    outputs = Outputs("partials", {VISITS.name: 0}, TopicPartition("changelog", 0))
+    counting = Aggregation(outputs, 1, {VISITS.name: (VISITS, counter_state())})
+    released = StreamSanitizer(
+        VISITS, 1, of_stream(VISITS, ZeroNoise()), ReleaseState(INSTANCE, 1, 1, 0), None
+    )
+    releasing = PartitionSanitizer(Topics("ledger", "changelog", 0), {VISITS.name: released})
+    counting.process(chunk([(1001, event())], topic="raw"))
+    counting.capture_end(1018, 1)
+    closed = all_of(counting, 1018)
+    partials = [one.value for done in closed for one in done.records if one.topic == "partials"]
+    releasing.process(chunk([(0, one) for one in partials], topic="partials"))
+    return [done.name for done in (*closed, *all_of(releasing, 1018))]
+
+
+def test_the_page_lists_the_files_that_an_event_enters() -> None:
+    entered = set[str]()
+
+    def note(frame: FrameType, what: str, _: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if what == "call" and path.is_relative_to(ROOT):
+            entered.add(str(path.relative_to(ROOT)))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        names = release_one_event()
+    finally:
+        sys.setprofile(before)
+    assert names == ["close", "decide", "publish"]
+    listed = PAGE.partition("<!-- way: begin -->")[2].partition("<!-- way: end -->")[0]
+    assert sorted(entered) == sorted(re.findall(r"`(\w+/[\w/]+\.py)`", listed))
