@@ -74,7 +74,11 @@ def report(
         made = document(loaded, _sha256(topology), format_rfc3339(_now()), found)
         _write(made, path)
     except (EventveilError, KafkaException, OSError) as error:
-        click.echo(f"eventveil report: {error}; --without-audit needs no broker", err=True)
+        # A witness that misses something says what to do; a page without an audit is no remedy for that.
+        hint = (
+            "" if witness is not None or isinstance(error, OSError) else "; --without-audit needs no broker"
+        )
+        click.echo(f"eventveil report: {error}{hint}", err=True)
         sys.exit(EXIT_FAILED)
     if made.state == "violated":
         click.echo(f"eventveil report: {made.verdict}", err=True)

@@ -65,3 +65,10 @@ def test_a_broker_that_does_not_answer_leaves_no_page(
 @pytest.mark.parametrize("option", [("--barrier",), ("--witness", "file")])
 def test_what_audits_does_not_go_without_an_audit(option: tuple[str, ...]) -> None:
     assert run(str(SHOP), "--without-audit", "--json", *option).exit_code == 2
+
+
+def test_a_page_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    result = run(str(SHOP), "--without-audit", "--output", str(tmp_path / "missing" / "page.html"))
+    assert result.exit_code == 1
+    assert "No such file or directory" in result.stderr
+    assert "--without-audit" not in result.stderr
