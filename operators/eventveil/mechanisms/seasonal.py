@@ -27,8 +27,9 @@ chosen, every ``HOLD`` publications, if it promises a gain. A publication spends
 that fit in a window, rounded down to whole units, or what the window has left if that is at least
 ``LEAST`` of it. The first one has a twelfth
 of it, or more where noise is large. If it shows something, the next one comes at the interval that the
-forecast wants; if not, another phase of the first period is tried, with all that is left. It does not wait
-for longer: nothing is known, and what is left buys more now than later.
+forecast wants; if not, another phase of the first period is tried, with all that is left; in a long window
+one more before that, with a twelfth. It does not wait for longer: nothing is known, and what is left buys
+more now than later.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ HOLD, SETTLED = 6, 8
 """Publications between two choices of the interval, once there were ``SETTLED``."""
 GAIN = 0.97
 OTHER_PHASE = 0.4
-"""Part of the first period after which another phase is tried if the first one showed nothing."""
+"""Part of the first period after which another phase is tried if nothing was shown so far."""
+LONG = 5
+"""A window of more than this many first periods has a second small look before all that is left is spent."""
 _LEAST_NOISE = 1e-9
 _CALIBRATION_BYTES = 80
 
@@ -78,6 +81,8 @@ class Seasonal(WEventMechanism):
         self._forecast = Forecast(self._columns, self._window, self._periods)
         self._parts = pace.intervals(self._window, self._periods)
         self._interval = pace.first(self._parts, self._window, float(self._scale(self.units)))
+        small = self._parts[self._interval] >= pace.FIRST_PARTS
+        self._looks = 2 if small and self._periods and self._window > LONG * self._periods[0] else 1
         self._rounding = Rounding()
         self._calibration = Calibration()
         self._due = 0  # timestamp of the next publication
@@ -130,7 +135,7 @@ class Seasonal(WEventMechanism):
 
     def _wait(self, before: int) -> int:
         """How long until the next publication; ``before``: the interval before this one."""
-        if self._forecast.published > 1:
+        if self._forecast.published > self._looks:
             return self._interval
         if self._forecast.above.any():
             return min(before, self._interval)
@@ -142,7 +147,8 @@ class Seasonal(WEventMechanism):
         """Choose the interval, if it is time to."""
         forecast, some = self._forecast, self._forecast.above
         if not some.any():
-            self._interval = max(self._parts)
+            if forecast.published >= self._looks:
+                self._interval = max(self._parts)
             return
         if forecast.published > SETTLED and forecast.published - self._decided < HOLD:
             return
