@@ -61,7 +61,8 @@ GAIN = 0.97
 OTHER_PHASE = 0.4
 """Part of the first period after which another phase is tried if nothing was shown so far."""
 LONG = 5
-"""A window of more than this many first periods has a second small look before all that is left is spent."""
+"""A window of more than this many first periods has a second small look before all that is left is spent, if
+a period has many phases: an hour may lie in the night, a day of the week is like another."""
 _LEAST_NOISE = 1e-9
 _CALIBRATION_BYTES = 80
 
@@ -82,7 +83,8 @@ class Seasonal(WEventMechanism):
         self._parts = pace.intervals(self._window, self._periods)
         self._interval = pace.first(self._parts, self._window, float(self._scale(self.units)))
         small = self._parts[self._interval] >= pace.FIRST_PARTS
-        self._looks = 2 if small and self._periods and self._window > LONG * self._periods[0] else 1
+        first = self._periods[0] if self._periods else 0
+        self._looks = 2 if small and pace.PHASES <= first < self._window / LONG else 1
         self._rounding = Rounding()
         self._calibration = Calibration()
         self._due = 0  # timestamp of the next publication
