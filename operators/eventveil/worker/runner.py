@@ -166,9 +166,7 @@ class Runner(Owner):
         while (work := await self._next()) is not None:
             self.check_open()
             try:
-                await (
-                    self._publish(self._task, work) if isinstance(self._task, Publisher) else self._do(work)
-                )
+                await self._do(work)
             finally:
                 self._tell()
             self.check_open()
