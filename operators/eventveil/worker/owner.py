@@ -108,21 +108,21 @@ class Owner(ABC):
 
     @property
     def due(self) -> int | None:
-        """When the clock alone gives it something to do, or gave, in epoch milliseconds; None: never."""
+        """See ``Task.due``."""
         return None
 
     def rests(self, now: int) -> bool:
-        """Whether it has nothing to do before it is due, unless a chunk comes; False if nobody knows."""
+        """See ``Task.rests``."""
         return False
 
     @property
     def closed(self) -> int | None:
-        """When the last timestamp was due that it has closed for others to release; None: it closes none."""
+        """See ``Task.closed``."""
         return None
 
     @property
     def awaited(self) -> int | None:
-        """When the next release that it makes of what others closed is due, or was; None: it makes none."""
+        """See ``Task.awaited``."""
         return None
 
     @property
