@@ -39,6 +39,7 @@ from tests.kafka.jars import missing_tools
 from tests.kafka.secured import (
     CLIENT,
     KEY_PASSWORD,
+    NO_COMPILER,
     PASSWORD,
     SECRET,
     STRANGER,
@@ -257,6 +258,7 @@ def test_a_worker_that_comes_in_by_tokens_releases_and_all_commands_read_what_it
     assert "eyJ" not in log, "a token"
 
 
+@pytest.mark.skipif(bool(NO_COMPILER), reason=NO_COMPILER)
 def test_topics_are_created_under_the_limits_of_a_managed_service(
     broker: SecuredBroker, tmp_path: Path
 ) -> None:
