@@ -50,11 +50,6 @@ class Written:
             return stated if stated in best and stated is not None else best[0]
         return "random" if self.scattered > _SCATTERED * self.keys else "unknown"
 
-    @property
-    def is_served(self) -> bool:
-        """Whether a topology can name the partitioner."""
-        return self.name() in {*PARTITIONERS, "any"}
-
 
 def explained(found: Written, stated: str) -> str:
     """What is to be said of users that are in other partitions than ``stated`` puts them, with the remedy."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from eventveil.decoding.places import Envelope, Missing, compile_field
+from eventveil.decoding.places import Envelope, compile_field
 from eventveil.model import fields
 from eventveil.model.topology import NameMap, Source
 
@@ -86,8 +86,3 @@ def index_of(labels: Iterable[str], parts: int) -> dict[tuple[str, ...], int]:
     """
     split = ((label,) if parts == 1 else tuple(label.split(fields.BETWEEN)) for label in labels)
     return {name: place for place, name in enumerate(split) if len(name) == parts}
-
-
-def is_missing(unnamed: Unnamed) -> bool:
-    """Whether the field is not there at all."""
-    return isinstance(unnamed.found, Missing)

@@ -251,7 +251,7 @@ class PanPrivateStream(Task):
     @property
     def known(self) -> int:
         """See ``Task.known``."""
-        return max(self.aggregator.position, self.aggregator.judged)
+        return self.aggregator.known
 
     @property
     def untimed(self) -> bool:

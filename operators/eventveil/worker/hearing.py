@@ -4,34 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from eventveil.model.records import TopicPartition
-from eventveil.model.topology import Timeline
 from eventveil.process.clock import OwnerClock
+from eventveil.tasks.task import Task
 from eventveil.worker.ends import End, Ends, EndWatch
 from eventveil.worker.ground import Ground
 from eventveil.worker.offsets import shortened
 
 #: For so long a tick waits for a boundary that is due; the broker mostly tells it within milliseconds.
 _PATIENCE_SECONDS, _AT_ONCE_SECONDS = 1.0, 0.1
-
-
-class Captures(Protocol):
-    """What boundaries are for: a state machine that takes in ends as they were asked for."""
-
-    @property
-    def position(self) -> int:
-        """The offset of the next record."""
-
-    def boundaries(self) -> list[tuple[Timeline, int]]:
-        """The timelines with boundaries and the last timestamps that have one; empty if there are none."""
-
-    def wants_boundary(self, now: int) -> bool:
-        """Whether a timestamp is due that has no boundary yet."""
-
-    def capture_boundary(self, asked_at: int, end: int) -> None:
-        """Take note of an end. Raises ValueError if it lies before an earlier one."""
 
 
 class Hearing:
@@ -41,21 +23,16 @@ class Hearing:
         self,
         watch: EndWatch,
         place: TopicPartition,
-        captures: Captures,
+        task: Task,
         clock: OwnerClock,
         ground: Ground,
     ) -> None:
-        self._watch, self._place, self._captures = watch, place, captures
+        self._watch, self._place, self._task = watch, place, task
         self._clock, self._ground = clock, ground
         self._ends: Ends | None = None
-        if boundaries := captures.boundaries():
+        if boundaries := task.boundaries():
             # Without a reference to the owner, which refers to it.
-            self._ends = watch.follow(Ends(place, boundaries, clock, lambda: captures.position))
-
-    @property
-    def needed(self) -> bool:
-        """Whether there are boundaries."""
-        return self._ends is not None
+            self._ends = watch.follow(Ends(place, boundaries, clock, lambda: task.position))
 
     def leave(self) -> None:
         """Ask no more; from any thread."""
@@ -73,7 +50,7 @@ class Hearing:
         while True:
             for end in self._ends.take():
                 await self._capture(end)
-            if not self._captures.wants_boundary(self._clock.now()):
+            if not self._task.wants_boundary(self._clock.now()):
                 return True
             if time.monotonic() >= give_up:
                 return False
@@ -85,6 +62,6 @@ class Hearing:
             await self._ground.check()
             raise shortened(self._place, "it ends before the last record that was read")
         try:
-            self._captures.capture_boundary(end.asked_at, end.end)
+            self._task.capture_boundary(end.asked_at, end.end)
         except ValueError:
             raise shortened(self._place, "it ends before a boundary that was captured in it") from None

@@ -10,14 +10,13 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 from eventveil.kafka.changelog import FencedTable, OwnerClosed
 from eventveil.model.records import Chunk
 from eventveil.tasks.task import StreamView
 from eventveil.worker.threads import Threads
 
-T = TypeVar("T")
 #: Runs a blocking call in a thread, see ``Threads``.
 Blocking = Callable[..., Awaitable[Any]]
 _tokens = count(1)

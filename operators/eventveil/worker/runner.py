@@ -97,11 +97,6 @@ class Runner(Owner):
         return self._task.position
 
     @property
-    def resume(self) -> int:
-        """The first offset that a successor needs."""
-        return self._task.resume
-
-    @property
     def due(self) -> int | None:
         """See ``Owner.due``."""
         return self._task.due
