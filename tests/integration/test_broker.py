@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from tests.kafka.archive import works
 from tests.kafka.broker import LocalBroker, local_broker
 from tests.kafka.jars import BrokerError, missing_tools
 from tests.kafka.ports import reserve
@@ -103,6 +104,18 @@ def test_two_brokers_at_once_take_different_ports_and_leave_no_files() -> None:
         assert not [file for file in Path("/tmp").glob("hsperfdata_*/*") if file.name in processes]
     assert not one.directory.exists()
     assert not other.directory.exists()
+
+
+def test_it_starts_from_an_archive_of_classes_and_one_that_was_cut_short_is_not_used(tmp_path: Path) -> None:
+    with local_broker(directory=tmp_path / "broker") as broker:
+        assert broker.sharing
+        archive = Path(broker.sharing[-1].partition("=")[2])
+        (java,) = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()[:1]
+        assert str(archive) in Path(f"/proc/{java}/maps").read_text()
+    assert works(archive)
+    part = tmp_path / "part.jsa"
+    part.write_bytes(archive.read_bytes()[:1_000_000])
+    assert not works(part)
 
 
 def test_a_port_in_use_is_refused_by_name() -> None:

@@ -25,9 +25,11 @@ import click
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tests.kafka import archive
 from tests.kafka.jars import BrokerError, class_path
 from tests.kafka.ports import HOST, Reservation, reserve
 from tests.kafka.settings import single_node
+from tests.kafka.topics import create_topic, read, transact, transactional_producer
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -78,6 +80,8 @@ class LocalBroker:
         self.heap = "512m"
         #: Further options of Java.
         self.java: list[str] = []
+        #: Options of Java by which it starts from the archive of classes; None asks for them at the start.
+        self.sharing: list[str] | None = None
         #: Folders of further classes.
         self.classes: list[Path] = []
         self._proxies = proxies
@@ -107,6 +111,8 @@ class LocalBroker:
     def start(self) -> None:
         """Return once the broker serves. Raises BrokerError with the end of the log when it does not."""
         java_classes = ":".join([class_path(), *map(str, self.classes)])
+        if self.sharing is None:
+            self.sharing = archive.options(_train)
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock_directory()
         self._reserve_ports()
@@ -197,7 +203,7 @@ class LocalBroker:
     def _format(self, java_classes: str) -> None:
         if (self.directory / "data" / "meta.properties").exists():
             return
-        command = [*JAVA, *LOGGING, "-cp", java_classes, "kafka.tools.StorageTool"]
+        command = [*JAVA, *(self.sharing or []), *LOGGING, "-cp", java_classes, "kafka.tools.StorageTool"]
         command += ["format", "-t", self._cluster_id(), "-c", str(self._settings)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
@@ -211,6 +217,7 @@ class LocalBroker:
         command = [
             *JAVA,
             f"-Xmx{self.heap}",
+            *(self.sharing or []),
             *self.java,
             *LOGGING,
             "-cp",
@@ -260,6 +267,20 @@ class LocalBroker:
             if self._process.stdin is not None:
                 self._process.stdin.close()
             self._process = None
+
+
+def _train(folder: Path, java: Sequence[str]) -> None:
+    """Let a broker load the classes that it needs for topics and transactions, then stop it cleanly."""
+    broker = LocalBroker(folder)
+    broker.java, broker.sharing = [*java], []
+    try:
+        broker.start()
+        topic = create_topic(broker.bootstrap, "topic")
+        transact(transactional_producer(broker.bootstrap, "producer"), topic, ["record"])
+        read(broker.bootstrap, topic)
+        broker.stop()
+    finally:
+        broker.release()
 
 
 @contextmanager

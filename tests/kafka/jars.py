@@ -55,7 +55,12 @@ def missing_tools() -> list[str]:
 
 
 def class_path() -> str:
-    """Java's class path of the broker. Downloads the jars when no earlier call has. Raises BrokerError.
+    """Java's class path of the broker; see ``jars``."""
+    return f"{jars()}/*"
+
+
+def jars() -> Path:
+    """The folder of the broker's jars. Downloads them when no earlier call has. Raises BrokerError.
 
     Safe to call from several processes at once: the folder appears whole or not at all.
     """
@@ -67,7 +72,7 @@ def class_path() -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
             _resolve(folder)
-    return f"{folder}/*"
+    return folder
 
 
 def _property(name: str) -> str:
