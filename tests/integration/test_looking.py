@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 
 from eventveil.cli.main import main
 from eventveil.counting.counter import CounterState
+from eventveil.live.serving import Shown
 from eventveil.model.records import Chunk
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.topology.loading import load
@@ -59,6 +60,16 @@ def test_status_and_tail_read_what_is_public(application: Application, kafka: st
     assert status == 0
     assert [one["timestamp"] for one in found] == [last - 2, last - 1]
     assert found[0]["low"]["north"] < 700 < found[0]["high"]["north"]
+
+    # The page of a worker shows the same, and follows the sink.
+    shown = Shown(load(path, {}))
+    assert f"timestamp {last - 1}, fresh" in shown.serve([]).text
+    transact(writer, application.sink, [released(last)])
+    give_up = time.monotonic() + 60
+    while f"timestamp {last}, fresh" not in shown.serve([]).text:
+        assert time.monotonic() < give_up
+        time.sleep(0.1)
+    last += 1
 
     answers: list[tuple[int, str]] = []
     follower = threading.Thread(

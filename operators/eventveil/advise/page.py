@@ -12,19 +12,21 @@ import numpy as np
 
 from eventveil.advise import report
 from eventveil.advise.choices import Choice
-from eventveil.advise.picture import Lines, svg
 from eventveil.advise.report import Row, kind_words, percent, unit_words
 from eventveil.advise.scoring import HOPELESS
 from eventveil.advise.searching import Findings
 from eventveil.advise.trials import Outcome
 from eventveil.describe.guarantee import count, duration_words
 from eventveil.describe.page import filled, items, paragraphs
+from eventveil.describe.picture import Lines, svg
 from eventveil.model.timeline import start_of
 from eventveil.model.topology import Timeline
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 #: How many timestamps fit into a picture, columns into a list, and choices are shown at first.
 _POINTS, _COLUMNS, _FIRST = 336, 24, 8
+#: 95 % of normal errors are within this many standard deviations.
+TWO_SIDED = 1.96
 _HEADS = ("large", "middle", "small", "all columns", "left out")
 
 
@@ -90,10 +92,11 @@ def _pictures(findings: Findings, whole: Outcome) -> Iterator[str]:
             labels[column],
             start_of(timeline, first + 1),
             choice.interval,
-            events[:, column].astype(np.float64),
-            counted[:, column].astype(np.float64),
-            whole.released[first:, column].astype(np.float64),
-            whole.errors[first:, column],
+            released := whole.released[first:, column].astype(np.float64),
+            released - TWO_SIDED * whole.errors[first:, column],
+            released + TWO_SIDED * whole.errors[first:, column],
+            events=events[:, column].astype(np.float64),
+            counted=counted[:, column].astype(np.float64),
         )
         error = percent(float(findings.scores[choice].columns[column]))
         picture = svg(lines, f"events in {duration_words(choice.interval)}")

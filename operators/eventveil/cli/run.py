@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 import re
@@ -25,6 +26,7 @@ from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
 from eventveil.cli.options import memory_limit, witness_file
 from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.create import inspect_topics
+from eventveil.live.serving import Shown
 from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.topology import Topology
 from eventveil.process import allocator
@@ -83,6 +85,12 @@ class Address(click.ParamType):
     "default port is taken, the next free one is used, and the log says which; any other has to be free.",
 )
 @click.option(
+    "--page/--no-page",
+    default=None,
+    help="Serve a page of the releases there, at /, for browsers: noisy counts, budget and health, nothing "
+    "raw. By default where --metrics listens on this machine alone.",
+)
+@click.option(
     "--raw-metrics",
     is_flag=True,
     help="Add the metrics that reveal exact counts of events: anybody who can read them sees raw data.",
@@ -107,6 +115,7 @@ def run(
     context: click.Context,
     topology: str,
     metrics: tuple[str, int] | None,
+    page: bool | None,
     raw_metrics: bool,
     raw_log: bool,
     memory_limit: int | None,
@@ -116,13 +125,18 @@ def run(
     """Run the worker of TOPOLOGY until SIGTERM or SIGINT."""
     if raw_metrics and metrics is None:
         raise click.UsageError("--raw-metrics needs --metrics HOST:PORT")
+    if page and metrics is None:
+        raise click.UsageError("--page needs --metrics HOST:PORT")
     configure_logging(log_level)
     log.info("memory limit: %s", "off" if memory_limit is None else format_size(memory_limit))
     # An address that somebody asked for is where somebody looks: it is had, or the worker ends.
     chosen = context.get_parameter_source("metrics") is not ParameterSource.DEFAULT
     further = 0 if chosen else _FURTHER_PORTS
-    listen = None if metrics is None else partial(Endpoint, *metrics, raw_metrics, further)
     loaded = load_or_exit(topology)
+    listen = None
+    if metrics is not None:
+        shown = Shown(loaded) if _has_page(page, metrics[0]) else None
+        listen = partial(Endpoint, *metrics, raw_metrics, further, shown)
     file = None if witness is None else WitnessFile(witness, loaded.name)
 
     def make(topology: Topology) -> Worker:
@@ -131,6 +145,16 @@ def run(
         return worker
 
     run_worker(loaded, make, listen)
+
+
+def _has_page(wanted: bool | None, host: str) -> bool:
+    """Whether a page is served on ``host``: if nobody has said so, only where nobody else can ask for it."""
+    if wanted is not None:
+        return wanted
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def configure_logging(level: str) -> None:
@@ -160,6 +184,8 @@ def run_worker(
         endpoint = None if listen is None else listen()
         if endpoint is not None:
             log.info("metrics and health on %s", endpoint.description)
+            if endpoint.page is not None:
+                log.info("the releases are shown on %s", endpoint.page)
         failure = _mistakes_that_stay(topology, doubt_seconds) or asyncio.run(_work(topology, make, endpoint))
     except (KafkaException, EventveilError) as error:
         failure = error

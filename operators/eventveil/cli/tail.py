@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import closing
 
 import click
@@ -12,16 +12,10 @@ import orjson
 from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
-from eventveil.kafka.barrier import is_nonce
-from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.log import committed_ends, follow, offset_of
 from eventveil.model.errors import EventveilError
-from eventveil.model.records import TopicPartition
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Stream, Topology
-from eventveil.read.assembling import Assembly
-from eventveil.read.newest import newest_releases
-from eventveil.read.records import decode
+from eventveil.read.following import assembled, followed
 from eventveil.read.releases import Releases
 from eventveil.read.sources import stream_of
 
@@ -75,40 +69,10 @@ def releases(topology: Topology, streams: tuple[Stream, ...], last: int) -> Gene
 
     Raises EventveilError and KafkaException.
     """
-    cluster = Cluster(topology.kafka)
-    # Before the newest are read: what comes meanwhile is there twice, and told once.
-    starts = {place: end for one in streams for place, end in _ends(cluster, one).items()}
-    by_sink = {one.sink.topic: one for one in streams}
-    told: dict[str, set[int]] = {}
-    for one in streams:
-        found = newest_releases(cluster, one, last) if last else {}
-        told[one.name] = {*found}
-        for timestamp, record in found.items():
-            if release := assembled(one, record, f"{one.sink.topic}, timestamp {timestamp}"):
+    with closing(followed(topology, streams, lambda _: last)) as found:
+        for one in found:
+            if one is not None and (release := assembled(*one)):
                 yield release
-    with closing(follow(topology.kafka, starts)) as messages:
-        for message in messages:
-            if message is None or is_nonce(message.key()):
-                continue
-            topic = str(message.topic())
-            release = assembled(by_sink[topic], message.value(), f"{topic}, offset {offset_of(message)}")
-            if release is not None and int(release.timestamps[0]) not in told[release.stream]:
-                yield release
-
-
-def _ends(cluster: Cluster, stream: Stream) -> Mapping[TopicPartition, int]:
-    topic = cluster.topic(stream.sink.topic)
-    ends = committed_ends(cluster.kafka, topic.name, range(topic.partitions))
-    return {TopicPartition(topic.name, partition): end for partition, end in ends.items()}
-
-
-def assembled(stream: Stream, record: bytes | None, place: str) -> Releases | None:
-    """A single release; None of local reports whose threshold is not chosen yet. Raises ReadingError."""
-    if decode(record, place).phase == "distribution":
-        return None
-    assembly = Assembly(place, stream.name, stream.columns)
-    assembly.add(record, place)
-    return assembly.releases()
 
 
 def fields(release: Releases, level: float) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -34,3 +34,27 @@ def paragraphs(lines: Iterable[str]) -> str:
 def items(lines: Iterable[str]) -> str:
     """An item of a list for each line, escaped."""
     return "".join(f"<li>{escape(line)}</li>" for line in lines)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
+    """A table whose first column names the row; ``numbers`` are the columns that are aligned to the right.
+
+    On a narrow screen each row is a card, with the heads beside its cells.
+    """
+    right = set(numbers)
+
+    def mark(index: int) -> str:
+        return ' class="n"' if index in right else ""
+
+    top = "".join(f"<th{mark(index)}>{escape(head)}</th>" for index, head in enumerate(heads))
+    body = "".join(
+        f"<tr><th scope=row>{escape(row[0])}</th>"
+        + "".join(
+            f'<td{mark(index)} data-head="{escape(heads[index])}">{escape(cell)}</td>'
+            for index, cell in enumerate(row)
+            if index
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

@@ -9,13 +9,16 @@ from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Stream
 
 #: Of wide streams fewer releases are read.
-_MOST_BYTES = 64_000_000
+MOST_BYTES = 64_000_000
 
 
-def newest_releases(cluster: Cluster, stream: Stream, number: int) -> dict[int, bytes]:
+def newest_releases(
+    cluster: Cluster, stream: Stream, number: int, most_bytes: int = MOST_BYTES
+) -> dict[int, bytes]:
     """The committed release records of the last ``number`` timestamps in a sink, by timestamp, ascending.
 
-    Fewer if there are fewer, or if they are very large. Raises EventveilError and KafkaException.
+    Fewer if there are fewer, or if they have more than ``most_bytes``. Raises EventveilError and
+    KafkaException.
     """
     topic = cluster.topic(stream.sink.topic)
     firsts = cluster.first_offsets(topic.places)
@@ -23,14 +26,14 @@ def newest_releases(cluster: Cluster, stream: Stream, number: int) -> dict[int, 
     found: dict[int, bytes] = {}
     for place in topic.places:
         for timestamp, record in _of(
-            cluster, stream.name, place, firsts[place], ends[place.partition], number
+            cluster, stream.name, place, firsts[place], ends[place.partition], number, most_bytes
         ):
             found.setdefault(timestamp, record)
     return {timestamp: found[timestamp] for timestamp in sorted(found)[-number:]}
 
 
 def _of(
-    cluster: Cluster, stream: str, place: TopicPartition, first: int, end: int, number: int
+    cluster: Cluster, stream: str, place: TopicPartition, first: int, end: int, number: int, most_bytes: int
 ) -> list[tuple[int, bytes]]:
     """Those of one partition, the newest record first."""
     found: list[tuple[int, bytes]] = []
@@ -42,6 +45,6 @@ def _of(
             if timestamp := release_timestamp(record, stream):
                 found.append((timestamp, record))
                 size += len(record)
-        if len({timestamp for timestamp, _ in found}) >= number or size > _MOST_BYTES:
+        if len({timestamp for timestamp, _ in found}) >= number or size > most_bytes:
             break
     return found

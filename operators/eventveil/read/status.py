@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from eventveil.model import timeline
 from eventveil.model.topology import Stream
-from eventveil.read.health import State, state_of, total_of
-from eventveil.read.records import decode
+from eventveil.read.health import State, Total, state_of, total_of
+from eventveil.read.records import Record, decode
 
 #: A release that is overdue by more than this is late (`eventveil ledger` says the same).
 LATE_SECONDS = 60
+#: The states in words, for all who are told.
+WORDS: Mapping[State, str] = {
+    "counting": "events count",
+    "much-less": "less than half of counts.expected counts: run `eventveil doctor`",
+    "nothing": "nothing can be told from noise: run `eventveil doctor`",
+    "unknown": "too few releases to say whether events count",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +78,24 @@ def _time(moment: int | None) -> str | None:
 
 def status_of(stream: Stream, records: Mapping[int, bytes], now: int) -> Status:
     """The status at ``now``, from the newest release records by timestamp. Raises ReadingError."""
-    rules, settings = stream.timeline, stream.mechanism
-    epsilon = float(settings.epsilon)
     if not records:
+        return status_from(stream, None, (), now)
+    last = max(records)
+    totals = [found[1] for one in sorted(records) if (found := total_of(records[one])) is not None]
+    return status_from(stream, decode(records[last], f"{stream.sink.topic}, timestamp {last}"), totals, now)
+
+
+def status_from(stream: Stream, record: Record | None, totals: Sequence[Total], now: int) -> Status:
+    """The status at ``now`` (epoch ms), from the last release, if any, and the totals of the newest ones."""
+    rules, settings = stream.timeline, stream.mechanism
+    if record is None:
         begun = timeline.due_of(rules, timeline.first_whole_timestamp(rules, now)) if rules.start else None
         overdue = 0 if begun is None else max(0, now - begun)
         return Status(
-            stream.name, settings.kind, epsilon, settings.window,
+            stream.name, settings.kind, float(settings.epsilon), settings.window,
             None, None, None, None, begun, overdue, 0.0, "unknown", 0,
         )  # fmt: skip
-    last = max(records)
-    record = decode(records[last], f"{stream.sink.topic}, timestamp {last}")
-    totals = [found[1] for one in sorted(records) if (found := total_of(records[one])) is not None]
+    last = record.timestamp
     due = timeline.due_of(rules, last + 1)
     return Status(
         stream=stream.name,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
 from eventveil.audit.life import Stretch
 from eventveil.describe.guarantee import number
-from eventveil.describe.page import filled, items, paragraphs
+from eventveil.describe.page import filled, items, paragraphs, table
 from eventveil.report.budget import SPANS, Population
 from eventveil.report.content import Document, Promise
 from eventveil.report.facts import AuditFacts
@@ -39,7 +39,7 @@ def page(document: Document) -> str:
         "PROMISES": "".join(map(_promise, document.promises)),
         "PARAMETERS": _parameters(document),
         "BUDGET": "".join(map(_population, document.populations)),
-        "RIGHTS": _table(
+        "RIGHTS": table(
             ("role", "topics", "holds", "may read", "may write"),
             (
                 (one.role, ", ".join(one.topics), one.holds, one.readers, one.writers)
@@ -71,7 +71,7 @@ def _parameters(document: Document) -> str:
     rows = [
         (stream, *(given.get(head, "-") for head in heads)) for stream, given in document.parameters.items()
     ]
-    return _table(("stream", *heads), rows)
+    return table(("stream", *heads), rows)
 
 
 def _population(one: Population) -> str:
@@ -81,7 +81,7 @@ def _population(one: Population) -> str:
         rows.append(("together", "", *one.together))
         if one.instead is not None:
             rows.append(("what they did instead", "and not only whether they were there", *one.instead))
-        parts.append(_table(("stream", "epsilon promised", *SPANS), rows, numbers=range(2, 2 + len(SPANS))))
+        parts.append(table(("stream", "epsilon promised", *SPANS), rows, numbers=range(2, 2 + len(SPANS))))
     parts.append(paragraphs((one.cap, *(f"In no sum: {line}." for line in one.beside))))
     return "".join(parts)
 
@@ -97,7 +97,7 @@ def _audit(audit: AuditFacts | None) -> Iterator[str]:
         return
     rows = [_stretch(one) for one in _newest(audit.life)]
     heads = ("stream", "from", "to", "kind, epsilon, window", "releases", "charged", "records", "digest")
-    yield _table(heads, rows, numbers=range(4, 7))
+    yield table(heads, rows, numbers=range(4, 7))
     if left := len(audit.life) - len(rows):
         yield paragraphs((f"{left} earlier rows are in `eventveil report --json`; the digests cover them.",))
 
@@ -140,24 +140,3 @@ def _when(time: str | None) -> str:
 
 def _short(one: Stretch) -> bool:
     return one.charged is not None and len(number(one.charged)) <= 6
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
-    """A table whose first column names the row; ``numbers`` are the columns that are aligned to the right."""
-    right = set(numbers)
-
-    def mark(index: int) -> str:
-        return ' class="n"' if index in right else ""
-
-    top = "".join(f"<th{mark(index)}>{escape(head)}</th>" for index, head in enumerate(heads))
-    body = "".join(
-        f"<tr><th scope=row>{escape(row[0])}</th>"
-        + "".join(
-            f'<td{mark(index)} data-head="{escape(heads[index])}">{escape(cell)}</td>'
-            for index, cell in enumerate(row)
-            if index
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

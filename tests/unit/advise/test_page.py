@@ -16,12 +16,12 @@ from playwright.sync_api import Page, sync_playwright
 from eventveil.advise.choices import Question
 from eventveil.advise.generating import HOUR, Traffic, draw
 from eventveil.advise.page import page
-from eventveil.advise.picture import HEIGHT, WIDTH, Lines, nice_step, short, svg
 from eventveil.advise.planning import plan_of
 from eventveil.advise.searching import search
 from eventveil.advise.tally import Tally
 from eventveil.advise.trials import alone, perform
 from eventveil.advise.writing import topology_text
+from eventveil.describe.picture import HEIGHT, WIDTH, Lines, nice_step, short, svg
 from eventveil.topology.periods import DAY
 from tests.unit.browser import CONTRASTS, launched
 from tests.unit.replay.history import stream
@@ -61,7 +61,8 @@ def lines(number: int = 5, interval: int = DAY) -> Lines:
     counts = np.linspace(0, 80, number)
     errors = np.full(number, 10.0)
     errors[1:3] = np.nan
-    return Lines("a<b", MONDAY, interval, counts + 5, counts, counts - 3, errors)
+    low, high = counts - 3 - 1.96 * errors, counts - 3 + 1.96 * errors
+    return Lines("a<b", MONDAY, interval, counts - 3, low, high, events=counts + 5, counted=counts)
 
 
 def drawn(picture: Lines) -> ElementTree.Element:
@@ -88,7 +89,8 @@ def test_lines_and_bands_are_where_the_numbers_are() -> None:
 
 
 def test_everything_is_inside_and_axes_say_what_they_are() -> None:
-    for picture in (lines(), lines(1), lines(300, HOUR), replace(lines(), errors=np.full(5, np.nan))):
+    unknown = replace(lines(), low=np.full(5, np.nan), high=np.full(5, np.nan))
+    for picture in (lines(), lines(1), lines(300, HOUR), unknown):
         root = drawn(picture)
         every = [point for one in root.iter("polyline") for point in points(one)]
         assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in every)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eventveil.cli.status import lines
-from eventveil.cli.tail import assembled, fields, shown_release
+from eventveil.cli.tail import fields, shown_release
+from eventveil.read.following import assembled
 from eventveil.read.status import Status, status_of
 from tests.unit.read.making import HOUR, ORIGIN, record
 from tests.unit.support import stream

@@ -1,4 +1,4 @@
-"""The HTTP endpoint of a worker: /metrics, /health/live, /health/ready, from threads of its own."""
+"""The HTTP endpoint of a worker: /metrics, /health/live, /health/ready and a page; threads of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import orjson
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from eventveil.live.serving import Shown
 from eventveil.model.errors import EventveilError
 from eventveil.worker.observe.metrics import WorkerCollector
 from eventveil.worker.observe.observation import Observation
@@ -29,19 +31,21 @@ class Answer(NamedTuple):
     status: HTTPStatus
     content_type: str
     body: bytes
+    headers: Mapping[str, str] = {}
 
 
 class Endpoint:
     """Listens from the start; what it tells before ``watch`` is that the process lives and is not ready."""
 
-    def __init__(self, host: str, port: int, raw: bool, further: int = 0) -> None:
+    def __init__(self, host: str, port: int, raw: bool, further: int = 0, shown: Shown | None = None) -> None:
         """Port 0 takes a free one; where ``port`` is taken, so does the first free one of the ``further``
-        ports after it.
+        ports after it. ``shown`` is the page at /; None: there is none.
 
         Raises EventveilError if the address cannot be had, or no port among these is free.
         """
         self._raw, self._wanted = raw, port
         self._seen: Observation | None = None
+        self._shown = shown
         self._registry = CollectorRegistry()
         self._server = _listen_on_one(host, range(port, min(port + further, _LAST_PORT) + 1), self)
         threading.Thread(target=self._server.serve_forever, name="endpoint", daemon=True).start()
@@ -58,6 +62,11 @@ class Endpoint:
         moved = self._wanted not in (0, self._server.server_address[1])
         taken = f", for port {self._wanted} is taken" * moved
         return f"{self.url}{taken}{', raw counts included' * self._raw}"
+
+    @property
+    def page(self) -> str | None:
+        """Where the page is, if there is one."""
+        return None if self._shown is None else f"{self.url}/"
 
     def watch(self, seen: Observation) -> None:
         """Tell of this worker from now on."""
@@ -79,11 +88,15 @@ class Endpoint:
                 alive = self._seen is None or self._seen.alive(time.monotonic())
                 return _health("live", [] if alive else ["the event loop stands still"])
             case "/health/ready":
-                return _health("ready", self._obstacles())
+                return _health("ready", self._obstacles(self._raw))
+            case "/" if self._shown is not None:
+                # Without raw data, also where metrics are raw.
+                text, headers = self._shown.serve(self._obstacles(raw=False))
+                return Answer(HTTPStatus.OK, "text/html; charset=utf-8", text.encode(), headers)
         return Answer(HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /health/live or /health/ready\n")
 
-    def _obstacles(self) -> list[str]:
-        return ["starting"] if self._seen is None else self._seen.obstacles(time.monotonic(), self._raw)
+    def _obstacles(self, raw: bool) -> list[str]:
+        return ["starting"] if self._seen is None else self._seen.obstacles(time.monotonic(), raw)
 
 
 def _health(name: str, reasons: list[str]) -> Answer:
@@ -127,6 +140,8 @@ def _listen(host: str, port: int, endpoint: Endpoint) -> _Server:
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.body)))
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(answer.body)
 

@@ -406,6 +406,7 @@ one), `--metrics off` nowhere.
 | path | answers |
 | --- | --- |
 | `/metrics` | the metrics below, for Prometheus |
+| `/` | a page of the releases, for browsers, where only this machine can ask or with `--page` |
 | `/health/live` | 200 while the process and its event loop run, also during start, take-over and recovery; \
 else 503: restart it |
 | `/health/ready` | 200 if the consumer group has assigned partitions (perhaps none) and each is owned and \

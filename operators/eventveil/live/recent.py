@@ -1,0 +1,100 @@
+"""What is kept of the newest releases of a stream, so that a page of them can be made at any time."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eventveil.model.topology import Stream
+from eventveil.read.following import assembled
+from eventveil.read.health import Total, looked_at, total_of
+from eventveil.read.problems import ReadingError
+from eventveil.read.records import Record, decode
+from eventveil.read.releases import Releases
+from eventveil.read.status import Status, status_from
+
+#: Releases that are kept; of wide streams as few as have this many counts together.
+LAST, _MOST_COUNTS = 48, 500_000
+LEVEL = 0.95
+
+
+class Row(NamedTuple):
+    """A release of d columns. ``start``: epoch ms. Arrays (d,); the interval is NaN where it is not known."""
+
+    timestamp: int
+    start: int
+    fresh: bool
+    counts: NDArray[np.int64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+class Seen(NamedTuple):
+    """A stream as its sink shows it. ``rows`` are in the order of time; ``unread``: what is left out."""
+
+    newest: Record | None = None
+    totals: tuple[Total, ...] = ()
+    rows: tuple[Row, ...] = ()
+    unread: str = ""
+
+    def status(self, stream: Stream, now: int) -> Status:
+        """At ``now``, epoch ms."""
+        return status_from(stream, self.newest, self.totals, now)
+
+
+class Recent:
+    """Takes the records of a sink in the order in which they were published."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._kept = min(LAST, max(2, _MOST_COUNTS // max(1, len(stream.columns))))
+        self._rows: dict[int, Row] = {}
+        self._totals: deque[Total] = deque(maxlen=looked_at(stream.mechanism.window))
+        self._newest: Record | None = None
+        self._unread: deque[tuple[int, str]] = deque(maxlen=self._kept)
+        self._number = 0
+
+    def take(self, record: bytes, place: str) -> None:
+        """A committed record. One that is no release of these columns is counted and told, not shown."""
+        self._number += 1
+        try:
+            newest = decode(record, place)
+            if newest.stream != self._stream.name:
+                raise ReadingError(
+                    place, f"a release of {newest.stream}", "Each stream has a sink of its own"
+                )
+            self._newest = newest
+            if (found := total_of(record)) is not None:
+                self._totals.append(found[1])
+            if (release := assembled(self._stream, record, place)) is not None:
+                self._keep(_row(release))
+        except ReadingError as error:
+            self._unread.append((self._number, str(error)))
+
+    def _keep(self, row: Row) -> None:
+        self._rows.pop(row.timestamp, None)
+        self._rows[row.timestamp] = row
+        while len(self._rows) > self._kept:
+            del self._rows[min(self._rows)]
+
+    def seen(self) -> Seen:
+        """As of now; it does not change any more."""
+        rows = tuple(self._rows[one] for one in sorted(self._rows))
+        unread = [text for number, text in self._unread if number > self._number - self._kept]
+        told = f"{len(unread)} of the last {self._kept} records are not shown: {unread[-1]}" if unread else ""
+        return Seen(self._newest, tuple(self._totals), rows, told)
+
+
+def _row(release: Releases) -> Row:
+    low, high = release.bounds(LEVEL)
+    return Row(
+        int(release.timestamps[0]),
+        int(release.starts[0].astype(np.int64)),
+        bool(release.fresh[0]),
+        release.counts[0].astype(np.int64),
+        low[0],
+        high[0],
+    )

@@ -1,0 +1,36 @@
+"""The page as it is now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from eventveil.live.following import Following, Read, read_sinks
+from eventveil.live.page import REFRESH, headers, page
+from eventveil.model.topology import Topology
+
+
+class Served(NamedTuple):
+    """A page, and the headers that it is to be served with."""
+
+    text: str
+    headers: Mapping[str, str]
+
+
+class Shown:
+    """The page of a topology. It is made from the topology alone: nothing that is counted gets here.
+
+    ``read`` is how the sinks are read, ``refresh`` how often the page asks for itself (ms); only tests pass
+    others.
+    """
+
+    def __init__(self, topology: Topology, read: Read = read_sinks, refresh: int = REFRESH) -> None:
+        self._topology, self._refresh = topology, refresh
+        self._following = Following(topology, read)
+
+    def serve(self, obstacles: Sequence[str]) -> Served:
+        """The page now; ``obstacles`` are why the worker is not ready, without raw data."""
+        seen, now = self._following.look(), time.time_ns() // 1_000_000
+        text = page(self._topology, seen, self._following.problem, obstacles, now, self._refresh)
+        return Served(text, headers(text))

@@ -1,0 +1,165 @@
+"""The sinks are followed while somebody looks, and what goes wrong there is told."""
+
+from __future__ import annotations
+
+import ast
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+import eventveil.live
+from eventveil.kafka import log as reading
+from eventveil.live import following
+from eventveil.live.following import Following
+from eventveil.model.errors import EventveilError
+from eventveil.model.topology import Topology
+from eventveil.read.following import Found
+from tests.unit.live.test_recent import VIEWS, release
+from tests.unit.support import topology
+
+SHOP = topology(VIEWS)
+
+
+def found(timestamp: int) -> Found:
+    return Found(VIEWS, release(timestamp), "here")
+
+
+def test_the_first_who_looks_gets_the_releases_that_are_there() -> None:
+    def read(_: Topology) -> Generator[Found | None, None, None]:
+        yield found(1)
+        yield found(2)
+        yield None
+
+    seen = Following(SHOP, read).look()["views"]
+    assert [row.timestamp for row in seen.rows] == [1, 2]
+
+
+def test_releases_that_come_are_seen_and_what_was_seen_stays_as_it_was() -> None:
+    more, there, told = threading.Event(), threading.Event(), threading.Event()
+
+    def read(_: Topology) -> Generator[Found | None, None, None]:
+        yield found(1)
+        yield None
+        more.wait(60)
+        yield found(2)
+        there.set()
+        told.wait(60)
+        yield None
+
+    following = Following(SHOP, read)
+    before = following.look()["views"]
+    more.set()
+    assert there.wait(60)
+    assert [row.timestamp for row in following.look()["views"].rows] == [1, 2]
+    assert [row.timestamp for row in before.rows] == [1]
+    told.set()
+
+
+def test_a_sink_that_cannot_be_read_is_told_and_read_again_later() -> None:
+    tries: list[int] = []
+    healed = threading.Event()
+
+    def read(_: Topology) -> Generator[Found | None, None, None]:
+        tries.append(1)
+        if len(tries) == 1:
+            raise EventveilError("topic sink: it does not exist")
+        yield found(1)
+        yield None
+        healed.set()
+
+    following = Following(SHOP, read, pause=0.0)
+    assert following.look() == {}
+    assert following.problem == "topic sink: it does not exist"
+    # The next who looks starts anew, once the thread of the first has ended.
+    for _ in range(1000):
+        following.look()
+        if healed.wait(0.06):
+            break
+    assert following.problem == ""
+    assert following.look().keys() == {"views"}
+
+
+def test_what_nobody_expected_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    def read(_: Topology) -> Generator[Found | None, None, None]:
+        yield from ()
+        raise RuntimeError("odd")
+
+    following = Following(SHOP, read, pause=0.0)
+    following.look()
+    assert "odd" in following.problem
+    assert "the page of releases cannot be made" in caplog.text
+
+
+def test_when_nobody_looks_any_more_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(following, "_IDLE_SECONDS", 0.0)
+
+    def read(_: Topology) -> Generator[Found | None, None, None]:
+        try:
+            while True:
+                yield None
+        finally:
+            ended.set()
+
+    Following(SHOP, read).look()
+    assert ended.wait(60)
+
+
+def test_the_page_is_given_nothing_that_was_counted() -> None:
+    """It is made of the topology and of what read/ reads, and imports nothing of the worker."""
+    folder = Path(eventveil.live.__file__).parent
+    imported = {
+        node.module
+        for path in folder.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("eventveil.")
+    }
+    allowed = ("eventveil.describe.", "eventveil.live.", "eventveil.model.", "eventveil.read.")
+    assert [one for one in sorted(imported) if not one.startswith(allowed)] == []
+
+
+def test_only_sinks_are_read_and_only_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever topic or isolation it asks for goes through here."""
+    asked: list[tuple[str, str]] = []
+
+    class Stop(Exception):
+        pass
+
+    class Cluster:
+        def __init__(self, kafka: object) -> None:
+            self.kafka = kafka
+
+        def topic(self, name: str) -> object:
+            asked.append(("topic", name))
+
+            class Topic:
+                partitions, places = 1, [reading.TopicPartition(name, 0)]
+
+            Topic.name = name  # type: ignore[attr-defined]
+            return Topic()
+
+        def first_offsets(self, places: list[object]) -> dict[object, int]:
+            return dict.fromkeys(places, 0)
+
+    def consumer(kafka: object, isolation: str, settings: object = None) -> object:
+        asked.append(("isolation", isolation))
+
+        class Consumer:
+            def close(self) -> None:
+                """Nothing to close."""
+
+            def assign(self, partitions: list[object]) -> None:
+                raise Stop
+
+        return Consumer()
+
+    monkeypatch.setattr("eventveil.read.following.Cluster", Cluster)
+    monkeypatch.setattr(reading, "_consumer", consumer)
+    monkeypatch.setattr(reading, "_watermarks", lambda consumer, topic, partition: (0, 5))
+    with pytest.raises(Stop):
+        [*following.read_sinks(SHOP)]
+    assert {name for kind, name in asked if kind == "topic"} == {VIEWS.sink.topic}
+    assert {name for kind, name in asked if kind == "isolation"} == {"read_committed"}
+    assert len(asked) >= 4
