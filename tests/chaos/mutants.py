@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -91,11 +93,18 @@ def retry_in_place() -> None:
         try:
             transact(self, name, records, *clock)
         except (TransactionFailed, OwnerClosed):
-            again = FencedTable(self._kafka, self.owner, self.topic, self.partition)
+            again = _another(self)
             again.fence()
             transact(again, name, records, *clock)
 
     _patch(FencedTable, "transact", retrying)
+
+
+def _another(table: Any) -> FencedTable:
+    """A table of the same partition for the same owner, over Kafka or the log in memory."""
+    if log := getattr(table, "log", None):
+        return type(table)(log, table.owner, table.place, table._fault)
+    return FencedTable(table._kafka, table.owner, table.topic, table.partition)
 
 
 def trusting_the_group() -> None:
@@ -191,9 +200,28 @@ def take_over_without_barrier(table: Any, beside: Iterable[tuple[str, int]] = ()
     return {key: value for key, value in found.items() if not is_nonce(key)}
 
 
+#: How to undo each patch.
+_undo: list[Callable[[], None]] = []
+
+
 def _patch(owner: type, name: str, replacement: Any) -> None:
     assert hasattr(owner, name), f"{owner.__name__} has no {name} any more: correct the mutant"
+    if name in vars(owner):
+        _undo.append(partial(setattr, owner, name, vars(owner)[name]))
+    else:
+        _undo.append(partial(delattr, owner, name))
     setattr(owner, name, replacement)
+
+
+@contextmanager
+def broken(mutant: str) -> Iterator[None]:
+    """This process is a mutant until the ``with`` block is left."""
+    try:
+        MUTANTS[mutant]()
+        yield
+    finally:
+        while _undo:
+            _undo.pop()()
 
 
 MUTANTS: dict[str, Callable[[], None]] = {
