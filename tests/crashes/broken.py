@@ -116,7 +116,7 @@ class FreshNoise(World):
             state = ReleaseState.decode(value, "the ledger changelog")
             states = {
                 **states,
-                name: replace(state, pending=tuple(map(self._redrawn, state.pending))).encode(),
+                name: state.replace(pending=tuple(map(self._redrawn, state.pending))).encode(),
             }
         return super().release(states)
 

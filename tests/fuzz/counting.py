@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from dataclasses import replace
 from itertools import islice
 from random import Random
 from typing import Any
@@ -189,6 +188,6 @@ def _check(counter: StreamCounter, single: OneByOne, position: int) -> None:
     assert counter.last_open == max(single.open, default=None)
     resume = min([*single.first_offset.values()], default=max(position, single.state.resume))
     judged = max(position, single.state.judged)
-    expected = replace(single.state, next=single.next, resume=resume, judged=judged)
+    expected = single.state.replace(next=single.next, resume=resume, judged=judged)
     found = counter.state_at(position)
-    assert replace(found, boundaries=(), passed=()) == expected
+    assert found.replace(boundaries=(), passed=()) == expected

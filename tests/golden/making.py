@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -225,8 +225,8 @@ def by_hand() -> Iterator[Record]:
     line = Line(one.name)
     for topic, key_, value in (
         ("genesis, without a cluster", key, genesis.encode()),
-        ("genesis", key, replace(genesis, cluster="the cluster", ledger_id="the ledger").encode()),
-        ("genesis, grown", key, replace(genesis, cluster="c", ledger_id="l", grown=(Growth(9, 6),)).encode()),
+        ("genesis", key, genesis.replace(cluster="the cluster", ledger_id="the ledger").encode()),
+        ("genesis, grown", key, genesis.replace(cluster="c", ledger_id="l", grown=(Growth(9, 6),)).encode()),
         ("change", b"visits", Change(kind="migration", fields=differences, **change).encode()),
         ("change", b"visits", Change(kind="reset", fields={}, **change).encode()),
         ("announcement", b"visits", Announcement(one.name, INSTANCE, 1_000_000, "7").encode()),

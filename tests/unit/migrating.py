@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
@@ -109,8 +108,7 @@ class Lifetime:
             if publish:
                 self.ledger.append(ledger_entry(record, state.instance))
                 self.sink.append(record)
-            after = replace(
-                state,
+            after = state.replace(
                 next=state.next + 1,
                 mechanism=mechanism.snapshot().decode(),
                 pending=() if publish else (*state.pending, record.decode()),
@@ -122,7 +120,7 @@ class Lifetime:
     def count(self, place: TopicPartition, next_timestamp: int) -> None:
         """Say that a partition has counted up to a timestamp."""
         _, state = self.life.counting[place]
-        counted = replace(state, next=next_timestamp, resume=7, judged=9)
+        counted = state.replace(next=next_timestamp, resume=7, judged=9)
         self.tables[place][b"visits"] = counted.encode()
 
     def following(self) -> Following:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.model import timeline
+from eventveil.model.durable import Natural
 from eventveil.model.timeline import Numbers
 from eventveil.model.topology import Stream, Timeline
 
@@ -30,8 +31,8 @@ _STEPS = 64
 class Boundary(NamedTuple):
     """``offset`` is the boundary of every timestamp up to ``last`` that no earlier one covers."""
 
-    last: int
-    offset: int
+    last: Natural
+    offset: Natural
 
 
 def latest_times(stream: Stream, first: int, appended: Numbers) -> Numbers:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import chain, pairwise
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,12 @@ from eventveil.counting.rejections import Rejections
 from eventveil.counting.users import Users
 from eventveil.decoding.bulk import FILTERED, IGNORED
 from eventveil.decoding.rules import Reason
+from eventveil.model.durable import Durable, Natural, Positive
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import Mark
 from eventveil.model.topology import Stream
 from eventveil.process.memory import Held
 
-STATE_VERSION = 1
 _NONE = np.zeros(0, dtype=np.int64)
 #: An event of a pan-private stream for whose timestamp there is no budget, or one that was given up.
 DISCARDED = "discarded"
@@ -40,8 +40,7 @@ DISCARDED = "discarded"
 OUTCOMES = ("counted", "bounded", "ignored", "filtered", DISCARDED, *(reason.value for reason in Reason))
 
 
-@dataclass(frozen=True, slots=True)
-class CounterState:
+class CounterState(Durable, frozen=True):
     """What the counting changelog holds for one stream and source partition.
 
     ``instance`` is the identity that the stream got at its genesis. ``first`` is the first timestamp of the
@@ -52,81 +51,25 @@ class CounterState:
     """
 
     instance: str
-    partition: int
-    first: int
-    next: int
-    resume: int
-    judged: int
+    partition: Natural
+    first: Positive
+    next: Positive
+    resume: Natural
+    judged: Natural
+    passed: tuple[Natural, ...] = ()
     boundaries: tuple[Boundary, ...] = ()
-    passed: tuple[int, ...] = ()
 
     def waiting_for(self, partitions: int) -> CounterState:
         """The state that waits for marks of this many partitions or more; further ones have left none yet."""
-        return replace(self, passed=(*self.passed, *(0,) * (partitions - len(self.passed))))
+        return self.replace(passed=(*self.passed, *(0,) * (partitions - len(self.passed))))
 
-    def encode(self) -> bytes:
-        """JSON bytes of this state."""
-        fields = asdict(self)
-        if boundaries := [list(one) for one in fields.pop("boundaries")]:
-            fields["boundaries"] = boundaries
-        if not self.passed:
-            del fields["passed"]
-        return orjson.dumps({"version": STATE_VERSION, **fields})
-
-    @classmethod
-    def decode(cls, value: bytes, place: str) -> CounterState:
-        """Read a state back; ``place`` names it in the StateRefused that anything unexpected raises."""
-        fields = read_state(value, place)
-        try:
-            boundaries = tuple(Boundary(*pair) for pair in fields.pop("boundaries", ()))
-            passed = tuple(fields.pop("passed", ()))
-            state = cls(**fields, boundaries=boundaries, passed=passed)
-        except TypeError as error:
-            raise unreadable(place, str(error)) from None
-        numbers = (
-            state.partition,
-            state.first,
-            state.next,
-            state.resume,
-            state.judged,
-            *chain(*boundaries),
-            *passed,
-        )
-        if not all(type(number) is int and number >= 0 for number in numbers):
-            raise unreadable(place, "an offset or timestamp is not a whole number")
+    def contradiction(self) -> str | None:
+        """See ``Durable.contradiction``."""
         ascending = all(
-            one.last < other.last and one.offset <= other.offset for one, other in pairwise(boundaries)
+            one.last < other.last and one.offset <= other.offset for one, other in pairwise(self.boundaries)
         )
-        if not (1 <= state.first <= state.next and state.resume <= state.judged and ascending):
-            raise unreadable(place, "its timestamps or offsets contradict each other")
-        return state
-
-
-def read_state(value: bytes, place: str) -> dict[str, Any]:
-    """The fields of a JSON state record of this version. Raises StateRefused for anything else."""
-    try:
-        fields = orjson.loads(value)
-    except orjson.JSONDecodeError as error:
-        raise unreadable(place, str(error)) from None
-    if not isinstance(fields, dict):
-        raise unreadable(place, "it is not an object")
-    version = fields.pop("version", None)
-    if version != STATE_VERSION:
-        raise StateRefused(
-            place,
-            f"the state has version {version!r}, this program reads version {STATE_VERSION}",
-            "Run the version of Eventveil that wrote it",
-        )
-    return fields
-
-
-def unreadable(place: str, detail: str) -> StateRefused:
-    """The refusal of a state record that cannot be what this program wrote."""
-    return StateRefused(
-        place,
-        f"the state cannot be read: {detail}",
-        "Find out what damaged it; a backup will do only if it has the last release",
-    )
+        sound = self.first <= self.next and self.resume <= self.judged and ascending
+        return None if sound else "its timestamps or offsets contradict each other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,8 +294,7 @@ class StreamCounter:
         resume = min((opened.first_offset for opened in self._open.values()), default=unread)
         needed = () if self.boundaries is None else self.boundaries.needed(self.next, resume).captured
         judged = max(position, self._state.judged)
-        return replace(
-            self._state,
+        return self._state.replace(
             next=self.next,
             resume=resume,
             judged=judged,

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from eventveil.model.durable import Positive
 
 
 class Growth(NamedTuple):
     """Timestamps before ``since`` are counted in ``partitions`` partitions, unless an earlier growth says."""
 
-    since: int
-    partitions: int
+    since: Positive
+    partitions: Positive
 
 
 class PartitionCounts:
@@ -35,11 +37,8 @@ class PartitionCounts:
         return next((one.partitions for one in self._grown if timestamp < one.since), self._partitions)
 
 
-def read_growths(values: Any) -> tuple[Growth, ...]:
-    """Growths as JSON has them, pairs of numbers. Raises ValueError or TypeError for anything else."""
-    grown = tuple(Growth(*pair) for pair in values)
-    if not all(type(number) is int and number >= 1 for one in grown for number in one):
-        raise ValueError("a growth is no pair of numbers")
-    if any(one.since > other.since or one.partitions >= other.partitions for one, other in pairwise(grown)):
-        raise ValueError("growths contradict each other")
-    return grown
+def are_ordered(grown: Iterable[Growth]) -> bool:
+    """Whether growths follow each other, each to more partitions than the one before."""
+    return all(
+        one.since <= other.since and one.partitions < other.partitions for one, other in pairwise(grown)
+    )

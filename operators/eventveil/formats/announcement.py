@@ -6,15 +6,13 @@ A record of ``<name>-announcements`` asks for it; the owner of the stream answer
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from typing import Self
 
-import orjson
+from eventveil.model.durable import Durable
+from eventveil.model.errors import StateRefused
 
-from eventveil.counting.counter import STATE_VERSION
 
-
-@dataclass(frozen=True, slots=True)
-class Announcement:
+class Announcement(Durable, frozen=True):
     """Somebody wants to look at a stream, in this life of it, and waits for the answer.
 
     ``until`` is when that ends, in epoch milliseconds. ``number`` is random.
@@ -29,16 +27,10 @@ class Announcement:
         """Whether it is of that life of a stream, and somebody still waits."""
         return (self.stream, self.instance) == (stream, instance) and now < self.until
 
-    def encode(self) -> bytes:
-        """JSON bytes of this record."""
-        return orjson.dumps({"version": STATE_VERSION, **asdict(self)})
-
     @classmethod
-    def read(cls, value: bytes | None) -> Announcement | None:
+    def read(cls, value: bytes | None) -> Self | None:
         """Read one back; None for anything else, which announces nothing."""
         try:
-            fields = orjson.loads(value or b"")
-            announcement = cls(**{name: fields[name] for name in cls.__dataclass_fields__})
-        except (orjson.JSONDecodeError, KeyError, TypeError):
+            return cls.decode(value or b"", "")
+        except StateRefused:
             return None
-        return announcement if type(announcement.until) is int else None

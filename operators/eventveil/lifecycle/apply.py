@@ -181,7 +181,7 @@ class Keeper:
         differences = check_ground(life, differences, accepts_loss=lost)
         events = len(rerouting.stage)
         waiting = {
-            place: (genesis, replace(state, passed=state.passed[:events]).waiting_for(events))
+            place: (genesis, state.replace(passed=state.passed[:events]).waiting_for(events))
             for place, (genesis, state) in life.counting.items()
         }
         change = change_of(life, following, differences)

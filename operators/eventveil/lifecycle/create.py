@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
@@ -122,7 +122,7 @@ def name_cluster(
     for topic, partition in places:
         table = FencedTable(topology.kafka, writer_of(topology, topic, partition), topic, partition)
         found = check_cluster(table.take_over(), here, f"{topic}, partition {partition}")
-        named = [replace(one, cluster=here, ledger_id=ledger) for one in found]
+        named = [one.replace(cluster=here, ledger_id=ledger) for one in found]
         if named:
             records = [Outgoing(topic, one.encode(), Genesis.key(one.stream), partition) for one in named]
             table.transact("name-cluster", records)

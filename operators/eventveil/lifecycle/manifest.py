@@ -7,13 +7,11 @@ worker starts no stream without it, nor one whose topology says something else b
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
-import orjson
-
-from eventveil.counting.counter import CounterState, read_state, unreadable
-from eventveil.counting.growth import Growth, read_growths
+from eventveil.counting.counter import CounterState
+from eventveil.counting.growth import Growth, are_ordered
+from eventveil.model.durable import Durable, Natural, Positive, unreadable
 from eventveil.model.errors import StateRefused, doubt
 from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.repartition import RekeyerState
@@ -27,8 +25,7 @@ _TOLD_BY_BROKERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Genesis:
+class Genesis(Durable, frozen=True):
     """What a changelog partition knows of a stream before any state.
 
     ``instance`` is drawn at random once per life of the stream and stands in every state and partial.
@@ -45,10 +42,10 @@ class Genesis:
     fields: Mapping[str, Any]
     topic: str
     topic_id: str
-    partition: int
-    first: int
-    resume: int
-    ledger: int
+    partition: Natural
+    first: Positive
+    resume: Natural
+    ledger: Natural
     cluster: str | None = None
     ledger_id: str | None = None
     grown: tuple[Growth, ...] = ()
@@ -57,13 +54,6 @@ class Genesis:
     def key(stream: str) -> bytes:
         """The key of the genesis record; no stream name holds a slash."""
         return b"genesis/" + stream.encode()
-
-    def encode(self) -> bytes:
-        """JSON bytes of this record."""
-        known = {name: value for name, value in asdict(self).items() if value is not None}
-        if grown := [list(one) for one in known.pop("grown")]:
-            known["grown"] = grown
-        return orjson.dumps({"version": 1, **known})
 
     @classmethod
     def find(cls, table: Mapping[bytes, bytes], stream: str, place: str) -> Genesis:
@@ -76,17 +66,14 @@ class Genesis:
                 "Run `eventveil topics --create`; if the stream has run before, its state is lost: "
                 "give the stream a new name and a new sink",
             )
-        try:
-            fields = read_state(value, place)
-            genesis = cls(**{**fields, "grown": read_growths(fields.get("grown", ()))})
-        except (TypeError, ValueError) as error:
-            raise unreadable(place, str(error)) from None
-        numbers = (genesis.partition, genesis.first, genesis.resume, genesis.ledger)
-        whole = all(type(number) is int and number >= 0 for number in numbers) and genesis.first >= 1
-        texts = all(type(text) is str for text in (genesis.cluster or "", genesis.ledger_id or ""))
-        if not whole or not texts or not isinstance(genesis.fields, dict) or genesis.stream != stream:
-            raise unreadable(place, f"the genesis record of stream {stream} is malformed")
+        genesis = cls.decode(value, place)
+        if genesis.stream != stream:
+            raise unreadable(place, f"the genesis record of stream {stream} is that of {genesis.stream}")
         return genesis
+
+    def contradiction(self) -> str | None:
+        """See ``Durable.contradiction``."""
+        return None if are_ordered(self.grown) else "growths contradict each other"
 
     def check(
         self,

@@ -236,7 +236,7 @@ class Following:
         """The genesis record, completed if it does not name its cluster."""
         if genesis.cluster is not None:
             return genesis
-        return replace(genesis, cluster=self.cluster, ledger_id=self.ledger_id)
+        return genesis.replace(cluster=self.cluster, ledger_id=self.ledger_id)
 
 
 def migration(life: Life, following: Following, history: History, mechanism: Mechanism) -> list[Outgoing]:
@@ -260,8 +260,7 @@ def migration(life: Life, following: Following, history: History, mechanism: Mec
             )
         mechanism.inherit(state.mechanism.encode(), history.bridges(change))
         snapshot = mechanism.snapshot().decode()
-    successor = replace(
-        state,
+    successor = state.replace(
         instance=following.instance,
         resume=following.partials_end,
         mechanism=snapshot,
@@ -275,7 +274,7 @@ def migration(life: Life, following: Following, history: History, mechanism: Mec
         *_genesis_records(life, following, life.genesis.first, {}),
         _record(life.place, life.stream.encode(), successor.encode()),
         *(
-            _record(place, life.stream.encode(), replace(counter, instance=following.instance).encode())
+            _record(place, life.stream.encode(), counter.replace(instance=following.instance).encode())
             for place, (_, counter) in life.counting.items()
         ),
     ]
@@ -300,7 +299,7 @@ def goes_on(life: Life, following: Following, change: Change) -> list[Outgoing]:
 
     It writes genesis and state of the budget and of all counting places that ``life`` has.
     """
-    genesis = replace(following.at_home(life.genesis), fields=following.budget_fields)
+    genesis = following.at_home(life.genesis).replace(fields=following.budget_fields)
     return [
         *_ledger_records(life, following, change),
         *_released(life, following),
@@ -310,7 +309,7 @@ def goes_on(life: Life, following: Following, change: Change) -> list[Outgoing]:
         ),
         *(_record(place, life.stream.encode(), one.encode()) for place, (_, one) in life.counting.items()),
         _record(life.place, Genesis.key(life.stream), genesis.encode()),
-        _record(life.place, life.stream.encode(), replace(life.state, pending=()).encode()),
+        _record(life.place, life.stream.encode(), life.state.replace(pending=()).encode()),
     ]
 
 
@@ -356,8 +355,7 @@ def _genesis_records(
     life: Life, following: Following, first: int, resume: Mapping[TopicPartition, int]
 ) -> list[Outgoing]:
     genesis = {
-        place: replace(
-            following.at_home(genesis),
+        place: following.at_home(genesis).replace(
             instance=following.instance,
             fields=following.fields,
             first=first,
@@ -365,8 +363,7 @@ def _genesis_records(
         )
         for place, (genesis, _) in life.counting.items()
     }
-    genesis[life.place] = replace(
-        following.at_home(life.genesis),
+    genesis[life.place] = following.at_home(life.genesis).replace(
         instance=following.instance,
         fields=following.budget_fields,
         first=first,

@@ -95,11 +95,11 @@ class Regrounding:
         moved = replace(
             life,
             counting={
-                place: (replace(following.at_home(genesis), fields=following.fields), state)
+                place: (following.at_home(genesis).replace(fields=following.fields), state)
                 for place, (genesis, state) in self.counting.items()
             },
-            genesis=replace(life.genesis, topic_id=self.partials_id),
-            state=replace(life.state, resume=resume),
+            genesis=life.genesis.replace(topic_id=self.partials_id),
+            state=life.state.replace(resume=resume),
         )
         change = change_of(life, following, {**life.differences_to(following), **self.differences})
         return goes_on(moved, following, change)
@@ -136,7 +136,7 @@ def reground(stream: Stream, life: Life, ground: Ground, since: int | None = Non
         differences[_PARTITIONS] = Difference(before, len(ground.logs))
         parts += [_added(stream, life, known, ground, number) for number in range(before, len(ground.logs))]
         parts = [
-            replace(one, genesis=replace(one.genesis, grown=(*one.genesis.grown, growth))) for one in parts
+            replace(one, genesis=one.genesis.replace(grown=(*one.genesis.grown, growth))) for one in parts
         ]
     elif since is not None:
         raise doubt(
@@ -256,15 +256,15 @@ def _moved(
     resume = max(needed, log.begin)
     # Who belongs to another partition now is to get a dead letter.
     judged = resume if grown else max(judged, resume)
-    moved = replace(state, next=following, resume=resume, judged=judged, boundaries=boundaries, passed=passed)
+    moved = state.replace(next=following, resume=resume, judged=judged, boundaries=boundaries, passed=passed)
     lost = lost_span(stream.timeline, following, log.gone) if gone else None
-    return _Part(replace(genesis, topic_id=ground.source_id), moved, lost)
+    return _Part(genesis.replace(topic_id=ground.source_id), moved, lost)
 
 
 def _added(stream: Stream, life: Life, known: Genesis, ground: Ground, number: int) -> _Part:
     """A partition that was not there before; it reports all timestamps that are still to be released."""
     log, following = ground.logs[number], life.state.next
-    genesis = replace(known, topic_id=ground.source_id, partition=number, resume=log.begin)
+    genesis = known.replace(topic_id=ground.source_id, partition=number, resume=log.begin)
     state = CounterState(known.instance, number, known.first, following, log.begin, log.begin)
     return _Part(genesis, state, lost_span(stream.timeline, following, log.gone) if log.begin else None)
 

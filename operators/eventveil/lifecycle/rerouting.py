@@ -15,7 +15,7 @@ ledger too, before they are released.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eventveil.formats.change import Difference
 from eventveil.lifecycle.manifest import Genesis
@@ -87,17 +87,17 @@ def reroute(source: Source, stage: Stage, ground: RawGround) -> Rerouting | None
         genesis, state = stage.get(number) or _added(known, number, log)
         position, gone = _position(state, log, ground.now, replaced=replaced, added=number >= before)
         lost += [gone] if gone is not None else []
-        genesis = replace(genesis, topic_id=ground.topic_id, fields=fields)
+        genesis = genesis.replace(topic_id=ground.topic_id, fields=fields)
         # Of a log that has got shorter, or of another one, they say nothing.
         captures = tuple(one for one in state.captures if one.end <= log.end and not replaced)
-        moved[number] = genesis, replace(state, position=position, captures=captures)
+        moved[number] = genesis, state.replace(position=position, captures=captures)
     if not differences and not lost:
         return None
     return Rerouting(moved, differences, max(lost, default=None))
 
 
 def _added(known: Genesis, number: int, log: RawLog) -> tuple[Genesis, RekeyerState]:
-    genesis = replace(known, partition=number, resume=log.begin)
+    genesis = known.replace(partition=number, resume=log.begin)
     return genesis, RekeyerState(known.instance, number, log.begin)
 
 

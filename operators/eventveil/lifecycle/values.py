@@ -10,7 +10,7 @@ notice state that was rewound.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -169,13 +169,13 @@ class ValuesKeeper:
         for place, number in self._places().items():
             begin, key = begins[source.places[number]], Genesis.key(plan.name)
             if number >= len(known):
-                added = replace(first, fields=fields, partition=number, resume=begin)
+                added = first.replace(fields=fields, partition=number, resume=begin)
                 yield Outgoing(place.topic, added.encode(), key, place.partition)
                 continue
             genesis, state = known[number]
-            yield Outgoing(place.topic, replace(genesis, fields=fields).encode(), key, place.partition)
+            yield Outgoing(place.topic, genesis.replace(fields=fields).encode(), key, place.partition)
             if state.resume < begin:
-                later = replace(state, resume=begin)
+                later = state.replace(resume=begin)
                 yield Outgoing(place.topic, later.encode(), plan.name.encode(), place.partition)
 
 

@@ -45,7 +45,7 @@ class Task:
         states = {
             name: CounterState(
                 INSTANCE, partition, self.first[name], self.first[name], offset, offset,
-                self.boundaries.get(name, {}).get(partition, ()),
+                boundaries=self.boundaries.get(name, {}).get(partition, ()),
             ).waiting_for(self.events)
             for name in self.streams
         }  # fmt: skip

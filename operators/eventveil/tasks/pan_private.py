@@ -16,25 +16,22 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import orjson
 
 from eventveil.counting.assigner import Placements, Placer, Rows
 from eventveil.counting.counter import (
     DISCARDED,
-    STATE_VERSION,
     CounterState,
     StreamCounter,
-    read_state,
-    unreadable,
 )
 from eventveil.counting.growth import Growth
 from eventveil.counting.users import Users
 from eventveil.decoding.bulk import FILTERED, IGNORED
 from eventveil.mechanisms.pan_private import Counters, PanPrivate
+from eventveil.model.durable import Durable, Natural, written
 from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.model.timeline import deadline_of, due_of
 from eventveil.model.topology import Stream
@@ -44,8 +41,7 @@ from eventveil.tasks.release import ReleaseState, StreamSanitizer, publication, 
 from eventveil.tasks.task import StreamView, Task, Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Exposure:
+class Exposure(Durable, frozen=True):
     """Which timestamp somebody may have seen more of than its release: it is not counted twice.
 
     ``announced`` is the last timestamp with an announced look, 0 if there was none. ``heard`` is the offset
@@ -53,32 +49,18 @@ class Exposure:
     """
 
     instance: str
-    timestamp: int = 0
-    announced: int = 0
-    heard: int = 0
+    timestamp: Natural = written(0)
+    announced: Natural = written(0)
+    heard: Natural = written(0)
 
     @staticmethod
     def key(stream: str) -> bytes:
         """Its key in the changelog; no stream name holds a slash."""
         return b"exposure/" + stream.encode()
 
-    def encode(self) -> bytes:
-        """JSON bytes of this record."""
-        return orjson.dumps({"version": STATE_VERSION, **asdict(self)})
-
-    @classmethod
-    def decode(cls, value: bytes, place: str) -> Exposure:
-        """Read one back; ``place`` names it in the StateRefused that anything unexpected raises."""
-        try:
-            exposure = cls(**read_state(value, place))
-        except TypeError as error:
-            raise unreadable(place, str(error)) from None
-        numbers = (exposure.timestamp, exposure.announced, exposure.heard)
-        if not all(type(number) is int and number >= 0 for number in numbers):
-            raise unreadable(place, "a timestamp or offset is no whole number")
-        if exposure.announced > exposure.timestamp:
-            raise unreadable(place, "its timestamps contradict each other")
-        return exposure
+    def contradiction(self) -> str | None:
+        """See ``Durable.contradiction``."""
+        return "its timestamps contradict each other" if self.announced > self.timestamp else None
 
 
 class SingleCounter(StreamCounter):
@@ -142,7 +124,7 @@ class SingleCounter(StreamCounter):
         """See ``StreamCounter.state_at``."""
         resume = min(self._begins.values(), default=max(position, self._state.resume))
         judged = max(position, self._state.judged)
-        return replace(self._state, next=self.next, resume=resume, judged=judged)
+        return self._state.replace(next=self.next, resume=resume, judged=judged)
 
 
 class SingleAggregator(PartitionAggregator):
@@ -285,7 +267,7 @@ class PanPrivateStream(Task):
             return None
         records = [*publication(self.sanitizer, self._places.ledger)]
         releases = releases_in(records, self._places.ledger.topic)
-        records.append(self._release_state(replace(self.sanitizer.state, pending=())))
+        records.append(self._release_state(self.sanitizer.state.replace(pending=())))
         return Transaction("publish", records, releases=releases)
 
     def begin(self) -> None:
@@ -331,15 +313,15 @@ class PanPrivateStream(Task):
         if self.untimed:
             return None
         if self._heard is not None:
-            announced = replace(
-                self.exposure, timestamp=self.timestamp, announced=self.timestamp, heard=self._heard
+            announced = self.exposure.replace(
+                timestamp=self.timestamp, announced=self.timestamp, heard=self._heard
             )
             return self._exposing(announced)
         if batch := self.aggregator.dead_letter_batch():
             return self._settling("judge", batch)
         if not self.aggregator.can_close(now):
             return None
-        exposure = replace(self.exposure, timestamp=self.timestamp)
+        exposure = self.exposure.replace(timestamp=self.timestamp)
         first = self._exposing(exposure) if self.draws else self._deciding()
         return replace(first, by_clock=True, concludes=True)
 

@@ -9,14 +9,15 @@ the public ledger goes out with B.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import orjson
 
-from eventveil.counting.counter import STATE_VERSION, Partial, read_state, unreadable
+from eventveil.counting.counter import Partial
 from eventveil.formats.release import Asks, ledger_entry, newly_chosen, release_record
 from eventveil.mechanisms.base import Counts, Mechanism, Release
 from eventveil.model import timeline
+from eventveil.model.durable import Durable, Natural, Positive, unreadable, written
 from eventveil.model.records import BATCH_BYTES, Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.process.memory import Held
@@ -25,8 +26,7 @@ from eventveil.tasks.outages import Outage, left_out
 from eventveil.tasks.task import Published, Publisher, StreamView, Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseState:
+class ReleaseState(Durable, frozen=True):
     """What the ledger changelog holds for one stream.
 
     ``next`` is the next timestamp to release, ``resume`` the first offset of the partials partition that it
@@ -37,54 +37,30 @@ class ReleaseState:
     """
 
     instance: str
-    first: int
-    next: int
-    resume: int
-    mechanism: str | None = None
-    pending: tuple[str, ...] = ()
-    missing: tuple[tuple[int, int, int], ...] = ()
-    given_up: tuple[tuple[int, int, int], ...] = ()
+    first: Positive
+    next: Positive
+    resume: Natural
+    mechanism: str | None = written(None)
+    pending: tuple[str, ...] = written(())
+    missing: tuple[tuple[Natural, Positive, Positive], ...] = ()
+    given_up: tuple[tuple[Natural, Positive, Positive], ...] = ()
 
     @property
     def published(self) -> int:
         """The last timestamp that is surely public; ``first - 1`` if there is none."""
         return self.next - len(self.pending) - 1
 
-    def encode(self) -> bytes:
-        """JSON bytes of this state."""
-        fields = asdict(self)
-        for name in ("missing", "given_up"):
-            if not fields[name]:
-                del fields[name]
-        return orjson.dumps({"version": STATE_VERSION, **fields})
-
-    @classmethod
-    def decode(cls, value: bytes, place: str) -> ReleaseState:
-        """Read a state back; ``place`` names it in the StateRefused that anything unexpected raises."""
-        fields = read_state(value, place)
-        try:
-            missing, given_up = _spans(fields.pop("missing", ())), _spans(fields.pop("given_up", ()))
-            pending = tuple(fields["pending"])
-            state = cls(**{**fields, "pending": pending, "missing": missing, "given_up": given_up})
-        except (KeyError, TypeError, ValueError) as error:
-            raise unreadable(place, str(error)) from None
-        if not all(state.first <= first <= last < state.next for _, first, last in missing):
-            raise unreadable(place, "the timestamps without a partition contradict the others")
-        if not all(first <= last and last >= state.next for _, first, last in given_up):
-            raise unreadable(place, "the timestamps that will go without a partition contradict the others")
-        if not all(type(number) is int for number in (state.first, state.next, state.resume)):
-            raise unreadable(place, "an offset or timestamp is not a whole number")
-        if not (1 <= state.first <= state.next - len(state.pending) and state.resume >= 0):
-            raise unreadable(place, "its timestamps contradict each other")
-        if (state.next > state.first) != isinstance(state.mechanism, str):
-            raise unreadable(place, "the budget state does not belong to its timestamps")
-        if not isinstance(fields["pending"], list) or not all(isinstance(one, str) for one in state.pending):
-            raise unreadable(place, "a pending release is no text")
-        return state
-
-
-def _spans(found: Iterable[Iterable[int]]) -> tuple[tuple[int, int, int], ...]:
-    return tuple((int(one), int(first), int(last)) for one, first, last in found)
+    def contradiction(self) -> str | None:
+        """See ``Durable.contradiction``."""
+        if not all(self.first <= first <= last < self.next for _, first, last in self.missing):
+            return "the timestamps without a partition contradict the others"
+        if not all(first <= last and last >= self.next for _, first, last in self.given_up):
+            return "the timestamps that will go without a partition contradict the others"
+        if self.first > self.next - len(self.pending):
+            return "its timestamps contradict each other"
+        if (self.next > self.first) != isinstance(self.mechanism, str):
+            return "the budget state does not belong to its timestamps"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +149,11 @@ class StreamSanitizer:
 
         Once a transaction and not once a release: a snapshot grows with the window.
         """
-        self.state = replace(self.state, given_up=self.merger.given_up)
+        self.state = self.state.replace(given_up=self.merger.given_up)
         if not self._decided:
             return
         held = self.merger.first_offset
-        self.state = replace(
-            self.state,
+        self.state = self.state.replace(
             next=self._next,
             resume=position if held is None else held,
             mechanism=self._mechanism.snapshot().decode(),
@@ -229,7 +204,7 @@ class StreamSanitizer:
 
     def published(self) -> None:
         """Take note that the pending releases are durable in the sink."""
-        self.state = replace(self.state, pending=())
+        self.state = self.state.replace(pending=())
         self.spent = self._spent()
         self.by_clock = False
 
@@ -369,7 +344,7 @@ class PartitionSanitizer(Publisher):
             records += [self._asking(name, one) for one in asked]
             if unasked.get(name) in asked:
                 del unasked[name]
-            records.append(self._state(name, replace(sanitizer.state, pending=())))
+            records.append(self._state(name, sanitizer.state.replace(pending=())))
         return [*records, *(self._asking(name, one) for name, one in unasked.items())]
 
     def publishing(self, records: Sequence[Outgoing]) -> Transaction:

@@ -16,18 +16,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from itertools import chain, pairwise
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
-from eventveil.counting.counter import STATE_VERSION, read_state, unreadable
 from eventveil.decoding.places import Envelope
 from eventveil.decoding.rules import Rejection, UserFinder, parse, weigh
 from eventveil.model import timeline
+from eventveil.model.durable import Durable, Natural, written
 from eventveil.model.errors import StateRefused
 from eventveil.model.partitioners import murmur2_partition
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Mark, Outgoing, TopicPartition
@@ -50,50 +49,32 @@ _INT64 = range(-(2**63), 2**63)
 class Capture(NamedTuple):
     """A log ended at offset ``end`` no earlier than wall clock time ``asked_at``, in epoch milliseconds."""
 
-    asked_at: int
-    end: int
+    asked_at: Natural
+    end: Natural
 
 
-@dataclass(frozen=True, slots=True)
-class RekeyerState:
+class RekeyerState(Durable, frozen=True):
     """What the changelog holds for one partition: ``position`` is the next offset to pass on.
 
     ``captures`` are those that a successor needs, ascending; there are none where brokers tell append times.
     """
 
     instance: str
-    partition: int
-    position: int
-    passed: int = 0
+    partition: Natural
+    position: Natural
+    passed: Natural = written(0)
     captures: tuple[Capture, ...] = ()
-
-    def encode(self) -> bytes:
-        """JSON bytes of this state."""
-        fields = asdict(self)
-        if captures := [list(one) for one in fields.pop("captures")]:
-            fields["captures"] = captures
-        return orjson.dumps({"version": STATE_VERSION, **fields})
 
     @property
     def known(self) -> int:
         """The offset that the log reaches at least."""
         return max(self.position, self.captures[-1].end if self.captures else 0)
 
-    @classmethod
-    def decode(cls, value: bytes, place: str) -> RekeyerState:
-        """Read a state back; ``place`` names it in the StateRefused that anything unexpected raises."""
-        try:
-            fields = read_state(value, place)
-            captures = tuple(Capture(*pair) for pair in fields.pop("captures", ()))
-            state = cls(**fields, captures=captures)
-        except TypeError as error:
-            raise unreadable(place, str(error)) from None
-        numbers = (state.partition, state.position, state.passed, *chain(*captures))
-        if not all(type(number) is int and number >= 0 for number in numbers):
-            raise unreadable(place, "an offset or time is not a whole number")
-        if any(one.asked_at > other.asked_at or one.end >= other.end for one, other in pairwise(captures)):
-            raise unreadable(place, "its captures are not in order")
-        return state
+    def contradiction(self) -> str | None:
+        """See ``Durable.contradiction``."""
+        pairs = pairwise(self.captures)
+        unordered = any(one.asked_at > other.asked_at or one.end >= other.end for one, other in pairs)
+        return "its captures are not in order" if unordered else None
 
 
 class Rekeyer(Task):
@@ -265,7 +246,7 @@ class Rekeyer(Task):
             passed = self._complete
             headers = [(_PARTITION, b"%d" % self._state.partition), (_PASSED, b"%d" % passed)]
             marks = [Outgoing(self._topic, None, None, one, headers) for one in range(self._partitions)]
-        state = replace(self._state, position=self.position, passed=passed, captures=self._needed())
+        state = self._state.replace(position=self.position, passed=passed, captures=self._needed())
         topic, partition = self._changelog
         durable = Outgoing(topic, state.encode(), self._topic.encode(), partition)
         return Transaction(

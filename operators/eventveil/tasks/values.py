@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from dataclasses import fields as dataclass_fields
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
+import msgspec
 import numpy as np
-import orjson
 
-from eventveil.counting.counter import STATE_VERSION, read_state, unreadable
 from eventveil.decoding.rules import Reason, ValueDecoder
 from eventveil.formats.reading import reading_record, span_entry
+from eventveil.model.durable import Durable, Natural, unreadable, written
 from eventveil.model.records import Chunk, Outgoing
 from eventveil.model.topology import ReadingStream
 from eventveil.tasks.task import Publisher, StreamView, Transaction
-from eventveil.values.ledger import PURPOSES, Charge
+from eventveil.values.ledger import Charge
 from eventveil.values.stream import ValueStream
 
 READ = "read"
@@ -33,17 +33,18 @@ VALUE_OUTCOMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is decided but perhaps not published: offset and reading of each value, and charges."""
 
-    offsets: tuple[int, ...] = ()
-    readings: tuple[int | None, ...] = ()
-    charges: tuple[Charge, ...] = ()
+    offsets: tuple[Natural, ...]
+    readings: tuple[int | None, ...]
+    charges: tuple[Charge, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PerturberState:
+NOTHING_PENDING = Pending((), (), ())
+
+
+class PerturberState(Durable, frozen=True):
     """What the state changelog holds for one partition of a stream: raw data.
 
     ``resume`` is the next offset to read, ``position`` the number of values before it, ``charged`` how many
@@ -52,12 +53,12 @@ class PerturberState:
     """
 
     instance: str
-    partition: int
-    resume: int
-    position: int = 0
-    charged: int = 0
-    snapshot: str | None = None
-    pending: Pending = field(default_factory=Pending)
+    partition: Natural
+    resume: Natural
+    position: Natural = written(0)
+    charged: Natural = written(0)
+    snapshot: str | None = written(None)
+    pending: Pending = written(NOTHING_PENDING)
 
     @property
     def published(self) -> int:
@@ -69,59 +70,20 @@ class PerturberState:
         """How far the ledger has surely been charged."""
         return self.pending.charges[0].start if self.pending.charges else self.charged
 
-    def encode(self) -> bytes:
-        """JSON bytes of this state."""
+    def contradiction(self) -> str | None:
+        """See ``Durable.contradiction``."""
         pending = self.pending
-        written = {
-            "offsets": pending.offsets,
-            "readings": pending.readings,
-            "charges": [tuple(charge) for charge in pending.charges],
-        }
-        fields = {each.name: getattr(self, each.name) for each in dataclass_fields(self)}
-        return orjson.dumps({"version": STATE_VERSION, **fields, "pending": written})
-
-    @classmethod
-    def decode(cls, value: bytes, place: str) -> PerturberState:
-        """Read a state back; ``place`` names it in the StateRefused that anything unexpected raises."""
-        fields = read_state(value, place)
-        try:
-            offsets, readings, charges = (
-                fields["pending"].pop(name) for name in ("offsets", "readings", "charges")
-            )
-            pending = Pending(tuple(offsets), tuple(readings), tuple(Charge(*one) for one in charges))
-            state = cls(**{**fields, "pending": pending})
-        except (KeyError, TypeError, AttributeError) as error:
-            raise unreadable(place, str(error)) from None
-        if wrong := _contradiction(state):
-            raise unreadable(place, wrong)
-        return state
-
-
-def _contradiction(state: PerturberState) -> str | None:
-    """What is wrong with a state, if anything."""
-    pending = state.pending
-    numbers = (state.partition, state.resume, state.position, state.charged, *pending.offsets)
-    for charge in pending.charges:
-        numbers += charge[1:]
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        return "an offset, position or charge is not a whole number"
-    if not all(one is None or type(one) is int for one in pending.readings):
-        return "a pending reading is no number"
-    if len(pending.offsets) != len(pending.readings) or state.published < 0:
-        return "there are not as many readings as values"
-    if (
-        list(pending.offsets) != sorted({*pending.offsets})
-        or max(pending.offsets, default=-1) >= state.resume
-    ):
-        return "the offsets of pending readings are not in order"
-    stops = [charge.stop for charge in pending.charges]
-    if any(charge.purpose not in PURPOSES for charge in pending.charges) or (
-        stops and (stops != sorted(stops) or stops[-1] != state.charged)
-    ):
-        return "the pending charges contradict the others"
-    if (state.position > 0) != isinstance(state.snapshot, str):
-        return "the snapshot does not belong to the position"
-    return None
+        if len(pending.offsets) != len(pending.readings) or self.published < 0:
+            return "there are not as many readings as values"
+        ends = [*pending.offsets, self.resume]
+        if any(one >= other for one, other in pairwise(ends)):
+            return "the offsets of pending readings are not in order"
+        stops = [charge.stop for charge in pending.charges]
+        if stops and (stops != sorted(stops) or stops[-1] != self.charged):
+            return "the pending charges contradict the others"
+        if (self.position > 0) != isinstance(self.snapshot, str):
+            return "the snapshot does not belong to the position"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +116,7 @@ class StreamPerturber:
 
         What was pending before must have been published. After an error the object is of no use.
         """
-        if self.state.pending != Pending():
+        if self.state.pending != NOTHING_PENDING:
             raise ValueError("the batch before this one has not been published")
         # Below its own offset are values of before the stream began.
         mine = [pair for pair in zip(offsets, records, strict=True) if pair[0] >= self.state.resume]
@@ -168,8 +130,7 @@ class StreamPerturber:
             stepped.charges,
         )
         start = self.state.position
-        self.state = replace(
-            self.state,
+        self.state = self.state.replace(
             resume=max(self.state.resume, behind),
             position=self._mechanism.position,
             charged=self._mechanism.charged_until,
@@ -193,7 +154,7 @@ class StreamPerturber:
 
     def published(self) -> None:
         """Take note that what was pending is public."""
-        self.state = replace(self.state, pending=Pending())
+        self.state = self.state.replace(pending=NOTHING_PENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +201,7 @@ class PartitionPerturber(Publisher):
     def has_work(self, now: int) -> bool:
         """See ``Task.has_work``."""
         return self.position > self._resume or any(
-            one.state.pending != Pending() for one in self.streams.values()
+            one.state.pending != NOTHING_PENDING for one in self.streams.values()
         )
 
     def decide(self) -> list[Outgoing]:
@@ -266,14 +227,14 @@ class PartitionPerturber(Publisher):
         """See ``Publisher.publish``. The charge of a span goes before its readings."""
         records: list[Outgoing] = []
         for name, one in self.streams.items():
-            if one.state.pending == Pending():
+            if one.state.pending == NOTHING_PENDING:
                 continue
             key, partition = name.encode(), self._topics.ledger_partitions[name]
             records += (Outgoing(self._topics.ledger, entry, key, partition) for entry in one.entries())
             records += (
                 Outgoing(one.stream.sink, record, key, one.state.partition) for record in one.records()
             )
-            records.append(self._state(name, replace(one.state, pending=Pending())))
+            records.append(self._state(name, one.state.replace(pending=NOTHING_PENDING)))
         return records
 
     def publishing(self, records: Sequence[Outgoing]) -> Transaction:

@@ -7,21 +7,21 @@ composition one value costs what its span was charged, at most epsilon. Asked be
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
+from eventveil.model.durable import Natural
 from eventveil.model.errors import BudgetExceeded
 
 Purpose = Literal["threshold", "tree"]
-PURPOSES = get_args(Purpose)
 
 
 class Charge(NamedTuple):
     """Positions ``start`` to ``stop`` - 1 (from 0) pay ``units`` each, for a threshold or for a tree."""
 
     purpose: Purpose
-    start: int
-    stop: int
-    units: int
+    start: Natural
+    stop: Natural
+    units: Natural
 
 
 class PositionLedger:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import Any
@@ -306,7 +305,7 @@ def test_a_time_before_the_year_1_is_a_dead_letter_and_not_a_crash(time: int | s
 def test_a_state_survives_its_bytes() -> None:
     state = counter_state(partition=3, first=2, next=7, resume=100, judged=2**40)
     assert CounterState.decode(state.encode(), "here") == state
-    bounded = replace(state, boundaries=(Boundary(6, 90), Boundary(9, 90)))
+    bounded = state.replace(boundaries=(Boundary(6, 90), Boundary(9, 90)))
     assert CounterState.decode(bounded.encode(), "here") == bounded
     assert b"boundaries" not in state.encode()
 

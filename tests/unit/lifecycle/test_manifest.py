@@ -27,7 +27,7 @@ def fields(one: Stream | None = None, partitions: int = 12, partials: int = 4) -
 
 GENESIS = Genesis("visits", INSTANCE, fields(), "raw", "topic-id", 2, 7, 100, 30, "cluster", "ledger-id")
 #: As a version wrote it that did not know the cluster.
-UNNAMED = replace(GENESIS, cluster=None, ledger_id=None)
+UNNAMED = GENESIS.replace(cluster=None, ledger_id=None)
 
 
 def table(*pairs: tuple[bytes, bytes]) -> dict[bytes, bytes]:
@@ -201,10 +201,10 @@ def test_state_is_read_back_where_there_is_some() -> None:
     assert GENESIS.release_state(table((b"visits", released.encode())), PLACE) == released
 
 
-@pytest.mark.parametrize("change", [{"instance": "other"}, {"instance": None}, {"first": 6}, {"first": 8}])
+@pytest.mark.parametrize("change", [{"instance": "other"}, {"instance": ""}, {"first": 6}, {"first": 8}])
 def test_the_state_of_another_life_of_the_stream_is_refused(change: dict[str, Any]) -> None:
-    counted = replace(counter_state(partition=2, first=7, next=9, resume=120, judged=150), **change)
-    released = replace(ReleaseState(INSTANCE, 7, 9, 120, "{}"), **change)
+    counted = counter_state(partition=2, first=7, next=9, resume=120, judged=150).replace(**change)
+    released = ReleaseState(INSTANCE, 7, 9, 120, "{}").replace(**change)
     with pytest.raises(StateRefused, match="does not belong to its genesis"):
         GENESIS.counter_state(table((b"visits", counted.encode())), PLACE)
     with pytest.raises(StateRefused, match="does not belong to its genesis"):
@@ -246,7 +246,7 @@ def test_a_genesis_of_before_clusters_were_named_has_the_bytes_of_then_and_is_re
 
 
 def test_a_copy_of_the_state_on_another_cluster_is_refused_and_the_way_back_is_free() -> None:
-    found = {**table((b"visits", b"state")), b"genesis/other": replace(UNNAMED, stream="other").encode()}
+    found = {**table((b"visits", b"state")), b"genesis/other": UNNAMED.replace(stream="other").encode()}
     with pytest.raises(StateRefused) as refusal:
         check_cluster(found, "elsewhere", PLACE)
     assert str(refusal.value) == (
@@ -258,7 +258,7 @@ def test_a_copy_of_the_state_on_another_cluster_is_refused_and_the_way_back_is_f
 
 
 def test_on_its_own_cluster_state_is_accepted_and_what_names_none_is_told() -> None:
-    other = replace(UNNAMED, stream="other")
+    other = UNNAMED.replace(stream="other")
     found = table((b"visits", b"state"), (b"genesis/other", other.encode()))
     assert check_cluster(found, "cluster", PLACE) == [other]
     assert check_cluster(table(), "cluster", PLACE) == []
@@ -267,9 +267,7 @@ def test_on_its_own_cluster_state_is_accepted_and_what_names_none_is_told() -> N
 
 
 def test_what_names_no_cluster_is_known_by_a_single_topic_and_refused_without_any() -> None:
-    budget = replace(
-        UNNAMED, topic="partials", topic_id="p", fields={"sink.topic": "s", "sink.topic_id": "i"}
-    )
+    budget = UNNAMED.replace(topic="partials", topic_id="p", fields={"sink.topic": "s", "sink.topic_id": "i"})
     both, gone = [UNNAMED, budget], {"raw": "new", "partials": "new", "s": "new"}
     for known in ({"raw": "topic-id"}, {"partials": "p"}, {"s": "i"}):
         check_known(both, {**gone, **known})
@@ -290,5 +288,5 @@ def test_where_the_ledger_begins_is_forgotten_with_the_topic_that_it_was_of() ->
 @pytest.mark.parametrize("name", ["cluster", "ledger_id"])
 def test_a_cluster_or_ledger_that_is_no_text_is_refused(name: str) -> None:
     value = orjson.dumps({**orjson.loads(GENESIS.encode()), name: 7})
-    with pytest.raises(StateRefused, match="is malformed"):
+    with pytest.raises(StateRefused, match=f"cannot be read: .*{name}"):
         Genesis.find({b"genesis/visits": value}, "visits", PLACE)

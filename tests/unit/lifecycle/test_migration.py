@@ -250,10 +250,10 @@ def test_a_sink_can_be_replaced_in_the_middle_of_a_timestamp_and_the_same_life_g
     before = life.life
     life.change(sink_id="another")
     after = life.life
-    assert after.state == replace(before.state, pending=())
+    assert after.state == before.state.replace(pending=())
     assert after.counting == before.counting
     fields = life.plan.budget_fields(PARTITIONS, "another")
-    assert after.genesis == replace(before.genesis, fields=fields, cluster="cluster", ledger_id="ledger-id")
+    assert after.genesis == before.genesis.replace(fields=fields, cluster="cluster", ledger_id="ledger-id")
     assert [orjson.loads(record)["timestamp"] for record in life.sink] == [FIRST + 1]
     life.change(sink_id="a third")
     life.release(5)
@@ -452,7 +452,7 @@ def test_a_partition_that_was_missing_must_have_caught_up_and_is_missed_no_longe
     life = Lifetime(**terms())
     life.release(4)
     state = life.life.state
-    life.tables[BUDGET, 0][b"visits"] = replace(state, missing=((1, FIRST + 2, FIRST + 3),)).encode()
+    life.tables[BUDGET, 0][b"visits"] = state.replace(missing=((1, FIRST + 2, FIRST + 3),)).encode()
     life.count(TopicPartition(COUNTING, 1), FIRST + 2)
     with pytest.raises(StateRefused, match="Run the worker with the former topology"):
         life.change(epsilon=TWO, epsilon_text="2")
@@ -478,7 +478,7 @@ def test_a_migration_takes_boundaries_along() -> None:
     life.release(4)
     for place in life.places[:-1]:
         _, state = life.life.counting[place]
-        counted = replace(state, boundaries=(Boundary(state.next - 1, 5), Boundary(state.next + 1, 8)))
+        counted = state.replace(boundaries=(Boundary(state.next - 1, 5), Boundary(state.next + 1, 8)))
         life.tables[place][b"visits"] = counted.encode()
     before = [state.boundaries for _, state in life.life.counting.values()]
     life.change(epsilon=TWO, epsilon_text="2")

@@ -203,7 +203,7 @@ def test_so_are_those_that_a_log_has_lost(cut: dict[str, int]) -> None:
     life = Lifetime()
     life.release(4)
     table = life.tables[BUDGET, 0]
-    table[b"visits"] = replace(life.life.state, resume=200).encode()
+    table[b"visits"] = life.life.state.replace(resume=200).encode()
     found = some(moved(life, ground(**cut)))
     assert found.differences == {"partials.again": Difference(None, FIRST + 4)}
     assert found.again
@@ -223,7 +223,7 @@ def test_boundaries_stay_with_their_topic() -> None:
     kept = (Boundary(FIRST + 2, 7), Boundary(FIRST + 5, 12))
     for place in life.places[:-1]:
         _, state = life.life.counting[place]
-        life.tables[place][b"visits"] = replace(state, boundaries=kept).encode()
+        life.tables[place][b"visits"] = state.replace(boundaries=kept).encode()
     (first, *_) = states(some(moved(life, ground(4))))
     assert first.boundaries == kept
     cut = {**logs(2), 0: replace(logs(2)[0], begin=20)}
@@ -246,7 +246,7 @@ def test_marks_of_re_keyed_events_do_not_outlive_the_log_that_they_stood_in() ->
     life.release(4)
     for place in life.places[:-1]:
         state = life.life.counting[place][1]
-        life.tables[place][b"visits"] = replace(state, passed=(NOW, NOW)).encode()
+        life.tables[place][b"visits"] = state.replace(passed=(NOW, NOW)).encode()
     short = {**logs(2), 1: replace(logs(2)[1], end=8, again=5)}
     assert [one.passed for one in states(some(moved(life, ground(logs=short))))] == [(NOW, NOW), ()]
 
@@ -281,7 +281,7 @@ def test_the_ground_can_change_at_every_level(kind: str) -> None:
     """Nothing of the budget follows other rules; another setting is refused there as before."""
     life = Lifetime().life
     fields = {**life.genesis.fields, "mechanism.kind": kind}
-    life = replace(life, genesis=replace(life.genesis, fields=fields))
+    life = replace(life, genesis=life.genesis.replace(fields=fields))
     ground_only = {name: Difference(1, 2) for name in ("source.partitions", "sink.topic", "sink.topic_id")}
     check_sound(life, ground_only)
     if kind != "uniform":

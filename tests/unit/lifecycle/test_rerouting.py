@@ -39,7 +39,7 @@ def stage(partitions: int = 2, position: int = 20) -> Stage:
     fields = fingerprint(VISITS.source, partitions, "target", 2)
     record = Genesis(VISITS.source.topic, INSTANCE, fields, "raw", "id", 0, 1, 0, 0)
     return {
-        one: (replace(record, partition=one), RekeyerState(INSTANCE, one, position, 1005))
+        one: (record.replace(partition=one), RekeyerState(INSTANCE, one, position, 1005))
         for one in range(partitions)
     }
 
@@ -100,7 +100,7 @@ def test_a_log_that_ends_too_early_goes_on_where_it_ends() -> None:
 
 def test_captures_of_a_log_that_got_shorter_or_of_another_one_are_gone() -> None:
     captures = (Capture(1018, 10), Capture(1028, 40))
-    known = {one: (genesis, replace(state, captures=captures)) for one, (genesis, state) in stage().items()}
+    known = {one: (genesis, state.replace(captures=captures)) for one, (genesis, state) in stage().items()}
     assert reroute(VISITS.source, known, ground(end=40)) is None
     shorter, other = moved(ground(end=39), known), moved(ground(topic_id="new"), known)
     assert positions(shorter) == [(20, 1005)] * 2
@@ -123,7 +123,7 @@ def test_fewer_partitions_are_a_doubt() -> None:
 
 
 def test_a_counter_waits_for_partitions_that_were_added_and_keeps_the_marks_that_it_has() -> None:
-    state = replace(counter_state(), passed=(7, 9))
+    state = counter_state().replace(passed=(7, 9))
     assert state.waiting_for(4).passed == (7, 9, 0, 0)
     assert state.waiting_for(1) == state
     assert counter_state().waiting_for(0).passed == ()
@@ -151,7 +151,7 @@ class Growing(Pipeline):
     def grow(self) -> None:
         """What `migrate` does, between two lives of the workers."""
         known = {
-            one: (replace(stage()[one][0], fields=fingerprint(VISITS.source, 2, "target", 2)), state)
+            one: (stage()[one][0].replace(fields=fingerprint(VISITS.source, 2, "target", 2)), state)
             for one, state in enumerate(self.states)
         }
         found = moved(ground(3, end=1000), known)

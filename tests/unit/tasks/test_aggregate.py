@@ -805,7 +805,7 @@ def test_a_state_knows_that_the_log_reached_its_last_boundary() -> None:
     states = {"visits": counter_state(resume=7, judged=9), "other": counter_state(resume=3, judged=10)}
     one = aggregator(BY_BOUNDARY[0], stream("other"), states=states)
     assert one.known == 10
-    states["visits"] = replace(states["visits"], boundaries=captured)
+    states["visits"] = states["visits"].replace(boundaries=captured)
     assert aggregator(BY_BOUNDARY[0], stream("other"), states=states).known == 12
 
 

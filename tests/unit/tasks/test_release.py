@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -105,7 +104,7 @@ def test_transaction_b_publishes_the_very_bytes_of_a_with_their_ledger_entry() -
     assert orjson.loads(entry.value)["digest"] == hashlib.sha256(release.value).hexdigest()
     assert orjson.loads(entry.value)["instance"] == INSTANCE
     assert (after.topic, after.key, after.partition) == ("app-ledger-changelog", b"visits", 3)
-    assert state_of([after]) == replace(state, pending=())
+    assert state_of([after]) == state.replace(pending=())
 
 
 def test_a_release_is_awaited_until_it_is_published_and_of_several_the_first() -> None:
@@ -135,7 +134,7 @@ def test_what_is_told_of_the_budget_is_what_is_published_and_not_what_is_only_de
         one.published()
     told.append(one.sanitizers["visits"].spent)
     assert told == [0, 0.25, 0.5, 0.75, 1, 1, 1]
-    after = worker({"visits": replace(decided, pending=())}, streams=[stream(kind="uniform", window=4)])
+    after = worker({"visits": decided.replace(pending=())}, streams=[stream(kind="uniform", window=4)])
     assert after.sanitizers["visits"].spent == 1
 
 
@@ -194,7 +193,7 @@ def test_a_backlog_is_decided_in_order_and_in_batches_of_limited_size() -> None:
 
 
 def test_missing_partials_are_an_error() -> None:
-    one = worker({"visits": replace(START, resume=5), "other": replace(START, resume=7)})
+    one = worker({"visits": START.replace(resume=5), "other": START.replace(resume=7)})
     assert one.position == 5
     with pytest.raises(ValueError, match="starts at 6, the position is 5"):
         feed(one, complete(1), start=6)
@@ -608,7 +607,7 @@ def test_a_state_of_another_version_is_refused_with_the_remedy(version: Any) -> 
 @pytest.mark.parametrize("mechanism", ["", "{}", "[]", "null", '{"timestamp":1}'])
 def test_a_budget_that_the_mechanism_does_not_know_is_refused(mechanism: str) -> None:
     with pytest.raises(StateRefused, match="budget state of stream visits"):
-        sanitizer(stream(), replace(decided_state(), mechanism=mechanism))
+        sanitizer(stream(), decided_state().replace(mechanism=mechanism))
 
 
 def test_the_budget_of_another_kind_is_refused() -> None:
@@ -618,7 +617,7 @@ def test_the_budget_of_another_kind_is_refused() -> None:
 
 @pytest.mark.parametrize("given_up", [[[0, 1, 1]], [[0, 9, 8]], [[0, 1]], 7, [["x", 1, 9]]])
 def test_partitions_to_be_left_out_that_contradict_the_state_are_refused(given_up: Any) -> None:
-    good = orjson.loads(replace(START, next=2, mechanism="{}", pending=("{}",)).encode())
+    good = orjson.loads(START.replace(next=2, mechanism="{}", pending=("{}",)).encode())
     assert ReleaseState.decode(orjson.dumps({**good, "given_up": [[0, 1, 2]]}), "here").given_up == (
         (0, 1, 2),
     )

@@ -13,7 +13,13 @@ from eventveil.model.errors import StateRefused
 from eventveil.model.records import Chunk
 from eventveil.model.topology import ReadingStream
 from eventveil.privacy.noise import SeededNoise
-from eventveil.tasks.values import PartitionPerturber, Pending, PerturberState, StreamPerturber, Topics
+from eventveil.tasks.values import (
+    NOTHING_PENDING,
+    PartitionPerturber,
+    PerturberState,
+    StreamPerturber,
+    Topics,
+)
 from tests.unit.values.streams import INSTANCE, event, perturber, readings
 
 KINDS = pytest.mark.parametrize("kind", ["tops", "pak"])
@@ -110,7 +116,7 @@ def test_transaction_a_is_private_and_b_shows_charges_before_readings() -> None:
     both.published()
     assert both.publish() == []
     state = PerturberState.decode(published[-1].value or b"", "here")
-    assert (state.pending, state.position, state.charged, state.resume) == (Pending(), 12, 26, 12)
+    assert (state.pending, state.position, state.charged, state.resume) == (NOTHING_PENDING, 12, 26, 12)
 
 
 def test_control_markers_alone_move_the_offset_to_resume_from() -> None:
@@ -186,4 +192,4 @@ def test_a_snapshot_of_another_stream_or_position_is_refused(stream: ReadingStre
     with pytest.raises(StateRefused, match="the state belongs to"):
         perturber(stream, state)
     with pytest.raises(StateRefused, match="its snapshot is of another position"):
-        perturber(readings(), PerturberState(INSTANCE, 1, 31, 31, 42, state.snapshot, Pending()))
+        perturber(readings(), PerturberState(INSTANCE, 1, 31, 31, 42, state.snapshot, NOTHING_PENDING))

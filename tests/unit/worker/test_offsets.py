@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -84,7 +83,7 @@ def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
     lived.count(TopicPartition(COUNTING, 0), FIRST + 1)
     states = lived.tables[COUNTING, 0]
     state = lived.life.counting[COUNTING, 0][1]
-    states[b"visits"] = replace(state, boundaries=(Boundary(FIRST, 12),)).encode()
+    states[b"visits"] = state.replace(boundaries=(Boundary(FIRST, 12),)).encode()
 
     class Table:
         topic, partition, owner = COUNTING, 0, "app-aggregate-0"

@@ -1,0 +1,85 @@
+"""Durable records: typed, closed, range-checked, with their version in front.
+
+What is read back was written by this program, or it is refused: a missing or unknown field, another type, a
+number out of range or a contradiction between fields says that the state cannot be trusted.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+import msgspec
+
+from eventveil.model.errors import StateRefused
+
+VERSION = 1
+#: A partition, an offset, a time in epoch milliseconds, a number of something.
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+#: A timestamp of a stream, of which the first one is 1; how many partitions there are.
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+
+
+def written(default: Any) -> Any:
+    """The default of a field that is always written, and without which a record is not read back."""
+    return msgspec.field(default_factory=lambda: default)
+
+
+class Durable(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="version",
+    tag=VERSION,
+):
+    """A record of a changelog. Subclasses say in ``contradiction`` what types cannot."""
+
+    def encode(self) -> bytes:
+        """JSON bytes, equal for equal records."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, value: bytes, place: str) -> Self:
+        """Read one back; ``place`` names it in the StateRefused that anything unexpected raises."""
+        try:
+            found = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
+            if (version := bytes(found.get("version", b"null"))) != b"%d" % VERSION:
+                raise StateRefused(
+                    place,
+                    f"the state has version {version.decode()}, this program reads version {VERSION}",
+                    "Run the version of Eventveil that wrote it",
+                )
+            record = msgspec.json.decode(value, type=cls)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise unreadable(place, str(error)) from None
+        if short := [name for name in cls.always() if name not in found]:
+            raise unreadable(place, f"it has no {short[0]}")
+        if wrong := record.contradiction():
+            raise unreadable(place, wrong)
+        return record
+
+    @classmethod
+    def always(cls) -> list[str]:
+        """The fields that are written even if they have their default (``written``)."""
+        return [
+            one.encode_name
+            for one in msgspec.structs.fields(cls)
+            if one.default_factory is not msgspec.NODEFAULT
+        ]
+
+    def contradiction(self) -> str | None:
+        """What is wrong with the record, if anything."""
+        return None
+
+    def replace(self, **changes: Any) -> Self:
+        """The same record with other values in some fields."""
+        return msgspec.structs.replace(self, **changes)
+
+
+def unreadable(place: str, detail: str) -> StateRefused:
+    """The refusal of a record that cannot be what this program wrote."""
+    return StateRefused(
+        place,
+        f"the state cannot be read: {detail}",
+        "Find out what damaged it; a backup will do only if it has the last release",
+    )
