@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, get_args
@@ -256,6 +257,8 @@ REJECTED: dict[Reason, tuple[int, bytes | None]] = {
     Reason.TOO_LARGE: (1000, event(HERE, column="a" * 100)),
     Reason.NO_APPEND_TIME: (-1, event(HERE)),
     Reason.NOT_JSON: (1000, b"{"),
+    Reason.UNKNOWN_SCHEMA: (1000, b"\0\0\0\0\7x"),
+    Reason.NOT_OF_SCHEMA: (1000, b"{}"),
     Reason.MISSING_FIELD: (1000, b"{}"),
     Reason.WRONG_TYPE: (1000, event(7)),
     Reason.EMPTY_USER: (1000, event("")),
@@ -272,9 +275,10 @@ REJECTED: dict[Reason, tuple[int, bytes | None]] = {
 
 @pytest.mark.parametrize("reason", Reason)
 def test_the_headers_of_a_dead_letter_fit(reason: Reason) -> None:
-    one = stream(max_bytes=100)
+    form = "avro" if reason in (Reason.UNKNOWN_SCHEMA, Reason.NOT_OF_SCHEMA) else "json"
+    one = stream(max_bytes=100, format=form)
     partition = aggregator(one, partitions=2, states={one.name: counter_state(first=2, next=3)})
-    partition.process(chunk([REJECTED[reason]]))
+    partition.process(replace(chunk([REJECTED[reason]]), schemas={7: None}))
     batch = partition.dead_letter_batch()
     assert batch is not None
     (letter,) = batch.dead_letters

@@ -21,6 +21,7 @@ from eventveil.kafka.cluster import Cluster
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Stream, Topology
 from eventveil.replay.files import open_file
+from eventveil.schema_registry.known import known_schemas
 from eventveil.topology.loading import load_text
 
 #: Something is to be changed.
@@ -85,7 +86,8 @@ def _samples(topology: Topology, records: int, path: str | None) -> dict[str, Sa
     sources = topics_of(topology)
     if path is None:
         cluster = Cluster(topology.kafka)
-        return {topic: newest_of_topic(topology, cluster, topic, records) for topic in sources}
+        known = known_schemas(topology)
+        return {topic: newest_of_topic(topology, cluster, topic, records, known) for topic in sources}
     if len(sources) > 1:
         raise EventveilError(
             f"--input is of one source, and {topology.path} has {', '.join(sources)}; make a file of each"

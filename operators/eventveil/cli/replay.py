@@ -217,7 +217,10 @@ def _open_input(topology: Topology, source: str) -> Input:
         rekeyed = topology.rekeyed.get(topic)
         streams = [one for one in topology.streams if topic == one.source.topic_of_events]
         around = any(in_envelope(field) for one in streams for field in one.source.looked_at)
-        return TopicInput(topology.kafka, rekeyed or topic, rekeyed=rekeyed is not None, envelope=around)
+        registry = topology.registry if topic in topology.by_schema else None
+        return TopicInput(
+            topology.kafka, rekeyed or topic, rekeyed=rekeyed is not None, envelope=around, registry=registry
+        )
     pointers = {stream.source.value for stream in topology.readings}
     for stream in topology.streams:
         pointers |= stream.source.pointers

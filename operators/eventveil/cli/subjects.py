@@ -58,7 +58,9 @@ def _open(topology: Topology, stream: Stream, source: str) -> Input:
     if not source.startswith(_TOPIC):
         return _open_file(source, stream.source)
     rekeyed, around = stream.source.raw is not None, any(map(in_envelope, stream.source.looked_at))
-    return TopicInput(topology.kafka, stream.source.topic, rekeyed=rekeyed, envelope=around)
+    topic = stream.source.topic
+    registry = topology.registry if topic in topology.by_schema else None
+    return TopicInput(topology.kafka, topic, rekeyed=rekeyed, envelope=around, registry=registry)
 
 
 def of_file(path: str, user: str, column: str, time: str) -> Subject:

@@ -26,7 +26,7 @@ from eventveil.decoding.places import NO_ENVELOPE, Envelope
 from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, parse, weigh, why_no_json
 from eventveil.model import timeline
 from eventveil.model.partitioners import PARTITIONERS
-from eventveil.model.records import NO_APPEND_TIME, Headers
+from eventveil.model.records import NO_APPEND_TIME, Headers, Schemas
 from eventveil.model.topology import Stream
 
 
@@ -36,7 +36,7 @@ class Rows:
 
     Those are rows of append time, partition and offset, as in ``Origin``. ``parts`` are what bulk decoding is
     sure of, each row in one of them at most. ``shared``: more than one stream asks for the documents.
-    ``keys`` and ``headers`` may be empty where there are none.
+    ``keys`` and ``headers`` may be empty where there are none. ``schemas`` are those of the chunk.
     """
 
     offsets: NDArray[np.int64]
@@ -47,6 +47,7 @@ class Rows:
     shared: bool = False
     keys: Sequence[bytes | None] = ()
     headers: Sequence[Headers | None] = ()
+    schemas: Schemas = field(default_factory=dict)
     _documents: dict[int, Any] = field(default_factory=dict)
 
     def envelope(self, row: int) -> Envelope:
@@ -199,7 +200,7 @@ class Placer:
                 yield from rows.documents(chosen, max_bytes, broken)
                 return
             for row, value in zip(chosen.tolist(), picked(rows.values, chosen), strict=True):
-                yield row, parse(value, max_bytes, form)
+                yield row, parse(value, max_bytes, form, rows.schemas)
             return
         for row, value in zip(chosen.tolist(), picked(rows.values, chosen), strict=True):
             yield row, weigh(value, max_bytes)

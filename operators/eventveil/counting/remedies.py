@@ -23,6 +23,15 @@ REMEDIES: Mapping[Reason, Remedy] = {
         "set message.timestamp.type=LogAppendTime on the topic, or append_time: boundary for a new stream",
     ),
     Reason.NOT_JSON: Remedy(("source.format", "source.topic"), "send a JSON document in each value"),
+    Reason.UNKNOWN_SCHEMA: Remedy(
+        ("source.format", "source.topic"),
+        "name the registry that the producer's serializer uses in registry.url, and register a schema before"
+        " the first record with it is sent",
+    ),
+    Reason.NOT_OF_SCHEMA: Remedy(
+        ("source.format", "source.topic"),
+        "send what a serializer of the registry makes in this format",
+    ),
     Reason.MISSING_FIELD: Remedy(
         ("source.user", "source.column", "source.time"), "correct the pointer, or the producer"
     ),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from eventveil.decoding import schemas as by_schema
 from eventveil.decoding.filters import Filter
 from eventveil.decoding.naming import Namer, Unnamed, index_of
 from eventveil.decoding.places import (
@@ -23,15 +24,11 @@ from eventveil.decoding.places import (
 )
 from eventveil.decoding.times import Clock, WrongKind
 from eventveil.model import fields
-from eventveil.model.topology import Counts, Format, ReadingStream, Source
+from eventveil.model.records import NO_SCHEMAS, Schemas
+from eventveil.model.topology import BY_SCHEMA, Counts, Format, ReadingStream, Source
 from eventveil.values.grid import is_number, on_grid
 
 _LONGEST_DETAIL = 200
-#: What serializers of a schema registry put before a value: a zero, and the id of the schema in four bytes.
-_MAGIC, _PREFIX = 0, 5
-_UNFRAMED = (
-    "it does not begin with a zero byte and the four bytes of a schema id, as format: json-schema has it"
-)
 
 
 class Reason(StrEnum):
@@ -41,6 +38,8 @@ class Reason(StrEnum):
     TOO_LARGE = "too-large"
     NO_APPEND_TIME = "no-append-time"
     NOT_JSON = "not-json"
+    UNKNOWN_SCHEMA = "unknown-schema"
+    NOT_OF_SCHEMA = "not-of-schema"
     MISSING_FIELD = "missing-field"
     WRONG_TYPE = "wrong-type"
     EMPTY_USER = "empty-user"
@@ -73,19 +72,35 @@ class Event:
     time: int
 
 
-def parse(value: bytes | None, max_bytes: int, form: Format = "json") -> Any | Rejection:
-    """The document in ``value``, or a rejection. Numbers beyond 64 bits become floats."""
+def parse(
+    value: bytes | None, max_bytes: int, form: Format = "json", schemas: Schemas = NO_SCHEMAS
+) -> Any | Rejection:
+    """The document in ``value``, or a rejection. Numbers of JSON beyond 64 bits become floats.
+
+    ``schemas`` has what a value in Avro or Protobuf names, as those of a chunk do.
+    """
     refused = weigh(value, max_bytes)
     if refused is not None or value is None:
         return refused
+    if form in BY_SCHEMA:
+        return _by_schema(value, form, schemas)
     if form == "json-schema":
-        if len(value) < _PREFIX or value[0] != _MAGIC:
-            return Rejection(Reason.NOT_JSON, _UNFRAMED)
-        value = value[_PREFIX:]
+        if by_schema.schema_id(value) is None:
+            return Rejection(Reason.NOT_JSON, by_schema.unframed(form))
+        value = value[by_schema.PREFIX :]
     try:
         return orjson.loads(value)
     except orjson.JSONDecodeError as error:
         return Rejection(Reason.NOT_JSON, why_no_json(error))
+
+
+def _by_schema(value: bytes, form: Format, schemas: Schemas) -> Any | Rejection:
+    try:
+        return by_schema.read(value, form, schemas)
+    except by_schema.UnknownSchema as error:
+        return Rejection(Reason.UNKNOWN_SCHEMA, str(error))
+    except by_schema.Unfit as error:
+        return Rejection(Reason.NOT_OF_SCHEMA, str(error))
 
 
 def weigh(value: bytes | None, max_bytes: int) -> Rejection | None:
@@ -140,9 +155,9 @@ class ValueDecoder:
         self._source, self._step, self._maximum = stream.source, stream.step, stream.maximum
         self._find = compile_field(stream.source.value)
 
-    def decode(self, record: bytes | None) -> tuple[int, Reason | None]:
+    def decode(self, record: bytes | None, schemas: Schemas = NO_SCHEMAS) -> tuple[int, Reason | None]:
         """The value in steps of the grid; 0 with the reason if it cannot be read, for its place stays."""
-        document = parse(record, self._source.max_bytes, self._source.format)
+        document = parse(record, self._source.max_bytes, self._source.format, schemas)
         if isinstance(document, Rejection):
             return 0, document.reason
         value = self._find(document, NO_ENVELOPE)

@@ -22,6 +22,10 @@ _DIGITS = re.compile(r"-?\d{1,19}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class Instant(int):
+    """A moment in epoch milliseconds, by its schema, whatever the unit of a source's numbers."""
+
+
 class WrongKind(TypeError):
     """What was found can be no time by its type."""
 
@@ -44,6 +48,10 @@ class Clock:
             if as_text and _DIGITS.fullmatch(found):
                 return self._of_number(int(found))
             return self._of_text(found)
+        if type(found) is Instant:
+            if abs(found) >= TIME_LIMIT:
+                raise ValueError(f"{found} is no time in epoch milliseconds")
+            return int(found)
         if type(found) is int or (type(found) is float and self._unit == "s"):
             return self._of_number(found)
         raise WrongKind

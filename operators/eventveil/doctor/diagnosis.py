@@ -24,6 +24,8 @@ _STAGES: Mapping[Reason, int] = {
     Reason.TOMBSTONE: 0,
     Reason.TOO_LARGE: 0,
     Reason.NOT_JSON: 0,
+    Reason.UNKNOWN_SCHEMA: 0,
+    Reason.NOT_OF_SCHEMA: 0,
     Reason.NO_APPEND_TIME: 0,
     Reason.UNKNOWN_COLUMN: 2,
     Reason.TIME_UNREADABLE: 3,
@@ -63,7 +65,8 @@ class Diagnosis:
     @cached_property
     def fields(self) -> list[Field]:
         """What fields most of the records have."""
-        return fields_of(self.sample.records, self.stream.source.max_bytes, self.stream.source.format)
+        source = self.stream.source
+        return fields_of(self.sample.records, source.max_bytes, source.format, self.sample.schemas)
 
     @property
     def progress(self) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from eventveil.decoding.rules import Reason, ValueDecoder
 from eventveil.doctor.sample import Record, Sample, by_partition, chunk
 from eventveil.kinds.registry import kind_of
 from eventveil.model import timeline
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, Schemas
 from eventveil.model.topology import AnyStream, ReadingStream, Stream
 from eventveil.tasks.aggregate import PartitionAggregator
 
@@ -94,7 +94,7 @@ def unlisted(stream: AnyStream, sample: Sample, now: int) -> Counter[str]:
 def _values(stream: ReadingStream, sample: Sample) -> Verdicts:
     decoder, verdicts = ValueDecoder(stream), Verdicts()
     for record in sample.records:
-        _, reason = decoder.decode(record.value)
+        _, reason = decoder.decode(record.value, sample.schemas)
         verdicts.outcomes["read" if reason is None else reason.value] += 1
         if reason is not None:
             detail = f"the value at {stream.source.value} would be 0"
@@ -106,14 +106,20 @@ class _Part:
     """Records that one task of a worker would judge, as that of partition ``partition`` of ``partitions``."""
 
     def __init__(
-        self, stream: Stream, partitions: int, partition: int, records: Iterable[Record], renumber: bool
+        self,
+        stream: Stream,
+        partitions: int,
+        partition: int,
+        records: Iterable[Record],
+        renumber: bool,
+        schemas: Schemas,
     ) -> None:
         rules, start = stream.timeline, stream.timeline.start
         first = 1 if start is None else max(1, timeline.timestamp_of(rules, start))
         state = CounterState(_INSTANCE, partition, first, first, 0, 0)
         self._name = stream.name
         self._aggregator = PartitionAggregator(partitions, {stream.name: (stream, state)})
-        self._chunk, self._records = chunk(records, partition=partition, renumber=renumber)
+        self._chunk, self._records = chunk(records, partition=partition, renumber=renumber, schemas=schemas)
 
     def judge(self, verdicts: Verdicts) -> None:
         """Add what becomes of them."""
@@ -134,7 +140,7 @@ class _Part:
 
 def _parts(stream: Stream, sample: Sample, now: int, *, stamped: bool) -> Iterator[_Part]:
     if sample.rules is not None:
-        yield _Part(sample.rules(stream), 1, 0, sample.records, renumber=False)
+        yield _Part(sample.rules(stream), 1, 0, sample.records, False, sample.schemas)
         return
     records = sample.records
     if stream.source.append_time == "boundary":
@@ -146,7 +152,7 @@ def _parts(stream: Stream, sample: Sample, now: int, *, stamped: bool) -> Iterat
         records = [one._replace(appended=True) for one in records]
     if stream.source.raw is not None:
         source = replace(stream.source, topic=stream.source.raw, raw=None)
-        yield _Part(replace(stream, source=source), 1, 0, records, renumber=True)
+        yield _Part(replace(stream, source=source), 1, 0, records, True, sample.schemas)
         return
     for partition, some in sorted(by_partition(records).items()):
-        yield _Part(stream, sample.partitions, partition, some, renumber=False)
+        yield _Part(stream, sample.partitions, partition, some, False, sample.schemas)

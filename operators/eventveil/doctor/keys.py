@@ -9,6 +9,7 @@ from eventveil.counting.written import Written, written
 from eventveil.decoding.places import Envelope
 from eventveil.decoding.rules import Rejection, UserFinder, parse, weigh
 from eventveil.doctor.sample import Record, Sample
+from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.topology import Stream
 
 
@@ -31,7 +32,7 @@ def keys_of(stream: Stream, sample: Sample) -> Keys | None:
     """None of a file, which has no keys."""
     if sample.is_file:
         return None
-    find = user_finder(stream)
+    find = user_finder(stream, sample.schemas)
     found = [(one, user) for one in sample.records if (user := find(one)) is not None]
     equal = sum(one.key == user for one, user in found)
     differing = next(((user, one.key) for one, user in found if one.key != user), None)
@@ -44,13 +45,14 @@ def keys_of(stream: Stream, sample: Sample) -> Keys | None:
     )
 
 
-def user_finder(stream: Stream) -> Callable[[Record], bytes | None]:
+def user_finder(stream: Stream, schemas: Schemas = NO_SCHEMAS) -> Callable[[Record], bytes | None]:
     """The user of a record in canonical bytes; None if it has none that counts."""
     find = UserFinder(stream.source)
 
     def user_of(record: Record) -> bytes | None:
         most, form = stream.source.max_bytes, stream.source.format
-        document = parse(record.value, most, form) if find.reads_value else weigh(record.value, most)
+        value = record.value
+        document = parse(value, most, form, schemas) if find.reads_value else weigh(value, most)
         around = Envelope(record.key, record.headers)
         user = document if isinstance(document, Rejection) else find(document, around)
         return None if isinstance(user, Rejection) else user

@@ -9,7 +9,9 @@ from typing import Any
 
 from eventveil.decoding.places import pointer_tokens
 from eventveil.decoding.rules import Rejection, parse
+from eventveil.decoding.times import Instant
 from eventveil.doctor.sample import Record
+from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.timeline import parse_rfc3339
 from eventveil.model.topology import Format
 
@@ -32,12 +34,14 @@ class Field:
     times: int
 
 
-def fields_of(records: Sequence[Record], max_bytes: int, form: Format = "json") -> list[Field]:
+def fields_of(
+    records: Sequence[Record], max_bytes: int, form: Format = "json", schemas: Schemas = NO_SCHEMAS
+) -> list[Field]:
     """The places where most of the documents have a text or a whole number, in the order of the first one."""
     seen: dict[str, Counter[str]] = {}
     documents = 0
     for record in records:
-        document = parse(record.value, max_bytes, form)
+        document = parse(record.value, max_bytes, form, schemas)
         if isinstance(document, Rejection):
             continue
         documents += 1
@@ -52,14 +56,14 @@ def _leaves(document: Any, pointer: str, depth: int) -> Iterator[tuple[str, Any]
     if isinstance(document, dict) and depth:
         for name, value in document.items():
             yield from _leaves(value, f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}", depth - 1)
-    elif type(document) in (str, int):
+    elif type(document) in (str, int, Instant):
         yield pointer, document
 
 
 def _kinds(value: str | int) -> Iterator[str]:
     if isinstance(value, int):
         yield "integer"
-        if value in _LIKE_TIMES:
+        if type(value) is Instant or value in _LIKE_TIMES:
             yield "time"
         return
     yield "text"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers
+from eventveil.model.records import NO_APPEND_TIME, NO_SCHEMAS, Chunk, Headers, Schemas
 from eventveil.model.topology import Stream
 
 
@@ -29,6 +29,7 @@ class Sample:
 
     ``held`` is how many records the source has in all, as far as its offsets tell. ``settings`` are those of
     the topic, None where nobody may ask, ``mistakes`` what ``eventveil topics`` would say of them.
+    ``schemas`` are those that values name.
     """
 
     source: str
@@ -39,6 +40,7 @@ class Sample:
     mistakes: Sequence[str] = ()
     notes: Sequence[str] = ()
     rules: Callable[[Stream], Stream] | None = None
+    schemas: Schemas = field(default_factory=dict)
 
     @property
     def is_file(self) -> bool:
@@ -46,7 +48,9 @@ class Sample:
         return self.rules is not None
 
 
-def chunk(records: Iterable[Record], *, partition: int, renumber: bool) -> tuple[Chunk, dict[int, Record]]:
+def chunk(
+    records: Iterable[Record], *, partition: int, renumber: bool, schemas: Schemas = NO_SCHEMAS
+) -> tuple[Chunk, dict[int, Record]]:
     """Records as a chunk of a partition in the order of their offsets, and each by its offset there.
 
     ``renumber``: records of several partitions as one, in the order of their times; offsets are then their
@@ -65,6 +69,7 @@ def chunk(records: Iterable[Record], *, partition: int, renumber: bool) -> tuple
         values=[one.value for one in order],
         next_offset=offsets[-1] + 1 if offsets else 0,
         headers=[one.headers for one in order],
+        schemas=schemas,
     )
     return made, dict(zip(offsets, order, strict=True))
 

@@ -15,20 +15,26 @@ from eventveil.kafka.log import committed_ends, offset_of, read_partition
 from eventveil.kafka.rights import is_denied
 from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.topics import plan_topics
-from eventveil.model.records import NO_APPEND_TIME, TopicPartition
+from eventveil.model.records import NO_APPEND_TIME, NO_SCHEMAS, TopicPartition
 from eventveil.model.topology import AnyStream, Kafka, Topology
 from eventveil.replay.inputs import FileInput
+from eventveil.schema_registry.known import KnownSchemas
 
 
-def newest_of_topic(topology: Topology, cluster: Cluster, topic: str, limit: int) -> Sample:
+def newest_of_topic(
+    topology: Topology, cluster: Cluster, topic: str, limit: int, known: KnownSchemas | None = None
+) -> Sample:
     """The newest ``limit`` committed records of a topic, as many of each partition where there are as many.
 
-    Raises EventveilError if the topic does not exist, and KafkaException.
+    ``known`` is asked for the schemas that they name. Raises EventveilError if the topic does not exist or a
+    registry cannot be asked, and KafkaException.
     """
     found = cluster.topic(topic)
     records, held = newest(cluster, found, limit)
     settings, mistakes, notes = _settings(topology, cluster, topic, found.partitions)
-    return Sample(topic, found.partitions, records, held, settings, mistakes, notes)
+    by_schema = known is not None and topic in topology.by_schema
+    schemas = known.of([one.value for one in records]) if known is not None and by_schema else NO_SCHEMAS
+    return Sample(topic, found.partitions, records, held, settings, mistakes, notes, schemas=schemas)
 
 
 def newest(cluster: Cluster, topic: Topic, limit: int) -> tuple[list[Record], int]:

@@ -7,9 +7,10 @@ it without one object per record.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 #: The largest record that Eventveil writes or reads: budget state and releases of 100,000 named columns fit.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -54,6 +55,20 @@ class Mark(NamedTuple):
 Headers = Sequence[tuple[str, bytes]]
 
 
+class Schema(Protocol):
+    """What values are written by; ``form`` is the format of a source that can have it, None for any."""
+
+    form: str | None
+
+    def read(self, body: bytes) -> Any:
+        """The record in what follows the id of the schema, as JSON would have it. Raises ValueError."""
+
+
+#: By id, the schemas that values name; None: the registry does not know it.
+Schemas = Mapping[int, Schema | None]
+NO_SCHEMAS: Schemas = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Records of one partition in offset order; the four sequences have equal length.
@@ -62,7 +77,8 @@ class Chunk:
     before the chunk and ``next_offset`` the one after it: past its last record and past the control markers,
     aborted and compacted records that follow. A chunk without records reports a position alone.
     ``generation`` tells the chunks of one take-over of the partitions from those of the next. ``headers`` are
-    those of the records, or nothing where nobody reads them.
+    those of the records, or nothing where nobody reads them. ``schemas`` has every schema that a value names,
+    where values are written by schemas: who brings the chunk has asked for them, so that no verdict waits.
     """
 
     topic: str
@@ -75,6 +91,7 @@ class Chunk:
     values: Sequence[bytes | None]
     next_offset: int
     headers: Sequence[Headers | None] = ()
+    schemas: Schemas = field(default_factory=dict)
 
     def since(self, position: int) -> Chunk:
         """The records from offset ``position`` on; those below it have been seen.

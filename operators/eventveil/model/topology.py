@@ -14,8 +14,10 @@ from typing import Any, Literal
 from eventveil.model import fields
 from eventveil.model.records import MANAGED_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 
-Format = Literal["json", "json-schema"]
-"""How values are written: JSON, or the same behind the prefix of a schema registry's JSON Schema."""
+Format = Literal["json", "json-schema", "avro", "protobuf"]
+"""How values are written: JSON, or behind the prefix of a schema registry JSON, Avro or Protobuf."""
+#: The formats in which a value cannot be read without the schema that it names.
+BY_SCHEMA: frozenset[Format] = frozenset({"avro", "protobuf"})
 TimeUnit = Literal["ms", "s", "us", "ns"]
 Adjacency = Literal["add-remove", "substitute"]
 Partitioner = Literal["murmur2", "crc32"]
@@ -64,6 +66,22 @@ class Kafka:
 
     bootstrap: str
     security: Security = Security()
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """A schema registry with Confluent's interface: ``url`` may be several, separated by commas.
+
+    Requests carry name and password, or neither. Files are paths.
+    """
+
+    url: str
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    key_password: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +370,7 @@ class Topology:
     streams: tuple[Stream, ...]
     budget: Budget | None = None
     readings: tuple[ReadingStream, ...] = ()
+    registry: Registry | None = None
 
     @property
     def all_streams(self) -> tuple[AnyStream, ...]:
@@ -362,6 +381,13 @@ class Topology:
     def sources(self) -> tuple[str, ...]:
         """The topics that are counted, each once, in the order of the file."""
         return tuple(dict.fromkeys(stream.source.topic for stream in self.streams))
+
+    @property
+    def by_schema(self) -> frozenset[str]:
+        """The topics whose values name the schemas that they can be read by, re-keyed ones included."""
+        named = {one.source.topic for one in self.all_streams if one.source.format in BY_SCHEMA}
+        raw = {one.source.raw for one in self.streams if one.source.format in BY_SCHEMA and one.source.raw}
+        return frozenset(named | raw)
 
     @property
     def rekeyed(self) -> dict[str, str]:

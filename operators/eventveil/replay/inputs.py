@@ -21,7 +21,9 @@ from eventveil.model.errors import EventveilError
 from eventveil.model.fields import in_envelope
 from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.timeline import format_rfc3339, start_of, timestamp_of
-from eventveil.model.topology import Kafka, Stream
+from eventveil.model.topology import Kafka, Registry, Stream
+from eventveil.schema_registry.client import Client
+from eventveil.schema_registry.known import KnownSchemas
 from eventveil.topology.scalars import END_OF_TIME
 
 _BLOCK_BYTES = 1 << 20
@@ -183,12 +185,22 @@ class TopicInput(Input):
     retention of the partials has removed.
     """
 
-    def __init__(self, kafka: Kafka, topic: str, *, rekeyed: bool = False, envelope: bool = False) -> None:
+    def __init__(
+        self,
+        kafka: Kafka,
+        topic: str,
+        *,
+        rekeyed: bool = False,
+        envelope: bool = False,
+        registry: Registry | None = None,
+    ) -> None:
         """``envelope``: streams look at what is around the values of its records.
 
-        ``rekeyed``: their headers tell where the events come from.
+        ``rekeyed``: their headers tell where the events come from. ``registry`` has the schemas that values
+        name, None where they name none.
         """
         super().__init__(topic)
+        self._registry = registry
         self._kafka, self._name, self._rekeyed, self._envelope = kafka, topic, rekeyed, envelope
         self._starts: Mapping[int, int] = {}
         self._ends: Mapping[int, int] = {}
@@ -261,10 +273,13 @@ class TopicInput(Input):
         return max((topic.partitions for topic in found.values()), default=0)
 
     def chunks(self) -> Iterator[Chunk]:
-        """See ``Input.chunks``."""
+        """See ``Input.chunks``. Raises RegistryUnavailable too."""
         around = self._rekeyed or self._envelope
         chunks = read_topic(self._kafka, self._name, self._starts, self._ends, with_envelope=around)
+        known = None if self._registry is None else KnownSchemas(Client(self._registry).schema)
         for chunk in chunks:
+            if known is not None:
+                chunk = replace(chunk, schemas=known.of(chunk.values))
             self._reached[chunk.partition] = chunk.next_offset
             self.done += chunk.next_offset - chunk.start
             yield chunk
@@ -282,7 +297,13 @@ class TopicInput(Input):
         return [Share(sorted(share), self._part(share)) for share in shares]
 
     def _part(self, partitions: Sequence[int]) -> TopicInput:
-        part = TopicInput(self._kafka, self._name, rekeyed=self._rekeyed, envelope=self._envelope)
+        part = TopicInput(
+            self._kafka,
+            self._name,
+            rekeyed=self._rekeyed,
+            envelope=self._envelope,
+            registry=self._registry,
+        )
         part._starts = {partition: self._starts[partition] for partition in partitions}
         part._ends = {partition: self._ends[partition] for partition in partitions}
         part._reached = dict(part._starts)

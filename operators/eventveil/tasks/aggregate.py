@@ -141,7 +141,10 @@ class PartitionAggregator:
             self.untimed |= bool((append_times[offsets >= told] == NO_APPEND_TIME).any())
         parts = self._reader.read(chunk.values)
         slow, shared = 0, len(self.counters) > 1
-        rows = Rows(offsets, append_times, chunk.values, parts, origins, shared, chunk.keys, chunk.headers)
+        rows = Rows(
+            offsets, append_times, chunk.values, parts, origins, shared, chunk.keys, chunk.headers,
+            chunk.schemas,
+        )  # fmt: skip
         for name, counter in self.counters.items():
             rejections = counter.observe(rows)
             slow += len(rejections)

@@ -29,7 +29,7 @@ from eventveil.model import timeline
 from eventveil.model.durable import Durable, Natural, written
 from eventveil.model.errors import StateRefused
 from eventveil.model.partitioners import murmur2_partition
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Mark, Outgoing, TopicPartition
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Mark, Outgoing, Schemas, TopicPartition
 from eventveil.model.topology import Source, Timeline
 from eventveil.tasks.task import StreamView, Task, Transaction
 from eventveil.topology.counts import LARGEST_REKEYED
@@ -122,7 +122,7 @@ class Rekeyer(Task):
             self._append_clock = max(self._append_clock, append_time)
             self.untimed |= append_time == NO_APPEND_TIME
             envelope = Envelope(key, headers or (), append_time)
-            self._waiting.append(self._passed_on(offset, envelope, value))
+            self._waiting.append(self._passed_on(offset, envelope, value, chunk.schemas))
         self.position = max(self.position, chunk.next_offset)
 
     def _appended_after(self, captures: list[Capture], offset: int) -> int:
@@ -131,13 +131,13 @@ class Rekeyer(Task):
         passed = self._state.passed
         return max(passed, captures[found - 1].asked_at - self._skew) if found else passed
 
-    def _passed_on(self, offset: int, envelope: Envelope, value: bytes | None) -> Outgoing:
+    def _passed_on(self, offset: int, envelope: Envelope, value: bytes | None, schemas: Schemas) -> Outgoing:
         own = [(_OWN + name, header) for name, header in envelope.headers if header is not None]
         if sum(len(name.encode()) + len(header) for name, header in own) > _LARGEST_HEADERS:
             own, value = [], None if value is None else _STAND_IN
         if value is not None and len(value) > LARGEST_REKEYED:
             value = _STAND_IN
-        found = self._document(value)
+        found = self._document(value, schemas)
         found = found if isinstance(found, Rejection) else self._find_user(found, envelope)
         user = None if isinstance(found, Rejection) else found
         key = envelope.key
@@ -162,9 +162,9 @@ class Rekeyer(Task):
         """See ``Task.known``."""
         return max(self.position, self._captures[-1].end if self._captures else 0)
 
-    def _document(self, value: bytes | None) -> Any | Rejection:
+    def _document(self, value: bytes | None, schemas: Schemas) -> Any | Rejection:
         if self._find_user.reads_value:
-            return parse(value, LARGEST_REKEYED, self._format)
+            return parse(value, LARGEST_REKEYED, self._format, schemas)
         return weigh(value, LARGEST_REKEYED)
 
     def boundaries(self) -> list[tuple[Timeline, int]]:

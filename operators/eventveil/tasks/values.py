@@ -19,7 +19,7 @@ import numpy as np
 from eventveil.decoding.rules import Reason, ValueDecoder
 from eventveil.formats.reading import reading_record, span_entry
 from eventveil.model.durable import Durable, Natural, unreadable, written
-from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.records import NO_SCHEMAS, Chunk, Outgoing, Schemas
 from eventveil.model.topology import ReadingStream
 from eventveil.tasks.task import Publisher, StreamView, Transaction
 from eventveil.values.ledger import Charge
@@ -29,7 +29,8 @@ READ = "read"
 #: What can become of an event's value: read, or 0 in its place for one of these reasons.
 VALUE_OUTCOMES = (
     READ,
-    *(Reason.TOMBSTONE, Reason.TOO_LARGE, Reason.NOT_JSON, Reason.MISSING_FIELD, Reason.WRONG_TYPE),
+    *(Reason.TOMBSTONE, Reason.TOO_LARGE, Reason.NOT_JSON, Reason.UNKNOWN_SCHEMA, Reason.NOT_OF_SCHEMA),
+    *(Reason.MISSING_FIELD, Reason.WRONG_TYPE),
 )
 
 
@@ -111,7 +112,13 @@ class StreamPerturber:
         if mechanism.position != state.position or mechanism.charged_until != state.charged:
             raise unreadable(f"state of stream {stream.name}", "its snapshot is of another position")
 
-    def step(self, offsets: Iterable[int], records: Iterable[bytes | None], behind: int) -> Batch:
+    def step(
+        self,
+        offsets: Iterable[int],
+        records: Iterable[bytes | None],
+        behind: int,
+        schemas: Schemas = NO_SCHEMAS,
+    ) -> Batch:
         """Decide the readings of the events at ``offsets``, all below ``behind``; they are pending then.
 
         What was pending before must have been published. After an error the object is of no use.
@@ -120,7 +127,7 @@ class StreamPerturber:
             raise ValueError("the batch before this one has not been published")
         # Below its own offset are values of before the stream began.
         mine = [pair for pair in zip(offsets, records, strict=True) if pair[0] >= self.state.resume]
-        decoded = [self._decode(record) for _, record in mine]
+        decoded = [self._decode(record, schemas) for _, record in mine]
         truth = [value for value, _ in decoded]
         stepped = self._mechanism.step(np.array(truth, np.int64))
         readings = zip(stepped.values.tolist(), stepped.held.tolist(), strict=True)
@@ -178,6 +185,7 @@ class PartitionPerturber(Publisher):
         self._read = max(one.state.resume for one in streams.values())
         self._offsets: list[int] = []
         self._values: list[bytes | None] = []
+        self._schemas: Schemas = {}
         #: What became of the values of the last batch, by stream.
         self.outcomes: dict[str, Counter[str]] = {}
 
@@ -196,6 +204,7 @@ class PartitionPerturber(Publisher):
         unseen = chunk.since(self.position)
         self._offsets += unseen.offsets
         self._values += unseen.values
+        self._schemas = {**self._schemas, **chunk.schemas}
         self.position = max(self.position, chunk.next_offset)
 
     def has_work(self, now: int) -> bool:
@@ -213,10 +222,10 @@ class PartitionPerturber(Publisher):
             return []
         behind = {name: one for name, one in self.streams.items() if one.state.resume < self.position}
         self.outcomes = {
-            name: one.step(self._offsets, self._values, self.position).outcomes
+            name: one.step(self._offsets, self._values, self.position, self._schemas).outcomes
             for name, one in behind.items()
         }
-        self._offsets, self._values = [], []
+        self._offsets, self._values, self._schemas = [], [], {}
         return [self._state(name, one.state) for name, one in behind.items()]
 
     def deciding(self, records: Sequence[Outgoing]) -> Transaction:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from eventveil.model import timeline
 from eventveil.model.errors import EventveilError
 from eventveil.model.spelling import nearest, suggestion
-from eventveil.model.topology import ReadingStream, Stream, Topology
+from eventveil.model.topology import BY_SCHEMA, ReadingStream, Stream, Topology
 from eventveil.testing.model import At, Case, Event, Expected, TestFile
 from eventveil.testing.spec import layout
 from eventveil.topology.document import SIZE_LIMIT, Node, compose
@@ -103,13 +103,21 @@ def _check_names(cases: Iterable[Case | None], problems: Problems) -> None:
             known[case.name] = case.position
 
 
+def _written_out(stream: Stream | ReadingStream) -> Stream | ReadingStream:
+    """The stream, with values that are records as JSON has them where a schema would say how to read them."""
+    if stream.source.format not in BY_SCHEMA:
+        return stream
+    if isinstance(stream, ReadingStream):
+        return replace(stream, source=replace(stream.source, format="json"))
+    return replace(stream, source=replace(stream.source, format="json"))
+
+
 class _Resolver:
     """One test, checked against the topology. Mistakes go to ``problems``."""
 
     def __init__(self, topology: Topology, section: Section, problems: Problems) -> None:
         self._section, self._problems = section, problems
-        self._streams: dict[str, Stream | ReadingStream] = {one.name: one for one in topology.streams}
-        self._streams |= {one.name: one for one in topology.readings}
+        self._streams = {one.name: _written_out(one) for one in topology.all_streams}
 
     def case(self) -> Case | None:
         """The test, or None where it cannot be told which stream it is of."""

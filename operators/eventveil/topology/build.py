@@ -14,6 +14,7 @@ from eventveil.model.topology import (
     Kafka,
     MechanismSettings,
     ReadingStream,
+    Registry,
     Security,
     Sink,
     Source,
@@ -105,6 +106,7 @@ def build(file: Section, path: str, directory: str) -> Topology:
         path=path,
         version=file.get("version"),
         name=file.get("name"),
+        registry=_registry(file.get("registry"), directory),
         kafka=Kafka(kafka.get("bootstrap"), _security(kafka.get("security"), directory)),
         topics=TopicSettings(**topics.values),
         streams=tuple(_stream(name, stream, file.get("name")) for name, stream in streams_of(file).items()),
@@ -119,6 +121,15 @@ def _security(section: Section, directory: str) -> Security:
         if key in values:
             values[key] = os.path.join(directory, values[key])
     return Security(**values)
+
+
+def _registry(section: Section | None, directory: str) -> Registry | None:
+    if section is None or section.get("url") is None:
+        return None
+    values = dict(section.values)
+    for key in {"ca", "certificate", "key"} & values.keys():
+        values[key] = os.path.join(directory, values[key])
+    return Registry(**values)
 
 
 def _budget(section: Section | None) -> Budget | None:

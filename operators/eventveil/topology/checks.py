@@ -26,6 +26,7 @@ from eventveil.topology.document import shorten
 from eventveil.topology.fields import Section
 from eventveil.topology.options import covered
 from eventveil.topology.problems import Position, Problems
+from eventveil.topology.registry import check_registry
 from eventveil.topology.scalars import duration_text
 from eventveil.topology.values import is_value_stream
 
@@ -48,6 +49,7 @@ def check(file: Section, problems: Problems) -> None:
     """Note every broken rule."""
     _check_topics_section(file, problems)
     _check_security(file, problems)
+    check_registry(file, problems)
     for stream in all_streams_of(file).values():
         for section in stream.values.values():
             table = section.table if isinstance(section, Section) else None

@@ -192,8 +192,8 @@ SOURCE = Record(
             ),
         ),
         Field(
-            "format", One(Choice(("json", "json-schema"))),
-            "Encoding of events: JSON, or JSON behind the prefix of a schema registry.",
+            "format", One(Choice(("json", "json-schema", "avro", "protobuf"))),
+            "Encoding of events: JSON, or JSON, Avro or Protobuf behind the prefix of a schema registry.",
             default="json", kept=_TWICE, shared=True,
         ),
         Field(

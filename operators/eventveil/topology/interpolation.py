@@ -1,7 +1,7 @@
 """``${VARIABLE}``, ``${VARIABLE:default}`` and ``${file:path}`` in the values of a topology.
 
 ``$$`` stands for one dollar sign. What is put in is never expanded again. Secrets are read from files only
-below ``kafka.security``, whose values are never shown in a message.
+below ``kafka.security`` and ``registry``, whose values are never shown in a message.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from collections.abc import Callable, Mapping
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table
 from eventveil.topology.problems import Problems
 
-SECRETS = ("kafka", "security")
-SHOWN_SETTINGS = ("protocol", "mechanism")
+#: The sections with secrets, and their settings that are none.
+SECRETS: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("kafka", "security"): ("protocol", "mechanism"),
+    ("registry",): ("url",),
+}
 _PART = re.compile(r"\$\$|\$\{([^}]*)(\}?)")
 # What shells put between a name and a default: taken literally, it would become part of the value.
 _SHELL = re.compile(r"[-=?+]")
@@ -41,8 +44,9 @@ def expand(
         return scalar(node, path) if isinstance(node, Scalar) else node
 
     def scalar(node: Scalar, path: tuple[str, ...]) -> Scalar | Broken:
-        protected = path[:2] == SECRETS
-        secret = protected and path[2:] not in {(setting,) for setting in SHOWN_SETTINGS}
+        section = next((one for one in SECRETS if path[: len(one)] == one), None)
+        protected = section is not None
+        secret = section is not None and path not in {(*section, setting) for setting in SECRETS[section]}
         if "$" not in node.text:
             return Scalar(node.position, node.text, node.quoted, secret=secret)
         try:
@@ -98,7 +102,8 @@ def _replace(
 def _secret(path: str, read_secret: Callable[[str], str] | None) -> str:
     if read_secret is None:
         raise _CannotExpandError(
-            "${file:...} is for secrets below kafka.security only; write the value or use ${VARIABLE}"
+            "${file:...} is for secrets below kafka.security and registry only; write the value or use"
+            " ${VARIABLE}"
         )
     try:
         return read_secret(path)

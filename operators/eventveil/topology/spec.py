@@ -20,6 +20,9 @@ from eventveil.topology.values import ByKind, value_stream
 from eventveil.values.kinds import VALUE_KINDS
 
 NAME = r"[a-z0-9][a-z0-9._-]{0,99}"
+#: No name and password: they would be shown wherever the address is.
+_URL = r"https?://[^\s,@/]+(/[^\s,@]*)?"
+URLS = rf"{_URL}(,{_URL})*"
 NAME_EXPECTED = (
     "1 to 100 lower-case letters, digits, dots, dashes and underscores, the first a letter or digit"
 )
@@ -43,6 +46,7 @@ def layout() -> Record:
                 True,
             ),
             Field("kafka", _kafka(), "The brokers and how to reach them."),
+            Field("registry", _registry(), "The schema registry of sources in Avro or Protobuf."),
             Field("topics", _topics(), "Settings of the topics that Eventveil creates."),
             Field(
                 "streams",
@@ -110,6 +114,25 @@ def _kafka() -> Record:
                 default="localhost:9092",
             ),
             Field("security", security, "Encryption and authentication of the connection."),
+        )
+    )
+
+
+def _registry() -> Record:
+    path = One(Text("the path of a file, relative to the topology"))
+    return Record(
+        (
+            Field(
+                "url",
+                One(Text("http:// or https:// and a host, or several separated by commas", URLS)),
+                "Its address, as serializers have it; of several the first that answers.",
+            ),
+            Field("username", One(Text("a name on one line without a colon", r"[^\r\n:]+")), "User name."),
+            Field("password", One(Secret()), "Its password, as ${file:/path} or ${VARIABLE}."),
+            Field("ca", path, "PEM file of the certificate authority; left out: those that certifi brings."),
+            Field("certificate", path, "PEM file of the client certificate."),
+            Field("key", path, "PEM file of the client key."),
+            Field("key_password", One(Secret()), "Of an encrypted key, as ${file:/path} or ${VARIABLE}."),
         )
     )
 

@@ -116,8 +116,8 @@ SOURCE = Record(
     (
         Field("topic", One(Topic()), "topic of raw events, each of which is one value", True, kept=_KEPT),
         Field(
-            "format", One(Choice(("json", "json-schema"))),
-            "Encoding of events: JSON, or JSON behind the prefix of a schema registry.",
+            "format", One(Choice(("json", "json-schema", "avro", "protobuf"))),
+            "Encoding of events: JSON, or JSON, Avro or Protobuf behind the prefix of a schema registry.",
             default="json", kept=_KEPT,
         ),
         Field(

@@ -60,6 +60,10 @@ _UNDO: Mapping[Hold, str] = {
         "closed or charged. kafka-configs.sh --alter --topic {topic} --add-config "
         "message.timestamp.type=LogAppendTime; the records that came meanwhile become dead letters"
     ),
+    "schema-registry": (
+        "the schemas that records name cannot be asked for, as the line before this tells; nothing behind "
+        "them is read, and nothing is lost. It goes on once the registry answers"
+    ),
     "open-transaction": (
         "a producer has left a transaction open, and nothing behind it can be read. It ends when that "
         "producer commits or restarts, or when its transaction.timeout.ms is over; kafka-transactions.sh "
@@ -298,6 +302,7 @@ class Worker:
                     owner.streams(),
                     hides=self._consumer.thread.hides(tp),
                     untimed=owner.untimed,
+                    unread=owner.unread,
                 )
                 for tp, owner in self._assignment.owners.items()
             }

@@ -80,6 +80,7 @@ class Owner(ABC):
 
         So a chunk that takes long does not keep others waiting who count in the same thread.
         """
+        chunk = await self.complete(chunk)
         while True:
             before = self.position
             await self.prepare()
@@ -87,6 +88,10 @@ class Owner(ABC):
             await self._settle()
             if not max(before + 1, chunk.start) <= self.position < chunk.next_offset:
                 return
+
+    async def complete(self, chunk: Chunk) -> Chunk:
+        """The chunk with the schemas that its values name. Nothing is observed before they are known."""
+        return chunk
 
     async def prepare(self) -> None:  # noqa: B027  # most need nothing
         """What has to be known before anything more is observed."""
@@ -132,6 +137,11 @@ class Owner(ABC):
     @property
     def untimed(self) -> bool:
         """Whether it waits because records have no append time that should have one."""
+        return False
+
+    @property
+    def unread(self) -> bool:
+        """Whether it waits because the schemas of records cannot be asked for."""
         return False
 
     @property

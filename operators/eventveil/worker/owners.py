@@ -17,6 +17,7 @@ from eventveil.model.topology import Topology
 from eventveil.privacy.noise import NoiseSource
 from eventveil.process.clock import Clock, OwnerClock
 from eventveil.process.faults import FaultHook
+from eventveil.schema_registry.known import known_schemas
 from eventveil.worker.ends import EndWatch
 from eventveil.worker.ground import Inquiry
 from eventveil.worker.missing import LeaderWatch
@@ -57,7 +58,7 @@ class Owners:
         self._clock, self._fault = clock, fault
         self._context = Context(
             topology, cluster, Inquiry(cluster, threads.waiting), threads, end_watch, leaders, witnessed,
-            observation, noise,
+            observation, noise, known_schemas(topology),
         )  # fmt: skip
         self._plans, self._merged = plan_streams(topology), merged_streams(topology)
         self._kept: dict[Role, Callable[[TopicPartition], _Kept]] = {

@@ -10,10 +10,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 
 from eventveil.kafka.changelog import FencedTable
-from eventveil.model.records import Chunk, TopicPartition
+from eventveil.model.records import Chunk, Schemas, TopicPartition
 from eventveil.process.clock import OwnerClock
+from eventveil.schema_registry.client import RegistryUnavailable
+from eventveil.schema_registry.known import KnownSchemas, settled
 from eventveil.tasks.task import Publisher, StreamView, Task, Transaction
 from eventveil.worker.ground import AppendTimes
 from eventveil.worker.hearing import Hearing
@@ -25,6 +28,8 @@ log = logging.getLogger(__name__)
 
 #: A seek is asked for again after this, should nothing have come of it.
 _SEEK_SECONDS = 5.0
+#: How long after an answer that does not do a registry is asked again.
+_ASK_SECONDS = 0.5
 _GIVEN_UP = (
     "timestamp %d of %s was given up: a worker failed while releasing it, or after a look;"
     " it repeats the last release, and is charged"
@@ -52,6 +57,7 @@ class Runner(Owner):
         self._append_times = AppendTimes(self._cluster, self._blocking, source.topic)
         self._hearing: Hearing | None = None
         self._astray, self._sought_at = False, 0.0
+        self._unread = False
         #: What is durable and was not told of yet; the event loop does that, which other owners write too.
         self._untold: deque[Transaction] = deque()
         self._restored: Restored | None = None
@@ -131,6 +137,39 @@ class Runner(Owner):
     def streams(self) -> Mapping[str, StreamView]:
         """See ``Owner.streams``."""
         return self._task.views()
+
+    @property
+    def unread(self) -> bool:
+        """See ``Owner.unread``."""
+        return self._unread
+
+    async def complete(self, chunk: Chunk) -> Chunk:
+        """See ``Owner.complete``: an unreachable registry is waited for, however long it takes.
+
+        Boundaries become known all the same, so that they do not depend on it.
+        """
+        known = self._context.schemas
+        if known is None or self._source.topic not in self._context.topology.by_schema:
+            return chunk
+        asked_at = self._clock.now()
+        while True:
+            found = await self._ask(known, chunk)
+            if found is not None and settled(found, chunk.append_times, asked_at, self._clock.now()):
+                self._unread = False
+                return replace(chunk, schemas=found)
+            await asyncio.sleep(_ASK_SECONDS)
+            await self.prepare()
+            self.check_open()
+
+    async def _ask(self, known: KnownSchemas, chunk: Chunk) -> Schemas | None:
+        try:
+            found: Schemas = await self._context.threads.asking(known.of, chunk.values)
+        except RegistryUnavailable as error:
+            if not self._unread:
+                log.warning("%s waits: %s", self._source, error)
+            self._unread = True
+            return None
+        return found
 
     async def prepare(self) -> None:
         """See ``Owner.prepare``: nothing is judged before the boundaries are known that were due by now.

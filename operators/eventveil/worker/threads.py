@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-_WAITING = 32
+_WAITING, _ASKING = 32, 4
 
 
 class Threads:
@@ -17,6 +17,7 @@ class Threads:
     def __init__(self) -> None:
         self._waiting = ThreadPoolExecutor(_WAITING, thread_name_prefix="kafka")
         self._taking_over = ThreadPoolExecutor(_WAITING, thread_name_prefix="take-over")
+        self._asking = ThreadPoolExecutor(_ASKING, thread_name_prefix="registry")
         self._counting = ThreadPoolExecutor(1, thread_name_prefix="counting")
 
     async def waiting(self, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -26,6 +27,10 @@ class Threads:
     async def taking_over(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """For take-overs: they may wait for minutes, and partitions that are owned must not wait for them."""
         return await _run(self._taking_over, call, *arguments)
+
+    async def asking(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """For what waits for a schema registry: one that hangs must hold up nobody who has its schemas."""
+        return await _run(self._asking, call, *arguments)
 
     async def counting(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """For whatever takes as long as there are events; one call at a time, in the order they came.

@@ -86,6 +86,8 @@ BEYOND_A_SCHEMA = {
     "token in the clear",
     "OAUTHBEARER without a source",
     "OAUTHBEARER with a password",
+    "avro without a registry",
+    "a registry that nothing needs",
     "AWS without region",
     "key password without key",
     "two sources of tokens",

@@ -64,8 +64,9 @@ def run(task: Task, around: Surroundings, now: int, *chunks: Chunk) -> Observati
     async def handle() -> None:
         restored = Restored(task, Ground(), lambda: None, "", given)  # type: ignore[arg-type]
         context: Any = SimpleNamespace(
-            threads=Threads(), cluster=given, end_watch=None, observation=seen, topology=topology()
-        )
+            threads=Threads(), cluster=given, end_watch=None, observation=seen, topology=topology(),
+            schemas=None,
+        )  # fmt: skip
         clock, table = OwnerClock(Clock(lambda: now, lambda: now), 0), given
         owner = Runner(PLACE, lambda *_: restored, table, context, clock)  # type: ignore[arg-type]
         owner.take_over()

@@ -238,8 +238,9 @@ METRICS = (
     Metric(
         "eventveil_held_partitions", "gauge", "partitions", ("reason",),
         "Owned partitions in which everything waits for something that people have to undo: a transaction "
-        f"that somebody has left open for {HELD_SECONDS:.0f} s or more (open-transaction), or records of a "
-        "source that should have LogAppendTime and no longer has it (append-time). The log says what to do.",
+        f"that somebody has left open for {HELD_SECONDS:.0f} s or more (open-transaction), records of a "
+        "source that should have LogAppendTime and no longer has it (append-time), or a schema registry that "
+        "cannot be asked (schema-registry). The log says what to do.",
         _held_up,
     ),
     Metric(

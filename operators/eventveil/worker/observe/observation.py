@@ -32,10 +32,11 @@ STALL_SECONDS = 60.0
 #: A transaction that has hidden what comes after it for so long is told of: most take milliseconds.
 HELD_SECONDS = 5.0
 #: What people do that holds up a partition until it is undone, and what readiness says of it.
-Hold = Literal["append-time", "open-transaction"]
+Hold = Literal["append-time", "schema-registry", "open-transaction"]
 _HELD: Mapping[Hold, str] = {
     "append-time": "held up by records without the broker's append time: message.timestamp.type is to be"
     " LogAppendTime",
+    "schema-registry": "held up by a schema registry that cannot be asked",
     "open-transaction": "held up by a transaction that somebody leaves open",
 }
 HOLDS = tuple(_HELD)
@@ -51,7 +52,7 @@ class PartitionView:
     None before the first. ``progressed`` is when it last moved on or had nothing to do, in monotonic seconds.
     ``hides``: records lie behind ``end``, in or after a transaction that is open; ``hidden_since`` is since
     when all that can be read has been read and nothing else has hidden the rest. ``untimed``: records without
-    an append time hold it up.
+    an append time hold it up. ``unread``: records whose schemas cannot be asked for do.
     """
 
     position: int
@@ -62,6 +63,7 @@ class PartitionView:
     hides: bool = False
     hidden_since: float | None = None
     untimed: bool = False
+    unread: bool = False
 
 
 class Observation:
@@ -170,6 +172,8 @@ class Observation:
         for tp, view in self.partitions.items():
             if view.untimed:
                 found[tp] = "append-time"
+            elif view.unread:
+                found[tp] = "schema-registry"
             elif view.hidden_since is not None and now - view.hidden_since >= HELD_SECONDS:
                 found[tp] = "open-transaction"
         return found

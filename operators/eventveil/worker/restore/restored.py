@@ -9,6 +9,7 @@ from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.model.topology import Topology
 from eventveil.privacy.noise import NoiseSource
+from eventveil.schema_registry.known import KnownSchemas
 from eventveil.tasks.task import Task
 from eventveil.worker.ends import EndWatch
 from eventveil.worker.ground import Ground, Inquiry
@@ -21,7 +22,8 @@ from eventveil.worker.witnessed import Witnessed
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all owners of a worker share. ``noise`` makes the noise source of an owner."""
+    """What all owners of a worker share. ``noise`` makes the noise source of an owner; ``schemas`` is None
+    where no source needs any."""
 
     topology: Topology
     cluster: Cluster
@@ -32,6 +34,7 @@ class Context:
     witnessed: Witnessed
     observation: Observation
     noise: Callable[[], NoiseSource]
+    schemas: KnownSchemas | None = None
 
 
 async def nothing() -> None:

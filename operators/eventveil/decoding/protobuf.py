@@ -1,0 +1,187 @@
+"""Protobuf messages as JSON would have them, under the names of fields in the .proto file.
+
+Messages and maps are objects (keys of maps are texts), repeated fields arrays, enums the names of their
+values, or the number of one that the schema does not name. A field that can be left out, such as one of a
+oneof, is there only if it was set; any other has its default. A ``google.protobuf.Timestamp`` is an
+``Instant``, a wrapper the value in it, a Struct what it stands for. Bytes stay bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka.schema_registry.common.protobuf import _init_pool
+from google.protobuf import descriptor_pb2, json_format
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+from eventveil.decoding.schemas import Unfit
+from eventveil.decoding.times import Instant
+
+_WRAPPED = frozenset(
+    f"google.protobuf.{kind}Value"
+    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+_FREE = frozenset(f"google.protobuf.{kind}" for kind in ("Struct", "Value", "ListValue"))
+#: More indices than messages can be nested.
+_DEEPEST = 100
+_FILE = "eventveil-main.proto"
+_Read = Callable[[Any], Any]
+
+
+class ProtobufSchema:
+    """A file of messages, as a base64 FileDescriptorProto; ``imports`` are those that it imports, by name,
+    each before who needs it.
+
+    Raises Unfit for what is none.
+    """
+
+    form: str | None = "protobuf"
+
+    def __init__(self, text: str, imports: Iterable[tuple[str, str]] = ()) -> None:
+        pool = DescriptorPool()
+        _init_pool(pool)
+        try:
+            for name, one in imports:
+                pool.Add(_file(one, name))
+            main = _file(text, _FILE)
+            pool.Add(main)
+        except Unfit:
+            raise
+        except Exception as error:
+            raise Unfit(f"it is no Protobuf schema ({type(error).__name__}: {error})") from None
+        self._pool, self._file = pool, main
+        self._messages: dict[tuple[int, ...], tuple[Any, _Read]] = {}
+        self._readers: dict[str, _Read] = {}
+
+    def read(self, body: bytes) -> Any:
+        """See ``Schema.read``. The message is preceded by which of the file's it is."""
+        indices, start = _indices(body)
+        if indices not in self._messages:
+            descriptor = self._pool.FindMessageTypeByName(self._name(indices))
+            self._messages[indices] = GetMessageClass(descriptor), self._reader(descriptor)
+        message, read = self._messages[indices]
+        return read(message.FromString(body[start:]))
+
+    def _name(self, indices: tuple[int, ...]) -> str:
+        among, path = self._file.message_type, [self._file.package] if self._file.package else []
+        for index in indices:
+            if not 0 <= index < len(among):
+                raise Unfit(f"it has no message {'.'.join(map(str, indices))}")
+            path.append(among[index].name)
+            among = among[index].nested_type
+        return ".".join(path)
+
+    def _reader(self, descriptor: Descriptor) -> _Read:
+        """How to read a message; a type that holds itself is met while its reader is being made."""
+        name = descriptor.full_name
+        if name == "google.protobuf.Timestamp":
+            return lambda one: Instant(one.seconds * 1_000 + one.nanos // 1_000_000)
+        if name in _WRAPPED:
+            return lambda one: one.value
+        if name in _FREE:
+            return lambda one: json_format.MessageToDict(one)
+        if name not in self._readers:
+            self._readers[name] = lambda one: self._readers[name](one)
+            self._readers[name] = self._of_fields(descriptor)
+        return self._readers[name]
+
+    def _of_fields(self, descriptor: Descriptor) -> _Read:
+        reads = {field.number: (field.name, self._of_field(field)) for field in descriptor.fields}
+        absent = [(field.name, default) for field in descriptor.fields for default in _defaults(field)]
+
+        def read(message: Any) -> dict[str, Any]:
+            found = {name: default() for name, default in absent}
+            for field, value in message.ListFields():
+                # What the file does not know, such as an extension, is passed over.
+                if field.number in reads and not field.is_extension:
+                    name, read_one = reads[field.number]
+                    found[name] = read_one(value)
+            return found
+
+        return read
+
+    def _of_field(self, field: FieldDescriptor) -> _Read:
+        if _is_map(field):
+            value = self._of_one(field.message_type.fields_by_name["value"])
+            return lambda entries: {_key(key): value(entries[key]) for key in entries}
+        read = self._of_one(field)
+        return (lambda several: [read(one) for one in several]) if field.is_repeated else read
+
+    def _of_one(self, field: FieldDescriptor) -> _Read:
+        if field.message_type is not None:
+            return self._reader(field.message_type)
+        if field.enum_type is not None:
+            names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+            return lambda number: names.get(number, number)
+        return lambda value: value
+
+
+def is_descriptor(text: str) -> bool:
+    """Whether a schema is a descriptor, as registries give it for ``format=serialized``, and not a text."""
+    try:
+        _file(text, _FILE)
+    except Unfit:
+        return False
+    return True
+
+
+def _file(text: str, name: str) -> Any:
+    found = descriptor_pb2.FileDescriptorProto()
+    try:
+        found.ParseFromString(base64.b64decode(text.encode("ascii"), validate=True))
+    except Exception:
+        raise Unfit("it is no descriptor of a Protobuf file") from None
+    found.name = name
+    return found
+
+
+def _defaults(field: FieldDescriptor) -> list[Callable[[], Any]]:
+    """What a field is that is not there, if it is anything."""
+    if _is_map(field):
+        return [dict]
+    if field.is_repeated:
+        return [list]
+    if field.has_presence:
+        return []
+    default = field.default_value
+    if field.enum_type is not None:
+        value = field.enum_type.values_by_number.get(default)
+        default = default if value is None else value.name
+    return [lambda: default]
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    kind = field.message_type
+    return bool(field.is_repeated and kind is not None and kind.GetOptions().map_entry)
+
+
+def _key(key: Any) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _indices(body: bytes) -> tuple[tuple[int, ...], int]:
+    """Which message of the file follows, a path of indices, and where. A single 0 is the first one."""
+    count, at = _varint(body, 0)
+    if count == 0:
+        return (0,), at
+    if not 0 < count <= _DEEPEST:
+        raise Unfit(f"it names a message by {count} indices")
+    indices = []
+    for _ in range(count):
+        index, at = _varint(body, at)
+        indices.append(index)
+    return tuple(indices), at
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    """A zigzag-coded number of at most ten bytes, and the place behind it."""
+    number = 0
+    for place, byte in enumerate(body[at : at + 10]):
+        number |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at + place + 1
+    raise Unfit("it does not say which message it is")

@@ -1,0 +1,78 @@
+"""Values behind the prefix of a schema registry: which schema each names, and what can be wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from eventveil.model.records import Schemas
+from eventveil.model.topology import Format
+
+#: A zero and the id of the schema in four bytes.
+_MAGIC, PREFIX = 0, 5
+_LONGEST_DETAIL = 200
+
+
+class UnknownSchema(ValueError):
+    """The registry does not know the schema that a value names."""
+
+
+class Unfit(ValueError):
+    """A value cannot be read by the schema that it names; the text says why."""
+
+
+class Unusable:
+    """A schema that no value can be read by, for a reason that lies in the schema itself."""
+
+    form: str | None = None
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def read(self, body: bytes) -> Any:
+        """Raises Unfit, always."""
+        raise Unfit(self._why)
+
+
+def schema_id(value: bytes) -> int | None:
+    """The id of the schema that a value names; None if it begins otherwise."""
+    if len(value) < PREFIX or value[0] != _MAGIC:
+        return None
+    return int.from_bytes(value[1:PREFIX], "big")
+
+
+def ids_in(values: Iterable[bytes | None]) -> set[int]:
+    """The ids that values name."""
+    found = {schema_id(value) for value in values if value is not None}
+    return {one for one in found if one is not None}
+
+
+def unframed(form: Format) -> str:
+    """The detail of a value that names no schema."""
+    return f"it does not begin with a zero byte and the four bytes of a schema id, as format: {form} has it"
+
+
+def read(value: bytes, form: Format, schemas: Schemas) -> Any:
+    """The record in a value. Raises UnknownSchema or Unfit.
+
+    ``schemas`` must have the schema that it names: a KeyError is a mistake of who made them.
+    """
+    number = schema_id(value)
+    if number is None:
+        raise Unfit(unframed(form))
+    schema = schemas[number]
+    if schema is None:
+        raise UnknownSchema(f"the registry knows no schema with id {number}")
+    if schema.form not in (form, None):
+        raise Unfit(f"schema {number} is of {schema.form}, and the source has format: {form}")
+    try:
+        return schema.read(value[PREFIX:])
+    except Exception as error:
+        # Whatever a library raises of bytes that somebody made up, it is of these bytes alone.
+        raise Unfit(f"schema {number}: {why(error)}"[:_LONGEST_DETAIL]) from None
+
+
+def why(error: Exception) -> str:
+    """What an error says, in one line; that of an Unfit as it is."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, Unfit) else f"{type(error).__name__}{f': {text}' if text else ''}"

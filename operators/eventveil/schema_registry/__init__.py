@@ -1,0 +1,1 @@
+"""Asking a schema registry what the schemas are that values name; see docs/formats.md."""
