@@ -17,6 +17,7 @@ from eventveil.model.records import Chunk
 from eventveil.model.topology import Stream
 from eventveil.replay.inputs import Input
 from eventveil.replay.run import replay
+from tests.crashes.engine import EngineTruth
 from tests.crashes.world import PARTITIONS, World
 
 
@@ -109,7 +110,8 @@ def by_captures(world: World, appended: Appended) -> Appended:
 
 def check(world: World) -> int:
     """Assert all that must be true in the end; how many timestamps were released."""
-    stream, truth = world.stream, Truth(world)
+    stream = world.stream
+    truth = Truth(world) if stream.source.count is None else EngineTruth(world)
     rules = stream.timeline
     due = (world.log.now - rules.clock_skew - rules.lateness - rules.origin) // rules.interval
     _check_counts(world, truth, due)
@@ -124,7 +126,7 @@ def _place(headers: Any) -> tuple[int, int]:
     return int(found["eventveil.partition"]), int(found["eventveil.offset"])
 
 
-def _check_counts(world: World, truth: Truth, due: int) -> None:
+def _check_counts(world: World, truth: Truth | EngineTruth, due: int) -> None:
     """Of every timestamp and partition one partial count, and their sum is the true count."""
     counted: defaultdict[int, Counter[str]] = defaultdict(Counter)
     reported: Counter[tuple[int, int]] = Counter()
@@ -132,7 +134,7 @@ def _check_counts(world: World, truth: Truth, due: int) -> None:
         partial = orjson.loads(record.value or b"")
         reported[partial["timestamp"], partial["partition"]] += 1
         for column, count in zip(partial["columns"], partial["counts"], strict=True):
-            counted[partial["timestamp"]]["ab"[column]] += count
+            counted[partial["timestamp"]][world.stream.counts.labels[column]] += count
     expected = {(one, number): 1 for one in range(1, due + 1) for number in range(PARTITIONS)}
     assert reported == expected
     assert {one: counted[one] for one in range(1, due + 1)} == {

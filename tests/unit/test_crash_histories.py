@@ -14,6 +14,7 @@ from eventveil.model.topology import Stream
 from eventveil.privacy.noise import SeededNoise
 from tests.crashes.broken import BROKEN, broken_world
 from tests.crashes.checks import SameNoise, check, check_replay
+from tests.crashes.engine import ENGINE, ENGINE_BROKEN, ENGINE_BY_TIME, EngineTruth, EngineWorld
 from tests.crashes.values import ValuesDrawnAgain, ValueWorld, check_values
 from tests.crashes.world import COUNTS, REKEYED, REKEYED_BY_BOUNDARY, World
 
@@ -56,6 +57,40 @@ def test_whatever_happens_the_releases_are_those_of_a_replay_with_the_same_noise
         check(world)
         compared += check_replay(world, seed)
     assert compared > 100
+
+
+@pytest.mark.parametrize("of", [ENGINE, ENGINE_BY_TIME], ids=["by watermark", "by time"])
+def test_whatever_happens_to_workers_and_engine_the_last_committed_counts_are_released_once(
+    of: Stream,
+) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(8):
+        world = EngineWorld(seed, SameNoise(seed), of)
+        world.run(400)
+        seen["timestamp"] += check(world)
+        seen["count"] += sum(map(len, EngineTruth(world).counts.values()))
+        if seed < 4:
+            seen["compared"] += check_replay(world, seed)
+        seen += world.seen
+    assert {"close", "judge", "decide", "publish", "pause", "fenced", "take-over lost"} <= set(seen)
+    assert seen["crash"] > 200
+    assert min(seen["crash of the engine"], seen["fenced engine"], seen["published amid crashes"]) > 8
+    assert min(seen["timestamp"], seen["count"]) > 160
+    assert seen["compared"] > 20
+
+
+@pytest.mark.parametrize("name", ENGINE_BROKEN)
+def test_the_histories_notice_a_worker_that_takes_counts_otherwise(name: str) -> None:
+    def caught(seed: int) -> bool:
+        world = ENGINE_BROKEN[name](seed, SeededNoise(seed))
+        try:
+            world.run(400)
+            check(world)
+        except NOTICED:
+            return True
+        return False
+
+    assert any(map(caught, range(SEEDS)))
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -271,14 +271,22 @@ REJECTED: dict[Reason, tuple[int, bytes | None]] = {
     Reason.LATE: (5000, event(HERE, time=1020)),
     Reason.AFTER_CLOSE: (1012, event(HERE, time=1010)),
 }
+OF_ENGINES = {
+    Reason.MISALIGNED: (1010, event(HERE, HERE, time=1011)),
+    Reason.BAD_COUNT: (1010, orjson.dumps({"column": HERE, "time": 1010, "n": -1})),
+}
 
 
 @pytest.mark.parametrize("reason", Reason)
 def test_the_headers_of_a_dead_letter_fit(reason: Reason) -> None:
     form = "avro" if reason in (Reason.UNKNOWN_SCHEMA, Reason.NOT_OF_SCHEMA) else "json"
     one = stream(max_bytes=100, format=form)
-    partition = aggregator(one, partitions=2, states={one.name: counter_state(first=2, next=3)})
-    partition.process(replace(chunk([REJECTED[reason]]), schemas={7: None}))
+    record, following = REJECTED.get(reason), 3
+    if record is None:
+        one = stream(max_bytes=100, count="/n", user="/column", user_type="either", labels=(HERE,))
+        record, following = OF_ENGINES[reason], 2
+    partition = aggregator(one, partitions=2, states={one.name: counter_state(first=2, next=following)})
+    partition.process(replace(chunk([record]), schemas={7: None}))
     batch = partition.dead_letter_batch()
     assert batch is not None
     (letter,) = batch.dead_letters

@@ -271,8 +271,8 @@ class StreamCounter:
         """Close the next timestamp and return its partial count, an empty one included."""
         timestamp, self.next = self.next, self.next + 1
         boundary = None if self.boundaries is None else self.boundaries.of(timestamp)
-        opened = self._open.pop(timestamp, None)
-        counts = _NONE if opened is None else opened.counts()
+        found = self._take_counts(timestamp)
+        counts = _NONE if found is None else found
         columns = np.flatnonzero(counts)
         return Partial(
             stream=self.stream.name,
@@ -284,6 +284,15 @@ class StreamCounter:
             boundary=boundary,
         )
 
+    def _take_counts(self, timestamp: int) -> NDArray[np.int64] | None:
+        """The counts of a timestamp, which is no longer open; None if nothing counted."""
+        opened = self._open.pop(timestamp, None)
+        return None if opened is None else opened.counts()
+
+    def _first_offsets(self) -> Iterator[int]:
+        """The first offset that each open timestamp needs."""
+        return (opened.first_offset for opened in self._open.values())
+
     def state_at(self, position: int) -> CounterState:
         """The durable state once every record below ``position`` has been judged here.
 
@@ -291,7 +300,7 @@ class StreamCounter:
         a successor needs them too.
         """
         unread = max(position, self._state.resume)
-        resume = min((opened.first_offset for opened in self._open.values()), default=unread)
+        resume = min(self._first_offsets(), default=unread)
         needed = () if self.boundaries is None else self.boundaries.needed(self.next, resume).captured
         judged = max(position, self._state.judged)
         return self._state.replace(
@@ -318,6 +327,11 @@ class StreamCounter:
     def read_again(self, position: int) -> bool:
         """Whether all that a predecessor had judged has been read here."""
         return position >= self._state.judged
+
+    @property
+    def completed(self) -> int | None:
+        """The last timestamp that a watermark has completed; None where none has to."""
+        return None
 
     @property
     def undurable(self) -> bool:

@@ -188,7 +188,12 @@ def _told(read: Read, reason: Reason, text: str, *numbers: _Array) -> Rejections
 
 
 def wrong_partition(stream: Stream, owner: int) -> str:
-    """What is wrong with an event of a user who belongs to another partition."""
+    """What is wrong with an event of a user who belongs to another partition, or with a count."""
+    if stream.source.count is not None:
+        return (
+            f"{stream.source.partitioner} of the column field gives partition {owner}; the engine must key by"
+            " the column, with the partitioner of the topology"
+        )
     return (
         f"{stream.source.partitioner} of the user field gives partition {owner}; "
         "producers must key by the user, with the partitioner of the topology"

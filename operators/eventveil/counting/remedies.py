@@ -61,4 +61,9 @@ REMEDIES: Mapping[Reason, Remedy] = {
     Reason.AFTER_CLOSE: Remedy(
         ("timeline.clock_skew",), "raise clock_skew, and look at the clocks of brokers and workers"
     ),
+    Reason.MISALIGNED: Remedy(
+        ("source.time", "timeline.interval", "timeline.origin"),
+        "let the engine write the start of its window, and cut time as the topology does",
+    ),
+    Reason.BAD_COUNT: Remedy(("source.count",), "correct the engine: counts are 0 or more"),
 }

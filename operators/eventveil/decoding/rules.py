@@ -25,10 +25,12 @@ from eventveil.decoding.places import (
 from eventveil.decoding.times import Clock, WrongKind
 from eventveil.model import fields
 from eventveil.model.records import NO_SCHEMAS, Schemas
-from eventveil.model.topology import BY_SCHEMA, Counts, Format, ReadingStream, Source
+from eventveil.model.topology import BY_SCHEMA, UNBOUNDED, Counts, Format, ReadingStream, Source
 from eventveil.values.grid import is_number, on_grid
 
 _LONGEST_DETAIL = 200
+#: Of an engine: sums of as many as there can be columns are exact.
+LARGEST_COUNT = UNBOUNDED
 
 
 class Reason(StrEnum):
@@ -51,6 +53,8 @@ class Reason(StrEnum):
     TOO_FAR_AHEAD = "too-far-ahead"
     LATE = "late"
     AFTER_CLOSE = "after-close"
+    MISALIGNED = "misaligned"
+    BAD_COUNT = "bad-count"
 
 
 class Rejection(NamedTuple):
@@ -125,6 +129,8 @@ class UserFinder:
         listed = fields.listed(source.user)
         self._place, self._type = fields.in_words(source.user, "or"), source.user_type
         self._find = compile_first(listed)
+        #: Counts of an engine belong to a column.
+        self._what = "user" if source.count is None else "column"
         #: Whether the value of a record has to be parsed.
         self.reads_value = any(map(fields.is_pointer, listed))
 
@@ -135,12 +141,14 @@ class UserFinder:
         """
         user = self._find(document, envelope)
         if user is MISSING:
-            return _missing("user", self._place)
+            return _missing(self._what, self._place)
         if type(user) is int and self._type != "string":
             return b"%d" % user
         if type(user) is not str or self._type == "integer":
-            return _wrong_type("user", self._place, _USERS[self._type], user)
+            return _wrong_type(self._what, self._place, _USERS[self._type], user)
         if not user:
+            if self._what == "column":
+                return Rejection(Reason.UNKNOWN_COLUMN, unknown_column(""))
             return Rejection(Reason.EMPTY_USER, f"the user at {self._place} is empty")
         return user.encode()
 
@@ -166,6 +174,24 @@ class ValueDecoder:
         if not is_number(value):
             return 0, Reason.WRONG_TYPE
         return on_grid(value, self._step, self._maximum), None
+
+
+class CountFinder:
+    """Finds the number in records that are counts."""
+
+    def __init__(self, field: str) -> None:
+        self._place, self._find = field, compile_field(field)
+
+    def __call__(self, document: Any, envelope: Envelope = NO_ENVELOPE) -> int | Rejection:
+        """A whole number from 0 to LARGEST_COUNT, written as a JSON integer."""
+        found = self._find(document, envelope)
+        if found is MISSING:
+            return _missing("count", self._place)
+        if type(found) is not int:
+            return _wrong_type("count", self._place, "an integer", found)
+        if not 0 <= found <= LARGEST_COUNT:
+            return Rejection(Reason.BAD_COUNT, f"the count at {self._place} is below 0 or above 2^40")
+        return found
 
 
 class Decoder:

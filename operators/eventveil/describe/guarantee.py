@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from eventveil.describe.engine import engine
 from eventveil.describe.events import one_user, which_events
 from eventveil.model.topology import UNBOUNDED
 
@@ -86,7 +87,7 @@ def describe(stream: Stream, guarantee: Guarantee, rules: Iterable[str] = ()) ->
         *_options(stream),
         *rules,
         *which_events(stream.source),
-        one_user(stream.source),
+        *((one_user(stream.source),) if stream.source.count is None else engine(stream)),
     )
 
 
@@ -207,6 +208,8 @@ def _sensitivity(stream: Stream, guarantee: Guarantee) -> str:
     )
     if stream.bound == UNBOUNDED:
         counted = "every event counts, and the producer guarantees one of a user"
+    if stream.source.count is not None:
+        counted = f"the engine guarantees that a user adds at most {bound} to all columns together"
     moved = ", and may be in another column instead" if stream.mechanism.adjacency == "substitute" else ""
     return (
         f"Sensitivity: {guarantee.sensitivity}, the most that one user changes in the counts of a timestamp:"

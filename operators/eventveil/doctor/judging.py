@@ -12,10 +12,9 @@ from eventveil.doctor.sample import Record, Sample, by_partition, chunk
 from eventveil.kinds.registry import kind_of
 from eventveil.model import timeline
 from eventveil.model.records import Outgoing, Schemas
-from eventveil.model.topology import AnyStream, ReadingStream, Stream
+from eventveil.model.topology import ENDLESS, AnyStream, ReadingStream, Stream
 from eventveil.tasks.aggregate import PartitionAggregator
 
-_ENDLESS = 2**62
 _INSTANCE = "doctor"
 _UNLISTED = " is not a public column"
 #: At most this many examples of a reason are kept.
@@ -145,7 +144,7 @@ def _parts(stream: Stream, sample: Sample, now: int, *, stamped: bool) -> Iterat
     records = sample.records
     if stream.source.append_time == "boundary":
         # What is late only a worker's boundaries can tell; what is too far ahead is so by now.
-        rules = replace(stream.timeline, lateness=_ENDLESS)
+        rules = replace(stream.timeline, lateness=ENDLESS)
         stream = replace(stream, timeline=rules, source=replace(stream.source, append_time="broker"))
         records = [one._replace(time=now, appended=True) for one in records]
     elif stamped:

@@ -185,20 +185,21 @@ def retention_of(sample: Sample) -> str:
 
 def _keys(keys: Keys, stream: Any) -> Iterator[str]:
     users = keys.users
+    what = "user" if stream.source.count is None else "column"
     if not keys.readable:
-        yield "  keys: no record has a user that can be read"
+        yield f"  keys: no record has a {what} that can be read"
         return
     yield (
-        f"  keys: the user in {keys.equal} of {_number(keys.readable, 'record')};"
+        f"  keys: the {what} in {keys.equal} of {_number(keys.readable, 'record')};"
         f" written with {_name(keys.keys, stream)} ({_fits(keys.keys)})"
     )
     if keys.differing is not None:
         user, key = keys.differing
-        yield f"    for example, user {shown_value(user)} has the key {shown_value(key)}"
+        yield f"    for example, {what} {shown_value(user)} has the key {shown_value(key)}"
     if keys.equal < keys.readable:
-        yield f"    users are placed by {_name(users, stream)} ({_fits(users)})"
+        yield f"    {what}s are placed by {_name(users, stream)} ({_fits(users)})"
     several = f"{users.scattered} of them{_share(users.scattered, users.keys)} in several partitions"
-    yield f"  users: {users.keys}, {several}"
+    yield f"  {what}s: {users.keys}, {several}"
 
 
 def _name(found: Written, stream: Any) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from eventveil.describe.sums import Unbounded
 from eventveil.kinds.counts import Counts
+from eventveil.kinds.engine import Engine
 from eventveil.kinds.kind import Role, StreamKind
 from eventveil.kinds.local import Local
 from eventveil.kinds.pan_private import PanPrivate
@@ -14,7 +15,7 @@ from eventveil.kinds.values import Values
 from eventveil.model.topology import AnyStream, KindOfStream, Stream, Topology
 
 KINDS: dict[KindOfStream, StreamKind[Any, Any]] = {
-    kind.name: kind for kind in (Counts(), PanPrivate(), Local(), Values())
+    kind.name: kind for kind in (Counts(), PanPrivate(), Local(), Engine(), Values())
 }
 
 

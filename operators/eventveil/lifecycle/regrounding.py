@@ -254,6 +254,9 @@ def _moved(
         # Among the events of a timestamp that is counted again the first ones may be gone.
         gone = needed < log.begin or (again and 0 < log.begin == needed)
     resume = max(needed, log.begin)
+    if stream.source.watermark is not None and (replaced or needed != state.resume):
+        # What was read before says nothing of another topic, and those behind are met again.
+        passed = ()
     # Who belongs to another partition now is to get a dead letter.
     judged = resume if grown else max(judged, resume)
     moved = state.replace(next=following, resume=resume, judged=judged, boundaries=boundaries, passed=passed)

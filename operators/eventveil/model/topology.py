@@ -27,7 +27,7 @@ Level = Literal["w-event", "event", "user", "local"]
 
 ``local``: any one report, which was made private before it was sent (``eventveil.local``).
 """
-KindOfStream = Literal["counts", "pan-private", "local", "values"]
+KindOfStream = Literal["counts", "pan-private", "local", "engine", "values"]
 """What ``eventveil.kinds`` goes by: all that differs from kind to kind is found there."""
 
 
@@ -107,6 +107,8 @@ class TopicSettings:
 
 #: More events than a timestamp can have.
 UNBOUNDED = 2**40
+#: As lateness: nothing is ever late, also behind a watermark. Files have neither append times nor order.
+ENDLESS = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,10 @@ class Source:
     ``append_time`` says what decides whether an event is late: the broker's time of its record, or boundaries
     (``eventveil.counting.boundaries``). ``raw`` is the topic that is re-keyed by user into ``topic``
     (``eventveil.tasks.repartition``), None where producers key their events by user.
+
+    ``count`` is where records that are counts of an engine hold the number, None where records are events.
+    Of such records the column takes the place of the user: it says which partition they belong to.
+    ``watermark`` is where some of them say what is complete (``eventveil.counting.engine``).
     """
 
     topic: str
@@ -162,6 +168,8 @@ class Source:
     maps: tuple[NameMap, ...] = ()
     time_unit: TimeUnit = "ms"
     time_zone: str | None = None
+    count: str | None = None
+    watermark: str | None = None
 
     @property
     def looked_at(self) -> frozenset[str]:
@@ -172,6 +180,7 @@ class Source:
                 *fields.listed(self.column),
                 *fields.listed(self.time),
                 *(condition.field for condition in self.filter),
+                *(field for field in (self.count, self.watermark) if field is not None),
             )
         )
 
@@ -285,9 +294,12 @@ class Stream:
 
     @property
     def kind(self) -> KindOfStream:
-        """Local reports each are a column; the counters of a pan-private stream start with noise."""
+        """Local reports each are a column; the counters of a pan-private stream start with noise; those of an
+        engine come with their number."""
         if self.counts.released:
             return "local"
+        if self.source.count is not None:
+            return "engine"
         return "pan-private" if "pan_private" in self.mechanism.options else "counts"
 
     @property

@@ -21,7 +21,7 @@ from eventveil.model.errors import EventveilError
 from eventveil.model.fields import in_envelope
 from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.timeline import format_rfc3339, start_of, timestamp_of
-from eventveil.model.topology import Kafka, Registry, Stream
+from eventveil.model.topology import ENDLESS, Kafka, Registry, Stream
 from eventveil.schema_registry.client import Client
 from eventveil.schema_registry.known import KnownSchemas
 from eventveil.topology.scalars import END_OF_TIME
@@ -29,8 +29,6 @@ from eventveil.topology.scalars import END_OF_TIME
 _BLOCK_BYTES = 1 << 20
 #: How files of rows begin. No JSON begins so.
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARRO", b"\xff\xff\xff\xff"
-#: Added to any time that a topology can hold, it is beyond every other.
-_ENDLESS = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,7 @@ class FileInput(Input):
         if last is None:
             last = timestamp_of(stream.timeline, END_OF_TIME) - 1
         end = start_of(stream.timeline, last + 1)
-        timeline = replace(stream.timeline, lateness=_ENDLESS, max_ahead=end - 1)
+        timeline = replace(stream.timeline, lateness=ENDLESS, max_ahead=end - 1)
         # Lines and rows are JSON, however the topic is written.
         source = replace(stream.source, append_time="broker", raw=None, format="json")
         return replace(stream, timeline=timeline, source=source)

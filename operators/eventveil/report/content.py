@@ -113,9 +113,15 @@ def parameters(stream: AnyStream) -> dict[str, str]:
         "window": str(mechanism.window),
         "timestamp": duration_words(timeline.interval),
         "columns": str(len(stream.columns)),
-        "events per user": "trusted" if kind_of(stream).name == "pan-private" else str(stream.bound),
+        "events per user": _bound(stream),
         "neighbours": mechanism.adjacency,
     }
+
+
+def _bound(stream: Stream) -> str:
+    if kind_of(stream).name == "engine":
+        return f"{stream.bound} (the engine's word)"
+    return "trusted" if kind_of(stream).name == "pan-private" else str(stream.bound)
 
 
 def _ends(stream: AnyStream) -> dict[str, str]:

@@ -58,6 +58,11 @@ def _of(stream: Stream) -> Iterator[str]:
             "whether an event is late is decided by the worker's clock; what others send can"
             " delay it by fractions of a second, and shift events at the edge (append_time: boundary)."
         )
+    if source.count is not None:
+        yield (
+            "an engine counts, and nothing shows whether it bounds users: epsilon is as good as its promise"
+            " (counts: trusted). When it is slow, releases are late or lack counts."
+        )
     if stream.timeline.grace is not None:
         yield (
             "who can bring a broker down by what they send decides which partitions are left"

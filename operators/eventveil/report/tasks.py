@@ -13,7 +13,8 @@ from eventveil.report.facts import AuditFacts
 def tasks(topology: Topology, audit: AuditFacts | None) -> Iterator[str]:
     """The open points; what the audit leaves open first."""
     yield from _of_audit(topology, audit)
-    users = sorted({_user(stream) for stream in topology.streams})
+    engines = [one.name for one in topology.streams if kind_of(one).name == "engine"]
+    users = sorted({_user(stream) for stream in topology.streams if stream.name not in engines})
     if users:
         yield f"Identity: is one value of {'; '.join(users)} one person, and does it stay the same for years?"
     yield (
@@ -38,6 +39,12 @@ def tasks(topology: Topology, audit: AuditFacts | None) -> Iterator[str]:
     trusted = [one.name for one in topology.streams if kind_of(one).name == "pan-private"]
     if trusted:
         yield f"Producers of {', '.join(trusted)}: do they guarantee one event per user and timestamp?"
+    if engines:
+        yield (
+            f"Engine of {', '.join(engines)}: who has checked that it counts distinct users, bounds what one"
+            " adds to all columns together, lets no user decide what is late of another, and what makes two"
+            " events those of one user? Who may write to its topic?"
+        )
     yield "Rights: do the brokers' ACLs say what the table does? This page has not asked them."
     if topology.kafka.security.protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
         yield (

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from eventveil.counting.assigner import Rows
 from eventveil.counting.counter import CounterState, Partial, StreamCounter
+from eventveil.counting.engine import EngineCounter
 from eventveil.counting.growth import Growth
 from eventveil.counting.rejections import DeadLetters, Letters
 from eventveil.counting.users import Users
@@ -55,10 +56,13 @@ class PartitionAggregator:
         self,
         partitions: int,
         streams: Mapping[str, tuple[Stream, CounterState]],
-        counter: type[StreamCounter] = StreamCounter,
+        counter: type[StreamCounter] | None = None,
         grown: Mapping[str, Sequence[Growth]] | None = None,
     ) -> None:
-        """``grown`` tells of streams by name when the source had fewer ``partitions``."""
+        """``grown`` tells of streams by name when the source had fewer ``partitions``.
+
+        ``counter`` None: what counts events, or what takes the counts of an engine.
+        """
         # Streams that look for the user in the same place know the same users.
         self._users: dict[tuple[str, str, str], Users] = {}
         self.counters: dict[str, StreamCounter] = {}
@@ -66,7 +70,8 @@ class PartitionAggregator:
             source = stream.source
             identity = (source.user, source.user_type, source.partitioner)
             users = self._users.setdefault(identity, Users(source, partitions, state.partition))
-            self.counters[name] = counter(stream, partitions, state, users, (grown or {}).get(name, ()))
+            made = counter or (StreamCounter if source.count is None else EngineCounter)
+            self.counters[name] = made(stream, partitions, state, users, (grown or {}).get(name, ()))
         self.position = self.resume
         self._reader = self._new_reader()
         self._ruled = any(not stream.source.plain for stream, _ in streams.values())
@@ -199,6 +204,7 @@ class PartitionAggregator:
             return False
         return any(
             counter.boundaries is None
+            and counter.completed is None
             and not self._rekeyed
             and timeline.due_of(counter.stream.timeline, counter.next) <= now
             and self._closable(counter, now) < counter.next
@@ -233,6 +239,8 @@ class PartitionAggregator:
         rules = counter.stream.timeline
         if counter.boundaries is not None:
             return counter.boundaries.reached(self.position)
+        if counter.completed is not None:
+            return min(timeline.last_due(rules, now), counter.completed)
         if self._rekeyed:
             # A predecessor's marks may stand behind records that are still to be read again.
             passed = min(counter.passed) if counter.read_again(self.position) else 0
@@ -369,7 +377,10 @@ class Aggregation(PartitionAggregator, Task):
 
     def views(self) -> Mapping[str, StreamView]:
         """See ``Task.views``."""
-        return {name: StreamView(counter.next, counter.held) for name, counter in self.counters.items()}
+        return {
+            name: StreamView(counter.next, counter.held, completed=counter.completed)
+            for name, counter in self.counters.items()
+        }
 
 
 def _unsure(values: Sequence[bytes | None], parts: Sequence[Fields]) -> int:

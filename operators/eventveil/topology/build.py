@@ -176,7 +176,11 @@ def _readings(name: str, stream: Section) -> ReadingStream:
 
 def _source(section: Section, application: str) -> Source:
     column = section.get("column") or section.get("report")
-    source = _made(Source, section, column=column, population=section.get("users"), raw=None)
+    population = section.get("users")
+    if section.get("counts") is not None:
+        # Which partition a count belongs to says its column.
+        return _made(Source, section, user=column, user_type="either", population=population, raw=None)
+    source = _made(Source, section, column=column, population=population, raw=None)
     if section.get("repartition") == "false":
         return source
     return replace(source, topic=repartitioned(application, source.topic), raw=source.topic)

@@ -7,6 +7,7 @@ The names are those of ``fingerprint_fields`` and of a stream's sink. What is a 
 from __future__ import annotations
 
 from eventveil.topology.counts import KEPT, SINK_MOVED
+from eventveil.topology.engine import ENGINE_SOURCE
 from eventveil.topology.options import OPTIONS
 
 _PLUGIN = "what was spent carries over; whether the new code keeps its promise is for its author to prove"
@@ -14,7 +15,7 @@ _PLUGIN = "what was spent carries over; whether the new code keeps its promise i
 LEVELS = "at event level and for a horizon, what is held back or left of the budget does not carry over"
 _SETTINGS = {
     f"{section}.{name}": field.kept
-    for section, table in KEPT.items()
+    for section, table in (("source", ENGINE_SOURCE), *KEPT.items())
     for field in table.fields
     if field.kept is not None
     for name in (field.name, *(f"{field.name}.{part}" for part in field.kept.parts))

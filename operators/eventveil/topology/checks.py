@@ -160,7 +160,7 @@ def _uses(file: Section) -> Iterator[_Use]:
             yield _Use(
                 source.get("topic"),
                 f"the source of stream {name}",
-                "value source" if is_value_stream(stream) else "source",
+                "value source" if is_value_stream(stream) else _kind_of_source(source),
                 source.at("topic"),
                 source.name("topic"),
             )
@@ -174,6 +174,10 @@ def _uses(file: Section) -> Iterator[_Use]:
             role = f"the dead-letter topic of stream {name}"
             place, setting = stream.at("dead_letter"), stream.name("dead_letter")
             yield _Use(stream.get("dead_letter"), role, "dead letter", place, setting)
+
+
+def _kind_of_source(source: Section) -> str:
+    return "source" if source.get("counts") is None else "source of counts"
 
 
 def _check_topic_names(file: Section, problems: Problems) -> None:

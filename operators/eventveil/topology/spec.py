@@ -12,6 +12,7 @@ from typing import get_args
 from eventveil.mechanisms import registry
 from eventveil.model.topology import Mechanism
 from eventveil.topology.counts import STREAM
+from eventveil.topology.engine import or_counts
 from eventveil.topology.fields import Field, Named, One, Record
 from eventveil.topology.local import local_stream
 from eventveil.topology.mechanism import KIND
@@ -172,7 +173,7 @@ def _topics() -> Record:
 
 def _streams() -> ByKind:
     local = {kind: local_stream(kind) for kind in registry.LOCAL_KINDS}
-    return ByKind(KIND, STREAM, {kind: value_stream(kind) for kind in VALUE_KINDS} | local)
+    return ByKind(KIND, or_counts(STREAM), {kind: value_stream(kind) for kind in VALUE_KINDS} | local)
 
 
 def _budget() -> Record:

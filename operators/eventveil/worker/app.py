@@ -69,6 +69,11 @@ _UNDO: Mapping[Hold, str] = {
         "producer commits or restarts, or when its transaction.timeout.ms is over; kafka-transactions.sh "
         "find-hanging and abort end one whose producer is gone"
     ),
+    "watermark": (
+        "a timestamp is due, and the engine has not written to this partition that it is complete; nothing "
+        "is released before. Look whether the engine runs, and writes its watermark to every partition of "
+        "{topic}"
+    ),
 }
 
 

@@ -117,9 +117,10 @@ def test_the_topologies_to_start_from_pass(path: Path) -> None:
     assert CliRunner().invoke(check, [str(path)]).exit_code == 0
 
 
-def test_there_are_seven_topologies_to_start_from() -> None:
+def test_there_are_eight_topologies_to_start_from() -> None:
     assert [path.stem for path in TOPOLOGIES] == [
         "air-time",
+        "engine",
         "flights",
         "hospital-visits",
         "managed",

@@ -31,5 +31,11 @@ def test_a_topology_is_told_of_as_it_was(command: str, path: Path, monkeypatch: 
 
 def test_the_file_with_every_kind_has_streams_of_each() -> None:
     text = (KEPT / "every-kind.yaml").read_text(encoding="utf-8")
-    for what in ("kind: topl", "kind: tops", "pan_private: single", "pan_private: announced"):
+    for what in (
+        "kind: topl",
+        "kind: tops",
+        "pan_private: single",
+        "pan_private: announced",
+        "counts: trusted",
+    ):
         assert what in text

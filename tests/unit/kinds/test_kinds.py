@@ -40,6 +40,7 @@ def test_a_stream_is_of_the_kind_that_its_file_asks_for(topology: Topology) -> N
         "halls": "pan-private",
         "stays": "local",
         "minutes": "values",
+        "visits": "engine",
     }
 
 
@@ -51,6 +52,7 @@ def test_each_topic_that_is_read_has_a_role(topology: Topology) -> None:
         "every-repartition-every.searches": "aggregate",
         "every.lifts": "aggregate",
         "every.halls": "accumulate",
+        "every.visits": "aggregate",
         "every.landed": "perturb",
         "every-partials": "sanitize",
         "every.searches": "rekey",
@@ -60,7 +62,8 @@ def test_each_topic_that_is_read_has_a_role(topology: Topology) -> None:
 def test_nobody_else_asks_of_which_kind_a_stream_is() -> None:
     """Neither by flags on the stream, nor by comparing its kind; sections of the file are no streams yet."""
     asking = re.compile(
-        r"\bis_(local|pan_private|announced|value\w*)\b|\.kind [!=]= \"(counts|local|pan-private|values)"
+        r"\bis_(local|pan_private|announced|value\w*)\b"
+        r"|\.kind [!=]= \"(counts|local|engine|pan-private|values)"
     )
     found = {name for name, text in SOURCES.items() if asking.search(text)}
     assert found == {"model/topology.py", "topology/build.py", "topology/checks.py", "topology/values.py"}
@@ -76,6 +79,6 @@ def test_a_new_kind_touches_at_most_eight_files_that_are_there() -> None:
 
 def test_the_kinds_are_named_nowhere_but_in_the_files_that_a_new_one_touches() -> None:
     """An object of a kind is known to the registry alone: others find it through a stream."""
-    own = {f"kinds/{name}.py" for name in ("counts", "local", "pan_private", "values", "registry")}
-    imports = re.compile(r"eventveil\.kinds\.(counts|local|pan_private|values)\b")
+    own = {f"kinds/{name}.py" for name in ("counts", "local", "engine", "pan_private", "values", "registry")}
+    imports = re.compile(r"eventveil\.kinds\.(counts|local|engine|pan_private|values)\b")
     assert {name for name, text in SOURCES.items() if imports.search(text)} <= own

@@ -428,6 +428,7 @@ def test_every_field_is_either_sound_or_refused_with_a_reason() -> None:
         "time_zone": "UTC",
     }
     fields = Lifetime(**terms("budget-absorption"), **everything).life.genesis.fields
+    fields |= Lifetime(**terms("uniform"), count="/n", watermark="/until").life.genesis.fields
     options = {f"mechanism.{option}" for kind in W_EVENT_KINDS for option in KINDS[kind].options}
     assert {*fields, *options, *PLUGIN} == {*SOUND, *REFUSED}
     assert not SOUND.keys() & REFUSED.keys()

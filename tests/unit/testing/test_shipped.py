@@ -66,6 +66,9 @@ MUTANTS = [
     ),
     ("air-time", "held: 4096 ", "held: 4097 ", "first 4096"),
     ("air-time", "value: /minutes", "value: /flight", "without a number"),
+    ("engine", "watermark: /complete_until", "", "last number before the watermark"),
+    ("engine", "column: /page", "column: /start", "last number before the watermark"),
+    ("engine", "interval: 1h", "interval: 2h", REFUSED),
     ("museum", "maximum: 600", "maximum: 500", REFUSED),
     ("museum", "estimate_after: 10000", "estimate_after: 10001", "choose the threshold"),
 ]

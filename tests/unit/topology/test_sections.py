@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 from eventveil.model.topology import Sink, Source, Timeline
 from eventveil.topology import build, counts, spec
 from eventveil.topology.changes import REFUSED, SOUND
+from eventveil.topology.engine import ENGINE_SOURCE
 from eventveil.topology.fields import Field, Kept, One, Record, Section
 from eventveil.topology.fingerprints import fingerprint, fingerprint_fields
 from eventveil.topology.loading import load_with_defaults
@@ -181,7 +182,7 @@ def test_an_option_touches_at_most_three_files_of_the_program() -> None:
 
 def test_every_table_says_of_what_is_kept_why_it_may_change_or_not() -> None:
     told: dict[str, Any] = {}
-    for name, table in counts.KEPT.items():
+    for name, table in (*counts.KEPT.items(), ("source", ENGINE_SOURCE)):
         for row in _kept(table):
             assert row.kept is not None
             assert len(row.kept.why) > 20, row.name

@@ -239,8 +239,9 @@ METRICS = (
         "eventveil_held_partitions", "gauge", "partitions", ("reason",),
         "Owned partitions in which everything waits for something that people have to undo: a transaction "
         f"that somebody has left open for {HELD_SECONDS:.0f} s or more (open-transaction), records of a "
-        "source that should have LogAppendTime and no longer has it (append-time), or a schema registry that "
-        "cannot be asked (schema-registry). The log says what to do.",
+        "source that should have LogAppendTime and no longer has it (append-time), a schema registry that "
+        "cannot be asked (schema-registry), or the watermark of an engine that counts, for a timestamp that "
+        "is due (watermark). The log says what to do.",
         _held_up,
     ),
     Metric(

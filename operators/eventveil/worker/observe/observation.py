@@ -32,12 +32,13 @@ STALL_SECONDS = 60.0
 #: A transaction that has hidden what comes after it for so long is told of: most take milliseconds.
 HELD_SECONDS = 5.0
 #: What people do that holds up a partition until it is undone, and what readiness says of it.
-Hold = Literal["append-time", "schema-registry", "open-transaction"]
+Hold = Literal["append-time", "schema-registry", "open-transaction", "watermark"]
 _HELD: Mapping[Hold, str] = {
     "append-time": "held up by records without the broker's append time: message.timestamp.type is to be"
     " LogAppendTime",
     "schema-registry": "held up by a schema registry that cannot be asked",
     "open-transaction": "held up by a transaction that somebody leaves open",
+    "watermark": "held up by an engine that has not said that a timestamp which is due is complete",
 }
 HOLDS = tuple(_HELD)
 #: An event loop that has not run for so long is dead.
@@ -52,7 +53,9 @@ class PartitionView:
     None before the first. ``progressed`` is when it last moved on or had nothing to do, in monotonic seconds.
     ``hides``: records lie behind ``end``, in or after a transaction that is open; ``hidden_since`` is since
     when all that can be read has been read and nothing else has hidden the rest. ``untimed``: records without
-    an append time hold it up. ``unread``: records whose schemas cannot be asked for do.
+    an append time hold it up. ``unread``: records whose schemas cannot be asked for do. ``unmarked_since`` is
+    since when all has been read and nothing but a watermark of an engine is missing for a timestamp that is
+    due.
     """
 
     position: int
@@ -64,6 +67,7 @@ class PartitionView:
     hidden_since: float | None = None
     untimed: bool = False
     unread: bool = False
+    unmarked_since: float | None = None
 
 
 class Observation:
@@ -147,6 +151,7 @@ class Observation:
                 view,
                 progressed=self._progressed(tp, view, now, wall_clock),
                 hidden_since=self._hidden_since(tp, view, now),
+                unmarked_since=self._unmarked_since(tp, view, now, wall_clock),
             )
             for tp, view in partitions.items()
         }
@@ -166,6 +171,19 @@ class Observation:
         same = before is not None and before.end == view.end and before.hidden_since is not None
         return before.hidden_since if before is not None and same else now
 
+    def _unmarked_since(self, tp: TP, view: PartitionView, now: float, wall_clock: int) -> float | None:
+        unread = view.end is None or view.position < view.end
+        waits = any(
+            one.completed is not None
+            and one.completed < one.next
+            and self.delay(name, one.next, wall_clock) > 0
+            for name, one in view.streams.items()
+        )
+        if unread or not waits:
+            return None
+        before = self.partitions.get(tp)
+        return now if before is None or before.unmarked_since is None else before.unmarked_since
+
     def holds(self, now: float) -> dict[TP, Hold]:
         """The owned partitions in which something that people do holds everything up, and what."""
         found: dict[TP, Hold] = {}
@@ -176,6 +194,8 @@ class Observation:
                 found[tp] = "schema-registry"
             elif view.hidden_since is not None and now - view.hidden_since >= HELD_SECONDS:
                 found[tp] = "open-transaction"
+            elif view.unmarked_since is not None and now - view.unmarked_since >= HELD_SECONDS:
+                found[tp] = "watermark"
         return found
 
     def _has_work(self, tp: TP, view: PartitionView, wall_clock: int) -> bool:
