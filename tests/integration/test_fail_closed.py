@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from eventveil.topology.changes import MIGRATE, REFUSED, RENAME, SOUND
+from eventveil.topology.changes import MIGRATE, REFUSED, SOUND, anew
 from tests.kafka.topics import create_topic, end_offset, produce, read
 from tests.worker.application import COLUMNS, Application, Traffic
 from tests.worker.process import WorkerProcess
@@ -108,7 +108,7 @@ def test_a_changed_field_is_named_with_old_new_and_remedy(
     edited.write()
     found = refusals(edited.path)
     assert len(found) == edited.partitions + 1, found
-    remedy = MIGRATE if field in SOUND else RENAME
+    remedy = MIGRATE if field in SOUND else anew([field])
     for message in found:
         # Two fields say that the columns differ; the first in the alphabet is named.
         if field in ("counts.columns.digest", "counts.columns.type"):
@@ -132,7 +132,8 @@ def test_another_source_is_refused(edited: Application) -> None:
     edited.write()
     create_topic(edited.bootstrap, other, edited.partitions, {"message.timestamp.type": "LogAppendTime"})
     found = refusals(edited.path)
-    assert any(f"source.topic was '{edited.source}' and is '{other}' now. {RENAME}" in one for one in found)
+    told = f"source.topic was '{edited.source}' and is '{other}' now. {anew(['source.topic'])}"
+    assert any(told in one for one in found)
     for message in found:
         assert "source.topic was" in message or f"it holds state of {edited.source}, partition" in message
 
@@ -146,13 +147,19 @@ def test_another_number_of_partials_is_refused(edited: Application) -> None:
 
 
 def test_a_second_application_of_this_name_is_refused(edited: Application) -> None:
-    """Its topics can be created, but no genesis is written into changelogs that are of other topics."""
+    """No topic is created for it, and no genesis is written into changelogs that are of other topics."""
     source, sink = f"{edited.name}.others.raw", f"{edited.name}.others"
     edited.document["streams"] = {"others": edited.stream(source, sink, MECHANISM)}
     edited.write()
+    told = f"it holds state of {edited.source}, partition 0 (stream places), not of {source}"
     output = edited.failing_command("topics", str(edited.path), "--create", "--sources")
-    assert f"it holds state of {edited.source}, partition 0 (stream places), not of {source}" in output
+    assert told in output
     assert "If another application has this name, give it one of its own" in output
+    assert [f"topic {source} (source) does not exist" in one for one in refusals(edited.path)] == [True]
+    # Where its topics are there already, it ends in the same way.
+    create_topic(edited.bootstrap, source, edited.partitions, {"message.timestamp.type": "LogAppendTime"})
+    create_topic(edited.bootstrap, sink)
+    assert told in edited.failing_command("topics", str(edited.path), "--create")
     for message in refusals(edited.path):
         missing = "there is no genesis record of stream others. Run `eventveil topics --create`" in message
         assert missing or f"it holds state of {edited.source}, partition" in message

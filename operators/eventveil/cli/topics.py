@@ -1,4 +1,4 @@
-"""``eventveil topics``: shows, checks and creates the topics, and writes the genesis of the streams."""
+"""``eventveil topics``: shows, checks, creates and deletes topics, and writes the genesis of the streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.kafka.cluster import Cluster
-from eventveil.lifecycle.create import Provision, create_topics, inspect_topics, name_cluster, write_genesis
+from eventveil.lifecycle.create import (
+    Provision,
+    check_places,
+    create_topics,
+    inspect_topics,
+    name_cluster,
+    write_genesis,
+)
+from eventveil.lifecycle.leaving import check_over, find_left
+from eventveil.lifecycle.leaving import delete as delete_left
 from eventveil.lifecycle.topics import TopicPlan, plan_topics
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Topology
@@ -25,8 +34,20 @@ _PER_SOURCE = ("counting changelog", "state changelog")
 @click.option(
     "--print", "print_only", is_flag=True, help="Print the commands that create the topics; no broker."
 )
-def topics(topology: str, create: bool, sources: bool, print_only: bool) -> None:
+@click.option(
+    "--delete", is_flag=True,
+    help="Say what the name of TOPOLOGY has left behind, and what is lost with it; --name deletes it. Sinks, "
+    "sources and dead letters stay.",
+)  # fmt: skip
+@click.option("--name", "typed", help="With --delete: the name, to delete what it left behind.")
+def topics(
+    topology: str, create: bool, sources: bool, print_only: bool, delete: bool, typed: str | None
+) -> None:
     """Show and check the topics of TOPOLOGY; exit 1 if any is missing or set wrongly."""
+    if typed is not None and not delete:
+        raise click.UsageError("--name goes with --delete")
+    if delete and (create or print_only):
+        raise click.UsageError("--delete goes with neither --create nor --print")
     if sources and not create:
         raise click.UsageError("--sources goes with --create")
     if print_only and create:
@@ -35,8 +56,13 @@ def topics(topology: str, create: bool, sources: bool, print_only: bool) -> None
     if print_only:
         _print_commands(loaded)
         return
+    if delete and typed not in (None, loaded.name):
+        raise click.UsageError(f"the name in {topology} is {loaded.name}, not {typed}")
     try:
-        good = _check(loaded, create=create, sources=sources)
+        if delete:
+            good = _delete(loaded, apply=typed is not None)
+        else:
+            good = _check(loaded, create=create, sources=sources)
     except (EventveilError, KafkaException) as error:
         click.echo(f"eventveil topics: {error}", err=True)
         sys.exit(EXIT_FAILED)
@@ -46,6 +72,9 @@ def topics(topology: str, create: bool, sources: bool, print_only: bool) -> None
 def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
     cluster = Cluster(topology.kafka)
     inspection = inspect_topics(topology, cluster)
+    if inspection.missing and not inspection.mistakes:
+        # Before anything is created that would have no use.
+        check_places(topology, cluster, inspection)
     creatable = [plan for plan in inspection.missing if create and (sources or not plan.is_source)]
     absent_sources = [plan for plan in inspection.missing if plan.is_source and plan not in creatable]
     if absent_sources:
@@ -70,6 +99,35 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
     if good and create:
         _write_genesis(topology, cluster)
     return good
+
+
+def _delete(topology: Topology, *, apply: bool) -> bool:
+    """Whether everything is gone, or could be."""
+    cluster = Cluster(topology.kafka)
+    left = find_left(topology, cluster)
+    for name, holds in left.topics.items():
+        click.echo(f"{'deletes' if apply else 'would delete'} {name}: {holds}")
+    for name, role in left.stays.items():
+        click.echo(f"stays: {name} ({role})")
+    for one in left.released:
+        click.echo(
+            f"stream {one.stream} was released up to timestamp {one.last}: no audit can show that any more, "
+            "and it can begin again in another sink only"
+        )
+    if not left.topics:
+        click.echo(f"there is nothing that {topology.name} has left behind")
+        return True
+    if not left.released and topology.streams:
+        click.echo("no count was released: what is lost can be counted again, and costs nothing")
+    if topology.readings:
+        click.echo("values that have no reading yet are lost; the next ones are read when it begins anew")
+    check_over(topology, cluster, left, time.time_ns() // 1_000_000)
+    if not apply:
+        click.echo(f"nothing was deleted; stop the workers and add --name {topology.name}")
+        return True
+    delete_left(topology, cluster, left)
+    click.echo("deleted; `eventveil topics --create` begins anew")
+    return True
 
 
 def _write_genesis(topology: Topology, cluster: Cluster) -> None:

@@ -205,6 +205,35 @@ class Cluster:
             time.sleep(0.1)
         self.end_offsets(TopicPartition(name, number) for number in range(partitions))
 
+    def names(self) -> frozenset[str]:
+        """The names of all topics that there are, as far as they may be seen."""
+        with self._client() as admin:
+            return frozenset(admin.list_topics(timeout=_REACH_SECONDS).topics)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete topics, in one request, and wait until the brokers have; one that is gone is no error."""
+        futures = self._admin.delete_topics([*names], operation_timeout=_TIMEOUT_SECONDS) if names else {}
+        for name, future in futures.items():
+            try:
+                with needing("Delete", f"topic {name}"):
+                    future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        give_up = time.monotonic() + _TIMEOUT_SECONDS
+        while self.topics([*futures]) and time.monotonic() < give_up:
+            time.sleep(0.1)
+
+    def delete_group(self, group: str) -> None:
+        """Delete a consumer group that has no members; one that is gone is no error."""
+        (future,) = self._admin.delete_consumer_groups([group]).values()
+        try:
+            with needing("Delete", f"group {group}"):
+                future.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise
+
     def first_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that each partition still has."""
         return self._offsets({place: OffsetSpec.earliest() for place in places})

@@ -11,10 +11,11 @@ from confluent_kafka.admin import NewTopic
 from eventveil.kafka.barrier import Floors
 from eventveil.kafka.changelog import FencedTable, write_once
 from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.log import read_table
 from eventveil.kinds.placement import writer_of
 from eventveil.kinds.registry import kind_of, plan_readings, plan_streams
 from eventveil.lifecycle.beginning import MissingGenesis
-from eventveil.lifecycle.manifest import Genesis, check_cluster, check_known
+from eventveil.lifecycle.manifest import Genesis, check_cluster, check_known, check_neighbours
 from eventveil.lifecycle.topics import TopicPlan, plan_topics
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import Outgoing, TopicPartition
@@ -69,6 +70,21 @@ def create_topics(topology: Topology, cluster: Cluster, plans: list[TopicPlan]) 
             "which keeps what there is; if there are no more, add brokers, or lower topics.replication and "
             "topics.min_insync (a spend that only one broker knows can be lost)"
         ) from None
+
+
+def check_places(topology: Topology, cluster: Cluster, inspection: Inspection) -> None:
+    """Raise StateRefused if what counts is kept where other topics were counted: no topic would help then."""
+    name = topology.counting_changelog
+    live = cluster.topics({name, *topology.sources})
+    if name not in live:
+        return
+    sizes = {plan.name: plan.partitions for plan in inspection.plans}
+    sizes |= {topic.name: topic.partitions for topic in live.values()}
+    tables = {place: read_table(topology.kafka, *place) for place in live[name].places}
+    for plan in plan_streams(topology):
+        for place, (topic, partition) in plan.places(topology, sizes).items():
+            if place in tables:
+                check_neighbours(tables[place], topic, partition, str(place))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from eventveil.model.errors import StateRefused, doubt
 from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.repartition import RekeyerState
 from eventveil.tasks.values import PerturberState
-from eventveil.topology.changes import remedy
+from eventveil.topology.changes import PLACES, remedy
 
 #: Fields whose value of now is in no file.
 _TOLD_BY_BROKERS = {
@@ -101,7 +101,7 @@ class Genesis(Durable, frozen=True):
             raise StateRefused(
                 place,
                 f"it holds state of {self.topic}, partition {self.partition}, not of {topic}, {partition}",
-                "Keep the order of the sources in the file and append new ones at its end",
+                PLACES,
             )
         if self.topic_id != topic_id:
             raise doubt(
@@ -233,8 +233,7 @@ def check_neighbours(table: Mapping[bytes, bytes], topic: str, partition: int, p
                 place,
                 f"it holds state of {known.topic}, partition {known.partition} (stream {known.stream}), "
                 f"not of {topic}, partition {partition}",
-                "If another application has this name, give it one of its own; "
-                "if not, put the sources back in the order that they had",
+                PLACES,
             )
 
 

@@ -56,7 +56,7 @@ from eventveil.model.errors import StateRefused
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Level, Stream, Topology
 from eventveil.tasks.release import ReleaseState
-from eventveil.topology.changes import LEVELS, REFUSED_BY_BOUNDARY, RENAME, SOUND, reason
+from eventveil.topology.changes import LEVELS, REFUSED_BY_BOUNDARY, RENAME, SOUND, anew, reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def check_sound(life: Life, differences: Mapping[str, Difference]) -> None:
         for name, why in sorted(unsound.items())
     ]
     if refused:
-        raise StateRefused(f"stream {life.stream}", "; ".join(refused), RENAME)
+        raise StateRefused(f"stream {life.stream}", "; ".join(refused), anew(unsound))
 
 
 def check_reset(life: Life, differences: Mapping[str, Difference], start: int) -> None:

@@ -6,6 +6,8 @@ The names are those of ``fingerprint_fields`` and of a stream's sink. What is a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from eventveil.topology.counts import KEPT, SINK_MOVED
 from eventveil.topology.engine import ENGINE_SOURCE
 from eventveil.topology.options import OPTIONS
@@ -58,7 +60,21 @@ MIGRATE_LOST_VALUES = (
     "those that are gone get no reading, and nothing is charged twice. Lengthen the retention"
 )
 _GROUND = ("source.partitions", "topic_id")
-RENAME = "Put it back, or give the stream a new name (whose epsilon adds up)"
+_IF_RELEASED = (
+    "if it has released, epsilons add up (if no stream of the file has, `eventveil topics --delete` lets all"
+    " of them begin anew, which costs nothing)"
+)
+RENAME = f"Put it back, or give the stream a new name and a new sink; {_IF_RELEASED}"
+#: What a partition of a changelog is about no new stream changes.
+ELSEWHERE = f"Put it back, or move the stream to a file with another `name` and a new sink; {_IF_RELEASED}"
+#: What to do where a partition of a changelog is about something else than the file says.
+PLACES = (
+    "If another application has this name, give it one of its own. If not, put the sources and their "
+    "`repartition` back as they were, in their order, new ones last; or move the stream to a file with "
+    f"another `name` and a new sink: {_IF_RELEASED}"
+)
+#: What says where the state of a stream is kept.
+_PLACED = {"source.topic", "source.repartition", "topics.partials"}
 
 
 _ADDS_UP = "a window that begins in the old stream and ends in the new one costs the epsilon of both"
@@ -108,7 +124,7 @@ def remedy(field: str) -> str:
         return f"The topic was deleted and created again. {MIGRATE_SINK}"
     if field in _GROUND:
         return MIGRATE_GROUND
-    return MIGRATE if field in SOUND else RENAME
+    return MIGRATE if field in SOUND else anew([field])
 
 
 def remedy_for_values(field: str) -> str:
@@ -116,6 +132,11 @@ def remedy_for_values(field: str) -> str:
     if field == "sink.topic_id":
         return f"The topic was deleted and created again. {_NEW_GROUND['perturb']}"
     return new_ground("perturb", field)
+
+
+def anew(fields: Iterable[str]) -> str:
+    """What to do where fields changed that no migration can change."""
+    return ELSEWHERE if _PLACED & {*fields} else RENAME
 
 
 def reason(field: str) -> str:

@@ -105,7 +105,7 @@ def test_a_changed_fact_names_itself_with_both_values_and_the_remedy(name: str) 
     # Partitions cannot be taken away again.
     assert refusal.remedy.startswith("Put it back, or ") != (name == "source.partitions")
     assert ("eventveil migrate" in refusal.remedy) == (name in SOUND)
-    assert ("new name" in refusal.remedy) == (name not in SOUND)
+    assert ("epsilons add up" in refusal.remedy) == (name not in SOUND)
 
 
 def test_what_the_file_says_is_refused_though_the_brokers_tell_something_doubtful_too() -> None:

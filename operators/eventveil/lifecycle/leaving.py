@@ -1,0 +1,181 @@
+"""What a name has left behind, and whether it may be deleted without forgetting what was spent.
+
+Budget is remembered in the ledger and in the state. Who deletes both and begins again under the same name has
+a fresh budget, although windows that hold what was released may go on. So nothing is deleted before the last
+of these windows is over, and nothing of a stream whose promise is not one of windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eventveil.formats.change import Change
+from eventveil.formats.release import fields_of
+from eventveil.formats.span import Span
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.log import read_partition, read_table
+from eventveil.kinds.registry import kind_of
+from eventveil.lifecycle.manifest import Genesis, all_in
+from eventveil.mechanisms.registry import LOCAL_KINDS, known
+from eventveil.model.errors import StateRefused
+from eventveil.model.timeline import format_rfc3339
+from eventveil.model.topology import Topology
+from eventveil.topology.counts import repartitioned
+
+_NEW_NAME = (
+    "Leave it as it is. To begin with other settings now, use a file with another `name` and other sinks, "
+    "whose epsilon adds up"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What the ledger has of a stream of counts: its last timestamp, the widest window, the kinds."""
+
+    stream: str
+    last: int
+    window: int
+    kinds: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Topics of a name that there are, with what each holds; ``stays``: those of the file that are kept."""
+
+    topics: Mapping[str, str]
+    stays: Mapping[str, str]
+    released: tuple[Released, ...]
+
+
+def find_left(topology: Topology, cluster: Cluster) -> Left:
+    """What there is of the name of a topology, whatever the file said before. Raises StateRefused."""
+    known_names = {**_roles(topology), **_rekeyed(topology, cluster)}
+    live = cluster.topics({*known_names})
+    sinks = {kind_of(one).sink(one): "sink" for one in topology.all_streams}
+    kept = {
+        **dict.fromkeys((*topology.rekeyed, *topology.sources, *topology.value_sources), "source"),
+        **dict.fromkeys((one.dead_letter for one in topology.streams), "dead letters"),
+        **sinks,
+    }
+    stays = {name: role for name, role in kept.items() if name not in known_names}
+    found = {name: role for name, role in known_names.items() if name in live}
+    return Left(found, stays, tuple(_released(topology, cluster) if topology.ledger in live else ()))
+
+
+def _roles(topology: Topology) -> dict[str, str]:
+    return {
+        topology.counting_changelog: "what was counted, and how far the sources were read",
+        topology.partials: "exact counts of each partition",
+        topology.ledger_changelog: "what was spent, and releases that are decided",
+        topology.rekeying_changelog: "how far events were passed on",
+        topology.state_changelog: "values that are held back, and noise that is still to be used",
+        topology.control: "what producers of local reports are asked for",
+        topology.announcements: "looks at pan-private streams",
+        topology.ledger: "what every release was charged: the audit",
+    }
+
+
+def _rekeyed(topology: Topology, cluster: Cluster) -> dict[str, str]:
+    """Topics of re-keyed events: of a topic that there is. Another application may have a longer name."""
+    names = cluster.names()
+    mine = {repartitioned(topology.name, name): "re-keyed events" for name in {*names, *topology.rekeyed}}
+    return {name: role for name, role in mine.items() if name in names and name not in _roles(topology)}
+
+
+def _released(topology: Topology, cluster: Cluster) -> Iterator[Released]:
+    """By stream of counts. An aborted entry counts too: somebody may have read its release."""
+    found: dict[str, Released] = {}
+    for place in cluster.topic(topology.ledger).places:
+        for message in read_partition(topology.kafka, *place, isolation="read_uncommitted"):
+            name = (message.key() or b"").decode(errors="replace")
+            fields = fields_of(message.value(), name)
+            if fields is None or Change.read(fields) is not None or Span.read(fields) is not None:
+                continue
+            try:
+                entry = Released(
+                    name, int(fields["timestamp"]), int(fields["window"]), frozenset({fields["mechanism"]})
+                )
+            except (KeyError, TypeError, ValueError):
+                what = "a record of it cannot be read, so nobody can say which windows are open"
+                raise StateRefused(str(place), what, _NEW_NAME) from None
+            found[name] = _together(found.get(name, entry), entry)
+    yield from found.values()
+
+
+def _together(one: Released, other: Released) -> Released:
+    return Released(
+        one.stream, max(one.last, other.last), max(one.window, other.window), one.kinds | other.kinds
+    )
+
+
+def check_over(topology: Topology, cluster: Cluster, left: Left, now: int) -> None:
+    """Raise StateRefused unless all windows that hold a release are over at ``now`` (epoch ms)."""
+    genesis = _geneses(topology, cluster, left)
+    for one in left.released:
+        place = f"stream {one.stream}"
+        if (what := _without_end(one.kinds)) is not None:
+            raise StateRefused(place, what, _NEW_NAME)
+        if one.stream not in genesis:
+            what = "it has released, but no state says how long its timestamps are"
+            raise StateRefused(place, what, _NEW_NAME)
+        end = _end(one, genesis[one.stream].fields)
+        if now < end:
+            what = (
+                f"it has released timestamp {one.last}, and a window of {one.window} timestamps that holds it"
+                f" ends at {format_rfc3339(end)}; deleted before that, what it spent would be forgotten"
+            )
+            raise StateRefused(place, what, f"Wait until then. Or: {_NEW_NAME}")
+        _check_start(topology, one.stream, end)
+
+
+def _without_end(kinds: frozenset[str]) -> str | None:
+    """Why the promise of a stream does not end with its windows, if it does not."""
+    for name in sorted(kinds):
+        kind = LOCAL_KINDS.get(name) or known(name)
+        if name in LOCAL_KINDS:
+            return "producers have been told its threshold, and would go on using it"
+        if kind is None:
+            return f"nothing here knows {name}, by which it has released"
+        if kind.level == "user":
+            return f"{name} promises its epsilon for all that a person does, not for a window"
+    return None
+
+
+def _geneses(topology: Topology, cluster: Cluster, left: Left) -> dict[str, Genesis]:
+    """By stream."""
+    tables = [one for one in (topology.ledger_changelog, topology.counting_changelog) if one in left.topics]
+    return {
+        one.stream: one
+        for name in tables
+        for place in cluster.topic(name).places
+        for one in all_in(read_table(topology.kafka, *place), str(place))
+    }
+
+
+def _end(one: Released, fields: Mapping[str, Any]) -> int:
+    """When the last window that holds a release ends, epoch ms."""
+    window = max(one.window, int(fields["mechanism.window"]))
+    return int(fields["timeline.origin"]) + (one.last + window - 1) * int(fields["timeline.interval"])
+
+
+def _check_start(topology: Topology, name: str, end: int) -> None:
+    """Raise StateRefused if the file would release timestamps again that were released."""
+    for stream in topology.streams:
+        start = stream.timeline.start
+        if stream.name == name and start is not None and start < end:
+            what = f"timeline.start is {format_rfc3339(start)}, before what it has released"
+            remedy = f"Let it begin at {format_rfc3339(end)} or later; released again, epsilons add up"
+            raise StateRefused(f"stream {name}", what, remedy)
+
+
+def delete(topology: Topology, cluster: Cluster, left: Left) -> None:
+    """Delete the topics, and the consumer group of the workers, which must be stopped.
+
+    Raises StateRefused if a worker runs, and KafkaException.
+    """
+    if cluster.group_members(topology.name):
+        raise StateRefused(f"group {topology.name}", "a worker is running", "Stop the workers first")
+    cluster.delete(left.topics)
+    cluster.delete_group(topology.name)

@@ -1,0 +1,161 @@
+"""To change one's mind: what is advised, what a name left behind, and that no spend is forgotten with it."""
+
+from __future__ import annotations
+
+import time
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer
+
+from eventveil.cli.main import main
+from eventveil.topology.changes import ELSEWHERE, PLACES, RENAME
+from tests.integration.test_fail_closed import refusals
+from tests.kafka.topics import create_topic, transactional_producer, unique
+from tests.unit.read.making import record
+from tests.worker.application import COLUMNS, ORIGIN, Application
+
+CHANGES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "user": ("source", {"user": "/session"}, RENAME),
+    "columns": ("counts", {"columns": [*COLUMNS, "up"]}, RENAME),
+    "repartition": ("source", {"repartition": True}, PLACES),
+}
+
+
+def call(*arguments: str) -> tuple[int, str]:
+    found = CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+    return found.exit_code, found.output
+
+
+@pytest.fixture
+def application(kafka: str, tmp_path: Path) -> Application:
+    made = Application(kafka, tmp_path)
+    made.create()
+    return made
+
+
+def names(application: Application) -> set[str]:
+    """The topics that begin with its name."""
+    admin = application._admin
+    return {name for name in admin.list_topics(timeout=30).topics if name.startswith(application.name)}
+
+
+def released(timestamp: int, **fields: Any) -> bytes:
+    return record(timestamp, stream="places", interval=250, origin=ORIGIN, **fields)
+
+
+def charged(application: Application, timestamp: int, window: int, kind: str = "uniform") -> None:
+    """Let the ledger say that a release was charged."""
+    entry = orjson.loads(released(timestamp, window=window, mechanism=kind))
+    entry |= {"digest": "0" * 64, "instance": "0" * 32}
+    for name in ("counts", "start", "end", "error", "noise_scale"):
+        del entry[name]
+    write(application, f"{application.name}-ledger", orjson.dumps(entry))
+
+
+def write(application: Application, topic: str, value: bytes) -> None:
+    writer = transactional_producer(application.bootstrap, unique("writer"))
+    writer.begin_transaction()
+    writer.produce(topic, value, "places", 0)
+    writer.commit_transaction(30)
+
+
+def now() -> int:
+    return (time.time_ns() // 1_000_000 - ORIGIN) // 250
+
+
+def test_what_is_advised_is_the_same_everywhere_and_works(application: Application) -> None:
+    path, before = str(application.path), names(application)
+    document = deepcopy(application.document)
+    for section, settings, advice in CHANGES.values():
+        application.document = deepcopy(document)
+        application.document["streams"]["places"][section].update(settings)
+        application.write()
+        assert call("check", path)[0] == 0
+        told = [call("migrate", path)] if advice == RENAME else [call("topics", path, "--create")]
+        assert [(status, advice in text) for status, text in told] == [(1, True)]
+        # A worker says the same, if it finds the topics that it needs.
+        assert all(advice in one for one in refusals(application.path)) or advice == PLACES
+    assert names(application) == before
+    # The last change, events that are re-keyed, goes on in the way that was advised, and costs nothing.
+    assert all("costs nothing" in advice for advice in (PLACES, RENAME, ELSEWHERE))
+    status, told_now = call("topics", path, "--delete")
+    assert status == 0
+    assert "no count was released" in told_now
+    assert names(application) == before
+    assert call("topics", path, "--delete", "--name", "another")[0] == 2
+    assert call("topics", path, "--delete", "--name", application.name)[0] == 0
+    assert names(application) == {application.source, application.sink, application.dead}
+    status, told_now = call("topics", path, "--create")
+    assert status == 0
+    assert "genesis of places: it begins with" in told_now
+    assert refusals(application.path) == []
+
+
+def test_nothing_is_deleted_under_a_worker(application: Application) -> None:
+    path, before = str(application.path), names(application)
+    member = Consumer({"bootstrap.servers": application.bootstrap, "group.id": application.name})
+    try:
+        member.subscribe([application.source])
+        give_up = time.monotonic() + 60
+        while not member.assignment():
+            assert time.monotonic() < give_up
+            member.poll(0.1)
+        status, told = call("topics", path, "--delete", "--name", application.name)
+    finally:
+        member.close()
+    assert status == 1
+    assert "a worker is running. Stop the workers first" in told
+    assert names(application) == before
+
+
+def test_what_was_spent_is_not_forgotten_while_a_window_holds_it(application: Application) -> None:
+    path, before = str(application.path), names(application)
+    # A topic of another application, whose name begins alike.
+    create_topic(application.bootstrap, f"{application.name}-eu-ledger")
+    charged(application, now() - 100, 10)
+    # Of an hour: wider than what the file says now.
+    charged(application, now() - 200, 14_400)
+    status, told = call("topics", path, "--delete", "--name", application.name)
+    assert status == 1
+    assert "what it spent would be forgotten" in told
+    assert "Wait until then" in told
+    assert before <= names(application)
+
+
+def test_when_all_windows_are_over_a_name_can_begin_again_in_another_sink(application: Application) -> None:
+    path = str(application.path)
+    charged(application, now() - 5_000, 10)
+    write(application, application.sink, released(now() - 5_000))
+    status, told = call("topics", path, "--delete", "--name", application.name)
+    assert status == 0
+    assert "stream places was released up to timestamp" in told
+    assert names(application) == {application.source, application.sink, application.dead}
+    status, told = call("topics", path, "--create")
+    assert status == 1
+    assert "stream places has published before" in told
+    application.document["streams"]["places"]["sink"]["topic"] = f"{application.sink}.2"
+    application.write()
+    assert call("topics", path, "--create")[0] == 0
+
+
+def test_a_promise_without_windows_is_never_forgotten(application: Application) -> None:
+    charged(application, now() - 5_000, 10, "shp-point")
+    status, told = call("topics", str(application.path), "--delete", "--name", application.name)
+    assert status == 1
+    assert "shp-point promises its epsilon for all that a person does" in told
+
+
+def test_released_timestamps_are_not_released_again_from_a_start_in_the_past(
+    application: Application,
+) -> None:
+    charged(application, now() - 5_000, 10)
+    application.document["streams"]["places"]["timeline"]["start"] = "2026-01-02T00:00:00Z"
+    application.write()
+    status, told = call("topics", str(application.path), "--delete", "--name", application.name)
+    assert status == 1
+    assert "timeline.start is 2026-01-02T00:00:00Z, before what it has released" in told
