@@ -15,7 +15,8 @@ from eventveil.topology.problems import Problems
 #: The sections with secrets, and their settings that are none.
 SECRETS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("kafka", "security"): ("protocol", "mechanism"),
-    ("registry",): ("url",),
+    # An address that is refused may be so for the password in it.
+    ("registry",): (),
 }
 _PART = re.compile(r"\$\$|\$\{([^}]*)(\}?)")
 # What shells put between a name and a default: taken literally, it would become part of the value.

@@ -185,3 +185,11 @@ def test_records_without_append_times_are_told_of_at_once() -> None:
     assert made.holds(1.0) == {SOURCE: "append-time"}
     (reason,) = made.obstacles(1.0)
     assert reason.startswith("raw: 1 partition held up by records without the broker's append time")
+
+
+def test_a_schema_registry_that_is_waited_for_is_told_of_at_once() -> None:
+    made = observation(SOURCE, OTHER)
+    made.look({SOURCE: view(unread=True), OTHER: view()}, 1.0, 0)
+    assert made.holds(1.0) == {SOURCE: "schema-registry"}
+    (reason,) = made.obstacles(1.0)
+    assert reason == "raw: 1 partition held up by a schema registry that cannot be asked"

@@ -1,0 +1,205 @@
+"""Avro, Protobuf and JSON Schema with a real registry, which is away for a while, and schemas that change."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from eventveil.cli.main import main
+from eventveil.model.timeline import start_of, timestamp_of
+from eventveil.model.topology import Topology
+from eventveil.replay.inputs import TopicInput
+from eventveil.replay.run import replay
+from eventveil.topology.loading import load
+from tests.kafka.registry import local_registry
+from tests.kafka.topics import read, unique
+from tests.unit.schema_registry.protos import KINDS, classes, file, message
+from tests.worker.process import WorkerProcess
+from tests.worker.silent import Silence
+
+STREAM = """
+  {form}:
+    source: {{topic: {name}.{form}, format: {form}, {fields}}}
+    timeline: {{interval: 1s, origin: 2026-01-01T00:00:00Z, lateness: 8s, max_ahead: 1h}}
+    counts: {{columns: [home, shoes]}}
+    mechanism: {{kind: uniform, epsilon: 1.0, window: 2}}
+    sink: {{topic: {name}.{form}.sanitized}}
+    dead_letter: {name}.{form}.dead
+"""
+FIELDS = {
+    "avro": "user: /visitor/id, user_type: integer, column: /page, time: /at",
+    "protobuf": "user: $key, column: /place/page, time: $headers/ce_time, filter: {$headers/ce_type: seen}",
+    "json-schema": "user: /user, column: /page, time: /at",
+}
+Write = Callable[[int, str, int], bytes]
+
+
+def visit(page: str, **more: Any) -> dict[str, Any]:
+    visitor = {"type": "record", "name": "Visitor", "fields": [{"name": "id", "type": "int"}]}
+    at = {"type": "long", "logicalType": "timestamp-micros"}
+    fields = [{"name": "visitor", "type": visitor}, {"name": page, "type": "string", **more}]
+    return {"type": "record", "name": "Visit", "fields": [*fields, {"name": "at", "type": at}]}
+
+
+def wider() -> dict[str, Any]:
+    """A field is added, one is renamed with an alias, and one is widened, within a union."""
+    made = visit("path", aliases=["page"])
+    made["fields"][0]["type"]["fields"][0]["type"] = ["null", "long"]
+    made["fields"].insert(0, {"name": "country", "type": ["null", "string"], "default": None})
+    return made
+
+
+def serializers(client: SchemaRegistryClient, name: str) -> dict[str, Write]:
+    """What writes a visit of a user to a page at a time, by format, each with its schema registered."""
+
+    def writing(form: str, serializer: Callable[..., bytes | None], made: Callable[..., Any]) -> Write:
+        context = SerializationContext(f"{name}.{form}", MessageField.VALUE)
+        return lambda user, page, at: serializer(made(user, page, at), context) or b""
+
+    place = file("place.proto", message("Place", ("page", 1, KINDS.TYPE_STRING)))
+    seen = file("seen.proto", message("Seen", ("place", 1, ".shop.Place")), imports=("place.proto",))
+    kind = classes(place, seen)("shop.Seen")
+    kinds = {"user": {"type": "string"}, "page": {"type": "string"}, "at": {"type": "integer"}}
+    described = json.dumps({"title": "Visit", "type": "object", "properties": kinds})
+    protobuf = ProtobufSerializer(kind, client, {"use.deprecated.format": False})
+    return {
+        "avro": writing("avro", AvroSerializer(client, json.dumps(visit("page"))), old),
+        "protobuf": writing("protobuf", protobuf, lambda user, page, at: kind(place={"page": page})),
+        "json-schema": writing("json-schema", JSONSerializer(described, client), as_json),
+    }
+
+
+def old(user: int, page: str, at: int) -> dict[str, Any]:
+    return {"visitor": {"id": user}, "page": page, "at": at * 1000}
+
+
+def as_json(user: int, page: str, at: int) -> dict[str, Any]:
+    return {"user": str(user), "page": page, "at": at}
+
+
+def send(bootstrap: str, topic: str, values: Mapping[int, bytes], at: int) -> None:
+    """Values by user, whose number is the key, with the attributes of a CloudEvent in headers."""
+    producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
+    headers = [("ce_type", b"seen"), ("ce_time", b"%d" % at)]
+    for user, value in values.items():
+        producer.produce(topic, value, str(user).encode(), headers=headers)
+    assert producer.flush(60) == 0
+
+
+def topology(folder: Path, bootstrap: str, name: str, url: str) -> Path:
+    head = f"version: 1\nname: {name}\nkafka: {{bootstrap: '{bootstrap}'}}\nregistry: {{url: '{url}'}}\n"
+    head += "topics: {replication: 1, min_insync: 1, partitions: 1, partials: 1}\nstreams:"
+    streams = [STREAM.format(form=form, name=name, fields=fields) for form, fields in FIELDS.items()]
+    path = folder / "formats.yaml"
+    path.write_text(head + "".join(streams), encoding="utf-8")
+    return path
+
+
+def soon() -> int:
+    """A whole second that has not begun, for timestamps begin when the topics are there; in epoch ms."""
+    return (time.time_ns() // 10**9 + 2) * 1000
+
+
+def released(bootstrap: str, loaded: Topology, form: str, at: int) -> dict[str, int] | None:
+    """The counts of a stream at a time; None before they are released."""
+    stream = next(one for one in loaded.streams if one.name == form)
+    wanted = timestamp_of(stream.timeline, at)
+    for one in read(bootstrap, stream.sink.topic):
+        release = json.loads(one.value() or b"")
+        if release["timestamp"] == wanted:
+            return dict(release["counts"])
+    return None
+
+
+def await_release(bootstrap: str, loaded: Topology, form: str, at: int, log: Path) -> dict[str, int]:
+    deadline = time.monotonic() + 60
+    while (found := released(bootstrap, loaded, form, at)) is None:
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.3)
+    return found
+
+
+def letters(bootstrap: str, topic: str) -> Counter[tuple[str, str]]:
+    found = [dict(one.headers() or []) for one in read(bootstrap, topic)]
+    return Counter((one["eventveil.reason"].decode(), one["eventveil.detail"].decode()) for one in found)
+
+
+def test_a_worker_waits_for_its_registry_and_goes_on_while_schemas_change(kafka: str, tmp_path: Path) -> None:
+    name = unique("formats")
+    with local_registry(kafka, f"{name}-registry", tmp_path) as registry:
+        path = topology(tmp_path, kafka, name, registry.url)
+        made = CliRunner().invoke(
+            main, ["topics", str(path), "--create", "--sources"], catch_exceptions=False
+        )
+        assert made.exit_code == 0, made.output
+        loaded, log = load(str(path), os.environ), tmp_path / "worker.log"
+        registry.wait()
+        client = SchemaRegistryClient({"url": registry.url})
+        write = serializers(client, name)
+        for one in write.values():
+            one(0, "home", 0)
+        registry.stop()
+
+        first = soon()
+        pages = {1: "home", 2: "home", 3: "shoes"}
+        for form, one in write.items():
+            send(
+                kafka, f"{name}.{form}", {user: one(user, page, first) for user, page in pages.items()}, first
+            )
+        # Of an unknown schema, of no schema, too short for its schema, of another format's schema.
+        protobuf = write["protobuf"](1, "home", first)
+        broken = {5: b"\0\x7f\xff\xff\xff?", 6: b"{}", 7: write["avro"](7, "home", first)[:8], 8: protobuf}
+        send(kafka, f"{name}.avro", broken, first)
+        with WorkerProcess("tests.worker.silent", path, log, "6") as worker:
+            worker.wait_for_log(f"{name}.avro, partition 0, is held up: the schemas that records name")
+            assert "waits: the schema registry at http" in log.read_text()
+            # What needs no schema goes on, past the deadline of what waits.
+            counts = {"json-schema": await_release(kafka, loaded, "json-schema", first, log)}
+            assert released(kafka, loaded, "avro", first) is None
+            assert released(kafka, loaded, "protobuf", first) is None
+            registry.start()
+            counts |= {form: await_release(kafka, loaded, form, first, log) for form in ("avro", "protobuf")}
+            assert counts == {form: {"home": 2, "shoes": 1} for form in FIELDS}
+            worker.wait_for_log(f"{name}.avro, partition 0, is no longer held up")
+
+            second = soon()
+            new = AvroSerializer(client, json.dumps(wider()))
+            context = SerializationContext(f"{name}.avro", MessageField.VALUE)
+            value = {"country": "DE", "visitor": {"id": 4}, "path": "shoes", "at": second * 1000}
+            values = {3: write["avro"](3, "home", second), 4: new(value, context) or b""}
+            send(kafka, f"{name}.avro", values, second)
+            assert await_release(kafka, loaded, "avro", second, log) == {"home": 1, "shoes": 1}
+
+        found = letters(kafka, f"{name}.avro.dead")
+        assert sorted(reason for reason, _ in found) == [*["not-of-schema"] * 3, "unknown-schema"]
+        assert ("unknown-schema", "the registry knows no schema with id 2147483647") in found
+        assert any("is of protobuf, and the source has format: avro" in detail for _, detail in found)
+        assert not letters(kafka, f"{name}.protobuf.dead")
+
+        # The same once more from the log, and what the doctor says of it.
+        for stream in loaded.streams:
+            by_schema = loaded.registry if stream.name != "json-schema" else None
+            source = TopicInput(loaded.kafka, stream.source.topic, envelope=True, registry=by_schema)
+            start = start_of(stream.timeline, timestamp_of(stream.timeline, first))
+            (again,) = replay(
+                loaded, source, start=start, end=start + 1000, only=[stream.name], noise=lambda _: Silence()
+            )
+            assert json.loads(again.record)["counts"] == {"home": 2, "shoes": 1}
+        told = CliRunner().invoke(main, ["doctor", str(path)])
+        assert "unknown-schema" in told.output
+        registry.stop()
+        told = CliRunner().invoke(main, ["doctor", str(path)])
+        assert (told.exit_code, "cannot be asked" in told.output) == (1, True)

@@ -1,0 +1,66 @@
+"""The schema registry of a topology: who needs one, how it is reached, and what is not shown of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eventveil.model.topology import Registry
+from tests.unit.topology.examples import changed, load_text, problems_of
+
+AVRO = ("/time\n", "/time\n      format: avro\n")
+URL = "url: 'https://registry:8081'"
+
+
+def registry(settings: str) -> str:
+    return changed(AVRO, ("9092\n", f"9092\nregistry: {{{settings}}}\n"))
+
+
+def test_a_registry_has_an_address_files_and_a_password_from_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "password").write_text("secret\n")
+    settings = f"{URL}, username: u, password: '${{file:{tmp_path}/password}}', ca: ca.pem"
+    loaded = load_text(tmp_path, registry(settings))
+    assert loaded.registry == Registry("https://registry:8081", "u", "secret", ca=str(tmp_path / "ca.pem"))
+    assert "secret" not in repr(loaded)
+    assert loaded.by_schema == {"flights.events"}
+    assert load_text(tmp_path, changed()).registry is None
+
+
+def test_a_source_that_is_re_keyed_needs_it_before_and_after(tmp_path: Path) -> None:
+    text = registry(URL).replace("format: avro", "format: protobuf\n      repartition: true")
+    (one,) = load_text(tmp_path, text).streams
+    assert load_text(tmp_path, text).by_schema == {one.source.topic, "flights.events"}
+    assert one.source.topic != one.source.raw == "flights.events"
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("username: u", "registry lacks url; add the address"),
+        (f"{URL}, username: u", "registry.username stands without password"),
+        (f"{URL}, certificate: c", "registry.certificate stands without key"),
+        (f"{URL}, key_password: '${{SECRET}}'", "registry.key_password stands without key"),
+        (f"{URL}, username: u, password: p", "found a hidden value, expected ${file:/path} or ${VARIABLE}"),
+        ("url: 'http://r:8081', ca: ca.pem", "registry.ca has no effect with http://"),
+        ("url: 'http://r:8081', username: u, password: '${SECRET}'", "a password over http:// can be read"),
+        (
+            "url: 'https://r,http://r', username: u, password: '${SECRET}'",
+            "a password over http:// can be read",
+        ),
+        ("url: 'http://u:p@r:8081'", "expected http:// or https:// and a host"),
+        ("url: 'registry:8081'", "expected http:// or https:// and a host"),
+        (f"{URL}, username: 'a:b'", "a name on one line without a colon"),
+    ],
+)
+def test_a_registry_that_cannot_be_meant_is_refused(tmp_path: Path, settings: str, told: str) -> None:
+    problems = " ".join(map(str, problems_of(tmp_path, registry(settings), {"SECRET": "s"})))
+    assert told in problems
+    assert "u:p" not in problems
+
+
+def test_a_password_may_go_to_this_machine_in_the_clear(tmp_path: Path) -> None:
+    settings = "url: 'http://127.0.0.1:8081', username: u, password: '${SECRET}'"
+    assert load_text(tmp_path, registry(settings), {"SECRET": "s"}).registry is not None

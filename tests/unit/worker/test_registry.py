@@ -1,0 +1,173 @@
+"""A runner whose records name schemas: what it waits for, what it does meanwhile, and what ends the wait."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eventveil.decoding.avro import AvroSchema
+from eventveil.kafka.changelog import OwnerClosed
+from eventveil.model.records import Chunk, Schema, Schemas, TopicPartition
+from eventveil.process.clock import Clock, OwnerClock
+from eventveil.schema_registry.client import RegistryUnavailable
+from eventveil.schema_registry.known import LAG_MS
+from eventveil.tasks.aggregate import Aggregation, Outputs
+from eventveil.worker import runner
+from eventveil.worker.observe.observation import Observation
+from eventveil.worker.restore.restored import Restored
+from eventveil.worker.runner import Runner
+from eventveil.worker.threads import Threads
+from tests.unit.support import chunk, counter_state, stream, topology
+from tests.unit.worker.test_runner import PLACE, Surroundings
+
+FIELDS = [{"name": "user", "type": "string"}, {"name": "column", "type": "string"}]
+VISIT = AvroSchema(
+    json.dumps({"type": "record", "name": "V", "fields": [*FIELDS, {"name": "time", "type": "long"}]})
+)
+#: Of the user u, in column a, at 1000 ms.
+VALUE = b"\0\0\0\0\7" + b"\x02u" + b"\x02a" + b"\xd0\x0f"
+
+
+class Answers:
+    """A registry; each call takes the next answer, of which the last one stays."""
+
+    def __init__(self, *answers: Schema | str | None) -> None:
+        self._answers, self.asked = list(answers), 0
+
+    def of(self, values: Iterable[bytes | None]) -> Schemas:
+        self.asked += 1
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, str):
+            raise RegistryUnavailable("https://registry", answer)
+        return {7: answer}
+
+
+class World:
+    """A runner over one partition of a source in Avro, at a time that ``now`` says."""
+
+    def __init__(self, known: Answers | None, form: str = "avro") -> None:
+        self.one = stream(topic=PLACE.topic, format=form)
+        outputs = Outputs("partials", {self.one.name: 0}, PLACE)
+        self.task = Aggregation(outputs, 1, {self.one.name: (self.one, counter_state())})
+        self.known, self.now = known, 1001
+        self.at_a_wait: Callable[[Runner], object] = lambda owner: None
+        self.waited = 0
+        self.seen = Observation(topology(self.one))
+
+    def handle(self, given: Chunk) -> Runner:
+        async def run() -> Runner:
+            ground, around = SimpleNamespace(check=_nothing), _Around()
+            restored = Restored(self.task, ground, lambda: None, "")  # type: ignore[arg-type]
+            context: Any = SimpleNamespace(
+                threads=Threads(), cluster=around, end_watch=None, observation=self.seen,
+                topology=topology(self.one), schemas=self.known,
+            )  # fmt: skip
+            clock = OwnerClock(Clock(lambda: self.now, lambda: self.now), 0)
+            owner = Runner(PLACE, lambda *_: restored, around, context, clock)  # type: ignore[arg-type]
+            owner.take_over()
+            sleep = asyncio.sleep
+
+            async def waits(seconds: float) -> None:
+                self.waited += 1
+                self.at_a_wait(owner)
+                await sleep(0)
+
+            runner.asyncio.sleep = waits  # type: ignore[attr-defined]
+            try:
+                owner.sent(1)
+                assert await owner.handle(given)
+            finally:
+                runner.asyncio.sleep = sleep  # type: ignore[attr-defined]
+            return owner
+
+        return asyncio.run(run())
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        return dict(self.task.counters[self.one.name].outcomes)
+
+
+class _Around(Surroundings):
+    def end_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, 1)
+
+
+async def _nothing() -> None:
+    """Nothing is in doubt."""
+
+
+RECORDS = chunk([(1001, VALUE)])
+
+
+def test_a_registry_that_is_away_is_waited_for_and_nothing_is_read_meanwhile(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(Answers("refused", "timed out", "refused", VISIT))
+    held: list[tuple[bool, int, dict[str, int]]] = []
+    world.at_a_wait = lambda owner: held.append((owner.unread, owner.position, world.outcomes))
+    with caplog.at_level(logging.WARNING):
+        owner = world.handle(RECORDS)
+    assert held == [(True, 0, {})] * 3
+    assert (owner.unread, owner.position, world.outcomes) == (False, 1, {"counted": 1})
+    (told,) = [one.getMessage() for one in caplog.records]
+    assert told.startswith(
+        "input, partition 0 waits: the schema registry at https://registry cannot be asked"
+    )
+
+
+def test_an_id_is_unknown_once_every_server_of_the_registry_would_know_it() -> None:
+    answers = Answers(None)
+    world = World(answers)
+
+    def wait(owner: Runner) -> None:
+        assert (owner.unread, world.outcomes) == (False, {}), "nobody is to be told of it"
+        world.now += LAG_MS // 2
+
+    world.at_a_wait = wait
+    world.handle(RECORDS)
+    assert (world.waited, world.outcomes) == (2, {"unknown-schema": 1})
+    # Of a record that was appended long ago, at once.
+    world = World(Answers(None))
+    world.now = 1001 + LAG_MS
+    world.handle(RECORDS)
+    assert (world.waited, world.outcomes) == (0, {"unknown-schema": 1})
+
+
+def test_a_schema_that_one_server_tells_of_a_moment_later_is_no_dead_letter() -> None:
+    world = World(Answers(None, None, VISIT))
+    world.handle(RECORDS)
+    assert (world.waited, world.outcomes) == (2, {"counted": 1})
+
+
+def test_who_waits_ends_with_the_partition() -> None:
+    world = World(Answers("refused"))
+    world.at_a_wait = lambda owner: owner.end()
+    with pytest.raises(OwnerClosed):
+        world.handle(RECORDS)
+    assert world.outcomes == {}
+
+
+@pytest.mark.parametrize("form", ["json", "json-schema"])
+def test_a_source_without_schemas_asks_nobody(form: str) -> None:
+    answers = Answers("refused")
+    world = World(answers, form)
+    prefix = b"\0\0\0\0\7" if form == "json-schema" else b""
+    world.handle(chunk([(1001, prefix + b'{"user":"u","column":"a","time":1000}')]))
+    assert (answers.asked, world.outcomes) == (0, {"counted": 1})
+
+
+def test_what_is_read_again_by_the_same_schemas_has_the_same_verdicts() -> None:
+    values = [VALUE, VALUE[:-1], b"\0\0\0\0\7", b"{}", None]
+    given = chunk([(1001, one) for one in values])
+    first, again = World(Answers(VISIT)), World(Answers("refused", VISIT))
+    first.handle(given)
+    for one in range(len(values)):
+        again.handle(replace(given.since(one).first(1)))
+    assert first.outcomes == again.outcomes == {"counted": 1, "not-of-schema": 3, "tombstone": 1}
