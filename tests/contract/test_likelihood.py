@@ -8,7 +8,7 @@ bounded here is the likelihood under the code, with the discrete Laplace distrib
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import exp, inf, log, log1p
@@ -30,6 +30,7 @@ FLOAT_ERROR = 1e-9  # logarithms of a few dozen factors, each exact to about 1e-
 VALUES = (-1, 4)  # releases that are looked at: below and above all counts in use
 OTHERS = ((1, 0), (0, 2), (1, 1))  # counts of everybody else, per timestamp; further columns are empty
 TIMESTAMPS = len(OTHERS)
+LARGEST = 2**13  # test noise beyond which no decision depends on it
 Visits = dict[int, tuple[int, ...]]  # timestamp: what one user adds to each column
 
 
@@ -51,6 +52,8 @@ class BlackBox:
         self.mechanism, self._noise, self._groups = mechanism, noise, groups
         self.start = mechanism.snapshot()
         self._known: dict[tuple[bytes, bytes], list[Outcome]] = {}
+        #: The smallest noise that made each group publish the last time, which is near to that of this time.
+        self._guesses = [0] * groups
 
     def outcomes(self, state: bytes, counts: Counts) -> list[Outcome]:
         """Every set of groups to publish, each with every output of its first columns, in a fixed order."""
@@ -104,15 +107,7 @@ class BlackBox:
             return 0.0, -inf
         if publishes(-HUGE):
             return -inf, 0.0
-        low, high = -(2**12), 2**12  # repeats at low, publishes at high
-        assert not publishes(low)
-        assert publishes(high)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if publishes(middle):
-                high = middle
-            else:
-                low = middle
+        high = self._guesses[group] = least(publishes, self._guesses[group])
         scale = self._noise.test_scale
         assert scale is not None
         return _log_at_least(1 - high, scale), _log_at_least(high, scale)
@@ -123,6 +118,22 @@ class BlackBox:
         self.mechanism.restore(state)
         fresh = self.mechanism.step(counts).fresh
         return self._noise.published_columns() & fresh
+
+
+def least(holds: Callable[[int], bool], guess: int) -> int:
+    """The smallest number for which ``holds``, as it does for all above: between two that are ever further
+    apart, beginning at ``guess``, then by bisection."""
+    high, low, step = guess, guess - 1, 1
+    while not holds(high):
+        low, high, step = high, high + step, 2 * step
+        assert high <= LARGEST
+    while holds(low):
+        high, low, step = low, low - step, 2 * step
+        assert low >= -LARGEST
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 def _log_mass(values: Counts, scale: Fraction) -> float:
