@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -10,17 +13,29 @@ from benchmarks.reading.runs import run
 from benchmarks.utility.real import RealStream
 from benchmarks.utility.streams import departures, slow_drift
 
-LARGE = np.argsort(-departures(1).sum(axis=0), kind="stable")[:12]
-AIRPORTS = RealStream("12 destinations", departures(1)[:840, LARGE], 1)
-DRIFT = RealStream("slow drift", slow_drift().counts[:1008, :6], 1)
+
+@cache
+def airports() -> RealStream:
+    large = np.argsort(-departures(1).sum(axis=0), kind="stable")[:12]
+    return RealStream("12 destinations", departures(1)[:840, large], 1)
 
 
-def covered(stream: RealStream, kind: str) -> dict[str, Coverage]:
-    return {one.what: one for one in coverages(run(stream, True, kind, "1", 24, seed=5))}
+@cache
+def drift() -> RealStream:
+    return RealStream("slow drift", slow_drift().counts[:1008, :6], 1)
 
 
-@pytest.mark.parametrize("stream", [AIRPORTS, DRIFT], ids=lambda stream: stream.name)
-def test_totals_of_independent_noise_cover_as_often_as_they_say(stream: RealStream) -> None:
+#: Made when a test needs them: a year of flights takes half a gigabyte, in every process that collects tests.
+EVERY_STREAM = pytest.mark.parametrize("stream", [airports, drift], ids=["12 destinations", "slow drift"])
+MakeStream = Callable[[], RealStream]
+
+
+def covered(stream: MakeStream, kind: str) -> dict[str, Coverage]:
+    return {one.what: one for one in coverages(run(stream(), True, kind, "1", 24, seed=5))}
+
+
+@EVERY_STREAM
+def test_totals_of_independent_noise_cover_as_often_as_they_say(stream: MakeStream) -> None:
     found = covered(stream, "uniform")
     assert 0.94 < found["count"].share < 0.96
     assert 0.92 < found["day"].share < 0.98
@@ -28,14 +43,14 @@ def test_totals_of_independent_noise_cover_as_often_as_they_say(stream: RealStre
     assert 0.92 < found["groups, count"].share < 0.98
 
 
-@pytest.mark.parametrize("stream", [AIRPORTS, DRIFT], ids=lambda stream: stream.name)
-def test_totals_of_repeated_releases_cover_between_90_and_99_percent(stream: RealStream) -> None:
+@EVERY_STREAM
+def test_totals_of_repeated_releases_cover_between_90_and_99_percent(stream: MakeStream) -> None:
     found = covered(stream, "budget-absorption")
     assert 0.9 <= found["day"].share <= 0.99
 
 
-@pytest.mark.parametrize("stream", [AIRPORTS, DRIFT], ids=lambda stream: stream.name)
-def test_totals_of_predictions_cover_at_least_90_percent(stream: RealStream) -> None:
+@EVERY_STREAM
+def test_totals_of_predictions_cover_at_least_90_percent(stream: MakeStream) -> None:
     found = covered(stream, "seasonal")
     assert found["day"].share >= 0.9
     assert found["week"].share >= 0.9
@@ -43,8 +58,8 @@ def test_totals_of_predictions_cover_at_least_90_percent(stream: RealStream) -> 
 
 def test_without_the_rule_totals_of_repeats_would_not_cover() -> None:
     """Adding up squares as if the repeats were drawn anew: what the rule is for."""
-    releases = run(AIRPORTS, True, "budget-absorption", "1", 24, seed=5).releases
+    releases = run(airports(), True, "budget-absorption", "1", 24, seed=5).releases
     days = releases.counts.reshape(-1, 24, 12).sum(axis=1)
-    truth = AIRPORTS.counts.reshape(-1, 24, 12).sum(axis=1)
+    truth = airports().counts.reshape(-1, 24, 12).sum(axis=1)
     naive = np.sqrt((releases.errors.reshape(-1, 24, 12) ** 2).sum(axis=1))
     assert np.mean(np.abs(days - truth) <= 1.96 * naive) < 0.9
