@@ -57,18 +57,21 @@ class Result:
         )
 
 
-def run(folder: Path, seed: int, seconds: float, brokers: int = 1) -> Result:
-    """Let it happen in ``folder``, which keeps the logs of workers and brokers; ``brokers`` is 1 or 3."""
+def run(folder: Path, seed: int, seconds: float, brokers: int = 1, least: int = 0) -> Result:
+    """Let it happen in ``folder``, which keeps the logs of workers and brokers; ``brokers`` is 1 or 3.
+
+    It goes on for longer until workers have met ``least`` faults, for a slow machine has fewer a minute.
+    """
     with stage(folder, seed, brokers) as made:
         made.tend(5)
         if isinstance(made.ground, ThreeBrokers):
             sabotage = Sabotage(made.ground.cluster, made.application.name)
             sabotage.begin(cluster_faults(seed), made.say)
-            meanwhile = _suffer(made, seed, seconds, brokers)
+            meanwhile = _suffer(made, seed, seconds, brokers, least)
             sabotage.end()
             made.faults += sabotage.faults
         else:
-            meanwhile = _suffer(made, seed, seconds, brokers)
+            meanwhile = _suffer(made, seed, seconds, brokers, least)
         for traffic in made.traffic.values():
             traffic.stop()
         violations = _recover(made)
@@ -77,12 +80,12 @@ def run(folder: Path, seed: int, seconds: float, brokers: int = 1) -> Result:
         return _verdict(made, violations, seed, seconds, meanwhile)
 
 
-def _suffer(made: Stage, seed: int, seconds: float, brokers: int) -> int:
-    """Faults for some time; how many timestamps were released meanwhile."""
+def _suffer(made: Stage, seed: int, seconds: float, brokers: int, least: int) -> int:
+    """Faults for some time, and ``least`` of them; how many timestamps were released meanwhile."""
     end = time.monotonic() + seconds
     rest = time.monotonic() + _SUFFERING_SECONDS
     for fault in faults(seed, WORKERS, brokers):
-        if time.monotonic() >= end:
+        if time.monotonic() >= end and made.faults.total() >= least:
             break
         if time.monotonic() >= rest:
             _rest(made)

@@ -19,7 +19,7 @@ from tests.kafka.topics import read
 from tests.worker.application import ORIGIN, Application, Traffic, valid_event
 from tests.worker.process import WorkerProcess
 from tests.worker.silent import Silence
-from tests.worker.waiting import last_release, settle, wait_for_releases
+from tests.worker.waiting import last_release, settle, wait_for_letters, wait_for_releases
 
 
 def by_boundary(kafka: str, folder: Path) -> Application:
@@ -77,6 +77,7 @@ def test_boundaries_survive_kills_and_decide_alike_for_the_worker_and_a_replay(
                     time.sleep(2)  # an outage: one boundary for all timestamps that it left open
                 worker.start()
             wait_for_releases(application, 80)
+            wait_for_letters(application, late=60, too_far_ahead=60)
         settle(application)
         last = last_release(application, application.sink)
         worker.kill()

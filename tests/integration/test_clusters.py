@@ -128,7 +128,7 @@ def test_genesis_records_of_before_are_accepted_told_and_completed(kafka: str, t
         wait_for_releases(application, 3)
         output = application.command(*create)
         worker.signal(signal.SIGTERM)
-        assert worker.wait(15) == 0
+        assert worker.wait() == 0
     assert "the genesis of places does not name its Kafka cluster" in told
     assert "does not name its Kafka cluster, for an earlier version wrote it, and a worker is runn" in output
     assert genesis(application) != before

@@ -31,7 +31,7 @@ def running(application: Application, tmp_path: Path) -> WorkerProcess:
 
 
 def wait_until_held(watch: Watch, words: str, reason: str, partitions: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not any(words in one for one in watch.obstacles()) or watch.metrics()[HELD, reason] != partitions:
         assert time.monotonic() < deadline, watch.obstacles()
         time.sleep(0.1)

@@ -128,7 +128,7 @@ def test_killed_around_the_threshold_a_stream_has_one_and_counts_every_report_on
     application.send(application.made(first, values), application.first)
     for death in DEATHS:
         with WorkerProcess("tests.worker.quick", application.path, log, "2", death) as worker:
-            assert worker.wait(60) == -9, log.read_text()
+            assert worker.wait() == -9, log.read_text()
     with WorkerProcess("tests.worker.quick", application.path, log, "2") as worker:
         asked = application.wait_until_asked_for("sums")
         for _ in range(3):

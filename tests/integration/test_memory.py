@@ -28,7 +28,7 @@ def test_a_worker_stops_at_its_memory_limit_and_the_next_one_counts_every_event_
     produce(application)
     for number in range(2):
         with limited(application, tmp_path, f"small-{number}", limit) as small:
-            assert small.wait(60) == 75
+            assert small.wait() == 75
         told = small.log.read_text()
         assert f"the memory limit of {format_size(limit)} (--memory-limit) is reached" in told
         # How much of it was counted by then, and how much on its way, is a matter of time.

@@ -40,7 +40,7 @@ def run(application: Application, releases: int) -> None:
         wait_for_releases(application, before + releases)
         time.sleep(INTERVAL / 4000)
         worker.signal(signal.SIGTERM)
-        assert worker.wait(60) == 0
+        assert worker.wait() == 0
 
 
 def invoke(*arguments: str) -> Result:

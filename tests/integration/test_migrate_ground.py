@@ -64,7 +64,7 @@ def run(application: Application, events: list[tuple[str, int, int]] | None = No
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
         worker.signal(signal.SIGTERM)
-        assert worker.wait(60) == 0
+        assert worker.wait() == 0
 
 
 def send(application: Application, source: str, partitions: int, number: int, first: int = 0) -> None:

@@ -102,7 +102,7 @@ def test_killed_at_every_step_it_draws_once_and_gives_up_what_somebody_may_have_
     with Traffic(application, 7):
         for death in DEATHS:
             with WorkerProcess("tests.worker.quick", application.path, log, "5", f"{death}:3") as worker:
-                assert worker.wait(60) == -9, log.read_text()
+                assert worker.wait() == -9, log.read_text()
         with WorkerProcess("tests.worker.quick", application.path, log, "5") as worker:
             wait_for_releases(application, 60)
     with WorkerProcess("tests.worker.quick", application.path, log, "5") as worker:
@@ -253,7 +253,7 @@ def test_beside_other_streams_it_shares_the_ledger_with_every_worker_killed_in_t
             stack.enter_context(Traffic(application, 3, 100, topic=stream["source"]["topic"]))
         for death in ("expose:committed:2", "decide:committed:3", "publish:before-commit:3"):
             with WorkerProcess("tests.worker.quick", application.path, log, "2", death) as worker:
-                assert worker.wait(60) == -9, log.read_text()
+                assert worker.wait() == -9, log.read_text()
         with WorkerProcess("tests.worker.quick", application.path, log, "2") as worker:
             said = announced_in_time(application)
             assert "look once, and be done before" in said

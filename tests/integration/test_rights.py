@@ -213,7 +213,7 @@ def running(secured: Secured) -> Iterator[WorkerProcess]:
         wait_for_releases(secured.application, 4)
         yield one
         one.signal(signal.SIGTERM)
-        assert one.wait(60) == 0
+        assert one.wait() == 0
 
 
 def test_the_rights_of_the_readme_are_enough_for_everyone(secured: Secured, tmp_path: Path) -> None:
@@ -356,5 +356,5 @@ def test_a_group_right_withdrawn_while_the_worker_runs_stops_it(secured: Secured
     with secured.worker() as one:
         wait_for_releases(secured.application, 4)
         secured.withdraw("worker", group)
-        assert one.wait(60) == 1
+        assert one.wait() == 1
     assert "groupauthorizationfailed" in said(one)

@@ -49,7 +49,7 @@ def test_a_worker_outlives_a_paused_and_a_restarted_broker(own_broker: LocalBrok
         wait_for_releases(application, len(application.releases()) + 20, seconds=90)
         assert running.running
         running.signal(signal.SIGTERM)
-        assert running.wait(60) == 0
+        assert running.wait() == 0
     assert_truth(application, application.sink)
 
 

@@ -126,7 +126,7 @@ def test_no_timestamp_is_released_that_lacks_a_partition_and_a_migration_goes_on
         events.send(50)
         wait_for_timestamp(application, now(application) + 1)
         worker.signal(signal.SIGTERM)
-        assert worker.wait(60) == 0
+        assert worker.wait() == 0
 
     after = released(application)
     assert sorted(after) == list(range(min(after), max(after) + 1))
@@ -186,7 +186,7 @@ def test_a_source_that_is_replaced_while_the_worker_is_frozen_stops_it(
         create_topic(application.bootstrap, application.source, 3, LOG_APPEND_TIME)
         events.send(records)
         worker.signal(signal.SIGCONT)
-        assert worker.wait(60) == 1
+        assert worker.wait() == 1
         log = worker.log.read_text()
     assert f"topic {application.source} was deleted and created again" in log
     # What was closed may be released, and a transaction that was under way may commit; nothing is closed in
@@ -241,7 +241,7 @@ def test_records_that_are_removed_before_a_frozen_worker_reads_them_stop_it_with
             place = TopicPartition(application.source, partition, end - 1)
             admin.delete_records([place])[place].result(30)
         worker.signal(signal.SIGCONT)
-        assert worker.wait(60) == 1
+        assert worker.wait() == 1
         last = worker.log.read_text().splitlines()[-1]
     assert "it begins after the first record that the state needs; timestamps " in last
     named = re.search(r"timestamps (\d+) to (\d+) of places may lack events", last)

@@ -50,7 +50,7 @@ class Two(Values):
                 for stream in ("behind",) if topic == self.second else ("tops", "pak"):
                     self.wait_for_readings(stream, partition, count)
             worker.signal(signal.SIGTERM)
-            assert worker.wait(30) == 0
+            assert worker.wait() == 0
 
     def check(self, fed: Mapping[tuple[str, int], int]) -> None:
         """Every value has one reading, in order, as a replay has it, and the audit finds nothing."""

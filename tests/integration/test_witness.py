@@ -152,7 +152,7 @@ class Restored:
                     count[stream] += 1
             application.wait_for_readings("minutes", 0, read + len(values))
             worker.signal(signal.SIGTERM)
-            assert worker.wait(60) == 0
+            assert worker.wait() == 0
 
     def save(self) -> None:
         """Copy the disk of the broker, as a snapshot of all volumes does."""
@@ -252,7 +252,7 @@ def check_that_a_worker_stops(restored: Restored, messages: Sequence[str]) -> No
     before = [application.released(stream, "read_uncommitted") for stream in TIMED]
     arguments = ("--witness", str(restored.witness), "--metrics", "off")
     with WorkerProcess("eventveil", application.path, log, *arguments) as worker:
-        assert worker.wait(60) == 1
+        assert worker.wait() == 1
     assert f"witness {restored.witness}: written {restored.seen().when}" in log.read_text()
     assert "the cluster, or its topics, were put back to an earlier point" in log.read_text()
     assert [application.released(stream, "read_uncommitted") for stream in TIMED] == before
@@ -328,7 +328,7 @@ def test_a_worker_does_not_begin_without_the_witness_that_it_was_given(
     file, log = tmp_path / "witness", tmp_path / "log"
     arguments = ("--witness", str(file), "--metrics", "off")
     with WorkerProcess("eventveil", application.path, log, *arguments) as worker:
-        assert worker.wait(60) == 1
+        assert worker.wait() == 1
     assert f"stopped: {file}: there is no such file. `eventveil ledger --witness` begins" in log.read_text()
     application.command("ledger", str(application.path), "--witness", str(file))
     file_of_worker = WitnessFile(file, load(str(application.path), {}).name)

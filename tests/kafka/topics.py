@@ -30,7 +30,7 @@ def create_topic(
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     topic = NewTopic(name, partitions, 1, config=dict(settings or {}))
     admin.create_topics([topic])[name].result(30)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         found = admin.list_topics(name, timeout=10).topics[name].partitions.values()
         if len(found) == partitions and all(partition.leader >= 0 for partition in found):

@@ -55,7 +55,7 @@ class WorkerProcess:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait(self, seconds: float = 30) -> int:
+    def wait(self, seconds: float = 120) -> int:
         return self.process.wait(seconds)
 
     def kill(self) -> None:
@@ -63,7 +63,7 @@ class WorkerProcess:
         self.signal(signal.SIGKILL)
         self.wait()
 
-    def wait_for_log(self, text: str, seconds: float = 60) -> str:
+    def wait_for_log(self, text: str, seconds: float = 180) -> str:
         """Wait until the log holds ``text``; the log is returned."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

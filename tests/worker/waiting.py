@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from confluent_kafka import KafkaException
@@ -12,10 +13,12 @@ from tests.kafka.topics import end_offset, read
 from tests.worker.application import ORIGIN, Application
 
 _LAST_OFFSETS = 200
+#: Only a worker that does not get on takes as long. A busy machine may take a minute for what takes seconds.
+_PATIENCE = 180.0
 
 
 def wait_for_releases(
-    application: Application, count: int, seconds: float = 60, sink: str | None = None
+    application: Application, count: int, seconds: float = _PATIENCE, sink: str | None = None
 ) -> int:
     """Wait until ``count`` timestamps are in the sink; the last one is returned."""
     deadline = time.monotonic() + seconds
@@ -27,9 +30,25 @@ def wait_for_releases(
     raise TimeoutError(f"only {len(releases)} of {count} releases")
 
 
+def wait_for_letters(application: Application, **least: int) -> None:
+    """Wait until there are so many dead letters of each reason, named with underscores for hyphens.
+
+    How soon depends on when the worker gets on: one that is away makes no event late.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        letters = read(application.bootstrap, application.dead)
+        found = Counter(dict(one.headers() or [])["eventveil.reason"].decode() for one in letters)
+        if all(found[reason.replace("_", "-")] >= number for reason, number in least.items()):
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"dead letters: {found}, not {least}")
+        time.sleep(0.3)
+
+
 def settle(
     application: Application,
-    seconds: float = 60,
+    seconds: float = _PATIENCE,
     meanwhile: Callable[[], None] = lambda: time.sleep(0.3),
 ) -> None:
     """Wait until every event that is in the source by now has had its verdict, in every stream.
