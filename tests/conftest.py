@@ -15,7 +15,7 @@ from tests.kafka.broker import local_broker
 from tests.kafka.cluster import Cluster, three_brokers
 from tests.kafka.jars import missing_tools
 from tests.kafka.links import MISLED
-from tests.lanes import Lanes, longest_first
+from tests.lanes import Lanes, give_way, longest_first
 
 # Hypothesis fails an example that takes longer than 200 ms by default: on a busy machine any may.
 settings.register_profile("untimed", deadline=None)
@@ -24,6 +24,10 @@ settings.load_profile("untimed")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     longest_first(items)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    give_way(item)
 
 
 @pytest.hookimpl(optionalhook=True)
