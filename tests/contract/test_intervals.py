@@ -20,6 +20,8 @@ from benchmarks.utility.intervals import EPSILONS, KINDS, START_WINDOWS, WINDOW,
 from benchmarks.utility.real import nyc_carriers, nyc_total
 from eventveil.mechanisms.registry import KINDS as ALL
 
+pytestmark = pytest.mark.slow
+
 TIMESTAMPS = 1000
 LOWEST, HIGHEST, LEAST_MEAN = 0.90, 0.99, 1.0
 HIDING, LEAST_RISE = {"paced", "seasonal"}, 0.5

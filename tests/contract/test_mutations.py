@@ -40,6 +40,8 @@ class Mutation:
     expected: type[Exception] | tuple[type[Exception], ...] = AssertionError
 
 
+pytestmark = pytest.mark.slow
+
 LEDGER = "eventveil.mechanisms.publishing.BudgetLedger"
 PERMISSIVE = {LEDGER: windows.PermissiveLedger}
 MOVING = test_likelihood.test_a_transcript_tells_a_moving_user_s_presence_as_much_as_was_charged_and_no_more

@@ -37,7 +37,6 @@ def lines(path: str) -> list[dict[str, dict[str, int]]]:
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
-@pytest.mark.slow
 def test_a_week_of_a_shop_gets_day_totals_whose_largest_column_is_within_five_percent() -> None:
     generate(90_000, days=7)
     advised = advise("shop.jsonl", "--output", "advised.yaml")
