@@ -20,6 +20,9 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 INSTALLED := .venv/installed
+# Empty once the compiled kernel is in .venv, else why it is not.
+KERNEL := .venv/kernel
+CRATE := operators/kernel
 # Packages with real streams, for `make utility`.
 STREAMS := .venv/streams
 # Other frameworks, for `make bench`.
@@ -30,7 +33,7 @@ CONTENDERS := .cache/contenders/installed
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-install: $(INSTALLED) ## Create .venv with Eventveil, its command and everything for development
+install: $(INSTALLED) $(KERNEL) ## Create .venv with Eventveil, its command, the kernel and everything for development
 
 $(INSTALLED): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is missing (Debian, Ubuntu: apt-get install python3 python3-venv)"; exit 1; }
@@ -38,6 +41,18 @@ $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	@touch $@
+
+# Without a compiler or crates events are read in plain Python; a kernel that does not compile is an error.
+$(KERNEL): $(wildcard $(CRATE)/*.toml $(CRATE)/Cargo.lock $(CRATE)/src/*.rs) | $(INSTALLED)
+	@why=''; for tool in cargo cc; do command -v $$tool >/dev/null || why="$$tool is missing"; done; \
+	test -n "$$why" || cargo fetch --quiet --locked --manifest-path $(CRATE)/Cargo.toml || why='its crates cannot be fetched'; \
+	if test -n "$$why"; then \
+	  $(BIN)/pip uninstall --quiet --yes eventveil-kernel; \
+	  echo "without the compiled kernel ($$why): events are read in plain Python, several times slower" | tee $@; \
+	else \
+	  echo 'building the compiled kernel, a minute the first time'; \
+	  $(BIN)/pip install --quiet ./$(CRATE) && : >$@; \
+	fi
 
 # Without ARGS in four processes; tests/lanes.py says which tests run side by side.
 test: install lint ## Lint, then run every test (Kafka: KAFKA=local, docker or host:port; KAFKA_VERSION=3.9.2)
@@ -50,13 +65,18 @@ quick: lint ## Lint, then unit and contract tests but the slowest (ARGS="tests/c
 test-versions: install ## What privacy rests on, against versions of Kafka, four minutes each: KAFKA_VERSIONS="3.6.0 4.3.1"
 	@exec $(BIN)/python -m tests.kafka.versions $(KAFKA_VERSIONS)
 
-lint: install ## Check style, types and which way imports go
+lint: install ## Check style, types, which way imports go, and the kernel
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --cache-dir .cache/imports
+	@if test -s $(KERNEL); then echo "the kernel is not checked: $$(cat $(KERNEL))"; \
+	elif ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then \
+	  echo 'the kernel is not checked: rustfmt or clippy is missing'; \
+	else cd $(CRATE) && cargo fmt --check && PYO3_PYTHON=../../$(BIN)/python \
+	  cargo clippy --quiet --locked --target-dir target/lint -- --deny warnings; fi
 
-fuzz: install ## A million crafted values, decoded in bulk and one by one (ARGS="--seed 1")
+fuzz: install ## Ten million crafted values, by the kernel, in plain Python and one by one (ARGS="--seed 1")
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)
 
 chaos: install ## Faults of every kind against real workers: make chaos CHAOS_BROKERS=3 CHAOS_SEED=1 CHAOS_SECONDS=60
@@ -90,5 +110,5 @@ check-docker: ## Validate the compose file (needs Docker's compose plugin, no en
 	docker compose --file docker/compose.yaml config --quiet
 
 clean: ## Remove everything that these commands made, but not results
-	rm -rf .venv .cache build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage *.egg-info
+	rm -rf .venv .cache build dist $(CRATE)/target .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage *.egg-info
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -148,7 +148,7 @@ def find_columns(source: Input, fields: Source, on_chunk: Callable[[], object] =
             wanted = {fields.column: types["column"]}
             reader = BulkReader(wanted, fields.max_bytes)  # type: ignore[arg-type]
         for part in reader.read(chunk.values) if reader else ():
-            found.update(part.values(fields.column))
+            found.update(map(str, part.at(fields.column, np.arange(len(part.rows)))))
         on_chunk()
         if len(found) > COLUMN_LIMIT:
             raise EventveilError(

@@ -24,6 +24,7 @@ from confluent_kafka import KafkaException
 from eventveil.audit.witness_file import WitnessFile
 from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
 from eventveil.cli.options import memory_limit, witness_file
+from eventveil.decoding import kernel
 from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.create import inspect_topics
 from eventveil.live.serving import Shown
@@ -128,6 +129,7 @@ def run(
     if page and metrics is None:
         raise click.UsageError("--page needs --metrics HOST:PORT")
     configure_logging(log_level)
+    log.info("%s", kernel.WAY)
     log.info("memory limit: %s", "off" if memory_limit is None else format_size(memory_limit))
     # An address that somebody asked for is where somebody looks: it is had, or the worker ends.
     chosen = context.get_parameter_source("metrics") is not ParameterSource.DEFAULT

@@ -9,7 +9,6 @@ nothing is said, and the record is put to the rule.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,38 +106,29 @@ class Refuser:
             yield from self._by_place(read, following, boundaries)
 
     def _by_column(self, read: Read) -> Rejections:
-        if self._decoder.integers:
-            return Rejections()
-        texts = read.fields.texts(self._stream.source.column).at(read.at)
-        labels = [text.decode() for text in texts]
-        known = np.fromiter(map(self._decoder.knows, labels), bool, len(labels))
-        if known.any():
-            # Longer than bulk decoding looks at.
-            labels = [label for label, here in zip(labels, known.tolist(), strict=True) if not here]
-        details = [*map(unknown_column, labels)]
-        return Rejections.alike(read.rows[~known], Reason.UNKNOWN_COLUMN, details)
+        labels = read.fields.at(self._stream.source.column, read.at)
+        return Rejections.alike(
+            read.rows, Reason.UNKNOWN_COLUMN, [unknown_column(str(one)) for one in labels]
+        )
 
     def _by_time(self, read: Read) -> Rejections:
-        values = read.fields.values(self._stream.source.time)
-        known: dict[Any, Any] = {}
+        known: dict[str | int, int | Rejection] = {}
         found: list[tuple[int, Rejection]] = []
-        for row, at in zip(read.rows.tolist(), read.at.tolist(), strict=True):
-            value = values[at]
-            kind = type(value)
-            # Of an integer beyond 64 bits the rule makes a float; a float that is equal to one is none.
-            if kind is not str and (kind is not int or not -(2**63) <= value < 2**64):
+        for row, value in zip(
+            read.rows.tolist(), read.fields.at(self._stream.source.time, read.at), strict=True
+        ):
+            # Of an integer beyond 64 bits the rule makes a float.
+            if isinstance(value, int) and not -(2**63) <= value < 2**64:
                 continue
             verdict = known.get(value)
             if verdict is None:
                 verdict = known[value] = self._decoder.timed(value)
-            if verdict.__class__ is Rejection:
+            if isinstance(verdict, Rejection):
                 found.append((row, verdict))
         return Rejections.of(found)
 
     def _by_partition(self, read: Read) -> Rejections:
         users = self._users.canonical(read.fields, read.at)
-        if users is None:
-            return Rejections()
         owners = self._users.partitions(users).tolist()
         details = {owner: wrong_partition(self._stream, owner) for owner in {*owners}}
         return Rejections.alike(read.rows, Reason.WRONG_PARTITION, [details[owner] for owner in owners])

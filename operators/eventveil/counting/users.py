@@ -7,12 +7,13 @@ flags; whatever is known of a user and an open timestamp goes by the number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.decoding.columns import Fields
-from eventveil.decoding.dictionary import LONGEST, Numbers, Texts, Words
+from eventveil.decoding.numbers import numbers
 from eventveil.model.partitioners import MANY
 from eventveil.model.topology import Source
 
@@ -21,8 +22,6 @@ _FREE = 65_536
 _FEW = 64
 #: The number of what is no user, and the first number of one.
 _NOBODY, _FIRST = 0, 1
-#: A word that begins no string: its last byte occurs nowhere in UTF-8. The others name a string that is long.
-_LONG = np.uint64(0xFF << 56)
 
 
 class Users:
@@ -36,9 +35,7 @@ class Users:
         self._pointer, self._integers = source.user, source.user_type == "integer"
         self._partitions_of = MANY[source.partitioner]
         self._partitions, self._partition = partitions, partition
-        self._numbers = Numbers(_FIRST)
-        self._long: dict[bytes, int] = {}
-        self._next_alias = 0
+        self._numbers = numbers(_FIRST)
         self._belongs = np.zeros(_FEW, bool)
         self._met = np.zeros(_FEW, bool)
         self._asked = 0
@@ -57,33 +54,15 @@ class Users:
         return fields.known[key]
 
     def _of_fields(self, fields: Fields) -> NDArray[np.int64]:
-        if not self._integers:
-            return self._of_texts(fields.texts(self._pointer))
-        values = fields.integers(self._pointer)
-        if values is not None:
-            return self._of(
-                values.view(np.uint64)[:, None], lambda rows: [b"%d" % one for one in values[rows].tolist()]
-            )
-        # Here are floats, and integers beyond 64 bits, of which orjson would have made floats.
-        users = fields.values(self._pointer)
-        found = np.full(len(users), _NOBODY)
-        for row, user in enumerate(users):
-            if type(user) is int and -(2**63) <= user < 2**64:
-                found[row] = self.number(b"%d" % user)
-        return found
+        return self._of(fields.column(self._pointer), lambda rows: self.canonical(fields, rows))
 
     def are_some(self, fields: Fields) -> NDArray[np.bool_]:
-        """Which rows of the fields have a user; False also where that is not sure."""
-        if not self._integers:
-            return fields.texts(self._pointer).lengths > 0
-        return np.full(len(fields.rows), fields.integers(self._pointer) is not None)
+        """Which rows of the fields have a user."""
+        return fields.filled(self._pointer)
 
-    def canonical(self, fields: Fields, at: NDArray[np.int64]) -> list[bytes] | None:
-        """The users at these places of the fields, in canonical bytes; None if not all are sure."""
-        if not self._integers:
-            return fields.texts(self._pointer).at(at)
-        values = fields.integers(self._pointer)
-        return None if values is None else [b"%d" % user for user in values[at].tolist()]
+    def canonical(self, fields: Fields, at: NDArray[np.int64]) -> list[bytes]:
+        """The users at these places of the fields, in canonical bytes."""
+        return fields.canonical(self._pointer, at)
 
     def partitions(self, users: list[bytes]) -> NDArray[np.int64]:
         """Where they belong."""
@@ -95,24 +74,11 @@ class Users:
 
     def numbers(self, users: Sequence[bytes]) -> NDArray[np.int64]:
         """The numbers of some users, given in canonical bytes."""
-        if not self._integers:
-            return self._of_texts(Texts.of([user.decode() for user in users]))
-        values = [int(user) for user in users]
-        words = np.array([(value % 2**64, value >= 2**63) for value in values], np.uint64)
-        return self._of(words, lambda rows: [users[row] for row in rows.tolist()])
+        values = [int(user) if self._integers else user.decode() for user in users]
+        return self._of(values, lambda rows: [users[row] for row in rows.tolist()])
 
-    def _of_texts(self, users: Texts) -> NDArray[np.int64]:
-        words = users.words()
-        long = np.flatnonzero(users.lengths > LONGEST)
-        for row, user in zip(long.tolist(), users.at(long), strict=True):
-            alias = self._long.setdefault(user, self._next_alias)
-            self._next_alias = max(self._next_alias, alias + 1)
-            words[row] = 0
-            words[row, 0] = _LONG | np.uint64(alias)
-        return self._of(words, users.at)
-
-    def _of(self, words: Words, canonical: Callable[[NDArray[np.int64]], list[bytes]]) -> NDArray[np.int64]:
-        found, new = self._numbers.of(words)
+    def _of(self, column: Any, canonical: Callable[[NDArray[np.int64]], list[bytes]]) -> NDArray[np.int64]:
+        found, new = self._numbers.of(column)
         if new.size:
             end = _FIRST + len(self._numbers)
             self._belongs, self._met = _grown(self._belongs, end), _grown(self._met, end)
@@ -139,18 +105,14 @@ class Users:
         """
         end = _FIRST + len(self)
         keep = self._met[:end].copy()
-        for numbers in needed:
-            keep[numbers] = True
+        for some in needed:
+            keep[some] = True
         keep[_NOBODY] = True
         self._met[:] = False
         self._asked, self._kept = 0, int(np.count_nonzero(keep))
         if 4 * self._kept > 3 * end:
             return None
         self._numbers.keep(keep[_FIRST:])
-        if self._long:
-            aliases = self._numbers.first_words()
-            kept = set((aliases[aliases >= _LONG] ^ _LONG).tolist())
-            self._long = {user: alias for user, alias in self._long.items() if alias in kept}
         self._belongs = _grown(self._belongs[:end][keep], _FEW)
         self._epoch += 1
         self._met = np.zeros(len(self._belongs), bool)

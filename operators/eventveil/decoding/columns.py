@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.decoding.dictionary import Texts
 from eventveil.decoding.times import TIME_LIMIT
 from eventveil.model.timeline import parse_rfc3339
 
@@ -32,67 +31,94 @@ class Fields(ABC):
         self._times: dict[str, NDArray[np.int64]] = {}
 
     @abstractmethod
-    def values(self, pointer: str) -> list[Any]:
-        """The fields at a pointer, one for each of ``rows``."""
+    def column(self, pointer: str) -> Any:
+        """The fields at a pointer, one for each of ``rows``, as ``Numbers`` take them."""
 
     @abstractmethod
-    def texts(self, pointer: str) -> Texts:
-        """The same of a pointer to strings."""
+    def at(self, pointer: str, places: NDArray[np.int64]) -> Sequence[str | int]:
+        """Those at these places among ``rows``; of a time that is sure, its milliseconds will do."""
 
-    def integers(self, pointer: str) -> NDArray[np.int64] | None:
-        """The field as int64; None unless all values are integers that fit."""
-        return _as_integers(self.values(pointer))
+    @abstractmethod
+    def _read_times(self, pointer: str) -> NDArray[np.int64]:
+        """As ``times``, or beyond +-TIME_LIMIT."""
+
+    def canonical(self, pointer: str, places: NDArray[np.int64]) -> list[bytes]:
+        """Those at these places in canonical bytes: UTF-8 of a string, decimal digits of an integer."""
+        return [str(one).encode() for one in self.at(pointer, places)]
+
+    def filled(self, pointer: str) -> NDArray[np.bool_]:
+        """Which of the fields at a pointer are no empty strings."""
+        return np.fromiter((one != "" for one in self.column(pointer)), bool, len(self.rows))
 
     def times(self, pointer: str) -> NDArray[np.int64]:
         """Epoch milliseconds, or UNSURE_TIME."""
         if pointer not in self._times:
             times = self._read_times(pointer)
-            times[(times <= -TIME_LIMIT) | (times >= TIME_LIMIT)] = UNSURE_TIME
-            self._times[pointer] = times
+            readable = (times > -TIME_LIMIT) & (times < TIME_LIMIT)
+            self._times[pointer] = np.where(readable, times, UNSURE_TIME)
         return self._times[pointer]
 
+
+class Documents(Fields):
+    """Fields as lists of strings and integers, one for each pointer."""
+
+    def __init__(self, rows: NDArray[np.int64], columns: Mapping[str, list[Any]]) -> None:
+        super().__init__(rows)
+        self._columns = columns
+
+    def column(self, pointer: str) -> list[Any]:
+        """See ``Fields.column``."""
+        return self._columns.get(pointer, [])
+
+    def at(self, pointer: str, places: NDArray[np.int64]) -> Sequence[str | int]:
+        """See ``Fields.at``."""
+        column = self.column(pointer)
+        return [column[place] for place in places.tolist()]
+
     def _read_times(self, pointer: str) -> NDArray[np.int64]:
-        return times_of(self.values(pointer))
+        return times_of(self.column(pointer))
 
 
-def times_of(values: list[Any]) -> NDArray[np.int64]:
+class NativeFields(Fields):
+    """Fields as columns of the kernel."""
+
+    def __init__(self, rows: bytes, columns: Mapping[str, Any]) -> None:
+        super().__init__(np.frombuffer(rows, np.int64))
+        self._columns = columns
+
+    def column(self, pointer: str) -> Any:
+        """See ``Fields.column``."""
+        return self._columns[pointer]
+
+    def at(self, pointer: str, places: NDArray[np.int64]) -> Sequence[str | int]:
+        """See ``Fields.at``."""
+        found: list[str | int] = self._columns[pointer].at(places)
+        return found
+
+    def canonical(self, pointer: str, places: NDArray[np.int64]) -> list[bytes]:
+        """See ``Fields.canonical``."""
+        found: list[bytes] = self._columns[pointer].canonical(places)
+        return found
+
+    def filled(self, pointer: str) -> NDArray[np.bool_]:
+        """See ``Fields.filled``."""
+        return np.frombuffer(self._columns[pointer].filled(), bool)
+
+    def _read_times(self, pointer: str) -> NDArray[np.int64]:
+        return np.frombuffer(self._columns[pointer].integers(), np.int64)
+
+
+def times_of(values: Sequence[str | int]) -> NDArray[np.int64]:
     """Times in epoch milliseconds, beyond +-TIME_LIMIT where there is none."""
-    if values and type(values[0]) is str:
-        try:
-            return _read_texts(values)
-        except TypeError:
-            integers = None  # numbers among texts
-    else:
-        integers = _as_integers(values)
-    return np.fromiter(map(_as_time, values), np.int64, len(values)) if integers is None else integers
+    return np.fromiter(map(_as_time, values), np.int64, len(values))
 
 
-def _as_integers(values: list[Any]) -> NDArray[np.int64] | None:
-    # Only of integers: an array with one long text would give every row as much room.
-    if not {*map(type, values)} <= {int}:
-        return None
-    try:
-        return np.array(values, np.int64)
-    except OverflowError:
-        return None
-
-
-def _as_time(value: Any) -> int:
-    if type(value) is str:
-        return int(_read_texts([value])[0])
-    return value if type(value) is int and abs(value) < TIME_LIMIT else UNSURE_TIME
-
-
-def _read_texts(texts: list[str]) -> NDArray[np.int64]:
-    """RFC 3339 times in epoch milliseconds, beyond -TIME_LIMIT where there is none.
-
-    Minutes and what follows them are looked up apart and add up, because neither bears on the other, except
-    at the ends of the years 1 and 9999, which are left to ``eventveil.decoding.rules``.
-    """
-    minutes = np.fromiter(map(_MINUTES.__getitem__, [text[:17] for text in texts]), np.int64, len(texts))
-    return minutes + np.fromiter(
-        map(_SECONDS.__getitem__, [text[17:] for text in texts]), np.int64, len(texts)
-    )
+def _as_time(value: str | int) -> int:
+    # Minutes and what follows them are looked up apart and add up, because neither bears on the other, except
+    # at the ends of the years 1 and 9999, which are left to the rules.
+    if isinstance(value, str):
+        return _MINUTES[value[:17]] + _SECONDS[value[17:]]
+    return value if -TIME_LIMIT < value < TIME_LIMIT else UNSURE_TIME
 
 
 class _Memory(dict[str, int]):

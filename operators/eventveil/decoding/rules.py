@@ -199,10 +199,8 @@ class Decoder:
 
     def __init__(self, source: Source, counts: Counts) -> None:
         self.user = UserFinder(source)
-        #: Whether columns are written as integers.
-        self.integers = counts.column_type == "integer"
         self.filter = Filter(source.filter)
-        self._name = Namer(source, integers=self.integers)
+        self._name = Namer(source, integers=counts.column_type == "integer")
         parts = len(fields.listed(source.column))
         self._index = index_of(counts.labels, parts)
         self._counts = counts
@@ -242,10 +240,6 @@ class Decoder:
         if place is None and self._counts.unknown == "dead-letter":
             return Rejection(Reason.UNKNOWN_COLUMN, unknown_column(fields.BETWEEN.join(name)))
         return self._counts.unknown_column if place is None else place
-
-    def knows(self, label: str) -> bool:
-        """Whether the events with a label, of a column of one field, count somewhere or are to be ignored."""
-        return (label,) in self._index or self._counts.unknown != "dead-letter"
 
     def time(self, document: Any, envelope: Envelope = NO_ENVELOPE) -> int | Rejection:
         """The time of an event in epoch milliseconds: of several fields the first that is there."""

@@ -30,9 +30,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import types
 
-from eventveil.decoding.bulk import Columnar, Documents
-from eventveil.decoding.columns import UNSURE_TIME, Fields, Kind
-from eventveil.decoding.dictionary import BEHIND, Texts
+from eventveil.decoding.bulk import Columnar
+from eventveil.decoding.columns import UNSURE_TIME, Documents, Fields, Kind, times_of
 from eventveil.decoding.places import pointer_tokens
 from eventveil.decoding.times import TIME_LIMIT
 from eventveil.model.errors import EventveilError
@@ -256,40 +255,29 @@ class _TableFields(Fields):
         super().__init__(rows)
         self._arrays = arrays
 
-    def values(self, pointer: str) -> list[Any]:
-        """See ``Fields.values``; None in place of a timestamp, for Python has none so far away."""
-        array = self._arrays[pointer]
-        values: list[Any] = [None] * len(array) if types.is_timestamp(array.type) else array.to_pylist()
+    def column(self, pointer: str) -> list[Any]:
+        """See ``Fields.column``."""
+        values: list[Any] = self._arrays[pointer].to_pylist()
         return values
 
-    def texts(self, pointer: str) -> Texts:
-        """See ``Fields.texts``."""
-        return _texts(self._arrays[pointer])
-
-    def integers(self, pointer: str) -> NDArray[np.int64] | None:
-        """See ``Fields.integers``."""
-        array = self._arrays[pointer]
-        if not types.is_integer(array.type) or types.is_uint64(array.type):
-            return super().integers(pointer)
-        return np.array(array, np.int64)
+    def at(self, pointer: str, places: NDArray[np.int64]) -> Sequence[str | int]:
+        """See ``Fields.at``."""
+        array = self._arrays[pointer].take(pa.array(places))
+        if types.is_timestamp(array.type):
+            # Python has no times so far away as some of these.
+            parts = _PER_SECOND[array.type.unit]
+            return [one * 1000 // parts for one in array.cast(pa.int64()).to_pylist()]
+        values: list[str | int] = array.to_pylist()
+        return values
 
     def _read_times(self, pointer: str) -> NDArray[np.int64]:
         array = self._arrays[pointer]
-        if not types.is_timestamp(array.type):
-            integers = self.integers(pointer)
-            return super()._read_times(pointer) if integers is None else integers
-        unit, times = array.type.unit, np.array(array.cast(pa.int64()))
-        if unit != "s":
-            return times // (_PER_SECOND[unit] // 1000)
-        readable = (times > -TIME_LIMIT // 1000) & (times < TIME_LIMIT // 1000)
-        return np.where(readable, times * 1000, UNSURE_TIME)
-
-
-def _texts(array: pa.Array) -> Texts:
-    """Strings, none of which is null."""
-    _, offsets, data = array.buffers()
-    bounds = np.frombuffer(offsets, np.int64 if types.is_large_string(array.type) else np.int32)
-    bounds = bounds[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    first, last = bounds[0], bounds[-1]
-    text = b"" if data is None else data[first:last].to_pybytes()
-    return Texts(text + bytes(BEHIND), bounds[:-1] - first, np.diff(bounds))
+        if types.is_timestamp(array.type):
+            unit, times = array.type.unit, np.array(array.cast(pa.int64()))
+            if unit != "s":
+                return times // (_PER_SECOND[unit] // 1000)
+            readable = (times > -TIME_LIMIT // 1000) & (times < TIME_LIMIT // 1000)
+            return np.where(readable, times * 1000, UNSURE_TIME)
+        if types.is_integer(array.type) and not types.is_uint64(array.type):
+            return np.array(array, np.int64)
+        return times_of(self.column(pointer))

@@ -16,7 +16,7 @@ from eventveil.counting.engine import EngineCounter
 from eventveil.counting.growth import Growth
 from eventveil.counting.rejections import DeadLetters, Letters
 from eventveil.counting.users import Users
-from eventveil.decoding.binary_array import lengths_of, picked, without_none
+from eventveil.decoding.binary_array import lengths_of, picked
 from eventveil.decoding.bulk import BulkReader, Columnar, fields_of
 from eventveil.decoding.columns import Fields
 from eventveil.model import timeline
@@ -399,6 +399,6 @@ def _portion(chunk: Chunk) -> Chunk:
     # Values that were columns before are not measured: that would make JSON of them.
     if isinstance(chunk.values, Columnar):
         return chunk
-    values = without_none(chunk.values[:_PORTION])
-    records = int(np.searchsorted(np.cumsum(lengths_of(values)), _PORTION_BYTES, side="right"))
+    lengths = lengths_of(chunk.values[:_PORTION])
+    records = int(np.searchsorted(np.cumsum(lengths), _PORTION_BYTES, side="right"))
     return chunk.first(max(1, records)) if records < len(chunk.offsets) else chunk

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.counting.bounding import Contributions
 from eventveil.counting.bounding_by_origin import EarliestContributions
 from eventveil.counting.users import Users
-from eventveil.decoding.dictionary import Words
+from eventveil.decoding.columns import Fields
 
 
 class HashDecides(Users):
     """Users are told apart by a hash: where two collide, one's presence removes the other's contribution."""
 
-    def _of(self, words: Words, canonical: Callable[[int], bytes]) -> NDArray[np.int64]:
-        return super()._of(words[:, :1], canonical)
+    def _of_fields(self, fields: Fields) -> NDArray[np.int64]:
+        users = fields.at(self._pointer, np.arange(len(fields.rows)))
+        return self._of([str(user)[:8] for user in users], lambda rows: self.canonical(fields, rows))
 
 
 class PlaceDecides(Contributions):

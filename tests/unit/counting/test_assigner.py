@@ -13,14 +13,17 @@ from eventveil.counting import assigner, users
 from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.bounding import Contributions
 from tests.fuzz.counting import compare
+from tests.fuzz.ways import WAYS, read_by
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("free", [8, 65_536], ids=["forgetful", "with a long memory"])
 def test_random_chunks_come_to_the_same_as_their_records_one_by_one(
-    free: int, monkeypatch: pytest.MonkeyPatch
+    free: int, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(users, "_FREE", free)
-    outcomes = sum((compare(seed) for seed in range(60)), Counter())
+    with read_by(way):
+        outcomes = sum((compare(seed) for seed in range(60)), Counter())
     assert {"counted", "bounded", "ignored", "late", "after-close", "wrong-partition"} <= set(outcomes)
     assert outcomes["bounded"] > 300
 

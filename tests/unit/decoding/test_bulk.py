@@ -9,26 +9,26 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventveil.decoding import bulk, columns, templates
+from eventveil.decoding import bulk, columns
 from eventveil.decoding.bulk import IGNORED, UNSURE, BulkReader, ColumnFinder, fields_of
-from eventveil.decoding.columns import UNSURE_TIME, Fields
+from eventveil.decoding.columns import UNSURE_TIME, Fields, NativeFields
 from eventveil.model.timeline import parse_rfc3339
-from tests.fuzz.decoding import MAX_BYTES, STREAMS, Comparison
+from tests.fuzz.decoding import MAX_BYTES, STREAMS, Comparison, everything
 from tests.fuzz.values import crafted, mutated, similar
+from tests.fuzz.ways import WAYS, read_by
 from tests.unit.support import event, stream
 
 
-@pytest.fixture(autouse=True, params=[True, False], ids=["shapes", "documents"])
-def worth(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test with shapes of single values, and once more without shapes in small chunks."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param:
-            patch.setattr(templates, "_WORTH", 1)
-        yield
+@pytest.fixture(autouse=True, params=WAYS)
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every test with the kernel, and without."""
+    with read_by(request.param):
+        yield request.param
 
 
 class Parts:
@@ -39,7 +39,7 @@ class Parts:
         self.rows = sorted(row for part in parts for row in part.rows.tolist())
 
     def values(self, pointer: str) -> list[Any]:
-        return self._ordered(lambda part: part.values(pointer))
+        return self._ordered(lambda part: everything(part, pointer))
 
     def times(self, pointer: str) -> list[int]:
         return self._ordered(lambda part: part.times(pointer).tolist())
@@ -70,41 +70,34 @@ def test_crafted_and_mutated_values_are_decoded_in_bulk_as_they_are_alone(one: A
     for _ in range(100):
         comparison.check(similar(chance, 100))
     assert comparison.sure or one.source.user == ""
-    assert comparison.shaped or one.source.user == "" or one.source.user == one.source.column
 
 
-@pytest.mark.parametrize(
-    ("where", "name", "blind"),
-    [
-        (bulk, "is_utf8", lambda text: True),
-        (bulk, "_large_exponents", lambda joined, texts: set()),
-        (bulk, "_MANY_DIGITS", 10**9),
-        (bulk, "_is_json", lambda text: True),
+#: By way, checks that could be missing, and what is there instead.
+BLIND: dict[str, list[tuple[Any, str, Any]]] = {
+    "plain": [
         (columns, "UNSURE_TIME", 0),
-        (templates, "is_utf8", lambda text: True),
-        (templates, "_DIGITS", 99),
-        (templates, "_ZERO", 0),
-        (templates, "_SIX", np.uint64(0)),
-        (templates._Chunk, "_exclude", lambda self, found: None),
-        (templates._Literal, "is_at", lambda self, places, chunk: np.ones(len(places), bool)),
+        (bulk, "loads", lambda value: orjson.loads(value.replace(b"7.0", b"7"))),
+        (bulk, "_TYPES", {kind: {str, int, float, bool} for kind in ("string", "integer", "time")}),
     ],
-)
-def test_without_any_one_of_its_checks_the_comparison_finds_a_difference(
-    where: Any, name: str, blind: Callable[..., Any] | int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(where, name, blind)
-    with pytest.raises((AssertionError, UnicodeDecodeError), match=r"in bulk|codec"):
-        _compare_all()
+    "kernel": [
+        (columns, "UNSURE_TIME", 0),
+        (NativeFields, "_read_times", lambda self, pointer: np.zeros(len(self.rows), np.int64)),
+        (NativeFields, "filled", lambda self, pointer: np.ones(len(self.rows), bool)),
+    ],
+}
+
+
+def test_without_any_one_of_its_checks_the_comparison_finds_a_difference(way: str) -> None:
+    for where, name, blind in BLIND[way]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(where, name, blind)
+            with pytest.raises((AssertionError, TypeError)):
+                _compare_all()
 
 
 def _compare_all() -> None:
     for one in STREAMS:
         Comparison(one).check(crafted())
-    chance = Random(2)
-    for _ in range(300):
-        chunk = similar(chance, 200)
-        for one in STREAMS:
-            Comparison(one).check(chunk)
 
 
 def test_good_events_of_any_width_are_sure() -> None:
@@ -121,6 +114,20 @@ def test_good_events_of_any_width_are_sure() -> None:
 
 def test_a_part_of_an_identifier_that_looks_like_a_large_number_does_no_harm() -> None:
     assert rows(event("7e0001"), event("9" * 300), event("1E+999")) == [0, 1, 2]
+
+
+def test_a_wanted_key_that_comes_twice_counts_as_the_rules_have_it() -> None:
+    twice = b'{"user":"u","column":"a","time":1,"user":"v"}'
+    found = read(twice, event("w", "b", 2))
+    assert found.rows in ([0, 1], [1])
+    assert found.values("/user") == ["v", "w"][-len(found.rows) :]
+
+
+def test_deep_and_large_values_are_left_to_the_rules() -> None:
+    for depth in (50, 99, 127, 128, 1000, 100_000):
+        for opening, closing in ((b"[", b"]"), (b'{"user":', b"}")):
+            found = read(event()[:-1] + b',"x":' + opening * depth + b"1" + closing * depth + b"}")
+            assert found.rows in ([0], [])
 
 
 def test_the_empty_key_is_a_key() -> None:
@@ -165,7 +172,8 @@ def test_columns_are_indices_ignored_or_unsure() -> None:
     assert found("a", "c", unknown="column", unknown_column=1) == [0, 1]
     integers = {"labels": ("7", "07"), "column_type": "integer"}
     assert found(7, 8, **integers) == [0, UNSURE]
-    assert found(7, 7.0, 2**64 - 1, **integers, unknown="ignore") == [0, UNSURE, UNSURE]
+    assert found(7, 7.0, **integers, unknown="ignore") == [0]
+    assert found(2**63 - 1, **integers, unknown="ignore") == [IGNORED]
 
 
 def test_two_streams_may_share_fields_but_not_want_one_as_two_types() -> None:
@@ -200,16 +208,6 @@ def test_a_time_in_text_is_unsure_or_what_the_timeline_reads(text: str) -> None:
         found = read(event(time=text)).times("/time")
         if found and found != [UNSURE_TIME]:
             assert found == [parse_rfc3339(text)]
-
-
-def test_neither_many_nor_long_parts_of_times_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "_REMEMBERED", 10)
-    texts = [f"2000-01-01T00:00:00.{number}Z" for number in range(99)]
-    long = f"2000-01-01T00:00:00.{'1' * 100}Z"
-    found = read(*(event(time=text) for text in (*texts, long))).times("/time")
-    assert found == [parse_rfc3339(text) for text in (*texts, long)]
-    assert len(columns._SECONDS) <= 10
-    assert max(map(len, columns._SECONDS)) < 50
 
 
 def test_one_long_text_among_integers_takes_no_room_of_its_neighbours() -> None:

@@ -18,6 +18,7 @@ from eventveil.model.partitioners import murmur2_partition
 from eventveil.model.topology import MechanismSettings, Sink, Stream
 from eventveil.replay.run import replay, seeded_noise, select_streams
 from tests.contract.noises import W_EVENT_KINDS
+from tests.fuzz.ways import WAYS, read_by
 from tests.unit.replay.history import (
     COLUMNS,
     HOUR,
@@ -66,6 +67,20 @@ def test_the_counts_are_those_of_brute_force_empty_timestamps_included(tmp_path:
     truth = brute_force(values, bound=bound)
     assert found == {("destinations", number): dict(truth.get(number, {})) for number in range(1, 11)}
     assert sum(sum(counts.values()) for counts in found.values()) < 500  # the bound has bitten
+
+
+def test_the_kernel_changes_no_bit_of_a_release_nor_of_a_dead_letter(tmp_path: Path) -> None:
+    values = random_events(400, 60, seed=2)
+    odd = [b"", b"{", b'{"user":7}', event("v", "BOS", ORIGIN).replace(b'"v"', b'"v","user":"w"')]
+    values = [one for group in zip(values, odd * 100, strict=True) for one in group]
+    made = {}
+    for way in WAYS:
+        with read_by(way):
+            run = replay_file(tmp_path, values, seed=7, end=END)
+            made[way] = ([one.record for one in run], run.outcomes)
+    assert made["kernel"] == made["plain"]
+    assert len(made["plain"][0]) == 10
+    assert {"counted", "not-json", "wrong-type"} <= set(made["plain"][1]["destinations"])
 
 
 def test_of_a_users_events_the_first_lines_count_whatever_their_times(tmp_path: Path) -> None:

@@ -1,0 +1,196 @@
+//! One field of many events.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString};
+
+use crate::document::{Found, Kind};
+use crate::times;
+
+/// Time of an event that the rule must judge. Times are smaller than `TIME_LIMIT`.
+pub const UNSURE_TIME: i64 = i64::MIN;
+const TIME_LIMIT: i64 = 1 << 53;
+
+/// Byte strings one after the other.
+#[derive(Default)]
+pub struct Texts {
+    data: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Texts {
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn push(&mut self, text: &[u8]) {
+        self.data.extend_from_slice(text);
+        self.ends.push(self.data.len());
+    }
+
+    pub fn get(&self, at: usize) -> &[u8] {
+        let start = if at == 0 { 0 } else { self.ends[at - 1] };
+        &self.data[start..self.ends[at]]
+    }
+}
+
+/// What could be no time, or none that is read here.
+enum Odd {
+    Text(String),
+    Number(i64),
+}
+
+/// The values of one field, in the order of their events.
+#[pyclass(frozen, sequence, module = "eventveil_kernel")]
+pub struct Column(Values);
+
+enum Values {
+    Texts(Texts),
+    Integers(Vec<i64>),
+    /// Epoch milliseconds, or `UNSURE_TIME`; by their places, those that are.
+    Times(Vec<i64>, Vec<(usize, Odd)>),
+}
+
+impl Column {
+    pub fn new(kind: Kind, room: usize) -> Self {
+        Column(match kind {
+            Kind::Text => {
+                Values::Texts(Texts { data: Vec::with_capacity(8 * room), ends: Vec::with_capacity(room) })
+            }
+            Kind::Integer => Values::Integers(Vec::with_capacity(room)),
+            Kind::Time => Values::Times(Vec::with_capacity(room), Vec::new()),
+        })
+    }
+
+    pub fn push(&mut self, found: &Found) {
+        match (&mut self.0, found) {
+            (Values::Texts(texts), Found::Text(text)) => texts.push(text.as_bytes()),
+            (Values::Integers(numbers), Found::Integer(number)) => numbers.push(*number),
+            (Values::Times(times, odd), Found::Integer(number)) => {
+                let time = in_range(*number);
+                if time == UNSURE_TIME {
+                    odd.push((times.len(), Odd::Number(*number)));
+                }
+                times.push(time);
+            }
+            (Values::Times(times, odd), Found::Text(text)) => {
+                let time = times::parse(text).map_or(UNSURE_TIME, in_range);
+                if time == UNSURE_TIME {
+                    odd.push((times.len(), Odd::Text(text.clone().into_owned())));
+                }
+                times.push(time);
+            }
+            _ => unreachable!("a field of another kind was not taken"),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match &self.0 {
+            Values::Texts(texts) => texts.len(),
+            Values::Integers(numbers) | Values::Times(numbers, _) => numbers.len(),
+        }
+    }
+
+    /// What a dictionary knows: texts, and integers in decimal digits.
+    pub fn each(&self, mut take: impl FnMut(&[u8])) {
+        match &self.0 {
+            Values::Texts(texts) => (0..texts.len()).for_each(|at| take(texts.get(at))),
+            Values::Integers(numbers) | Values::Times(numbers, _) => {
+                let mut digits = itoa::Buffer::new();
+                numbers.iter().for_each(|number| take(digits.format(*number).as_bytes()));
+            }
+        }
+    }
+
+    /// Texts and integers of Python.
+    pub fn of_list(list: &Bound<PyList>) -> PyResult<Self> {
+        let mut texts = Texts::default();
+        for one in list {
+            match one.downcast::<PyString>() {
+                Ok(text) => texts.push(text.to_cow()?.as_bytes()),
+                Err(_) => texts.push(one.str()?.to_cow()?.as_bytes()),
+            }
+        }
+        Ok(Column(Values::Texts(texts)))
+    }
+
+    fn value<'py>(&self, py: Python<'py>, at: usize) -> PyResult<Bound<'py, PyAny>> {
+        Ok(match &self.0 {
+            Values::Texts(texts) => as_text(py, texts.get(at))?,
+            Values::Integers(numbers) => numbers[at].into_pyobject(py)?.into_any(),
+            Values::Times(times, odd) => match odd.binary_search_by_key(&at, |(place, _)| *place) {
+                Ok(found) => match &odd[found].1 {
+                    Odd::Text(text) => PyString::new(py, text).into_any(),
+                    Odd::Number(number) => number.into_pyobject(py)?.into_any(),
+                },
+                Err(_) => times[at].into_pyobject(py)?.into_any(),
+            },
+        })
+    }
+}
+
+fn in_range(time: i64) -> i64 {
+    if -TIME_LIMIT < time && time < TIME_LIMIT {
+        time
+    } else {
+        UNSURE_TIME
+    }
+}
+
+fn as_text<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    let text = std::str::from_utf8(text).map_err(|error| PyTypeError::new_err(error.to_string()))?;
+    Ok(PyString::new(py, text).into_any())
+}
+
+/// Places of a column, as numpy has them.
+fn places(py: Python, at: &Bound<PyAny>, size: usize) -> PyResult<Vec<usize>> {
+    let at = PyBuffer::<i64>::get(at)?.to_vec(py)?;
+    at.into_iter()
+        .map(|one| usize::try_from(one).ok().filter(|one| *one < size))
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(|| PyIndexError::new_err(format!("there are {size} values")))
+}
+
+#[pymethods]
+impl Column {
+    fn __len__(&self) -> usize {
+        self.len()
+    }
+
+    /// The values at these places: str, or int. Of times that are sure, epoch milliseconds.
+    fn at<'py>(&self, py: Python<'py>, at: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        places(py, at, self.len())?.into_iter().map(|one| self.value(py, one)).collect()
+    }
+
+    /// The values at these places in canonical bytes: UTF-8, or decimal digits.
+    fn canonical<'py>(&self, py: Python<'py>, at: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let at = places(py, at, self.len())?;
+        Ok(match &self.0 {
+            Values::Texts(texts) => at.into_iter().map(|one| PyBytes::new(py, texts.get(one))).collect(),
+            Values::Integers(numbers) | Values::Times(numbers, _) => {
+                let mut digits = itoa::Buffer::new();
+                at.into_iter().map(|one| PyBytes::new(py, digits.format(numbers[one]).as_bytes())).collect()
+            }
+        })
+    }
+
+    /// int64 of all values that are integers or times; raises TypeError of texts.
+    fn integers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        match &self.0 {
+            Values::Integers(numbers) | Values::Times(numbers, _) => {
+                Ok(PyBytes::new(py, bytemuck::cast_slice(numbers)))
+            }
+            Values::Texts(_) => Err(PyTypeError::new_err("texts are no integers")),
+        }
+    }
+
+    /// A byte for each value: 0 of an empty text, 1 of any other value.
+    fn filled<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let flags: Vec<u8> = match &self.0 {
+            Values::Texts(texts) => (0..texts.len()).map(|at| u8::from(!texts.get(at).is_empty())).collect(),
+            Values::Integers(numbers) | Values::Times(numbers, _) => vec![1; numbers.len()],
+        };
+        PyBytes::new(py, &flags)
+    }
+}
