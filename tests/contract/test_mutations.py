@@ -242,7 +242,7 @@ MUTATIONS = {
         expected=BudgetExceeded,
     ),
     "a user hash that decides": Mutation(
-        test_users.test_users_are_told_apart_although_their_hashes_collide,
+        test_users.test_users_are_told_apart_by_all_of_their_bytes,
         places={"tests.unit.counting.test_users.Users": counting.HashDecides},
     ),
     "a place in the table that decides": Mutation(

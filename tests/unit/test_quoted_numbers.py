@@ -66,7 +66,6 @@ QUOTED: list[tuple[str, str, object]] = [
     ("docs/architecture.md", r"for (a quarter of a second) at most \(`Assignment", assignment._REST_MS),
     ("docs/architecture.md", r"learn of another leader, for up to (\d+) s", barrier.BARRIER_SECONDS),
     (f"{DECISIONS}/0003-chunks.md", r"gives up to ([\d,]+) records at a time", fetches._MOST_RECORDS),
-    (f"{DECISIONS}/0003-chunks.md", r"runs of fewer than (\d+) records", fetches._WORTH),
     (f"{DECISIONS}/0008-repartition.md", r"\(above (\d+) MB\)", counts.LARGEST_REKEYED / MEGABYTE),
     (f"{DECISIONS}/0009-value-streams.md", r"at most some ([\d,]+) records", fetches._MOST_RECORDS),
     (f"{DECISIONS}/0009-value-streams.md", r"at most (2\^\d+) values held back", HELD_LIMIT),

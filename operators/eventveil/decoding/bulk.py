@@ -101,13 +101,25 @@ def _native(wanted: Mapping[str, Kind], max_bytes: int) -> _Read | None:
 
 def _plain(wanted: Mapping[str, Kind], max_bytes: int) -> _Read:
     """One value after the other, by orjson."""
+    find = _finder([*wanted])
 
     def read(values: Sequence[bytes | None]) -> Fields:
-        rows, documents = _documents(values, max_bytes)
-        columns = {pointer: _column(pointer, documents) for pointer in wanted}
-        for pointer, kind in wanted.items():
-            if not {*map(type, columns[pointer])} <= _TYPES[kind]:
-                sure = [type(one) in _TYPES[kind] for one in columns[pointer]]
+        rows: list[int] = []
+        found: list[Any] = []
+        for row, value in enumerate(values):
+            if value is None or len(value) > max_bytes:
+                continue
+            try:
+                # No document is kept, and no tuple: the garbage collector would look through all of them.
+                found.extend(find(loads(value)))
+            except (JSONDecodeError, LookupError, TypeError):
+                continue
+            rows.append(row)
+        columns = {pointer: found[place :: len(wanted)] for place, pointer in enumerate(wanted)}
+        for pointer, column in [*columns.items()]:
+            types = _TYPES[wanted[pointer]]
+            if not {*map(type, column)} <= types:
+                sure = [type(one) in types for one in columns[pointer]]
                 rows = [*compress(rows, sure)]
                 columns = {one: [*compress(column, sure)] for one, column in columns.items()}
         return Documents(np.array(rows, np.int64), columns)
@@ -115,40 +127,21 @@ def _plain(wanted: Mapping[str, Kind], max_bytes: int) -> _Read:
     return read
 
 
-def _documents(values: Sequence[bytes | None], max_bytes: int) -> tuple[list[int], list[Any]]:
-    """The documents in those values that have one, and their rows."""
-    rows: list[int] = []
-    documents: list[Any] = []
-    for row, value in enumerate(values):
-        if value is None or len(value) > max_bytes:
-            continue
+def _finder(pointers: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """What a document has at pointers; it raises LookupError or TypeError."""
+    finds = [compile_pointer(pointer) for pointer in pointers]
+    paths = ["".join(f"[{token!r}]" for token in pointer_tokens(pointer)) for pointer in pointers]
+    # In objects of objects, as nearly all are: a fifth of the time of the functions above.
+    quick = eval(f"lambda one: ({''.join(f'one{path},' for path in paths)})")
+
+    def find(document: Any) -> tuple[Any, ...]:
         try:
-            documents.append(loads(value))
-        except JSONDecodeError:
-            continue
-        rows.append(row)
-    return rows, documents
-
-
-def _column(pointer: str, documents: list[Any]) -> list[Any]:
-    """What each has at a pointer, None where there is nothing."""
-    try:
-        # Nearly all are objects that have it.
-        at = documents
-        for token in pointer_tokens(pointer):
-            at = [one[token] for one in at]
-        return at
-    except (LookupError, TypeError):
-        pass
-    find = compile_pointer(pointer)
-
-    def found(document: Any) -> Any:
-        try:
-            return find(document)
+            found: tuple[Any, ...] = quick(document)
         except (LookupError, TypeError):
-            return None
+            return tuple(find(document) for find in finds)
+        return found
 
-    return [*map(found, documents)]
+    return find
 
 
 class ColumnFinder:

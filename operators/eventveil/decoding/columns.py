@@ -110,6 +110,8 @@ class NativeFields(Fields):
 
 def times_of(values: Sequence[str | int]) -> NDArray[np.int64]:
     """Times in epoch milliseconds, beyond +-TIME_LIMIT where there is none."""
+    if {*map(type, values)} == {int} and max(map(abs, values)) < TIME_LIMIT:  # type: ignore[arg-type]
+        return np.array(values, np.int64)
     return np.fromiter(map(_as_time, values), np.int64, len(values))
 
 

@@ -5,6 +5,7 @@
 
 use pyo3::prelude::*;
 
+mod batches;
 mod columns;
 mod document;
 mod numbers;
@@ -17,6 +18,8 @@ const INTERFACE: u32 = 1;
 #[pymodule]
 fn eventveil_kernel(module: &Bound<PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
+    module.add_function(wrap_pyfunction!(batches::walk, module)?)?;
+    module.add_class::<batches::Headers>()?;
     module.add_class::<columns::Column>()?;
     module.add_class::<numbers::Numbers>()?;
     module.add_class::<reader::Reader>()?;

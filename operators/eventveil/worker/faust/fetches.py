@@ -2,11 +2,10 @@
 
 aiokafka unpacks a fetch with a generator that makes an object of eleven fields per record. Here another
 generator takes its place in the same PartitionRecords, with the same checks in the same order, and gives a
-block of many records at a time. Consecutive batches are a run, which is read in arrays
-(``eventveil.worker.faust.record_batches``); where that is not possible, and where it would not pay, aiokafka
-walks from record to record, and what one costs beyond its parsing is a slot in a list. It leans on private
-members of aiokafka; where they are not as expected (``unsupported``), aiokafka's own stays in place. The
-results are always the same.
+block of many records at a time. Consecutive batches are a run, which the compiled kernel reads at once
+(``eventveil.worker.faust.record_batches``); where that is not possible, aiokafka walks from record to record,
+and what one costs beyond its parsing is a slot in a list. It leans on private members of aiokafka; where they
+are not as expected (``unsupported``), aiokafka's own stays in place. The results are always the same.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from aiokafka.consumer.fetcher import READ_COMMITTED, Fetcher, FetchResult, Part
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.memory_records import MemoryRecords
 
+from eventveil.decoding import kernel
 from eventveil.model.records import NO_APPEND_TIME, Headers
 from eventveil.worker.faust.record_batches import Body, Records, read
 
@@ -46,8 +46,8 @@ _MOST_RECORDS = 65_536
 _MOST_BYTES = 8_000_000
 #: The bytes are checked after this many records: a record may have a megabyte of them.
 _AT_ONCE = 128
-#: A run has about this many records at most, and is walked through if it has fewer than that.
-_RUN, _WORTH = 32_768, 256
+#: A run has about this many records at most.
+_RUN = 32_768
 #: Where a batch of format 2 has the number of its records, and where they begin.
 _COUNT, _RECORDS = 57, 61
 _UNCOMPRESSED: dict[int, Callable[[bytes], bytes]] = {
@@ -101,10 +101,14 @@ def keep_bytes() -> None:
 class Block:
     """Consecutive records of one partition, in columns; ``headers`` is empty if no record has any."""
 
-    def __init__(self, keys: Sequence[bytes | None] = (), values: Sequence[bytes | None] = ()) -> None:
+    def __init__(
+        self,
+        keys: Sequence[bytes | None] = (),
+        values: Sequence[bytes | None] = (),
+        headers: Sequence[Headers] = (),
+    ) -> None:
         self.offsets, self.append_times = array("q"), array("q")
-        self.keys, self.values = keys, values
-        self.headers: list[Headers] = []
+        self.keys, self.values, self.headers = keys, values, headers
 
 
 class WalkedBlock(Block):
@@ -112,9 +116,10 @@ class WalkedBlock(Block):
 
     keys: list[bytes | None]
     values: list[bytes | None]
+    headers: list[Headers]
 
     def __init__(self) -> None:
-        super().__init__([], [])
+        super().__init__([], [], [])
 
     def add(self, records: Iterable[Any], since: int, append_time: int | None) -> int:
         """Add the records from offset ``since`` on, with this append time or, if None, their own.
@@ -212,8 +217,7 @@ class _Run:
     def blocks(self, source: Any) -> Iterator[Block]:
         """The records from the source's position on. With the last of them it is behind the run."""
         bodies = [body for _, body in self._batches if body is not None]
-        readable = self._records >= _WORTH and len(bodies) == len(self._batches)
-        records = read(bodies) if readable else None
+        records = read(bodies) if bodies and len(bodies) == len(self._batches) else None
         yield from self._walk(source) if records is None else self._cut(records, bodies, source)
         source.next_fetch_offset = self.next_offset
 
@@ -228,7 +232,7 @@ class _Run:
         for begin, end in pairwise((*range(first, last, size), last)):
             source.next_fetch_offset = self.next_offset if end == last else int(offsets[end - 1]) + 1
             part = slice(begin, end)
-            block = Block(records.keys[part], records.values[part])
+            block = Block(records.keys[part], records.values[part], records.headers[part])
             block.offsets.frombytes(offsets[part].tobytes())
             block.append_times.frombytes(append_times[part].tobytes())
             yield block
@@ -252,7 +256,7 @@ class _Run:
 
 def _body(batch: Any, data: bytes | memoryview) -> Body | None:
     """The records of a batch, uncompressed; None if they have to be walked through."""
-    if _magic(batch) != 2 or not data:
+    if kernel.NATIVE is None or _magic(batch) != 2 or not data:
         return None
     records = data[_RECORDS:]
     if batch.compression_type:

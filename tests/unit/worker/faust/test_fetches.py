@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import struct
 import weakref
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -21,6 +22,7 @@ from aiokafka.structs import TopicPartition
 
 from eventveil.model.records import NO_APPEND_TIME
 from eventveil.worker.faust import fetches, record_batches
+from tests.fuzz.ways import WAYS, read_by
 
 TP = TopicPartition("raw", 0)
 _COMMIT, _ABORT = b"\0\0\0\1", b"\0\0\0\0"
@@ -125,15 +127,15 @@ def make_log(seed: int) -> Log:
     return log
 
 
-@pytest.fixture(params=[1, 10**9], ids=["arrays", "walk"], autouse=True)
-def worth(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """So few records are read in arrays: all that can be, or none."""
-    monkeypatch.setattr(fetches, "_WORTH", request.param)
-    return int(request.param)
+@pytest.fixture(params=WAYS, autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every test with the kernel, and with aiokafka's walk."""
+    with read_by(request.param):
+        yield request.param
 
 
 @pytest.fixture
-def read_in_arrays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def read_by_kernel(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many records were, of each run."""
     numbers: list[int] = []
 
@@ -149,7 +151,7 @@ def read_in_arrays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("most", [1, 8192])
 @pytest.mark.parametrize("isolation", [READ_COMMITTED, READ_UNCOMMITTED])
 def test_blocks_hold_what_aiokafka_gives(
-    isolation: int, most: int, worth: int, read_in_arrays: list[int], monkeypatch: pytest.MonkeyPatch
+    isolation: int, most: int, way: str, read_by_kernel: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetches, "_MOST_RECORDS", most)
     monkeypatch.setattr(fetches, "_AT_ONCE", 7)
@@ -161,7 +163,7 @@ def test_blocks_hold_what_aiokafka_gives(
         assert read_blocks(log.fetched(start, isolation)) == expected, f"seed {seed}"
         seen += len(expected[0])
     assert seen > 1000
-    assert sum(read_in_arrays) > 100 if worth == 1 else not read_in_arrays
+    assert sum(read_by_kernel) > 100 if way == "kernel" else not read_by_kernel
 
 
 def test_before_a_damaged_batch_everything_is_delivered_and_then_the_damage_is_told() -> None:
@@ -200,7 +202,7 @@ def test_the_position_after_a_block_is_behind_its_last_record(monkeypatch: pytes
 
 @pytest.mark.parametrize(("records", "sizes"), [(10, [10]), (11, [6, 5]), (24, [8, 8, 8]), (21, [7, 7, 7])])
 def test_blocks_of_a_run_are_alike(
-    records: int, sizes: list[int], worth: int, monkeypatch: pytest.MonkeyPatch
+    records: int, sizes: list[int], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetches, "_MOST_RECORDS", 10)
     monkeypatch.setattr(fetches, "_AT_ONCE", 5)
@@ -210,7 +212,7 @@ def test_blocks_of_a_run_are_alike(
     source = partition_records(bytes(builder.build()))
     fetches.take_over(Fetched(source))
     walked = [10] * (records // 10) + [records % 10] * (records % 10 > 0)
-    assert [len(block.values) for block in source] == (sizes if worth == 1 else walked)
+    assert [len(block.values) for block in source] == (sizes if way == "kernel" else walked)
 
 
 def test_blocks_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,18 +252,18 @@ def test_records_of_an_older_format_are_read_too() -> None:
     assert read_blocks(partition_records(data)) == expected
 
 
-def test_a_fetch_that_did_not_keep_its_bytes_is_walked_through(read_in_arrays: list[int]) -> None:
+def test_a_fetch_that_did_not_keep_its_bytes_is_walked_through(read_by_kernel: list[int]) -> None:
     for seed in range(20):
         log = make_log(seed)
         expected = read_stock(log.fetched(0, READ_COMMITTED))
         source = log.fetched(0, READ_COMMITTED)
         source._records = MemoryRecords(b"".join(batch for _, batch in log.batches))
         assert read_blocks(source) == expected
-    assert not read_in_arrays
+    assert not read_by_kernel
 
 
 def test_a_batch_that_grows_too_large_is_walked_through(
-    read_in_arrays: list[int], monkeypatch: pytest.MonkeyPatch
+    read_by_kernel: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetches, "_MOST_BYTES", 5_000)
     builder = DefaultRecordBatchBuilder(2, 1, False, -1, 0, 0, 10**6)
@@ -270,11 +272,11 @@ def test_a_batch_that_grows_too_large_is_walked_through(
     data = bytes(builder.build())
     assert len(data) < 5_000
     assert read_blocks(partition_records(data)) == read_stock(partition_records(data))
-    assert not read_in_arrays
+    assert not read_by_kernel
 
 
 def test_damage_that_the_checksum_does_not_show_changes_no_reading(
-    read_in_arrays: list[int], monkeypatch: pytest.MonkeyPatch
+    way: str, read_by_kernel: list[int]
 ) -> None:
     log = Log(Random(4))
     while log.end < 300:
@@ -285,16 +287,16 @@ def test_damage_that_the_checksum_does_not_show_changes_no_reading(
         damaged[log.chance.randrange(61, len(batch))] ^= 1 << log.chance.randrange(8)
         struct.pack_into(">I", damaged, 17, calc_crc32c(bytes(damaged[21:])))
         found: list[Any] = []
-        for worth in (1, 10**9):
-            monkeypatch.setattr(fetches, "_WORTH", worth)
-            try:
-                found.append(read_blocks(partition_records(bytes(damaged), 0, READ_UNCOMMITTED)))
-            except Exception as error:  # of a codec, or offsets that go back
-                found.append(str(type(error)))
+        for one in (way, "plain"):
+            with read_by(one):
+                try:
+                    found.append(read_blocks(partition_records(bytes(damaged), 0, READ_UNCOMMITTED)))
+                except Exception as error:  # of a codec, or offsets that go back
+                    found.append(str(type(error)))
         assert found[0] == found[1]
         refused += type(found[0]) is str or found[0][2] != ""
     assert 20 < refused < len(log.batches) * 8 - 20
-    assert sum(read_in_arrays) > 100
+    assert sum(read_by_kernel) > 100 or way == "plain"
 
 
 def test_fetches_keep_their_bytes_once_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,187 @@
+//! The records of Kafka's record batches (format 2, KIP-98), uncompressed.
+//!
+//! A record is `length varint, attributes int8, time delta varint, offset delta varint, key length varint, key,
+//! value length varint, value, header count varint, headers`; varints are zigzag-coded and a length of -1 is
+//! null. Every length is checked against what it has to fit into. Whatever is unusual, damage included, gives
+//! nothing at all: the caller then has the client library walk, and say what is wrong.
+
+use std::ops::Range;
+
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+/// Parts of a text; a length of -1 is null.
+#[derive(Default)]
+struct Spans {
+    starts: Vec<i64>,
+    lengths: Vec<i64>,
+}
+
+impl Spans {
+    fn push(&mut self, span: Option<Range<usize>>) {
+        let (start, length) = span.map_or((0, -1), |span| (span.start as i64, span.len() as i64));
+        self.starts.push(start);
+        self.lengths.push(length);
+    }
+
+    fn answer<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
+        (
+            PyBytes::new(py, bytemuck::cast_slice(&self.starts)),
+            PyBytes::new(py, bytemuck::cast_slice(&self.lengths)),
+        )
+    }
+}
+
+/// The headers of records, as places in their text.
+#[pyclass(frozen, module = "eventveil_kernel")]
+pub struct Headers {
+    data: Py<PyBytes>,
+    of_records: Vec<usize>,
+    all: Vec<(Range<usize>, Option<Range<usize>>)>,
+}
+
+/// A header: its name, and its value or None.
+type Header<'py> = (Bound<'py, PyString>, Option<Bound<'py, PyBytes>>);
+
+#[pymethods]
+impl Headers {
+    /// The headers of a record.
+    fn of<'py>(&self, py: Python<'py>, record: usize) -> PyResult<Vec<Header<'py>>> {
+        let data = self.data.bind(py).as_bytes();
+        let end =
+            *self.of_records.get(record).ok_or_else(|| PyIndexError::new_err("there is no such record"))?;
+        let begin = if record == 0 { 0 } else { self.of_records[record - 1] };
+        let header = |(name, value): &(Range<usize>, Option<Range<usize>>)| {
+            let name = std::str::from_utf8(&data[name.clone()])?;
+            Ok((PyString::new(py, name), value.clone().map(|value| PyBytes::new(py, &data[value]))))
+        };
+        self.all[begin..end].iter().map(header).collect()
+    }
+}
+
+/// What was found in batches.
+#[derive(Default)]
+struct Records {
+    offsets: Vec<i64>,
+    keys: Spans,
+    values: Spans,
+    of_records: Vec<usize>,
+    headers: Vec<(Range<usize>, Option<Range<usize>>)>,
+}
+
+/// Reads a text up to its end.
+struct Cursor<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl Cursor<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let byte = *self.text.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn varint(&mut self) -> Option<i64> {
+        let mut found = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                return None;
+            }
+            found |= bits << shift;
+            if byte < 0x80 {
+                return Some((found >> 1) as i64 ^ -((found & 1) as i64));
+            }
+        }
+        None
+    }
+
+    /// A length and so many bytes; nothing inside is null.
+    fn span(&mut self) -> Option<Option<Range<usize>>> {
+        let length = self.varint()?;
+        if length == -1 {
+            return Some(None);
+        }
+        let end = self.at.checked_add(usize::try_from(length).ok()?).filter(|end| *end <= self.text.len())?;
+        let span = self.at..end;
+        self.at = end;
+        Some(Some(span))
+    }
+}
+
+impl Records {
+    /// The records that fill a part of the text; nothing if they are unusual.
+    fn walk(&mut self, text: &[u8], part: Range<usize>, number: i64, base_offset: i64) -> Option<()> {
+        let mut cursor = Cursor { text: text.get(..part.end)?, at: part.start };
+        for _ in 0..usize::try_from(number).ok()? {
+            let length = usize::try_from(cursor.varint()?).ok()?;
+            let stop = cursor.at.checked_add(length).filter(|stop| *stop <= part.end)?;
+            if cursor.byte()? != 0 {
+                return None;
+            }
+            cursor.varint()?;
+            let delta = cursor.varint().filter(|delta| (0..=i64::from(i32::MAX)).contains(delta))?;
+            let offset = base_offset.checked_add(delta)?;
+            if self.offsets.last().is_some_and(|last| *last >= offset) {
+                return None;
+            }
+            let (key, value) = (cursor.span()?, cursor.span()?);
+            for _ in 0..usize::try_from(cursor.varint()?).ok()? {
+                let name = cursor.span()??;
+                std::str::from_utf8(&text[name.clone()]).ok()?;
+                self.headers.push((name, cursor.span()?));
+            }
+            if cursor.at != stop {
+                return None;
+            }
+            self.offsets.push(offset);
+            self.keys.push(key);
+            self.values.push(value);
+            self.of_records.push(self.headers.len());
+        }
+        (cursor.at == part.end).then_some(())
+    }
+}
+
+/// int64 of offsets, starts and lengths of keys, starts and lengths of values; and headers, if there are any.
+type Answer<'py> = (
+    Bound<'py, PyBytes>,
+    (Bound<'py, PyBytes>, Bound<'py, PyBytes>),
+    (Bound<'py, PyBytes>, Bound<'py, PyBytes>),
+    Option<Headers>,
+);
+
+/// The records of batches that follow each other in `data`: bytes, records and base offset of each.
+///
+/// None if anything in them is unusual. Raises ValueError if the batches are not `data`.
+#[pyfunction]
+pub fn walk<'py>(
+    py: Python<'py>,
+    data: &Bound<'py, PyBytes>,
+    batches: Vec<(usize, i64, i64)>,
+) -> PyResult<Option<Answer<'py>>> {
+    let text = data.as_bytes();
+    let size = batches.iter().try_fold(0usize, |sum, (size, _, _)| sum.checked_add(*size));
+    if size != Some(text.len()) {
+        return Err(PyValueError::new_err("the batches are not the data"));
+    }
+    let found = py.allow_threads(|| {
+        let (mut records, mut begin) = (Records::default(), 0);
+        for (size, number, base_offset) in batches {
+            records.walk(text, begin..begin + size, number, base_offset)?;
+            begin += size;
+        }
+        Some(records)
+    });
+    let Some(records) = found else { return Ok(None) };
+    let headers = (!records.headers.is_empty()).then(|| Headers {
+        data: data.clone().unbind(),
+        of_records: records.of_records,
+        all: records.headers,
+    });
+    let offsets = PyBytes::new(py, bytemuck::cast_slice(&records.offsets));
+    Ok(Some((offsets, records.keys.answer(py), records.values.answer(py), headers)))
+}
