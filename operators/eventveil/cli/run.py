@@ -75,6 +75,13 @@ class Address(click.ParamType):
         return match[1].strip("[]"), int(match[2])
 
 
+def _member(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Fails, which is wrong usage, for a name that brokers do not take."""
+    if value is not None and (value in {".", ".."} or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value)):
+        raise click.BadParameter("it should be 1 to 249 of the characters A-Z, a-z, 0-9, '.', '_' and '-'")
+    return value
+
+
 @click.command()
 @click.argument("topology")
 @click.option(
@@ -109,6 +116,14 @@ class Address(click.ParamType):
     help="Release nothing of a stream if its ledger lacks what `eventveil ledger --witness FILE` has noted.",
 )
 @click.option(
+    "--member",
+    metavar="NAME",
+    callback=_member,
+    help="A name in the consumer group that no other worker has, such as that of the pod. A worker that "
+    "comes back under it within 30 seconds keeps its partitions, and the others do not stop. One that is "
+    "gone is replaced after 30 seconds, without a name after 10 at the latest.",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True
 )
 @click.pass_context
@@ -121,6 +136,7 @@ def run(
     raw_log: bool,
     memory_limit: int | None,
     witness: Path | None,
+    member: str | None,
     log_level: str,
 ) -> None:
     """Run the worker of TOPOLOGY until SIGTERM or SIGINT."""
@@ -142,7 +158,7 @@ def run(
     file = None if witness is None else WitnessFile(witness, loaded.name)
 
     def make(topology: Topology) -> Worker:
-        worker = Worker(topology, memory_limit=memory_limit, witness=file)
+        worker = Worker(topology, memory_limit=memory_limit, witness=file, member=member)
         worker.observation.losses = Losses(topology) if raw_log else None
         return worker
 

@@ -40,6 +40,9 @@ from eventveil.worker.witnessed import Witnessed
 
 log = logging.getLogger(__name__)
 
+#: A member of the group that is not heard of for this long has left it. One with a name of its own may come
+#: back until then, and gets its partitions again.
+SESSION_SECONDS, STATIC_SECONDS = 10.0, 30.0
 _TICK_SECONDS = 0.1
 _PROGRESS_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
@@ -86,7 +89,8 @@ class Worker:
     """Runs a topology until it is asked to stop or must not go on.
 
     ``memory_limit`` is in bytes of resident memory, None for none. ``witness`` is the file that the ledger is
-    held against before anything is released (``eventveil.formats.witness``).
+    held against before anything is released (``eventveil.formats.witness``). ``member`` is a name in the
+    consumer group that no other worker has: who comes back under it keeps its partitions.
 
     ``noise`` makes the noise source of an owner; ``fault`` is called at every step of the protocol
     (``eventveil.process.faults``); ``doubt_seconds`` is how long the same doubt may stand
@@ -101,10 +105,11 @@ class Worker:
         noise: Callable[[], NoiseSource] = SystemNoise,
         clock: Clock = SYSTEM_CLOCK,
         fault: FaultHook = no_fault,
-        session_timeout: float = 10.0,
+        session_timeout: float | None = None,
         doubt_seconds: float = PATIENCE_SECONDS,
         memory_limit: int | None = None,
         witness: WitnessFile | None = None,
+        member: str | None = None,
     ) -> None:
         check_private_members()
         self._memory = MemoryLimit(memory_limit, _MORE_MEMORY)
@@ -112,7 +117,8 @@ class Worker:
         self.observation.memory_limit = memory_limit
         self.kafka = topology.kafka
         self.group = topology.name
-        self.session_timeout = session_timeout
+        self.member = member
+        self.session_timeout = session_timeout or (SESSION_SECONDS if member is None else STATIC_SECONDS)
         self._topology = topology
         self._clock, self._fault = clock, fault
         self._cluster = Cluster(topology.kafka)
@@ -136,7 +142,7 @@ class Worker:
             self._go_to,
             self._threads.taking_over,
             self.failed,
-            patience=2 * session_timeout,
+            patience=2 * self.session_timeout,
             doubt_seconds=doubt_seconds,
             doubted=self._cluster.renew,
             observation=self.observation,

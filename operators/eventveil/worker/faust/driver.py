@@ -52,6 +52,8 @@ class Delivery(Protocol):
     kafka: Kafka
     group: str
     session_timeout: float
+    #: Its name in the group, which survives a restart; None: each start is a new member.
+    member: str | None
 
     def assigned(self, partitions: set[TP]) -> None:
         """These partitions, and no others, are this worker's from now on; must return at once."""
@@ -109,6 +111,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             **aiokafka_settings(delivery.kafka),
             client_id=delivery.group,
             group_id=delivery.group,
+            group_instance_id=delivery.member,
             partition_assignment_strategy=[self._assignor],
             enable_auto_commit=False,
             auto_offset_reset="none",

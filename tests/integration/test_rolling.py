@@ -1,0 +1,68 @@
+"""Workers with names in the group are restarted one after the other, and nobody else stops for it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from eventveil.cli.main import main
+from tests.kafka.topics import read
+from tests.worker.application import ORIGIN, Application
+from tests.worker.process import WorkerProcess
+from tests.worker.waiting import wait_for_releases
+
+
+def test_a_rolling_restart_of_named_workers_moves_no_partition(kafka: str, tmp_path: Path) -> None:
+    application = Application(kafka, tmp_path, interval=1000, lateness=1000)
+    application.create()
+
+    def started(name: str, run: int) -> WorkerProcess:
+        log = tmp_path / f"{name}-{run}.log"
+        made = WorkerProcess("eventveil", application.path, log, "--metrics", "off", "--member", name)
+        return stack.enter_context(made)
+
+    def assignments() -> dict[str, int]:
+        """How often each process was given partitions, once all of them have released something."""
+        wait_for_releases(application, len(application.releases()) + 3)
+        return {log.stem: log.read_text().count(" assigned ") for log in tmp_path.glob("*-?.log")}
+
+    with ExitStack() as stack:
+        workers = {name: started(name, 1) for name in ("a", "b")}
+        for worker in workers.values():
+            worker.wait_for_log(" ready")
+        before = assignments()
+        first = max(application.releases())
+        for name in ("a", "b"):
+            workers[name].signal(signal.SIGTERM)
+            assert workers[name].wait(60) == 0
+            workers[name] = started(name, 2)
+            workers[name].wait_for_log(" ready")
+            # It got its partitions again, and the other one was not asked to join anew.
+            before[f"{name}-2"] = 1
+            assert assignments() == before
+        for worker in workers.values():
+            worker.signal(signal.SIGTERM)
+        assert [worker.wait(60) for worker in workers.values()] == [0, 0]
+    # Nothing was skipped, repeated or drawn twice.
+    found = application.releases()
+    assert sorted(found) == list(range(min(found), max(found) + 1))
+    assert all(len(values) == 1 for values in found.values())
+    late = [
+        message.timestamp()[1] - ORIGIN - timestamp * 1000 - 1100
+        for message in read(kafka, application.sink)
+        for timestamp in [json.loads(message.value() or b"")["timestamp"]]
+        if timestamp > first
+    ]
+    print(f"of {len(late)} releases the latest came {max(late)} ms after it was due")
+
+
+@pytest.mark.parametrize("name", ["", "two words", "..", "x" * 250])
+def test_a_name_that_brokers_do_not_take_is_wrong_usage(name: str) -> None:
+    called = CliRunner().invoke(main, ["run", "topology.yaml", "--member", name])
+    assert called.exit_code == 2
+    assert "it should be 1 to 249 of the characters" in called.output
