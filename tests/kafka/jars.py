@@ -11,6 +11,8 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -66,13 +68,29 @@ def jars() -> Path:
     """
     if missing := missing_tools():
         raise BrokerError("\n".join(missing))
-    folder = _folder()
+    with _locked():
+        if not _folder().is_dir():
+            _resolve(_folder())
+    return _folder()
+
+
+def jars_of(pom: Path) -> Path:
+    """The folder of the jars that another pom.xml names, as ``jars`` has those of the broker."""
+    folder = CACHE / f"{pom.parent.name}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
+    if missing := [] if folder.is_dir() or shutil.which("mvn") else [f"mvn is missing: {REMEDY['mvn']}"]:
+        raise BrokerError("\n".join(missing))
+    with _locked():
+        if not folder.is_dir():
+            _download(pom, folder.with_name(f"{folder.name}.unfinished")).rename(folder)
+    return folder
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "kafka.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            _resolve(folder)
-    return folder
+        yield
 
 
 def _property(name: str) -> str:
@@ -87,9 +105,16 @@ def _folder() -> Path:
 
 
 def _resolve(folder: Path) -> None:
-    unfinished = folder.with_name(f"{folder.name}.unfinished")
+    version = f"-Dkafka.version={kafka_version()}"
+    unfinished = _download(POM, folder.with_name(f"{folder.name}.unfinished"), version)
+    _check_jars(unfinished)
+    unfinished.rename(folder)
+
+
+def _download(pom: Path, unfinished: Path, *settings: str) -> Path:
+    """The folder, with the jars in it."""
     shutil.rmtree(unfinished, ignore_errors=True)
-    command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(POM), f"-Dkafka.version={kafka_version()}"]
+    command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(pom), *settings]
     command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"]
     # Without the option, Java leaves /tmp/hsperfdata_<user> behind.
     options = f"{os.environ.get('MAVEN_OPTS', '')} -XX:-UsePerfData"
@@ -102,11 +127,10 @@ def _resolve(folder: Path) -> None:
     )
     if maven.returncode != 0:
         raise BrokerError(
-            f"Maven could not fetch Apache Kafka {kafka_version()} (is Maven Central reachable, and does it"
+            f"Maven could not fetch what {pom} names, {settings} (is Maven Central reachable, and does it"
             f" have that version?):\n{maven.stdout}"
         )
-    _check_jars(unfinished)
-    unfinished.rename(folder)
+    return unfinished
 
 
 def _check_jars(folder: Path) -> None:

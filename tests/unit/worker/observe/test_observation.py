@@ -179,6 +179,28 @@ def test_a_transaction_that_hides_the_end_of_a_partition_is_told_of_after_a_whil
     assert made.holds(20.0) == {}, "there is something to be read"
 
 
+def test_a_timestamp_that_is_due_and_has_no_watermark_holds_its_partition_up() -> None:
+    made, due = observation(SOURCE), 1018
+
+    def marked(completed: int | None, following: int = 1) -> PartitionView:
+        streams = {"visits": StreamView(following, completed=completed)}
+        return PartitionView(5, 5, False, streams)
+
+    for second in range(6):
+        made.look({SOURCE: marked(0)}, float(second), due)
+        assert made.holds(float(second)) == {}, "the clock says only now that it is overdue"
+    for second in range(6, 11):
+        made.look({SOURCE: marked(0)}, float(second), due + 1)
+        assert made.holds(float(second)) == {}
+    made.look({SOURCE: marked(0)}, 11.0, due + 1)
+    assert made.holds(11.0) == {SOURCE: "watermark"}
+    (reason,) = made.obstacles(11.0)
+    assert reason.startswith("raw: 1 partition held up by an engine that has not said that a timestamp")
+    for done in (marked(1), marked(None), marked(1, following=2)):
+        made.look({SOURCE: done}, 12.0, due + 1)
+        assert made.holds(30.0) == {}
+
+
 def test_records_without_append_times_are_told_of_at_once() -> None:
     made = observation(SOURCE, OTHER)
     made.look({SOURCE: view(untimed=True), OTHER: view()}, 1.0, 0)
