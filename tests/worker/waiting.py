@@ -31,7 +31,7 @@ def wait_for_releases(
 
 
 def wait_for_letters(application: Application, **least: int) -> None:
-    """Wait until there are so many dead letters of each reason, named with underscores for hyphens.
+    """Wait until there are this many dead letters of each reason or more, "_" standing for "-".
 
     How soon depends on when the worker gets on: one that is away makes no event late.
     """
