@@ -99,7 +99,7 @@ def test_the_topology_of_compose_is_valid_where_and_with_what_the_container_has(
 
 def test_only_this_machine_reaches_a_port() -> None:
     published = [port for service in COMPOSE["services"].values() for port in service.get("ports", [])]
-    assert len(published) == 2
+    assert len(published) == 4
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
@@ -157,3 +157,53 @@ def test_a_foreign_package_named_operators_hides_nothing(tmp_path: Path) -> None
     )
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "eventveil" in shown.stdout
+
+
+def mounted(service: str) -> dict[str, Path]:
+    """What a service has of this repository, by its place in the container; all of it cannot be written."""
+    mounts = [one.split(":") for one in COMPOSE["services"][service]["volumes"]]
+    files = {target: ROOT / "docker" / source for source, target, *_ in mounts if source.startswith(".")}
+    assert all(mode == ["ro"] for source, _, *mode in mounts if source.startswith("."))
+    assert all(path.resolve().is_relative_to(ROOT) and path.is_file() for path in files.values())
+    return files
+
+
+def document(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def test_monitoring_is_left_out_unless_asked_for_and_its_images_are_pinned() -> None:
+    for name in ("prometheus", "grafana"):
+        service = COMPOSE["services"][name]
+        assert service["profiles"] == ["monitoring"]
+        assert re.fullmatch(r"[a-z/]+:v?\d+\.\d+\.\d+", service["image"])
+    named = {one.partition(":")[0] for s in COMPOSE["services"].values() for one in s.get("volumes", [])}
+    assert {one for one in named if not one.startswith(".")} == {*COMPOSE["volumes"]}
+    known = {"image", "build", "environment", "volumes", "ports", "healthcheck", "command", "depends_on"}
+    known |= {"restart", "stop_grace_period", "profiles"}
+    assert {key for service in COMPOSE["services"].values() for key in service} <= known
+
+
+def test_prometheus_collects_from_the_worker_and_knows_the_public_rules() -> None:
+    files = mounted("prometheus")
+    settings = document(files["/etc/prometheus/prometheus.yml"])
+    (job,) = settings["scrape_configs"]
+    listening = command("worker")[command("worker").index("--metrics") + 1]
+    assert job["static_configs"] == [{"targets": [f"worker:{listening.rpartition(':')[2]}"]}]
+    endpoint = Endpoint("127.0.0.1", 0, raw=False)
+    assert endpoint.answer(job["metrics_path"]).status == 200
+    endpoint.close()
+    (rules,) = settings["rule_files"]
+    assert files[rules].resolve() == ROOT / "monitoring" / "alerts.yaml"
+
+
+def test_grafana_finds_prometheus_and_the_dashboard() -> None:
+    files = mounted("grafana")
+    (source,) = document(files["/etc/grafana/provisioning/datasources/eventveil.yaml"])["datasources"]
+    (port,) = COMPOSE["services"]["prometheus"]["ports"]
+    assert (source["type"], source["url"]) == ("prometheus", f"http://prometheus:{port.rpartition(':')[2]}")
+    (provider,) = document(files["/etc/grafana/provisioning/dashboards/eventveil.yaml"])["providers"]
+    (dashboard,) = (path for place, path in files.items() if place.endswith(".json"))
+    assert f"{provider['options']['path']}/eventveil.json" in files
+    assert dashboard.resolve() == ROOT / "monitoring" / "dashboard.json"
+    assert COMPOSE["services"]["grafana"]["environment"]["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
