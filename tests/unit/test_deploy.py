@@ -80,6 +80,6 @@ def test_every_dependency_of_the_image_is_pinned_to_a_version_that_the_package_a
     extras = project["optional-dependencies"]
     lines = (ROOT / "docker" / "constraints.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
-    for text in (*project["dependencies"], *extras["arrow"], *extras["aws"]):
+    for text in (*project["dependencies"], *extras["arrow"], *extras["aws"], *extras["registry"]):
         needed = Requirement(text)
         assert needed.specifier.contains(pins[needed.name.replace("_", "-").lower()]), text

@@ -6,10 +6,12 @@ import builtins
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from importlib.metadata import requires
 from typing import Any
 
 import pytest
 from flask import Flask, Response, request
+from packaging.requirements import Requirement
 from werkzeug.serving import make_server
 
 from eventveil.model.errors import EventveilError
@@ -221,3 +223,17 @@ def test_that_a_schema_is_not_known_counts_once_every_server_would_know_it(
 ) -> None:
     schema: Schema | None = Client.__new__(Client) if known else None  # type: ignore[assignment]
     assert settled({1: schema}, appended, 20_000, now) is expected
+
+
+def test_the_extra_has_what_confluents_client_needs() -> None:
+    own = {Requirement(one).name for one in requires("eventveil") or () if "extra == 'registry'" in one}
+    theirs = [Requirement(one) for one in requires("confluent-kafka") or ()]
+    for extra in ("schemaregistry", "protobuf"):
+        markers = ((one.name, one.marker) for one in theirs)
+        needed = {
+            name
+            for name, marker in markers
+            if marker and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
+        }
+        assert needed
+        assert needed <= own

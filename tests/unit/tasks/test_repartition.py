@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventveil.counting.counter import CounterState
+from eventveil.decoding.avro import AvroSchema
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Mark, Origin, Outgoing, TopicPartition
 from eventveil.tasks.aggregate import PartitionAggregator
@@ -492,3 +493,18 @@ def test_without_append_times_boundaries_decide_and_no_order_of_reading_and_no_o
         for mine in (True, False)
     ]
     assert together == apart[0] + apart[1]
+
+
+def test_the_user_of_a_record_in_avro_is_found_by_its_schema_and_of_an_unknown_one_nobody() -> None:
+    text = {"type": "record", "name": "V", "fields": [{"name": "user", "type": "string"}]}
+    source = replace(VISITS.source, format="avro")
+    one = Rekeyer(source, [VISITS.timeline], 2, START, CHANGELOG)
+    user = THERE.encode()
+    body = bytes([2 * len(user)]) + user
+    values = [b"\0\0\0\0\7" + body, b"\0\0\0\0\x08" + body]
+    schemas = {7: AvroSchema(orjson.dumps(text).decode()), 8: None}
+    one.process(replace(chunk([(1001, value) for value in values]), schemas=schemas))
+    assert [(record.key, record.partition, record.value) for record in passed_on(one)[:2]] == [
+        (user, 1, values[0]),
+        (None, 0, values[1]),
+    ]

@@ -19,6 +19,10 @@ BOUNDARY = {
     "lateness: 5m}": "lateness: 5m, max_ahead: 1h}",
 }
 FRAMED = {"time: /at}": "time: /at, repartition: true, format: json-schema}"}
+BY_SCHEMA = {
+    "time: /at}": "time: /at, repartition: true, format: avro}",
+    "streams:": "registry: {url: 'https://registry'}\nstreams:",
+}
 BOTH = {**BOUNDARY, "time: /at}": "time: /at, append_time: boundary, repartition: true}"}
 
 IN_TIME_AND_LATE = """
@@ -47,8 +51,8 @@ expect:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, REPARTITION, BOUNDARY, BOTH, FRAMED],
-    ids=["keyed", "re-keyed", "boundaries", "re-keyed by boundaries", "re-keyed with schema ids"],
+    [{}, REPARTITION, BOUNDARY, BOTH, FRAMED, BY_SCHEMA],
+    ids=["keyed", "re-keyed", "boundaries", "re-keyed by boundaries", "re-keyed with schema ids", "Avro"],
 )
 def test_the_same_events_count_alike_whatever_tells_their_order(
     tmp_path: Path, changes: dict[str, str]
