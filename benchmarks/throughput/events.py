@@ -1,7 +1,8 @@
 """The events that every contender counts, and the truth about them.
 
 An event is ``{"user":"u000042","column":"c7","time":1767225600000}``, keyed by its user. Users and
-columns are uniform. Events are written as fast as the broker takes them. Their times rise evenly over ten
+columns are uniform. Messy events (220 bytes) also have an id, a price, null or a text, a flag, tags and the
+name of a browser. Events are written as fast as the broker takes them. Their times rise evenly over ten
 timestamps, or are those at which they were written; the lateness of the stream is chosen afterwards, so that
 no event is late for a worker that judges by append times. At most one event of a user counts per timestamp.
 """
@@ -11,7 +12,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
+from random import Random
 
 import numpy as np
 from confluent_kafka import Producer
@@ -41,6 +44,7 @@ class Workload:
     timestamps: int = 10
     seed: int = 5
     moments: tuple[int, ...] = ()
+    messy: bool = False
 
     @property
     def window(self) -> int:
@@ -70,7 +74,7 @@ class Workload:
     def lines(self, start: int) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values."""
         for portion in self.portions(start):
-            yield from encoded(*portion)
+            yield from encoded(*portion, messy=self.messy)
 
 
 class Truth:
@@ -118,11 +122,29 @@ class Feed:
 
 
 def encoded(
-    users: NDArray[np.int64], columns: NDArray[np.int64], times: NDArray[np.int64]
+    users: NDArray[np.int64], columns: NDArray[np.int64], times: NDArray[np.int64], *, messy: bool = False
 ) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of events."""
-    for (key, head), at in zip(heads(users, columns), times.tolist(), strict=True):
-        yield key, b"%b%d}" % (head, at)
+    tails = _messy(len(users)) if messy else repeat(b"}", len(users))
+    for (key, head), at, tail in zip(heads(users, columns), times.tolist(), tails, strict=True):
+        yield key, b"%b%d%b" % (head, at, tail)
+
+
+def _messy(number: int) -> Iterator[bytes]:
+    """What messy events have behind the time, the same for one number."""
+    chance = Random(number)
+    for _ in range(number):
+        yield (
+            b',"id":"%032x","price":%.2f,"campaign":%b,"member":%b,"tags":[%b],"agent":"%b"}'
+            % (
+                chance.getrandbits(128),
+                chance.random() * 100,
+                chance.choice((b"null", b"null", b'"spring"')),
+                chance.choice((b"true", b"false")),
+                chance.choice((b"", b'"new"', b'"new","sale"')),
+                b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101",
+            )
+        )
 
 
 def heads(users: NDArray[np.int64], columns: NDArray[np.int64]) -> Iterator[tuple[bytes, bytes]]:
@@ -174,7 +196,7 @@ def produce(bootstrap: str, workload: Workload, *, live: bool = False) -> Feed:
         moments.append(_now() - start)
         if live:
             times = np.full(len(times), start + moments[-1])
-        for key, value in encoded(users, columns, times):
+        for key, value in encoded(users, columns, times, messy=workload.messy):
             send(producer, topic, key, value)
         if live:
             _flush(producer, failed)

@@ -19,6 +19,7 @@ from benchmarks.throughput.events import Feed, Workload, produce
 from benchmarks.throughput.malformed import CHUNK, costs
 from benchmarks.throughput.measuring import BASELINE, ROOT, TWO_READERS, Result, Run, repeat, run_client
 from benchmarks.throughput.product import run_replay, run_workers
+from eventveil.decoding.kernel import SWITCH
 
 CLIENTS = "benchmarks.throughput.contenders."
 #: The environment of the other frameworks, which ``make bench`` makes.
@@ -109,6 +110,29 @@ def contenders(session: Session) -> Iterator[Result]:
     ]
     for name, given, run in runs:
         yield session.measure(name, given.workload.events, run, a)
+
+
+def kinds(session: Session) -> Iterator[Result]:
+    """Friendly and messy events, with the compiled kernel and in plain Python, each beside A."""
+    for kind in ("friendly", "messy"):
+        feed = session.feed(Workload(session.events, messy=kind == "messy"))
+        baseline = session.measure(
+            f"kinds: {kind}, A", session.events, partial(run_client, f"{CLIENTS}raw", feed)
+        )
+        yield replace(baseline, ratio_to_a=1.0)
+        for switch, told in (("on", "kernel"), ("off", "plain Python")):
+            name, a = f"kinds: {kind}, {told}", baseline.cpu_us_per_event
+            yield session.measure(name, session.events, partial(_switched, switch, feed), a)
+
+
+def _switched(switch: str, feed: Feed) -> Run:
+    """A worker for which the kernel is on or off."""
+    before = os.environ.get(SWITCH, "on")
+    os.environ[SWITCH] = switch
+    try:
+        return run_workers([feed])
+    finally:
+        os.environ[SWITCH] = before
 
 
 def events(session: Session) -> Iterator[Result]:
@@ -234,6 +258,7 @@ def malformed(session: Session) -> Iterator[Result]:
 
 SERIES: dict[str, Callable[[Session], Iterator[Result]]] = {
     "contenders": contenders,
+    "kinds": kinds,
     "events": events,
     "columns": columns,
     "users": users,

@@ -12,14 +12,15 @@ from typing import Any
 
 #: The interface of the kernel that this program was written for.
 _INTERFACE = 1
-_SWITCH = "EVENTVEIL_KERNEL"
+#: The variable of the environment that switches the kernel off.
+SWITCH = "EVENTVEIL_KERNEL"
 
 
 def _load() -> tuple[Any, str]:
     """The kernel, or None, and which way events are read, in words."""
-    switch = os.environ.get(_SWITCH, "on")
+    switch = os.environ.get(SWITCH, "on")
     if switch == "off":
-        return None, f"events are read in plain Python, for {_SWITCH} is off"
+        return None, f"events are read in plain Python, for {SWITCH} is off"
     try:
         found = import_module("eventveil_kernel")
     except ModuleNotFoundError:

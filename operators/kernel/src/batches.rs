@@ -11,6 +11,8 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
+use crate::guard::unlocked;
+
 /// Parts of a text; a length of -1 is null.
 #[derive(Default)]
 struct Spans {
@@ -168,14 +170,14 @@ pub fn walk<'py>(
     if size != Some(text.len()) {
         return Err(PyValueError::new_err("the batches are not the data"));
     }
-    let found = py.allow_threads(|| {
+    let found = unlocked(py, || {
         let (mut records, mut begin) = (Records::default(), 0);
         for (size, number, base_offset) in batches {
             records.walk(text, begin..begin + size, number, base_offset)?;
             begin += size;
         }
         Some(records)
-    });
+    })?;
     let Some(records) = found else { return Ok(None) };
     let headers = (!records.headers.is_empty()).then(|| Headers {
         data: data.clone().unbind(),

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 mod batches;
 mod columns;
 mod document;
+mod guard;
 mod numbers;
 mod reader;
 mod times;

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::columns::{Column, Texts};
+use crate::guard::unlocked;
 
 /// Values by their canonical bytes, all of which are compared: a hash may find, but never decide.
 ///
@@ -82,7 +83,7 @@ impl Numbers {
             });
             (!full).then_some((found, new))
         };
-        let done = with_column(values, |column| py.allow_threads(|| number(self, column)))?;
+        let done = with_column(values, |column| unlocked(py, || number(self, column)))??;
         let (found, new) = done.ok_or_else(|| PyOverflowError::new_err("four billion values"))?;
         Ok((PyBytes::new(py, bytemuck::cast_slice(&found)), PyBytes::new(py, bytemuck::cast_slice(&new))))
     }
@@ -94,7 +95,7 @@ impl Numbers {
             column.each(|text| found.push(self.find_one(text)));
             found
         };
-        let found = with_column(values, |column| py.allow_threads(|| find(column)))?;
+        let found = with_column(values, |column| unlocked(py, || find(column)))??;
         Ok(PyBytes::new(py, bytemuck::cast_slice(&found)))
     }
 
@@ -103,14 +104,13 @@ impl Numbers {
         if flags.len() != self.known.len() {
             return Err(PyValueError::new_err(format!("{} flags for {}", flags.len(), self.known.len())));
         }
-        py.allow_threads(|| {
+        unlocked(py, || {
             let before = std::mem::take(&mut self.known);
             self.table = HashTable::new();
             for (at, _) in flags.iter().enumerate().filter(|(_, flag)| **flag != 0) {
                 self.number(before.get(at));
             }
-        });
-        Ok(())
+        })
     }
 }
 

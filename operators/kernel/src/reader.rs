@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyList};
 
 use crate::columns::Column;
 use crate::document::{Found, Kind, Place};
+use crate::guard::unlocked;
 
 /// Reads fields of JSON objects.
 #[pyclass(frozen, module = "eventveil_kernel")]
@@ -39,9 +40,9 @@ impl Reader {
         (rows, columns)
     }
 
-    fn answer<'py>(&self, py: Python<'py>, values: &[Option<&[u8]>]) -> Read<'py> {
-        let (rows, columns) = py.allow_threads(|| self.read_all(values));
-        (PyBytes::new(py, bytemuck::cast_slice(&rows)), columns)
+    fn answer<'py>(&self, py: Python<'py>, values: &[Option<&[u8]>]) -> PyResult<Read<'py>> {
+        let (rows, columns) = unlocked(py, || self.read_all(values))?;
+        Ok((PyBytes::new(py, bytemuck::cast_slice(&rows)), columns))
     }
 }
 
@@ -72,7 +73,7 @@ impl Reader {
             values.iter().map(|one| one.extract()).collect::<PyResult<Vec<Option<Bound<PyBytes>>>>>()?;
         let values: Vec<Option<&[u8]>> =
             held.iter().map(|one| one.as_ref().map(|one| one.as_bytes())).collect();
-        Ok(self.answer(py, &values))
+        self.answer(py, &values)
     }
 
     /// Read parts of a text, int64 of their starts and lengths; a length of -1 is None.
@@ -93,6 +94,6 @@ impl Reader {
         };
         let values = starts.into_iter().zip(lengths).map(part).collect::<Option<Vec<Option<&[u8]>>>>();
         let values = values.ok_or_else(|| PyValueError::new_err("a part lies outside of the text"))?;
-        Ok(self.answer(py, &values))
+        self.answer(py, &values)
     }
 }
