@@ -28,7 +28,7 @@ STREAMS := .venv/streams
 # Other frameworks, for `make bench`.
 CONTENDERS := .cache/contenders/installed
 
-.PHONY: help install test quick test-versions lint fuzz chaos bench longrun utility broker demo check-docker clean
+.PHONY: help install test quick test-versions test-flink lint fuzz chaos bench longrun utility broker demo check-docker clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -64,6 +64,9 @@ quick: lint ## Lint, then unit and contract tests but the slowest (ARGS="tests/c
 
 test-versions: install ## What privacy rests on, against versions of Kafka, four minutes each: KAFKA_VERSIONS="3.6.0 4.3.1"
 	@exec $(BIN)/python -m tests.kafka.versions $(KAFKA_VERSIONS)
+
+test-flink: install ## A Flink job counts, Eventveil releases, and Flink is killed: two minutes, 138 MB of jars
+	$(BIN)/python -m pytest tests/integration/flink.py $(ARGS)
 
 lint: install ## Check style, types, which way imports go, and the kernel
 	$(BIN)/ruff check .
