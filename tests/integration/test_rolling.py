@@ -16,9 +16,12 @@ from tests.worker.application import ORIGIN, Application
 from tests.worker.process import WorkerProcess
 from tests.worker.waiting import wait_for_releases
 
+#: Milliseconds; the last is what every topology of an application has.
+INTERVAL, LATENESS, SKEW = 250, 1000, 100
+
 
 def test_a_rolling_restart_of_named_workers_moves_no_partition(kafka: str, tmp_path: Path) -> None:
-    application = Application(kafka, tmp_path, interval=1000, lateness=1000)
+    application = Application(kafka, tmp_path, interval=INTERVAL, lateness=LATENESS)
     application.create()
 
     def started(name: str, run: int) -> WorkerProcess:
@@ -53,7 +56,7 @@ def test_a_rolling_restart_of_named_workers_moves_no_partition(kafka: str, tmp_p
     assert sorted(found) == list(range(min(found), max(found) + 1))
     assert all(len(values) == 1 for values in found.values())
     late = [
-        message.timestamp()[1] - ORIGIN - timestamp * 1000 - 1100
+        message.timestamp()[1] - ORIGIN - timestamp * INTERVAL - LATENESS - SKEW
         for message in read(kafka, application.sink)
         for timestamp in [json.loads(message.value() or b"")["timestamp"]]
         if timestamp > first
