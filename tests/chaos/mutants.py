@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
+from msgspec import structs
 
 from eventveil.counting.assigner import Placed, Placer
 from eventveil.counting.counter import StreamCounter
@@ -63,8 +64,7 @@ def fresh_noise_on_retry() -> None:
             for column in release["counts"]:
                 release["counts"][column] += NOISE * (1 + secrets.randbelow(1000))
             pending.append(json.dumps(release))
-        object.__setattr__(state, "pending", tuple(pending))
-        return state
+        return structs.replace(state, pending=tuple(pending))
 
     _patch(ReleaseState, "decode", staticmethod(redrawn))
     _see_no_sink()
