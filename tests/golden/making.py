@@ -5,6 +5,9 @@ A line of ``records.jsonl`` is a record: the case that it is of, its topic, key,
 written in another way needs a new version of its format, and what is there has to be read for as long as
 anybody may have it.
 
+The command does the same for ``states/VERSION.jsonl``, the states of the version that the program has: those
+of earlier versions are not touched any more, and are read by all later ones.
+
 ``earlier.jsonl`` has lines of kinds whose releases have come out otherwise since, in formats that are the
 same: of `fast` before errors were told from the noise alone.
 """
@@ -18,6 +21,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from eventveil import __version__
 from eventveil.counting.growth import Growth
 from eventveil.formats.announcement import Announcement
 from eventveil.formats.change import Change, Difference, Terms
@@ -38,6 +42,7 @@ from tests.unit.tasks.test_pan_private import pan_private
 from tests.unit.values.streams import readings
 
 FILE, EARLIER = (Path(__file__).with_name(name) for name in ("records.jsonl", "earlier.jsonl"))
+STATES = Path(__file__).with_name("states")
 ROUNDS = 9
 TIMELINE = {
     "interval": 10_000,
@@ -74,6 +79,16 @@ class Record:
         """As it stands in the file."""
         fields = {"case": self.case, "topic": self.topic, "key": self.key, "value": self.value}
         return json.dumps(fields | ({"headers": dict(self.headers)} if self.headers else {}))
+
+
+def is_state(one: Record) -> bool:
+    """Whether a worker or a command reads it back."""
+    return one.topic.startswith("genesis") or one.topic.endswith(("changelog", "-partials"))
+
+
+def states(version: str = __version__) -> Path:
+    """Where the states of a version are."""
+    return STATES / f"{version}.jsonl"
 
 
 def kept(file: Path = FILE) -> list[Record]:
@@ -236,12 +251,19 @@ def by_hand() -> Iterator[Record]:
 
 
 def main() -> None:
-    """Add the records of cases that the file does not have."""
-    known = kept()
+    """Add the records of cases that the files do not have."""
+    now = list(made())
+    _add(FILE, now)
+    STATES.mkdir(exist_ok=True)
+    _add(states(), [one for one in now if is_state(one)])
+
+
+def _add(file: Path, now: list[Record]) -> None:
+    known = kept(file)
     cases = {one.case for one in known}
-    added = [one for one in made() if one.case not in cases]
-    FILE.write_text("".join(f"{one.line}\n" for one in (*known, *added)), encoding="utf-8")
-    print(f"{len(known)} records kept, {len(added)} added")
+    added = [one for one in now if one.case not in cases]
+    file.write_text("".join(f"{one.line}\n" for one in (*known, *added)), encoding="utf-8")
+    print(f"{file.name}: {len(known)} records kept, {len(added)} added")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from eventveil import __version__
 from eventveil.counting.counter import CounterState, Partial
 from eventveil.formats.announcement import Announcement
 from eventveil.formats.change import Change
@@ -23,11 +25,12 @@ from eventveil.tasks.pan_private import Exposure
 from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.repartition import RekeyerState
 from eventveil.tasks.values import PerturberState
-from tests.golden.making import EARLIER, Record, counts, kept, made
+from tests.golden.making import EARLIER, STATES, Record, counts, is_state, kept, made, states
 from tests.unit.support import INSTANCE
 
 KEPT = kept()
-ALL = [*KEPT, *kept(EARLIER)]
+VERSIONS = sorted(STATES.glob("*.jsonl"))
+ALL = [*KEPT, *kept(EARLIER), *(one for file in VERSIONS for one in kept(file))]
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 
 
@@ -77,6 +80,20 @@ def test_every_record_is_written_as_it_was() -> None:
     assert [one.case for one in found] == [one.case for one in KEPT]
     for now, before in zip(found, KEPT, strict=True):
         assert now == before, f"{before.case}, {before.topic}"
+
+
+def test_every_version_has_its_states_and_a_section_of_the_changelog() -> None:
+    changelog = (SCHEMAS.parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = {*re.findall(r"^## \[?(\d+\.\d+\.\d+)", changelog, re.MULTILINE)}
+    versions = {file.stem for file in VERSIONS}
+    assert states() in VERSIONS, "run `python -m tests.golden.making`"
+    # What the program is now may be unreleased; whatever was before has been released.
+    assert versions - {__version__} <= sections <= versions
+
+
+def test_the_states_of_this_version_are_those_that_it_writes() -> None:
+    assert kept(states()) == [one for one in KEPT if is_state(one)]
+    assert all(again(one) is not None for file in VERSIONS for one in kept(file))
 
 
 def test_every_state_is_read_and_is_written_again_as_it_was() -> None:
