@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_engines import JAVA, PAGES, PARTITIONS, released, running, visit
+from tests.integration.test_engines import JAVA, PAGES, PARTITIONS, begin, released, running, visit
 from tests.kafka.jars import CACHE, jars_of
 from tests.kafka.topics import create_topic, produce, read
 from tests.worker.application import Application
@@ -117,11 +117,10 @@ def counts_written(application: Application) -> int:
 
 def test_flink_counts_exactly_once_through_kills(kafka: str, engine: list[str], tmp_path: Path) -> None:
     application, rnd = counting(kafka, tmp_path), random.Random(15)
-    begun = time.time_ns() // 1_000_000 // WINDOW * WINDOW + WINDOW
     command = [*engine, str(statements(application, tmp_path))]
     worker = WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "6")
     with worker, running(command, tmp_path / "engine.log") as one:
-        deadline = time.monotonic() + _SECONDS
+        begun, deadline = begin(application), time.monotonic() + _SECONDS
         while counts_written(application) < 6:
             visit(application, 2, rnd)
             assert time.monotonic() < deadline, (tmp_path / "engine.log").read_text()[-3000:]
