@@ -48,6 +48,17 @@ def put_into(page: str, text: str) -> str:
     return page[:before] + text + page[after:]
 
 
+def _renewed(found: Iterable[Coverage]) -> list[Coverage]:
+    """What is in the file of results, with what was found now instead."""
+    now = {_key(one): one for one in found}
+    before = (Coverage(**one) for one in json.loads(RESULTS.read_text())["coverages"])
+    return [now.get(_key(one), one) for one in before]
+
+
+def _key(one: Coverage) -> tuple[object, ...]:
+    return one.stream, one.kind, one.epsilon, one.window, one.what
+
+
 def _measure(kinds: tuple[str, ...], seed: int) -> Iterator[Coverage]:
     for stream, is_real in streams():
         for kind in kinds:
@@ -58,13 +69,14 @@ def _measure(kinds: tuple[str, ...], seed: int) -> Iterator[Coverage]:
 
 @click.command()
 @click.option("--seed", default=11, show_default=True)
-@click.option("--only", type=click.Choice(KINDS), multiple=True, help="These kinds; print, write nothing.")
+@click.option(
+    "--only", type=click.Choice(KINDS), multiple=True, help="These kinds; keep the others."
+)
 def main(seed: int, only: tuple[str, ...]) -> None:
     """Measure how often intervals cover."""
     found = [*_measure(only or KINDS, seed)]
     if only:
-        click.echo(table(found))
-        return
+        found = _renewed(found)
     lines = (json.dumps(asdict(one)) for one in found)
     RESULTS.write_text('{"coverages": [\n' + ",\n".join(lines) + "\n]}\n")
     PAGE.write_text(put_into(PAGE.read_text(), table(found)))

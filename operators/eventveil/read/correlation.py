@@ -16,8 +16,9 @@ variance of the released count is new. The rest is the error of an estimate. Whe
 of the level: shared within a stretch, and ``between`` of it with the next. Where they go up and down it is
 one of the season too, and changes its sign with it: shared with what is near in time, with a range of an
 eighth of a day (of a week, for timestamps of a day or about that). How flat they are is seen in the releases
-of the span. ``lasting`` of it never ends. A column that is released as 0 errs by its true count, always in
-the same direction: all of that lasts.
+of the span. ``lasting`` of it never ends, where releases are flat: what is wrong in a season changes its
+sign. A column that is released as 0 errs by its true count, always in the same direction. The mean m of
+Poisson numbers with the mean square e^2 has m^2 + m = e^2: the scatter m is new, and all of the rest lasts.
 
 *Columns.* Noise is independent between them; what counts have moved by and estimates have ``columns`` as
 correlation, for what moves one moves others. Of kinds that release count + noise, how much a group moves
@@ -172,8 +173,9 @@ class _Adding:
         self._near = self._near * self._nearness
         steady = self._steady if rule.unsteady else 1.0
         before = steady * self._stretch + (1 - steady) * self._near
-        self.variance = self.variance + new + (1 - rule.lasting) * shared * (shared + 2 * before)
-        self.lasting = self.lasting + sqrt(rule.lasting) * shared
+        lasting = rule.lasting * steady
+        self.variance = self.variance + new + (1 - lasting) * shared * (shared + 2 * before)
+        self.lasting = self.lasting + np.sqrt(lasting) * shared
         self._stretch, self._near = self._stretch + shared, self._near + shared
         if rule is NOISY and (head := releases.heads[row]) >= 0:
             self._repeated = self._repeated + releases.errors[head]
@@ -191,7 +193,8 @@ def _parts(releases: Releases, row: int, rule: Rule) -> tuple[Floats, Floats]:
     """The variance that is new at a timestamp, and the deviation that is shared with others."""
     squares = releases.errors[row] ** 2
     if rule.filters:
-        new = np.minimum(np.maximum(releases.counts[row], 0), squares)
+        poisson = (np.sqrt(1 + 4 * squares) - 1) / 2
+        new = np.where(releases.counts[row] <= 0, poisson, np.minimum(releases.counts[row], squares))
     elif rule is NOISY and (head := releases.heads[row]) >= 0:
         new = np.maximum(squares - releases.errors[head] ** 2, 0) / 2
     else:

@@ -60,6 +60,6 @@ def test_the_broker_blocks_of_the_page_compile() -> None:
 
 def test_the_rule_of_the_page_is_that_of_the_code() -> None:
     assert f"fully, {FILTERED.between} with the next, {FILTERED.between**2:.2f} with the one after" in PAGE
-    assert f"{FILTERED.lasting} of the rest, and all of a column that is released as 0" in PAGE
+    assert f"{FILTERED.lasting} of the rest where releases are flat, and less where they go" in PAGE
     moved, filtered = NOISY.columns, FILTERED.columns
     assert f"a correlation of {moved}, errors of kinds that filter one of {filtered}" in PAGE

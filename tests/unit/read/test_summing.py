@@ -84,7 +84,9 @@ def test_what_counts_have_moved_by_may_be_the_same_in_all_columns_and_their_nois
 
 def test_a_column_that_is_released_as_empty_errs_in_the_same_direction_every_time() -> None:
     found = releases(np.zeros((7 * DAY, 1)), 2.0, kind="seasonal", fresh=np.arange(7 * DAY) % 8 == 0)
-    assert found.totals("all").errors[0, 0] == pytest.approx(2 * 7 * DAY)
+    mean = (np.sqrt(17) - 1) / 2  # of Poisson numbers whose mean square is 2^2
+    size = 7 * DAY
+    assert found.totals("all").errors[0, 0] == pytest.approx(np.hypot(size * mean, np.sqrt(size * mean)))
 
 
 def test_what_moves_one_column_may_move_another_where_counts_are_estimates() -> None:
@@ -212,3 +214,14 @@ def test_spans_in_a_time_zone_are_those_of_its_days() -> None:
     total = found.totals("1d", zone="Europe/Berlin")
     assert total.timestamps.tolist() == [24, 23, 24, 1]
     assert total.complete.tolist() == [True, True, True, False]
+
+
+def test_what_is_wrong_in_a_season_changes_its_sign_and_does_not_last() -> None:
+    def growth(counts: np.ndarray) -> float:
+        fresh = np.arange(28 * DAY) % 8 == 0
+        found = releases(counts, 30.0, kind="seasonal", fresh=fresh)
+        return float(found.totals("all").errors[0, 0] / found.totals("1d").errors[:, 0].mean() / np.sqrt(28))
+
+    hours = np.arange(28 * DAY)[:, np.newaxis]
+    flat, season = np.full((28 * DAY, 1), 100), np.where(hours % DAY < 12, 1, 199)
+    assert growth(season) < 1.6 < 2 < growth(flat)
