@@ -43,7 +43,7 @@ TIMESTAMPS, QUICK_TIMESTAMPS = 1000, 60
 class ZeroForecast(Forecast):
     """Shows nothing of columns that are no more than noise."""
 
-    def _in_common(self) -> Floats:
+    def _in_common(self, levels: Floats, noise: float, likely: Floats) -> Floats:
         return np.zeros(self._columns)
 
 

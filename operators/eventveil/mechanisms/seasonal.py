@@ -119,7 +119,8 @@ class Seasonal(WEventMechanism):
     def _publish(self, counts: Counts, units: int) -> None:
         self._ledger.charge_publish(units)
         interval, noisy = self._interval, self._noisy(counts, units)
-        first = not self._forecast.published
+        self._forecast = self._forecast.anew(self._window, self._variance(units))
+        first = not self._forecast.begun
         estimate = self._forecast.learn(noisy.astype(np.float64), self._variance(units), self._timestamp)
         if not first:
             shown, said = self._forecast.foreseen

@@ -31,6 +31,12 @@ TOGETHER = 2048
 """Columns whose models are computed together: what they need stays in the processor's cache."""
 PERIODS_KEPT, FIRST_PERIODS_KEPT, WINDOWS_KEPT, LEVEL_WINDOWS_KEPT = 6, 20, 8, 16
 """How long seasons are remembered, and in windows long-run levels."""
+FAR_MORE, MANY = 6.0, 32
+"""Times the noise of the next look: what earlier ones have taught of this many columns is forgotten if they
+have shown nothing. Looks weigh by the largest scatter of a column: for the small ones the first would weigh
+too much. A few columns are more alike; and where a day has its hours, one look says little of another."""
+ADDED = {"noise"}
+"""What states of earlier versions lack."""
 _NONE = np.zeros((0, 1))
 
 
@@ -57,16 +63,34 @@ class Forecast:
         self.foreseen = self._estimate[0], self._estimate[1]  # ``shown`` of the last publication, before it
         self._hidden = np.zeros(columns)  # the levels that are shown of columns that are no more than noise
         self._correction = np.zeros(columns)  # of the levels of the others
+        self._noise = 0.0  # variance of that of the last publication; 0: not known
         self.above = np.zeros(columns, np.bool_)  # the columns that are more than noise
         self.published = 0
         self.last = 0
         self._classes = Classes(self.level)
 
     @property
+    def begun(self) -> bool:
+        """Whether it has learned from a publication."""
+        return self._long.begun
+
+    @property
     def level(self) -> Floats:
         """The long-run level of every column, at least 0; zeros before the first publication."""
         level = self._long.level if self.periods else self._steady()
         return np.maximum(level, 0.0)
+
+    def anew(self, window: int, noise: float) -> Forecast:
+        """One that begins anew, if what is known is no more than noise, of which the next look has far less.
+
+        ``noise``: that of the next look, as a variance. Else itself.
+        """
+        kept = self._columns < MANY or self._in_days or self.above.any()
+        if kept or self._noise <= FAR_MORE * noise:
+            return self
+        other = Forecast(self._columns, window, self.periods)
+        other.published, other.last = self.published, self.last
+        return other
 
     def expected(self, timestamp: int) -> tuple[Floats, Floats]:
         """What is expected to be counted, shown or not, and the variance of counts around it.
@@ -102,18 +126,38 @@ class Forecast:
 
     def _compare_columns(self) -> None:
         """Learn from what all columns hold."""
-        self._hidden = self._in_common()
-        self._correction = shrinkage.corrections(self._long.level, self._long.empty)
+        levels, noise = self._clearest()
+        looks = max(1, round(self._noise / noise)) if self._noise else shrinkage.NORMAL
+        found = shrinkage.expected(levels, noise, looks)
+        self._hidden, self._correction = np.zeros(self._columns), np.zeros(self._columns)
+        if found:
+            self._hidden = self._in_common(levels, noise, found.median)
+            self._correction = found.mean - levels
 
-    def _in_common(self) -> Floats:
+    def _clearest(self) -> tuple[Floats, float]:
+        """The levels that are known best, and what variance noise gives them."""
+        empty = np.concatenate([mixture.levels.empty for _, mixture in self._mixtures])
+        steady = float(np.partition(empty, len(empty) // 2)[len(empty) // 2])
+        if steady < self._long.empty:
+            return self._steady(), steady
+        return self._long.level, self._long.empty
+
+    def _in_common(self, levels: Floats, noise: float, likely: Floats) -> Floats:
         """What is shown of columns that are no more than noise."""
-        levels, below = np.zeros(self._columns), ~self.above
-        levels[below] = hidden.expected(self._long.level[below], self._long.empty)
-        return levels
+        below = ~self.above
+        asked = levels[below] if self._in_days else levels
+        if not hidden.certain(asked) or (self._in_days and not hidden.alike(asked, noise)):
+            return np.zeros(self._columns)
+        return np.where(below & (likely >= hidden.LEAST), likely, 0.0)
+
+    @property
+    def _in_days(self) -> bool:
+        """Whether timestamps are parts of a day that has its own season: then looks at two differ in kind."""
+        return len(self.periods) > 1
 
     def learn(self, noisy: Floats, noise: float, timestamp: int) -> Floats:
         """Take in noisy counts, whose noise has the variance ``noise``; the estimates of the counts."""
-        gap = timestamp - self.last if self.published else 1
+        gap = timestamp - self.last if self.begun else 1
         terms = self._terms(timestamp)
         lesson = self._learn_columns(noisy, noise, terms, gap)
         scatter = float(lesson.scatter.max())
@@ -122,7 +166,7 @@ class Forecast:
             self._own.learn(terms, lesson.seasonal, noise, scatter, gap)
         self._learn_profile(noisy, noise, terms, gap)
         self.foreseen = self._shown(lesson.foreseen, lesson.around, terms)
-        self.published, self.last = self.published + 1, timestamp
+        self.published, self.last, self._noise = self.published + 1, timestamp, noise
         self._classes = Classes(self.level)
         self._choose(noise)
         if self.published > 3 and self.above.any():
@@ -135,7 +179,7 @@ class Forecast:
     def _learn_columns(self, noisy: Floats, noise: float, terms: Floats, gap: int) -> Lesson:
         """All mixtures, and what they say as one."""
         lessons = [
-            mixture.learn(noisy[part], noise, outlook, first=not self.published)
+            mixture.learn(noisy[part], noise, outlook, first=not self.begun)
             for part, mixture, outlook in self._outlooks(terms, gap)
         ]
         if len(lessons) == 1:
@@ -208,6 +252,8 @@ class Forecast:
             "above": packed(self.above.astype(np.float64)),
             "estimate": packed(self._estimate),
         }
+        if self._columns >= shrinkage.FEWEST:
+            state["noise"] = packed(np.array([self._noise]))
         if self._own:
             state["own"] = self._own.snapshot()
         if self._profile:
@@ -222,7 +268,7 @@ class Forecast:
         names = {*self._mixtures[0][1].state, "long", "scatter", "above", "estimate"}
         names |= {"own"} if self._own else set()
         names |= {"profile"} if self._profile else set()
-        if not isinstance(state, dict) or set(state) != names:
+        if not isinstance(state, dict) or set(state) - ADDED != names:
             raise ValueError(f"a forecast should be an object with {', '.join(sorted(names))}")
         other = Forecast(self._columns, window, self.periods)
         other._restore_columns(state)
@@ -232,6 +278,9 @@ class Forecast:
         other._estimate = unpacked(state["estimate"], (2, self._columns), "estimate")
         if np.any(other._estimate[1] < 0):
             raise ValueError("the variance of an estimate should not be negative")
+        other._noise = float(unpacked(state["noise"], (1,), "noise")[0]) if "noise" in state else 0.0
+        if other._noise < 0:
+            raise ValueError("the variance of noise should not be negative")
         other._own = self._own.restored(state["own"]) if self._own else None
         other._profile = self._profile.restored(state["profile"]) if self._profile else None
         other._classes = Classes(other.level)

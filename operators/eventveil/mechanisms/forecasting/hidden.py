@@ -1,38 +1,41 @@
-"""What is shown of columns that are no more than noise: nothing, or what they have in common.
+"""What is shown of columns that are no more than noise: nothing, or what is likely after all others.
 
 Each of them drowns in the noise, all of them together may not: thousands of columns of five events each are
-some 15,000 events, and zeros would lose them. Their long-run levels l, with noise of variance v, are taken
-for draws around a common mean m with a variance b of their own: each is expected at m + b / (b + v) (l - m).
+some 15,000 events, and zeros would lose them. Their levels are known to lie where levels of columns are
+(``shrinkage``): each is shown at the median of what it may be, 0 where most columns like it are empty.
 
-Zeros err less, a column at a time, if the columns have less than an event on average, or if few of them hold
-nearly everything. So they stay where m is below ``LEAST``, where it is not ``CERTAIN`` standard deviations of
-its own above 0, and where b is above ``UNEVEN`` m^2.
+That is learned from the columns, so where little was learned it may be wrong, and zeros err less. They stay
+where a column is likely below ``LEAST``; and in all of them where columns have less on average, or where the
+mean is not ``CERTAIN`` standard deviations of its own above 0: because of noise, or because few columns hold
+nearly everything. Where a day has its hours, a level is no guess of the count of an hour: there that is asked
+of the columns that are no more than noise alone, and they are not to differ among each other by more than
+``UNEVEN`` times their mean squared.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
 from eventveil.mechanisms.forecasting.arithmetic import Floats, total
 
 FEWEST = 16
-"""How many columns are needed to learn how they differ."""
+"""How many columns are needed to be certain of anything."""
 LEAST, CERTAIN, UNEVEN = 1.0, 4.0, 2.0
 
 
-def expected(levels: Floats, noise: float) -> Floats:
-    """What columns are expected to hold, each; zeros where that is better.
+def certain(levels: Floats) -> bool:
+    """Whether columns hold something together; ``levels``: shape (columns,)."""
+    if len(levels) < FEWEST:
+        return False
+    mean, spread = _mean_and_spread(levels)
+    return mean >= LEAST and mean * mean * len(levels) >= CERTAIN * CERTAIN * spread
 
-    ``levels``: of the columns that are no more than noise, shape (columns,); ``noise``: what variance noise
-    gives them.
-    """
-    number = len(levels)
-    if number < FEWEST:
-        return np.zeros(number)
-    mean = float(total(levels)) / number
+
+def alike(levels: Floats, noise: float) -> bool:
+    """Whether columns, two at least, differ by little more than noise of this variance."""
+    mean, spread = _mean_and_spread(levels)
+    return spread - noise <= UNEVEN * mean * mean
+
+
+def _mean_and_spread(levels: Floats) -> tuple[float, float]:
+    mean = float(total(levels)) / len(levels)
     off = levels - mean
-    spread = float(total(off * off)) / (number - 1)
-    own = max(spread - noise, 0.0)
-    if mean < LEAST or mean * mean * number < CERTAIN * CERTAIN * spread or own > UNEVEN * mean * mean:
-        return np.zeros(number)
-    return np.maximum(mean + own / (own + noise) * off, 0.0)
+    return mean, float(total(off * off)) / (len(levels) - 1)
