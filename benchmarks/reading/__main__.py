@@ -69,9 +69,7 @@ def _measure(kinds: tuple[str, ...], seed: int) -> Iterator[Coverage]:
 
 @click.command()
 @click.option("--seed", default=11, show_default=True)
-@click.option(
-    "--only", type=click.Choice(KINDS), multiple=True, help="These kinds; keep the others."
-)
+@click.option("--only", type=click.Choice(KINDS), multiple=True, help="These kinds; keep the others.")
 def main(seed: int, only: tuple[str, ...]) -> None:
     """Measure how often intervals cover."""
     found = [*_measure(only or KINDS, seed)]

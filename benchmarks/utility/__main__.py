@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.utility import (
+    bounds,
     event_level,
     plots,
     side_by_side,
@@ -31,6 +32,7 @@ HOME = Path(__file__).resolve().parents[2]
 PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "real": side_by_side.measure_real,
     "drawn": side_by_side.measure_drawn,
+    bounds.PART: bounds.measure,
     variants.PART: variants.measure,
     "w-event": w_event.measure,
     "unseen": w_event.measure_unseen,
@@ -39,7 +41,7 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "values": values.measure,
     "local": values.measure_local,
 }
-SEEDS = {REAL_PART: 1, DRAWN_PART: 1, variants.PART: 1}
+SEEDS = {REAL_PART: 1, DRAWN_PART: 1, bounds.PART: 1, variants.PART: 1}
 """Many streams with one seed say more than one stream with many."""
 
 

@@ -16,6 +16,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from benchmarks.utility.bounds import LABELS as BOUNDS
 from benchmarks.utility.measures import MEASURES
 from benchmarks.utility.measuring import Case, Results
 from benchmarks.utility.side_by_side import CLIPPED, DRAWN_PART, KINDS, OURS, PEERS, REAL_PART, ZERO
@@ -82,6 +83,19 @@ def variants(results: Results, part: str) -> str:
         rows.append([label, f"{_mean(ratios):.2f}", *others, f"{biases[0]:.0%} ({biases[1]:.0%})", *extremes])
     head = ["instead", "MAE", "RMSE", "total", "week", "bias of sums, half within", "MAE, best", "MAE, worst"]
     return _markdown(head, rows)
+
+
+def bounds(results: Results, part: str) -> str:
+    """By stream what could be had without noise, and the least and the largest error of ``seasonal``."""
+    own: dict[str, list[float]] = {}
+    for case in results.of(REAL_PART):
+        own.setdefault(case.stream, []).append(_value(case, OURS))
+    rows = []
+    for case in results.of(part):
+        found = [_percent(_value(case, label)) if label in case.errors else "" for label in BOUNDS]
+        ends = min(own[case.stream]), max(own[case.stream])
+        rows.append([case.stream, *found, *map(_percent, ends)])
+    return _markdown(["", *BOUNDS, "seasonal, least", "seasonal, most"], rows)
 
 
 def by_stream(results: Results, part: str) -> str:
@@ -153,6 +167,7 @@ TABLES: dict[str, Callable[[Results, str], str]] = {
     "kinds": kinds,
     "verdict": verdict,
     "by stream": by_stream,
+    "bounds": bounds,
     "variants of": variants,
     "measures": measures,
 }

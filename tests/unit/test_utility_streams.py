@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from benchmarks.utility import bounds
 from benchmarks.utility.contenders import Peer, adapub, dsat, pegasus, rescue, spas
 from benchmarks.utility.measures import MEASURES, measured
 from benchmarks.utility.measuring import AheadNoise
-from benchmarks.utility.real import REAL, WITHOUT_PACKAGES, table, us_origins, us_routes
+from benchmarks.utility.real import REAL, WITHOUT_PACKAGES, RealStream, table, us_origins, us_routes
 from benchmarks.utility.side_by_side import KINDS, PEERS
 from eventveil.mechanisms.registry import KINDS as OURS
 
@@ -47,6 +48,15 @@ def test_a_week_that_the_stream_does_not_have_has_no_error() -> None:
 def test_a_table_counts_by_timestamp_and_column_from_the_first_timestamp_on() -> None:
     assert table([7, 7, 9], ["b", "a", "b"]).tolist() == [[1, 1], [0, 0], [0, 1]]
     assert table([7, 9], ["a", "a"], [3, 4]).tolist() == [[3], [0], [4]]
+
+
+def test_without_noise_a_season_is_known_by_its_medians_and_a_level_by_all_of_the_past() -> None:
+    weekly = np.tile([[10], [10], [10], [10], [10], [1], [1]], (20, 1))
+    found = bounds.errors(RealStream("weekdays", weekly, 24))
+    assert found[bounds.WEEK] == 0 < found[bounds.CONSTANT] < found[bounds.PAST] < 1
+    assert bounds.DAY not in found
+    still = bounds.errors(RealStream("still", np.full((1000, 3), 8), 1))
+    assert still[bounds.PAST] == pytest.approx(1 / 1000)  # the first timestamp alone is not foreseen
 
 
 def test_there_are_a_dozen_real_streams_from_one_column_to_thousands() -> None:
