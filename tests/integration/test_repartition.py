@@ -14,7 +14,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME
 from eventveil.model.timeline import start_of
 from eventveil.replay.inputs import TopicInput
 from eventveil.replay.run import replay
-from eventveil.topology.changes import RENAME
+from eventveil.topology.changes import ELSEWHERE
 from eventveil.topology.loading import load
 from tests.kafka.topics import end_offset, read
 from tests.worker.application import ORIGIN, Application, ScatteredTraffic, valid_event
@@ -97,7 +97,7 @@ def test_events_keyed_otherwise_count_once_through_kills_and_alike_in_a_replay(
     del application.document["streams"]["places"]["source"]["repartition"]
     application.write()
     *counting, budget = refusals(application.path)
-    assert f"source.repartition was 'true' and is None now. {RENAME}" in budget
+    assert f"source.repartition was 'true' and is None now. {ELSEWHERE}" in budget
     assert all("source.repartition was 'true'" in message for message in counting)
     application.document["streams"]["places"]["source"]["repartition"] = True
     application.write()
