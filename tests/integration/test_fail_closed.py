@@ -90,7 +90,7 @@ ELSEWHERE = {
     "source.format", "fingerprint.version", "source.topic", "source.partitions", "topics.partials",
     "sink.topic", "sink.topic_id", "source.repartition", "plugin.class", "plugin.source",
     "plugin.distribution", "plugin.level", "mechanism.regroup", "mechanism.max_samples", "mechanism.drift",
-    "mechanism.periods",
+    "mechanism.periods", "source.counts", "source.count", "source.watermark",
 }  # fmt: skip
 
 
