@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -239,10 +240,18 @@ def test_a_worker_that_comes_in_by_tokens_releases_and_all_commands_read_what_it
     path = str(application.path)
     assert load(path, os.environ).kafka == replace(ways(broker)["OAUTHBEARER"], bootstrap=broker.door("SASL"))
     told = application.command("check", path) + application.command("topics", path)
-    # So short that every client asks again while it works.
-    broker.provider.life = 5
+    # So short that its clients come in with the next one while it works, and so long that what is left of one
+    # is enough to come in by, on a machine where that takes a second or two.
+    broker.provider.life = 20
+    given = broker.provider.given
     with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "2") as worker:
         wait_for_releases(application, 5)
+        deadline = time.monotonic() + 120
+        while broker.provider.given < given + 2:
+            assert worker.running
+            assert time.monotonic() < deadline
+            time.sleep(0.3)
+        wait_for_releases(application, len(application.releases()) + 5)
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
     broker.provider.life = 300
