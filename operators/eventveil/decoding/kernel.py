@@ -1,7 +1,7 @@
 """The compiled kernel, ``eventveil_kernel`` (operators/kernel), where it is installed.
 
-It reads fetches and values many times faster than Python. Without it everything is read by the plain path,
-with the same results. ``EVENTVEIL_KERNEL=off`` chooses the plain path where the kernel is installed.
+Without it everything is read by the plain path, with the same results. ``EVENTVEIL_KERNEL=off`` chooses the
+plain path where the kernel is installed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ def _load() -> tuple[Any, str]:
     try:
         found = import_module("eventveil_kernel")
     except ModuleNotFoundError:
-        return (
-            None,
-            "events are read in plain Python; install eventveil[kernel] to read them several times faster",
-        )
+        return None, "events are read in plain Python, at more than twice the cost (docs/deploy.md)"
     except ImportError as error:
         return None, f"events are read in plain Python, for eventveil-kernel cannot be loaded: {error}"
     if found.INTERFACE != _INTERFACE:
