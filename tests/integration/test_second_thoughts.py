@@ -13,6 +13,10 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer
 
 from eventveil.cli.main import main
+from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.log import read_table
+from eventveil.lifecycle.manifest import Genesis
+from eventveil.model.topology import Kafka
 from eventveil.topology.changes import ELSEWHERE, PLACES, RENAME
 from tests.integration.test_fail_closed import refusals
 from tests.kafka.topics import create_topic, transactional_producer, unique
@@ -57,10 +61,10 @@ def charged(application: Application, timestamp: int, window: int, kind: str = "
     write(application, f"{application.name}-ledger", orjson.dumps(entry))
 
 
-def write(application: Application, topic: str, value: bytes) -> None:
+def write(application: Application, topic: str, value: bytes, partition: int = 0) -> None:
     writer = transactional_producer(application.bootstrap, unique("writer"))
     writer.begin_transaction()
-    writer.produce(topic, value, "places", 0)
+    writer.produce(topic, value, "places", partition)
     writer.commit_transaction(30)
 
 
@@ -134,6 +138,7 @@ def test_when_all_windows_are_over_a_name_can_begin_again_in_another_sink(applic
     status, told = call("topics", path, "--delete", "--name", application.name)
     assert status == 0
     assert "stream places was released up to timestamp" in told
+    assert "let nothing begin before" in told
     assert names(application) == {application.source, application.sink, application.dead}
     status, told = call("topics", path, "--create")
     assert status == 1
@@ -141,6 +146,45 @@ def test_when_all_windows_are_over_a_name_can_begin_again_in_another_sink(applic
     application.document["streams"]["places"]["sink"]["topic"] = f"{application.sink}.2"
     application.write()
     assert call("topics", path, "--create")[0] == 0
+
+
+def decided(application: Application) -> None:
+    """Let the state say that the first timestamp is decided."""
+    kafka, topic = Kafka(application.bootstrap), f"{application.name}-ledger-changelog"
+    for number in range(Cluster(kafka).topic(topic).partitions):
+        table = read_table(kafka, topic, number)
+        if Genesis.key("places") in table:
+            genesis = Genesis.find(table, "places", topic)
+            state = genesis.release_state(table, topic).replace(next=genesis.first + 1, mechanism="{}")
+            write(application, topic, state.encode(), number)
+
+
+def test_what_the_state_has_decided_is_not_forgotten_with_the_ledger(application: Application) -> None:
+    """A ledger that was lost, or is shown without its end, makes no spend undone."""
+    path, before = str(application.path), names(application)
+    decided(application)
+    status, told = call("topics", path, "--delete", "--name", application.name)
+    assert status == 1
+    assert "and the ledger is not the one of then" in told
+    assert "costs nothing" not in told
+    # An older entry is there, and a window that holds the decided timestamp is open.
+    charged(application, now() - 5_000, 10)
+    status, told = call("topics", path, "--delete", "--name", application.name)
+    assert status == 1
+    assert "what it spent would be forgotten" in told
+    assert names(application) == before
+
+
+def test_the_windows_of_the_file_hold_what_was_released_too(application: Application) -> None:
+    path, before = str(application.path), names(application)
+    charged(application, now() - 5_000, 10)
+    assert call("topics", path, "--delete")[0] == 0
+    application.document["streams"]["places"]["mechanism"]["window"] = 14_400
+    application.write()
+    status, told = call("topics", path, "--delete", "--name", application.name)
+    assert status == 1
+    assert "what it spent would be forgotten" in told
+    assert names(application) == before
 
 
 def test_a_promise_without_windows_is_never_forgotten(application: Application) -> None:

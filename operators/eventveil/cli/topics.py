@@ -18,10 +18,11 @@ from eventveil.lifecycle.create import (
     name_cluster,
     write_genesis,
 )
-from eventveil.lifecycle.leaving import check_over, find_left
+from eventveil.lifecycle.leaving import check_over, check_stopped, find_left
 from eventveil.lifecycle.leaving import delete as delete_left
 from eventveil.lifecycle.topics import TopicPlan, plan_topics
 from eventveil.model.errors import EventveilError
+from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Topology
 
 _PER_SOURCE = ("counting changelog", "state changelog")
@@ -104,6 +105,8 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
 def _delete(topology: Topology, *, apply: bool) -> bool:
     """Whether everything is gone, or could be."""
     cluster = Cluster(topology.kafka)
+    if apply:
+        check_stopped(topology, cluster)
     left = find_left(topology, cluster)
     for name, holds in left.topics.items():
         click.echo(f"{'deletes' if apply else 'would delete'} {name}: {holds}")
@@ -117,16 +120,21 @@ def _delete(topology: Topology, *, apply: bool) -> bool:
     if not left.topics:
         click.echo(f"there is nothing that {topology.name} has left behind")
         return True
+    over = check_over(topology, cluster, left, time.time_ns() // 1_000_000)
     if not left.released and topology.streams:
         click.echo("no count was released: what is lost can be counted again, and costs nothing")
     if topology.readings:
         click.echo("values that have no reading yet are lost; the next ones are read when it begins anew")
-    check_over(topology, cluster, left, time.time_ns() // 1_000_000)
     if not apply:
         click.echo(f"nothing was deleted; stop the workers and add --name {topology.name}")
         return True
     delete_left(topology, cluster, left)
     click.echo("deleted; `eventveil topics --create` begins anew")
+    if over:
+        click.echo(
+            f"let nothing begin before {format_rfc3339(over)} (timeline.start): what is released again costs "
+            "its epsilon again, and nothing here remembers it"
+        )
     return True
 
 

@@ -8,7 +8,7 @@ of these windows is over, and nothing of a stream whose promise is not one of wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eventveil.formats.change import Change
@@ -22,6 +22,7 @@ from eventveil.mechanisms.registry import LOCAL_KINDS, known
 from eventveil.model.errors import StateRefused
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Topology
+from eventveil.tasks.pan_private import release_key
 from eventveil.topology.counts import repartitioned
 
 _NEW_NAME = (
@@ -32,7 +33,7 @@ _NEW_NAME = (
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What the ledger has of a stream of counts: its last timestamp, the widest window, the kinds."""
+    """What ledger and state have of a stream of counts: its last timestamp, the widest window, the kinds."""
 
     stream: str
     last: int
@@ -87,8 +88,8 @@ def _rekeyed(topology: Topology, cluster: Cluster) -> dict[str, str]:
 def _released(topology: Topology, cluster: Cluster) -> Iterator[Released]:
     """By stream of counts. An aborted entry counts too: somebody may have read its release."""
     found: dict[str, Released] = {}
-    for place in cluster.topic(topology.ledger).places:
-        for message in read_partition(topology.kafka, *place, isolation="read_uncommitted"):
+    for place, end in cluster.end_offsets(cluster.topic(topology.ledger).places).items():
+        for message in read_partition(topology.kafka, *place, isolation="read_uncommitted", least=end):
             name = (message.key() or b"").decode(errors="replace")
             fields = fields_of(message.value(), name)
             if fields is None or Change.read(fields) is not None or Span.read(fields) is not None:
@@ -110,17 +111,28 @@ def _together(one: Released, other: Released) -> Released:
     )
 
 
-def check_over(topology: Topology, cluster: Cluster, left: Left, now: int) -> None:
-    """Raise StateRefused unless all windows that hold a release are over at ``now`` (epoch ms)."""
-    genesis = _geneses(topology, cluster, left)
-    for one in left.released:
+def check_stopped(topology: Topology, cluster: Cluster) -> None:
+    """Raise StateRefused if a worker runs."""
+    if cluster.group_members(topology.name):
+        raise StateRefused(f"group {topology.name}", "a worker is running", "Stop the workers first")
+
+
+def check_over(topology: Topology, cluster: Cluster, left: Left, now: int) -> int:
+    """When all windows that hold a release were over, epoch ms; 0 if nothing was released.
+
+    Raises StateRefused if one is not over at ``now``, or if the ledger may not be all of it.
+    """
+    genesis, decided = _lives(topology, cluster, left)
+    _check_whole(topology, cluster, left, genesis, decided)
+    over = 0
+    for one in (_decided(one, decided) for one in left.released):
         place = f"stream {one.stream}"
         if (what := _without_end(one.kinds)) is not None:
             raise StateRefused(place, what, _NEW_NAME)
         if one.stream not in genesis:
             what = "it has released, but no state says how long its timestamps are"
             raise StateRefused(place, what, _NEW_NAME)
-        end = _end(one, genesis[one.stream].fields)
+        end = _end(topology, one, genesis[one.stream].fields)
         if now < end:
             what = (
                 f"it has released timestamp {one.last}, and a window of {one.window} timestamps that holds it"
@@ -128,6 +140,34 @@ def check_over(topology: Topology, cluster: Cluster, left: Left, now: int) -> No
             )
             raise StateRefused(place, what, f"Wait until then. Or: {_NEW_NAME}")
         _check_start(topology, one.stream, end)
+        over = max(over, end)
+    return over
+
+
+def _decided(one: Released, decided: Mapping[str, int]) -> Released:
+    """With what the state has decided beyond the ledger: somebody may have read that too."""
+    return replace(one, last=max(one.last, decided.get(one.stream, 0)))
+
+
+def _check_whole(
+    topology: Topology,
+    cluster: Cluster,
+    left: Left,
+    genesis: Mapping[str, Genesis],
+    decided: Mapping[str, int],
+) -> None:
+    """Raise StateRefused if something was released that the ledger does not have, or not any more."""
+    names = {one.stream for one in left.released}
+    ledger = cluster.topics({topology.ledger}).get(topology.ledger)
+    for name in sorted(decided):
+        known = genesis[name].ledger_id
+        if name not in names or ledger is None or known not in (None, ledger.id):
+            what = f"its state has decided timestamp {decided[name]}, and the ledger is not the one of then"
+            raise StateRefused(f"stream {name}", what, _NEW_NAME)
+    for place, first in cluster.first_offsets([] if ledger is None else ledger.places).items():
+        if first > 0:
+            what = "its beginning is gone, so nobody can say which windows are open"
+            raise StateRefused(str(place), what, _NEW_NAME)
 
 
 def _without_end(kinds: frozenset[str]) -> str | None:
@@ -143,21 +183,34 @@ def _without_end(kinds: frozenset[str]) -> str | None:
     return None
 
 
-def _geneses(topology: Topology, cluster: Cluster, left: Left) -> dict[str, Genesis]:
-    """By stream."""
-    tables = [one for one in (topology.ledger_changelog, topology.counting_changelog) if one in left.topics]
-    return {
-        one.stream: one
-        for name in tables
-        for place in cluster.topic(name).places
-        for one in all_in(read_table(topology.kafka, *place), str(place))
-    }
+def _lives(topology: Topology, cluster: Cluster, left: Left) -> tuple[dict[str, Genesis], dict[str, int]]:
+    """By stream: the genesis; and the last timestamp that is decided, where one is."""
+    genesis, decided = dict[str, Genesis](), dict[str, int]()
+    for name in (topology.ledger_changelog, topology.counting_changelog):
+        if name not in left.topics:
+            continue
+        for place in cluster.topic(name).places:
+            table = read_table(topology.kafka, *place)
+            for one in all_in(table, str(place)):
+                genesis[one.stream] = one
+                # That of a pan-private stream lies beside its counts.
+                key = one.stream.encode() if name == topology.ledger_changelog else release_key(one.stream)
+                state = one.release_state(table, str(place), key)
+                if state.next > state.first:
+                    decided[one.stream] = state.next - 1
+    return genesis, decided
 
 
-def _end(one: Released, fields: Mapping[str, Any]) -> int:
-    """When the last window that holds a release ends, epoch ms."""
-    window = max(one.window, int(fields["mechanism.window"]))
-    return int(fields["timeline.origin"]) + (one.last + window - 1) * int(fields["timeline.interval"])
+def _end(topology: Topology, one: Released, fields: Mapping[str, Any]) -> int:
+    """When the last window that holds a release ends, epoch ms: as it was, and as the file says now."""
+    interval = int(fields["timeline.interval"])
+    spans = [max(one.window, int(fields["mechanism.window"])) * interval]
+    for stream in topology.streams:
+        if stream.name == one.stream:
+            if (what := _without_end(frozenset({stream.mechanism.kind}))) is not None:
+                raise StateRefused(f"stream {one.stream}", f"it has released, and {what}", _NEW_NAME)
+            spans.append(stream.mechanism.window * stream.timeline.interval)
+    return int(fields["timeline.origin"]) + (one.last - 1) * interval + max(spans)
 
 
 def _check_start(topology: Topology, name: str, end: int) -> None:
@@ -175,7 +228,6 @@ def delete(topology: Topology, cluster: Cluster, left: Left) -> None:
 
     Raises StateRefused if a worker runs, and KafkaException.
     """
-    if cluster.group_members(topology.name):
-        raise StateRefused(f"group {topology.name}", "a worker is running", "Stop the workers first")
+    check_stopped(topology, cluster)
     cluster.delete(left.topics)
     cluster.delete_group(topology.name)
