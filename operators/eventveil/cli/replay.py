@@ -219,8 +219,9 @@ def _open_input(topology: Topology, source: str) -> Input:
         around = any(in_envelope(field) for one in streams for field in one.source.looked_at)
         registry = topology.registry if topic in topology.by_schema else None
         return TopicInput(
-            topology.kafka, rekeyed or topic, rekeyed=rekeyed is not None, envelope=around, registry=registry
-        )
+            topology.kafka, rekeyed or topic, rekeyed=rekeyed is not None, envelope=around, registry=registry,
+            protobuf=topology.has_protobuf,
+        )  # fmt: skip
     pointers = {stream.source.value for stream in topology.readings}
     for stream in topology.streams:
         pointers |= stream.source.pointers

@@ -60,7 +60,10 @@ def _open(topology: Topology, stream: Stream, source: str) -> Input:
     rekeyed, around = stream.source.raw is not None, any(map(in_envelope, stream.source.looked_at))
     topic = stream.source.topic
     registry = topology.registry if topic in topology.by_schema else None
-    return TopicInput(topology.kafka, topic, rekeyed=rekeyed, envelope=around, registry=registry)
+    return TopicInput(
+        topology.kafka, topic, rekeyed=rekeyed, envelope=around, registry=registry,
+        protobuf=topology.has_protobuf,
+    )  # fmt: skip
 
 
 def of_file(path: str, user: str, column: str, time: str) -> Subject:

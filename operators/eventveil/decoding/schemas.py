@@ -10,6 +10,8 @@ from eventveil.model.topology import Format
 
 #: A zero and the id of the schema in four bytes.
 _MAGIC, PREFIX = 0, 5
+#: Registries count schemas from 1, in 32 bits with a sign. No other id can become known.
+_IDS = range(1, 2**31)
 _LONGEST_DETAIL = 200
 
 
@@ -24,10 +26,8 @@ class Unfit(ValueError):
 class Unusable:
     """A schema that no value can be read by, for a reason that lies in the schema itself."""
 
-    form: str | None = None
-
-    def __init__(self, why: str) -> None:
-        self._why = why
+    def __init__(self, why: str, form: str | None = None) -> None:
+        self._why, self.form = why, form
 
     def read(self, body: bytes) -> Any:
         """Raises Unfit, always."""
@@ -42,9 +42,9 @@ def schema_id(value: bytes) -> int | None:
 
 
 def ids_in(values: Iterable[bytes | None]) -> set[int]:
-    """The ids that values name."""
+    """The ids that values name, of those that a schema can have."""
     found = {schema_id(value) for value in values if value is not None}
-    return {one for one in found if one is not None}
+    return {one for one in found if one is not None and one in _IDS}
 
 
 def unframed(form: Format) -> str:
@@ -60,6 +60,8 @@ def read(value: bytes, form: Format, schemas: Schemas) -> Any:
     number = schema_id(value)
     if number is None:
         raise Unfit(unframed(form))
+    if number not in _IDS:
+        raise Unfit(f"{number} is no id of a schema, which is from {_IDS[0]} to {_IDS[-1]}")
     schema = schemas[number]
     if schema is None:
         raise UnknownSchema(f"the registry knows no schema with id {number}")

@@ -402,6 +402,11 @@ class Topology:
         return frozenset(named | raw)
 
     @property
+    def has_protobuf(self) -> bool:
+        """Whether the values of any source are in Protobuf."""
+        return any(one.source.format == "protobuf" for one in self.all_streams)
+
+    @property
     def rekeyed(self) -> dict[str, str]:
         """The topics of events that are re-keyed first, in the order of the file, and where to."""
         return {stream.source.raw: stream.source.topic for stream in self.streams if stream.source.raw}

@@ -191,14 +191,15 @@ class TopicInput(Input):
         rekeyed: bool = False,
         envelope: bool = False,
         registry: Registry | None = None,
+        protobuf: bool = True,
     ) -> None:
         """``envelope``: streams look at what is around the values of its records.
 
         ``rekeyed``: their headers tell where the events come from. ``registry`` has the schemas that values
-        name, None where they name none.
+        name, None where they name none; ``protobuf``: see ``Client``.
         """
         super().__init__(topic)
-        self._registry = registry
+        self._registry, self._protobuf = registry, protobuf
         self._kafka, self._name, self._rekeyed, self._envelope = kafka, topic, rekeyed, envelope
         self._starts: Mapping[int, int] = {}
         self._ends: Mapping[int, int] = {}
@@ -274,7 +275,9 @@ class TopicInput(Input):
         """See ``Input.chunks``. Raises RegistryUnavailable too."""
         around = self._rekeyed or self._envelope
         chunks = read_topic(self._kafka, self._name, self._starts, self._ends, with_envelope=around)
-        known = None if self._registry is None else KnownSchemas(Client(self._registry).schema)
+        known = None
+        if self._registry is not None:
+            known = KnownSchemas(Client(self._registry, self._protobuf).schema)
         for chunk in chunks:
             if known is not None:
                 chunk = replace(chunk, schemas=known.of(chunk.values))
@@ -301,6 +304,7 @@ class TopicInput(Input):
             rekeyed=self._rekeyed,
             envelope=self._envelope,
             registry=self._registry,
+            protobuf=self._protobuf,
         )
         part._starts = {partition: self._starts[partition] for partition in partitions}
         part._ends = {partition: self._ends[partition] for partition in partitions}

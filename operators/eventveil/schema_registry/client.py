@@ -26,10 +26,18 @@ class RegistryUnavailable(EventveilError):
         )
 
 
-class Client:
-    """Reads schemas. Raises EventveilError if the extra ``registry`` is missing or a file cannot be read."""
+class _MissingReference(Exception):
+    """The registry does not know what a schema refers to."""
 
-    def __init__(self, registry: Registry) -> None:
+
+class Client:
+    """Reads schemas. Raises EventveilError if the extra ``registry`` is missing or a file cannot be read.
+
+    ``protobuf`` tells whether a source has this format: without one, a schema of Protobuf that the registry
+    gives as text is as unusable as any other of Protobuf, and nothing waits for a descriptor of it.
+    """
+
+    def __init__(self, registry: Registry, protobuf: bool = True) -> None:
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient
             from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -38,7 +46,7 @@ class Client:
             import eventveil.decoding.protobuf  # noqa: F401
         except ImportError as error:
             raise EventveilError(_MISSING.format(error)) from None
-        self._url, self._refused = registry.url, SchemaRegistryError
+        self._url, self._refused, self._protobuf = registry.url, SchemaRegistryError, protobuf
         try:
             self._client = SchemaRegistryClient(_settings(registry))
         except (OSError, ValueError) as error:
@@ -49,7 +57,8 @@ class Client:
     def schema(self, number: int) -> Schema | None:
         """The schema with an id; None if the registry says that there is none. Raises RegistryUnavailable.
 
-        A schema that no value can be read by is one too: it tells why.
+        None, too, if it refers to what the registry does not know, which may become known like a schema. One
+        that no value can be read by is one too: it tells why.
         """
         try:
             found = self._client.get_schema(number, fmt="serialized")
@@ -62,6 +71,8 @@ class Client:
             self._client.clear_caches()
         try:
             return self._compiled(found)
+        except _MissingReference:
+            return None
         except Unfit as error:
             return Unusable(str(error))
 
@@ -77,6 +88,8 @@ class Client:
         from eventveil.decoding.protobuf import ProtobufSchema, is_descriptor
 
         if not all(map(is_descriptor, (text, *references.values()))):
+            if not self._protobuf:
+                return Unusable("it is of Protobuf, as text", "protobuf")
             raise RegistryUnavailable(
                 self._url, "it gives schemas of Protobuf as text only, not as descriptors (format=serialized)"
             )
@@ -92,9 +105,7 @@ class Client:
                 other = self._client.get_version(one.subject, one.version, True, "serialized").schema
             except Exception as error:
                 if self._code(error) in (_NO_SCHEMA, *_NO_REFERENCE):
-                    raise Unfit(
-                        f"it refers to version {one.version} of {one.subject}, which is not registered"
-                    ) from None
+                    raise _MissingReference from None
                 raise self._unavailable(error) from None
             found |= self._references(other)
             found[one.name] = other.schema_str or ""

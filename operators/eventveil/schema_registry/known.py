@@ -1,8 +1,8 @@
 """The schemas that a process knows: each asked for once and kept, for what has an id never changes.
 
-That an id is not known is not kept: it may become known. Whether a chunk may be judged without it is decided
-by ``settled``, for a registry of several servers may tell of a new schema a moment later on one than on
-another (docs/formats.md).
+That an id is not known is not kept, or for seconds among many: it may become known. Whether a chunk may be
+judged without it is decided by ``settled``, for a registry of several servers may tell of a new schema a
+moment later on one than on another (docs/formats.md).
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from eventveil.schema_registry.client import Client, RegistryUnavailable
 LAG_MS = 5_000
 #: The most schemas that are kept.
 _MOST = 1_000
+#: A few unknown ids are asked for again whenever somebody names them. More, such as those of values that
+#: somebody made up, not within so many seconds; no more than the most are remembered.
+_FEW, _UNKNOWN_SECONDS, _MOST_UNKNOWN = 10, 10.0, 50_000
 #: A registry that could not be asked is not asked again sooner, in seconds.
 _PAUSE_SECONDS = 1.0
 
@@ -32,30 +35,68 @@ class KnownSchemas:
     def __init__(self, ask: Callable[[int], Schema | None], most: int = _MOST) -> None:
         self._ask, self._most = ask, most
         self._known: OrderedDict[int, Schema] = OrderedDict()
-        self._asking = threading.Lock()
+        #: When an id was last found unknown, in seconds of the monotonic clock, the oldest first.
+        self._unknown: OrderedDict[int, float] = OrderedDict()
+        # Nobody who has its schemas waits for a request: the first lock is held for moments only.
+        self._remembering, self._asking = threading.Lock(), threading.Lock()
         self._failed_at, self._failure = 0.0, ""
 
     def of(self, values: Iterable[bytes | None]) -> Schemas:
         """What these values name. Blocks. Raises RegistryUnavailable."""
-        with self._asking:
-            return {number: self._find(number) for number in sorted(ids_in(values))}
+        found, missing = self.recall(values)
+        return found | {number: self.find(number) for number in missing}
 
-    def _find(self, number: int) -> Schema | None:
-        if number in self._known:
-            self._known.move_to_end(number)
-            return self._known[number]
+    def recall(
+        self, values: Iterable[bytes | None], since: float = 0.0
+    ) -> tuple[dict[int, Schema | None], list[int]]:
+        """What these values name as far as nobody has to be asked, and the ids to be asked for.
+
+        ``since``: that an id is unknown has to be as new, in seconds of the monotonic clock.
+        """
+        numbers = ids_in(values)
+        since = max(since, time.monotonic() - _UNKNOWN_SECONDS)
+        with self._remembering:
+            known = [number for number in numbers if number in self._known]
+            found: dict[int, Schema | None] = {number: self._recalled(number) for number in known}
+            unknown = [number for number in numbers if self._unknown.get(number, -1.0) >= since]
+        if len(unknown) > _FEW:
+            found = dict.fromkeys(unknown) | found
+        return found, sorted(numbers - found.keys())
+
+    def find(self, number: int) -> Schema | None:
+        """The schema with an id; the registry is asked by one at a time. Raises RegistryUnavailable."""
+        with self._asking:
+            with self._remembering:
+                if number in self._known:
+                    return self._recalled(number)
+            found = self._asked(number)
+            with self._remembering:
+                self._remember(number, found)
+            return found
+
+    def _asked(self, number: int) -> Schema | None:
         if self._failure and time.monotonic() < self._failed_at + _PAUSE_SECONDS:
             raise _Again(self._failure)
         try:
-            found = self._ask(number)
+            return self._ask(number)
         except RegistryUnavailable as error:
             self._failed_at, self._failure = time.monotonic(), str(error)
             raise
-        if found is not None:
+
+    def _recalled(self, number: int) -> Schema:
+        self._known.move_to_end(number)
+        return self._known[number]
+
+    def _remember(self, number: int, found: Schema | None) -> None:
+        self._unknown.pop(number, None)
+        if found is None:
+            self._unknown[number] = time.monotonic()
+        else:
             self._known[number] = found
-            if len(self._known) > self._most:
-                self._known.popitem(last=False)
-        return found
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)
+        if len(self._unknown) > _MOST_UNKNOWN:
+            self._unknown.popitem(last=False)
 
 
 class _Again(RegistryUnavailable):
@@ -69,14 +110,19 @@ def known_schemas(topology: Topology) -> KnownSchemas | None:
     """None if no source needs any. Raises EventveilError if the extra ``registry`` is missing."""
     if topology.registry is None or not topology.by_schema:
         return None
-    return KnownSchemas(Client(topology.registry).schema)
+    return KnownSchemas(Client(topology.registry, topology.has_protobuf).schema)
 
 
 def settled(schemas: Schemas, append_times: Sequence[int], asked_at: int, now: int) -> bool:
     """Whether what is not known now was not known when the records were written. Times are in epoch ms.
 
-    ``asked_at`` is when the schemas were first asked for, in place of append times where there are none.
+    ``asked_at`` is when the schemas were first asked for, in place of append times where there are none;
+    ``now`` is no later than when what is not known was asked for.
     """
+    return None not in schemas.values() or now >= settles_at(append_times, asked_at)
+
+
+def settles_at(append_times: Sequence[int], asked_at: int) -> int:
+    """From when on an answer that a schema is not known is a verdict, in epoch ms; see ``settled``."""
     appended = max(append_times, default=NO_APPEND_TIME)
-    since = asked_at if appended == NO_APPEND_TIME else min(appended, asked_at)
-    return None not in schemas.values() or now >= since + LAG_MS
+    return LAG_MS + (asked_at if appended == NO_APPEND_TIME else min(appended, asked_at))

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 
 from eventveil.kafka.changelog import FencedTable
-from eventveil.model.records import Chunk, Schemas, TopicPartition
+from eventveil.model.records import Chunk, Schema, Schemas, TopicPartition
 from eventveil.process.clock import OwnerClock
 from eventveil.schema_registry.client import RegistryUnavailable
-from eventveil.schema_registry.known import KnownSchemas, settled
+from eventveil.schema_registry.known import KnownSchemas, settled, settles_at
 from eventveil.tasks.task import Publisher, StreamView, Task, Transaction
 from eventveil.worker.ground import AppendTimes
 from eventveil.worker.hearing import Hearing
@@ -151,19 +151,28 @@ class Runner(Owner):
         known = self._context.schemas
         if known is None or self._source.topic not in self._context.topology.by_schema:
             return chunk
-        asked_at = self._clock.now()
+        asked_at, since = self._clock.now(), 0.0
         while True:
-            found = await self._ask(known, chunk)
-            if found is not None and settled(found, chunk.append_times, asked_at, self._clock.now()):
+            # An answer is as old as its question, and a round of many takes a while.
+            now = self._clock.now()
+            if not since and now >= settles_at(chunk.append_times, asked_at):
+                since = time.monotonic()
+            found = await self._ask(known, chunk, since)
+            if found is not None and settled(found, chunk.append_times, asked_at, now):
                 self._unread = False
                 return replace(chunk, schemas=found)
             await asyncio.sleep(_ASK_SECONDS)
             await self.prepare()
             self.check_open()
 
-    async def _ask(self, known: KnownSchemas, chunk: Chunk) -> Schemas | None:
+    async def _ask(self, known: KnownSchemas, chunk: Chunk, since: float) -> Schemas | None:
+        """None if the registry cannot be asked. Where all schemas are known, no request is waited for."""
+        found: dict[int, Schema | None]
+        found, missing = await self._blocking(known.recall, chunk.values, since)
         try:
-            found: Schemas = await self._context.threads.asking(known.of, chunk.values)
+            for number in missing:
+                self.check_open()
+                found[number] = await self._context.threads.asking(known.find, number)
         except RegistryUnavailable as error:
             if not self._unread:
                 log.warning("%s waits: %s", self._source, error)

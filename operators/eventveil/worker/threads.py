@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-_WAITING, _ASKING = 32, 4
+_WAITING, _ASKING = 32, 1
 
 
 class Threads:
@@ -29,7 +29,11 @@ class Threads:
         return await _run(self._taking_over, call, *arguments)
 
     async def asking(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """For what waits for a schema registry: one that hangs must hold up nobody who has its schemas."""
+        """For what waits for a schema registry: one that hangs must hold up nobody who has its schemas.
+
+        One call at a time, in the order they came: a call is about one schema, so no partition that names
+        many keeps another waiting for longer than one of them takes.
+        """
         return await _run(self._asking, call, *arguments)
 
     async def counting(self, call: Callable[..., Any], *arguments: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,10 +15,10 @@ import pytest
 
 from eventveil.decoding.avro import AvroSchema
 from eventveil.kafka.changelog import OwnerClosed
-from eventveil.model.records import Chunk, Schema, Schemas, TopicPartition
+from eventveil.model.records import Chunk, Schema, TopicPartition
 from eventveil.process.clock import Clock, OwnerClock
 from eventveil.schema_registry.client import RegistryUnavailable
-from eventveil.schema_registry.known import LAG_MS
+from eventveil.schema_registry.known import LAG_MS, KnownSchemas
 from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.worker import runner
 from eventveil.worker.observe.observation import Observation
@@ -41,18 +42,24 @@ class Answers:
     def __init__(self, *answers: Schema | str | None) -> None:
         self._answers, self.asked = list(answers), 0
 
-    def of(self, values: Iterable[bytes | None]) -> Schemas:
+    def recall(
+        self, values: Iterable[bytes | None], since: float
+    ) -> tuple[dict[int, Schema | None], list[int]]:
+        return {}, [7]
+
+    def find(self, number: int) -> Schema | None:
+        assert number == 7
         self.asked += 1
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, str):
             raise RegistryUnavailable("https://registry", answer)
-        return {7: answer}
+        return answer
 
 
 class World:
     """A runner over one partition of a source in Avro, at a time that ``now`` says."""
 
-    def __init__(self, known: Answers | None, form: str = "avro") -> None:
+    def __init__(self, known: Answers | KnownSchemas | None, form: str = "avro") -> None:
         self.one = stream(topic=PLACE.topic, format=form)
         outputs = Outputs("partials", {self.one.name: 0}, PLACE)
         self.task = Aggregation(outputs, 1, {self.one.name: (self.one, counter_state())})
@@ -63,7 +70,7 @@ class World:
 
     def handle(self, given: Chunk) -> Runner:
         async def run() -> Runner:
-            ground, around = SimpleNamespace(check=_nothing), _Around()
+            ground, around = SimpleNamespace(check=_nothing), _Around(given.next_offset)
             restored = Restored(self.task, ground, lambda: None, "")  # type: ignore[arg-type]
             context: Any = SimpleNamespace(
                 threads=Threads(), cluster=around, end_watch=None, observation=self.seen,
@@ -95,8 +102,12 @@ class World:
 
 
 class _Around(Surroundings):
+    def __init__(self, end: int) -> None:
+        super().__init__()
+        self._end = end
+
     def end_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(places, 1)
+        return dict.fromkeys(places, self._end)
 
 
 async def _nothing() -> None:
@@ -171,3 +182,71 @@ def test_what_is_read_again_by_the_same_schemas_has_the_same_verdicts() -> None:
     for one in range(len(values)):
         again.handle(replace(given.since(one).first(1)))
     assert first.outcomes == again.outcomes == {"counted": 1, "not-of-schema": 3, "tombstone": 1}
+
+
+def named(number: int) -> bytes:
+    return b"\0" + number.to_bytes(4, "big")
+
+
+def test_a_partition_whose_schemas_are_known_waits_for_no_request_of_another() -> None:
+    asked, answered, done = threading.Event(), threading.Event(), threading.Event()
+
+    def ask(number: int) -> Schema | None:
+        if number != 7:
+            asked.set()
+            assert answered.wait(60)
+        return VISIT
+
+    known = KnownSchemas(ask)
+    assert known.find(7) is VISIT
+    other = threading.Thread(target=lambda: (known.of([named(8)]), done.set()))
+    other.start()
+    try:
+        assert asked.wait(60)
+        assert known.of([VALUE]) == {7: VISIT}
+        world = World(known)
+        world.handle(RECORDS)
+        assert (world.outcomes, done.is_set()) == ({"counted": 1}, False)
+    finally:
+        answered.set()
+        other.join()
+
+
+def test_many_unknown_ids_are_asked_for_on_arrival_and_when_that_is_a_verdict() -> None:
+    asked: list[int] = []
+
+    def ask(number: int) -> Schema | None:
+        asked.append(number)
+        return None
+
+    world = World(KnownSchemas(ask))
+
+    def wait(owner: Runner) -> None:
+        world.now += LAG_MS // 4
+
+    world.at_a_wait = wait
+    ids = [*range(1, 101)]
+    world.handle(chunk([(1001, named(one)) for one in ids]))
+    assert asked == ids * 2
+    assert (world.waited, world.outcomes) == (4, {"unknown-schema": 100})
+
+
+def test_an_answer_is_a_verdict_only_if_the_question_came_late_enough() -> None:
+    """A round of many questions takes longer than servers of a registry take to agree."""
+    answers: list[Schema | None] = [VISIT, None]
+    world = World(None)
+
+    def ask(number: int) -> Schema | None:
+        world.now += LAG_MS
+        return answers.pop()
+
+    world.known = KnownSchemas(ask)
+    world.handle(RECORDS)
+    assert world.outcomes == {"counted": 1}
+
+
+def test_an_id_that_no_schema_can_have_is_a_verdict_without_a_question() -> None:
+    answers: list[int] = []
+    world = World(KnownSchemas(answers.append))  # type: ignore[arg-type]
+    world.handle(chunk([(1001, named(one)) for one in (0, 2**31, 2**32 - 1)]))
+    assert (answers, world.waited, world.outcomes) == ([], 0, {"not-of-schema": 3})
