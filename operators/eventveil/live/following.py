@@ -93,11 +93,11 @@ class Following:
                     recent[one.stream.name].take(one.record, one.place)
                     if begun:
                         self._seen = {**self._seen, one.stream.name: recent[one.stream.name].seen()}
-                    continue
-                if not begun:
+                elif not begun:
                     begun = True
                     self._seen = {name: kept.seen() for name, kept in recent.items()}
                     self.problem = ""
                     self._first.set()
-                if time.monotonic() - self._asked > _IDLE_SECONDS:
+                # After each one: where releases come fast, there may never be None again.
+                if begun and time.monotonic() - self._asked > _IDLE_SECONDS:
                     return

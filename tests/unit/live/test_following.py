@@ -107,6 +107,27 @@ def test_when_nobody_looks_any_more_nothing_is_read(monkeypatch: pytest.MonkeyPa
     assert ended.wait(60)
 
 
+def test_where_releases_never_pause_nothing_is_read_either_once_nobody_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended = threading.Event()
+    read_on: list[int] = []
+
+    def read(_: Topology) -> Generator[Found | None, None, None]:
+        try:
+            yield None
+            monkeypatch.setattr(following, "_IDLE_SECONDS", 0.0)
+            for timestamp in range(1, 1000):
+                read_on.append(timestamp)
+                yield found(timestamp)
+        finally:
+            ended.set()
+
+    Following(SHOP, read).look()
+    assert ended.wait(60)
+    assert len(read_on) < 999
+
+
 def test_the_page_is_given_nothing_that_was_counted() -> None:
     """It is made of the topology and of what read/ reads, and imports nothing of the worker."""
     folder = Path(eventveil.live.__file__).parent
