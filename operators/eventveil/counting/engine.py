@@ -23,7 +23,7 @@ from eventveil.counting.rejections import Rejections
 from eventveil.counting.users import Users
 from eventveil.decoding.binary_array import picked
 from eventveil.decoding.places import Envelope, compile_field, is_there
-from eventveil.decoding.rules import CountFinder, Decoder, Reason, Rejection, parse, weigh
+from eventveil.decoding.rules import LARGEST_COUNT, CountFinder, Decoder, Reason, Rejection, parse, weigh
 from eventveil.model import fields, timeline
 from eventveil.model.records import NO_APPEND_TIME
 from eventveil.model.topology import ENDLESS, Stream
@@ -61,10 +61,15 @@ class _OpenCounts:
         self.latest: dict[bytes, tuple[int, int]] = {}
 
     def counts(self, columns: int) -> NDArray[np.int64]:
-        """By column; names that are in no column of their own add up in the one that takes them."""
+        """By column; names that are in no column of their own add up in the one that takes them.
+
+        Up to LARGEST_COUNT, above which no mechanism takes a count. What is cut off never raises the
+        sensitivity: where two sums differ by d, the smaller ones of each and a bound differ by d at most.
+        """
         sums = np.zeros(columns, np.int64)
         for column, count in self.latest.values():
-            sums[column] += count
+            # At once, for the sum of very many would not fit; in which order they come changes nothing.
+            sums[column] = min(sums[column] + count, LARGEST_COUNT)
         return sums
 
 

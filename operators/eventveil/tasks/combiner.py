@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.counting.counter import Partial
+from eventveil.decoding.rules import LARGEST_COUNT
 from eventveil.model.errors import StateRefused
 
 #: A run of empty partials spans at most this many offsets: what a successor may have to read again.
@@ -236,6 +237,8 @@ class Merger:
     def take(self) -> NDArray[np.int64]:
         """The merged counts of the next timestamp, int64 of shape (columns,); then the following is next.
 
+        None is above LARGEST_COUNT. An engine's can add up to more, and no mechanism takes them; what is cut
+        off never raises the sensitivity, for it brings two sums no further apart.
         A partition that was given up contributes nothing, now or later.
         """
         left_out = self.left_out
@@ -248,7 +251,8 @@ class Merger:
                 self._leave_out(partition, reported)
             elif value and partition not in self._added:
                 self._add_up(Partial.decode(value, self._stream))
-        counts, self._counts, self._added = self._counts, np.zeros_like(self._counts), set()
+        counts = np.minimum(self._counts, LARGEST_COUNT)
+        self._counts, self._added = np.zeros_like(self._counts), set()
         self._next += 1
         self._given_up = {*self.given_up}
         return counts

@@ -15,6 +15,7 @@ import pytest
 
 from eventveil.counting.counter import CounterState, Partial
 from eventveil.decoding.rules import Reason
+from eventveil.mechanisms.base import RELEASE_LIMIT
 from eventveil.model.records import Chunk
 from eventveil.model.topology import Stream
 from eventveil.tasks.aggregate import PartitionAggregator
@@ -126,6 +127,15 @@ def test_names_without_a_column_are_replaced_each_for_itself_and_add_up() -> Non
     one.process(chunk([*((1003, count(number, name)) for name, number in numbers), (1020, None)]))
 
     assert closed(one, 1018) == [{1: 14}]
+
+
+def test_names_that_add_up_to_more_than_a_mechanism_takes_count_as_much_as_it_takes() -> None:
+    of = stream(count="/n", user="/column", user_type="either", unknown="column", unknown_column=1)
+    one = worker(of)
+    numbers = [("x", 2**40), ("a", 3), ("y", 1), ("z", 2**40)]
+    one.process(chunk([*((1003, count(number, name)) for name, number in numbers), (1020, None)]))
+
+    assert closed(one, 1018) == [{0: 3, 1: RELEASE_LIMIT}]
 
 
 def test_a_timestamp_waits_for_its_watermark_however_long() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventveil.counting.counter import Partial
+from eventveil.mechanisms.base import RELEASE_LIMIT
 from eventveil.model.errors import StateRefused
 from eventveil.tasks.combiner import Merger
 from tests.unit.support import INSTANCE, partial
@@ -34,6 +35,16 @@ def test_a_timestamp_is_complete_once_every_partition_has_reported() -> None:
     add(one, partial(1, {2: 5}, partition=1))
     assert one.complete()
     assert one.take().tolist() == [2, 0, 5]
+
+
+def test_partials_that_add_up_to_more_than_a_mechanism_takes_make_what_it_takes() -> None:
+    one = merger(2)
+    for partition in (0, 1):
+        add(one, partial(1, {0: 7, 1: RELEASE_LIMIT}, partition=partition))
+    add(one, partial(2, {1: 5}, partition=0))
+    add(one, partial(2, partition=1))
+    assert one.take().tolist() == [14, RELEASE_LIMIT, 0]
+    assert one.take().tolist() == [0, 5, 0]
 
 
 def test_empty_partials_make_a_timestamp_of_zeros() -> None:
