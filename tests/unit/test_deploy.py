@@ -67,6 +67,17 @@ def test_the_unit_does_not_start_an_invalid_topology_again() -> None:
     assert re.findall(r"^RestartPreventExitStatus=(.*)$", UNIT, re.MULTILINE) == [str(EXIT_INVALID)]
 
 
+def test_the_name_in_the_group_that_is_advised_for_systemd_differs_by_host_and_is_taken() -> None:
+    """``%i`` is the topology, in the unit itself; two hosts that run it would shut each other out."""
+    assert "run /etc/eventveil/%i.yaml" in UNIT
+    advice = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    (name,) = re.findall(r"`([^`]*)` in the unit of systemd", advice)
+    names = {name.replace("%H", host).replace("%i", "shop") for host in ("kafka-1.example.com", "b" * 64)}
+    assert len(names) == 2
+    for one in names:
+        made("run").make_context("run", ["--member", one, "shop.yaml"])
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
 def test_the_unit_is_what_systemd_reads(tmp_path: Path) -> None:
     path = tmp_path / "eventveil@.service"

@@ -34,6 +34,7 @@ from eventveil.process import allocator
 from eventveil.process.memory import MemoryLimitReached, format_size
 from eventveil.process.patience import PATIENCE_SECONDS, Patience
 from eventveil.worker.app import Worker
+from eventveil.worker.faust.driver import LONGEST_MEMBER
 from eventveil.worker.observe.endpoint import Endpoint
 from eventveil.worker.observe.losses import Losses
 from eventveil.worker.observe.observation import Observation
@@ -77,8 +78,11 @@ class Address(click.ParamType):
 
 def _member(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Fails, which is wrong usage, for a name that brokers do not take."""
-    if value is not None and (value in {".", ".."} or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value)):
-        raise click.BadParameter("it should be 1 to 249 of the characters A-Z, a-z, 0-9, '.', '_' and '-'")
+    allowed = f"[A-Za-z0-9._-]{{1,{LONGEST_MEMBER}}}"
+    if value is not None and (value in {".", ".."} or not re.fullmatch(allowed, value)):
+        raise click.BadParameter(
+            f"it should be 1 to {LONGEST_MEMBER} of the characters A-Z, a-z, 0-9, '.', '_' and '-'"
+        )
     return value
 
 

@@ -118,6 +118,7 @@ class Worker:
         self.kafka = topology.kafka
         self.group = topology.name
         self.member = member
+        self.topics: Collection[str] = roles(topology).keys()
         self.session_timeout = session_timeout or (SESSION_SECONDS if member is None else STATIC_SECONDS)
         self._topology = topology
         self._clock, self._fault = clock, fault

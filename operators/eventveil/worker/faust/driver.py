@@ -15,8 +15,9 @@ says truly from where to where it reaches. The worker refuses a chunk that does 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 import aiokafka
@@ -46,6 +47,24 @@ _MAX_RECORDS = 2_000
 _STOCK = fetches.unsupported()
 
 
+#: Brokers take group.instance.id up to 249 characters; what stands for the topics takes the others.
+_TOPICS_DIGITS = 8
+LONGEST_MEMBER = 249 - len("-") - _TOPICS_DIGITS
+
+
+def instance_id(member: str, topics: Iterable[str]) -> str:
+    """The ``group.instance.id`` of a member that reads these topics, in any order.
+
+    The topics are part of it. Where a static member comes back to a group that is stable, brokers give it
+    its old assignment without a look at its topics (KAFKA-12759): nobody would own those that are new, and
+    those that are gone would stop aiokafka. Under another id it is another member, and partitions are given
+    out anew.
+    """
+    # Names of topics have no line breaks.
+    digest = hashlib.sha256("\n".join(sorted(topics)).encode()).hexdigest()
+    return f"{member}-{digest[:_TOPICS_DIGITS]}"
+
+
 class Delivery(Protocol):
     """The worker, as the driver sees it. Called in the event loop of the app."""
 
@@ -54,6 +73,8 @@ class Delivery(Protocol):
     session_timeout: float
     #: Its name in the group, which survives a restart; None: each start is a new member.
     member: str | None
+    #: All that it reads.
+    topics: Collection[str]
 
     def assigned(self, partitions: set[TP]) -> None:
         """These partitions, and no others, are this worker's from now on; must return at once."""
@@ -107,11 +128,12 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         delivery: Delivery = transport.delivery
         self._assignor = RoundRobinPartitionAssignor
         session = int(delivery.session_timeout * 1000)
+        member = delivery.member
         return aiokafka.AIOKafkaConsumer(
             **aiokafka_settings(delivery.kafka),
             client_id=delivery.group,
             group_id=delivery.group,
-            group_instance_id=delivery.member,
+            group_instance_id=None if member is None else instance_id(member, delivery.topics),
             partition_assignment_strategy=[self._assignor],
             enable_auto_commit=False,
             auto_offset_reset="none",

@@ -15,7 +15,9 @@ from aiokafka.errors import NoOffsetForPartitionError, OffsetOutOfRangeError
 from aiokafka.structs import TopicPartition
 from faust.types import TP
 
-from eventveil.worker.faust.driver import ChunkConsumerThread, keep_first_errors
+from eventveil.model.topology import Kafka
+from eventveil.worker.faust import driver
+from eventveil.worker.faust.driver import LONGEST_MEMBER, ChunkConsumerThread, keep_first_errors
 
 PLACE = TopicPartition("raw", 2)
 
@@ -75,3 +77,36 @@ def test_an_error_of_before_the_partition_was_moved_is_dropped_and_only_a_lost_o
     assert asyncio.run(thread._drain(consumer, {TP(*PLACE): 1})) == []
     assert not fetcher._records
     assert thread.out_of_range() == lost
+
+
+def joined_as(monkeypatch: pytest.MonkeyPatch, member: str | None, *topics: str) -> Any:
+    """The name under which aiokafka joins the group of a worker that reads these topics."""
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(driver.fetches, "keep_bytes", lambda: None)
+    monkeypatch.setattr(driver.aiokafka, "AIOKafkaConsumer", lambda **settings: asked.update(settings))
+    delivery = SimpleNamespace(
+        kafka=Kafka("localhost:9092"), group="shop", session_timeout=30.0, member=member, topics=topics
+    )
+    thread = ChunkConsumerThread.__new__(ChunkConsumerThread)
+    thread._create_worker_consumer(SimpleNamespace(delivery=delivery))
+    return asked["group_instance_id"]
+
+
+def test_a_named_worker_that_reads_other_topics_is_another_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers give a member that comes back its old partitions, whatever it reads now (KAFKA-12759)."""
+    before = joined_as(monkeypatch, "a", "orders", "views")
+    assert joined_as(monkeypatch, "a", "views", "orders") == before
+    assert (
+        len({before, joined_as(monkeypatch, "a", "orders"), joined_as(monkeypatch, "a", "ordersviews")}) == 3
+    )
+    assert joined_as(monkeypatch, "b", "orders", "views") != before
+    # It is the same after an update of the program, too.
+    assert before == "a-a1e99c00"
+
+
+def test_the_longest_name_of_a_worker_is_one_that_brokers_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(joined_as(monkeypatch, "x" * LONGEST_MEMBER, "orders")) == 249
+
+
+def test_a_worker_without_a_name_is_a_new_member_at_each_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert joined_as(monkeypatch, None, "orders") is None
