@@ -81,7 +81,8 @@ class Owner(ABC):
         So a chunk that takes long does not keep others waiting who count in the same thread.
         """
         chunk = await self.complete(chunk)
-        while True:
+        # What was settled meanwhile may have led back to an earlier position.
+        while chunk.start <= self.position:
             before = self.position
             await self.prepare()
             await self._observing(self.observe, chunk)
@@ -90,7 +91,10 @@ class Owner(ABC):
                 return
 
     async def complete(self, chunk: Chunk) -> Chunk:
-        """The chunk with the schemas that its values name. Nothing is observed before they are known."""
+        """The chunk with the schemas that its values name. Nothing is observed before they are known.
+
+        What is due may be settled meanwhile.
+        """
         return chunk
 
     async def prepare(self) -> None:  # noqa: B027  # most need nothing

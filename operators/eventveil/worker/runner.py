@@ -146,7 +146,7 @@ class Runner(Owner):
     async def complete(self, chunk: Chunk) -> Chunk:
         """See ``Owner.complete``: an unreachable registry is waited for, however long it takes.
 
-        Boundaries become known all the same, so that they do not depend on it.
+        Boundaries become known and durable all the same, so that they do not depend on it.
         """
         known = self._context.schemas
         if known is None or self._source.topic not in self._context.topology.by_schema:
@@ -163,7 +163,9 @@ class Runner(Owner):
                 return replace(chunk, schemas=found)
             await asyncio.sleep(_ASK_SECONDS)
             await self.prepare()
-            self.check_open()
+            # As a tick would, which cannot come: a successor captures anew what is not durable. What closes
+            # meanwhile was complete at the position, and nothing is read behind that.
+            await self._settle()
 
     async def _ask(self, known: KnownSchemas, chunk: Chunk, since: float) -> Schemas | None:
         """None if the registry cannot be asked. Where all schemas are known, no request is waited for."""

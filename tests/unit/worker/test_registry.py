@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from eventveil.schema_registry.client import RegistryUnavailable
 from eventveil.schema_registry.known import LAG_MS, KnownSchemas
 from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.worker import runner
+from eventveil.worker.ends import Ends
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.restore.restored import Restored
 from eventveil.worker.runner import Runner
@@ -59,21 +61,24 @@ class Answers:
 class World:
     """A runner over one partition of a source in Avro, at a time that ``now`` says."""
 
-    def __init__(self, known: Answers | KnownSchemas | None, form: str = "avro") -> None:
-        self.one = stream(topic=PLACE.topic, format=form)
+    def __init__(self, known: Answers | KnownSchemas | None, form: str = "avro", **changes: Any) -> None:
+        self.one = stream(topic=PLACE.topic, format=form, **changes)
         outputs = Outputs("partials", {self.one.name: 0}, PLACE)
         self.task = Aggregation(outputs, 1, {self.one.name: (self.one, counter_state())})
         self.known, self.now = known, 1001
         self.at_a_wait: Callable[[Runner], object] = lambda owner: None
         self.waited = 0
         self.seen = Observation(topology(self.one))
+        self.done: list[str] = []
+        self.ends: Ends | None = None
 
     def handle(self, given: Chunk) -> Runner:
         async def run() -> Runner:
             ground, around = SimpleNamespace(check=_nothing), _Around(given.next_offset)
+            self.done = around.done
             restored = Restored(self.task, ground, lambda: None, "")  # type: ignore[arg-type]
             context: Any = SimpleNamespace(
-                threads=Threads(), cluster=around, end_watch=None, observation=self.seen,
+                threads=Threads(), cluster=around, end_watch=self, observation=self.seen,
                 topology=topology(self.one), schemas=self.known,
             )  # fmt: skip
             clock = OwnerClock(Clock(lambda: self.now, lambda: self.now), 0)
@@ -95,6 +100,11 @@ class World:
             return owner
 
         return asyncio.run(run())
+
+    def follow(self, ends: Ends) -> Ends:
+        """In place of the thread that asks for ends."""
+        self.ends = ends
+        return ends
 
     @property
     def outcomes(self) -> dict[str, int]:
@@ -189,27 +199,28 @@ def named(number: int) -> bytes:
 
 
 def test_a_partition_whose_schemas_are_known_waits_for_no_request_of_another() -> None:
-    asked, answered, done = threading.Event(), threading.Event(), threading.Event()
+    asked, answered, in_time = threading.Event(), threading.Event(), list[bool]()
 
     def ask(number: int) -> Schema | None:
         if number != 7:
             asked.set()
-            assert answered.wait(60)
+            in_time.append(answered.wait(60))
         return VISIT
 
     known = KnownSchemas(ask)
     assert known.find(7) is VISIT
-    other = threading.Thread(target=lambda: (known.of([named(8)]), done.set()))
+    other = threading.Thread(target=lambda: known.of([named(8)]))
     other.start()
     try:
         assert asked.wait(60)
         assert known.of([VALUE]) == {7: VISIT}
         world = World(known)
         world.handle(RECORDS)
-        assert (world.outcomes, done.is_set()) == ({"counted": 1}, False)
+        assert (world.outcomes, in_time) == ({"counted": 1}, [])
     finally:
         answered.set()
         other.join()
+    assert in_time == [True]
 
 
 def test_many_unknown_ids_are_asked_for_on_arrival_and_when_that_is_a_verdict() -> None:
@@ -250,3 +261,24 @@ def test_an_id_that_no_schema_can_have_is_a_verdict_without_a_question() -> None
     world = World(KnownSchemas(answers.append))  # type: ignore[arg-type]
     world.handle(chunk([(1001, named(one)) for one in (0, 2**31, 2**32 - 1)]))
     assert (answers, world.waited, world.outcomes) == ([], 0, {"not-of-schema": 3})
+
+
+def test_a_boundary_is_durable_while_the_registry_is_waited_for_and_nothing_closes_by_it() -> None:
+    world = World(Answers("refused", "refused", "refused", VISIT), append_time="boundary")
+    end: Future[Any] = Future()
+    end.set_result(SimpleNamespace(offset=1))
+    held: list[tuple[int, list[str], bool]] = []
+
+    def wait(owner: Runner) -> None:
+        counter = world.task.counters[world.one.name]
+        held.append((owner.position, [*world.done], counter.undurable))
+        if world.waited == 1:
+            world.now = world.task.due
+            assert world.ends is not None
+            world.ends.look(SimpleNamespace(ask_end=lambda place, seconds: end), lambda: None)  # type: ignore[arg-type]
+
+    world.at_a_wait = wait
+    world.handle(RECORDS)
+    assert held == [(0, [], False), (0, ["judge"], False), (0, ["judge"], False)]
+    assert world.done == ["judge", "close"]
+    assert world.outcomes == {"counted": 1}
