@@ -23,7 +23,7 @@ LAG_MS = 5_000
 #: The most schemas that are kept.
 _MOST = 1_000
 #: A few unknown ids are asked for again whenever somebody names them. More, such as those of values that
-#: somebody made up, not within so many seconds; no more than the most are remembered.
+#: somebody made up, not within these seconds; no more than the most are remembered.
 _FEW, _UNKNOWN_SECONDS, _MOST_UNKNOWN = 10, 10.0, 50_000
 #: A registry that could not be asked is not asked again sooner, in seconds.
 _PAUSE_SECONDS = 1.0
