@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.kafka.jars import class_path, jars
+from confluent_kafka import KafkaException
+
+from tests.kafka.jars import BrokerError, class_path, jars
+
+log = logging.getLogger(__name__)
 
 #: Java says nothing of an archive that does not fit: it loads the classes as ever.
 _USE = ["-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr"]
@@ -24,14 +29,19 @@ def options(train: Callable[[Path, Sequence[str]], None]) -> list[str]:
     """Java's options for a broker that starts from the archive; it is made where there is none.
 
     ``train`` runs a broker in a folder, with further options of Java, and stops it cleanly. Safe to call
-    from several processes at once: the archive appears whole or not at all, and is tried once.
+    from several processes at once: the archive appears whole or not at all. Where ``train`` fails, as
+    on a machine that is too busy, this broker starts without, and the next one tries again.
     """
     folder = jars()
     archive = folder.with_name(f"{folder.name}-{_java()}.jsa")
     with folder.with_name("archive.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.exists():
-            _make(archive, train)
+            try:
+                _make(archive, train)
+            except (BrokerError, KafkaException, OSError, AssertionError) as error:
+                log.warning("brokers start without an archive of classes: %r", error)
+                return []
     # An empty one: this Java makes none.
     return _from(archive) if archive.stat().st_size else []
 
@@ -43,12 +53,15 @@ def _from(archive: Path) -> list[str]:
 def _make(archive: Path, train: Callable[[Path, Sequence[str]], None]) -> None:
     unfinished = archive.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="eventveil-archive-") as folder:
-        train(Path(folder), [*_USE, f"-XX:ArchiveClassesAtExit={unfinished}"])
-    if not works(unfinished):
+    try:
+        with tempfile.TemporaryDirectory(prefix="eventveil-archive-") as folder:
+            train(Path(folder), [*_USE, f"-XX:ArchiveClassesAtExit={unfinished}"])
+        if not works(unfinished):
+            unfinished.unlink(missing_ok=True)
+            unfinished.touch()
+        unfinished.rename(archive)
+    finally:
         unfinished.unlink(missing_ok=True)
-        unfinished.touch()
-    unfinished.rename(archive)
 
 
 def works(archive: Path) -> bool:

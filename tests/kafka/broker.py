@@ -133,12 +133,12 @@ class LocalBroker:
         """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
-    def stop(self) -> None:
-        """Stop cleanly, forcibly after STOP_SECONDS. Does nothing when it is not running."""
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Stop cleanly, forcibly after ``seconds``. Does nothing when it is not running."""
         self._signal(signal.SIGTERM)
         if self._process is not None:
             try:
-                self._process.wait(STOP_SECONDS)
+                self._process.wait(seconds)
             except subprocess.TimeoutExpired:
                 self.kill()
         self._forget()
@@ -279,7 +279,8 @@ def _train(folder: Path, java: Sequence[str]) -> None:
         topic = create_topic(broker.bootstrap, "topic")
         transact(transactional_producer(broker.bootstrap, "producer"), topic, ["record"])
         read(broker.bootstrap, topic)
-        broker.stop()
+        # Which is when Java writes the archive.
+        broker.stop(START_SECONDS)
     finally:
         broker.release()
 
