@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 
-from tests.integration.test_engines import JAVA, PAGES, PARTITIONS, begin, released, running, visit
-from tests.kafka.jars import CACHE, jars_of
+from tests.integration.test_engines import PAGES, PARTITIONS, begin, compiled, released, running, visit
 from tests.kafka.topics import create_topic, produce, read
 from tests.worker.application import Application
 from tests.worker.process import ROOT, WorkerProcess
@@ -29,15 +27,12 @@ _OPENED = ("lang", "net", "io", "util", "util.concurrent", "time")
 
 
 @pytest.fixture(scope="module")
-def engine() -> list[str]:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command that runs a file of SQL."""
-    jars, classes = jars_of(EXAMPLE / "pom.xml"), CACHE / "flink-classes"
-    subprocess.run(
-        ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(classes), str(EXAMPLE / "RunSql.java")], check=True
-    )
+    java = compiled(EXAMPLE / "RunSql.java", tmp_path_factory.mktemp("engine"))
     opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED]
-    java = [one for one in JAVA if not one.startswith("-Xmx")]
-    return [*java, "-Xmx900m", *opened, "-cp", f"{classes}:{jars}/*", "RunSql"]
+    # Of two limits the later one counts.
+    return [*java, "-Xmx900m", *opened, "RunSql"]
 
 
 def counting(kafka: str, folder: Path) -> Application:
