@@ -27,6 +27,9 @@ _MOST = 1_000
 _FEW, _UNKNOWN_SECONDS, _MOST_UNKNOWN = 10, 10.0, 50_000
 #: A registry that could not be asked is not asked again sooner, in seconds.
 _PAUSE_SECONDS = 1.0
+#: One that was away may answer before it has read what it keeps: that it does not know a schema is not
+#: believed for so long after it could not be asked.
+_STARTING_SECONDS = 30.0
 
 
 class KnownSchemas:
@@ -78,10 +81,16 @@ class KnownSchemas:
         if self._failure and time.monotonic() < self._failed_at + _PAUSE_SECONDS:
             raise _Again(self._failure)
         try:
-            return self._ask(number)
+            found = self._ask(number)
         except RegistryUnavailable as error:
             self._failed_at, self._failure = time.monotonic(), str(error)
             raise
+        if found is None and self._failure and time.monotonic() < self._failed_at + _STARTING_SECONDS:
+            raise _Again(
+                f"the schema registry was away and does not know the schema {number}; it may be starting,"
+                f" so that is believed only {_STARTING_SECONDS:.0f} seconds after it was away"
+            )
+        return found
 
     def _recalled(self, number: int) -> Schema:
         self._known.move_to_end(number)
@@ -100,7 +109,7 @@ class KnownSchemas:
 
 
 class _Again(RegistryUnavailable):
-    """What the registry could not be asked a moment ago."""
+    """The registry could not be asked a moment ago."""
 
     def __init__(self, before: str) -> None:
         EventveilError.__init__(self, before)

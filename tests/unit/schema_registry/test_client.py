@@ -231,6 +231,21 @@ def test_a_registry_that_is_away_is_not_asked_by_everybody(fake: Fake) -> None:
     assert known.of(framed(1))[1] is not None
 
 
+def test_a_registry_that_was_away_is_not_believed_at_once_that_it_knows_no_schema(fake: Fake) -> None:
+    """It answers before it has read what it keeps; what is known then is believed."""
+    fake.answers["schemas/ids/1"] = 503, None
+    known = KnownSchemas(Client(Registry(fake.url)).schema)
+    with pytest.raises(RegistryUnavailable, match="503"):
+        known.of(framed(1))
+    fake.answers["schemas/ids/1"] = 200, {"schema": STRING}
+    known._failed_at -= 10
+    assert known.of(framed(1))[1] is not None
+    with pytest.raises(RegistryUnavailable, match="was away and does not know the schema 5"):
+        known.of(framed(5))
+    known._failed_at -= 21
+    assert known.of(framed(5)) == {5: None}
+
+
 @pytest.mark.parametrize(
     ("known", "appended", "now", "expected"),
     [
