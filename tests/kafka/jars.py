@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
@@ -111,25 +111,29 @@ def _resolve(folder: Path) -> None:
     unfinished.rename(folder)
 
 
-def _download(pom: Path, unfinished: Path, *settings: str) -> Path:
-    """The folder, with the jars in it."""
-    shutil.rmtree(unfinished, ignore_errors=True)
-    command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(pom), *settings]
-    command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"]
+def maven(arguments: Sequence[str], what: str) -> None:
+    """Run Maven. Raises BrokerError, with all that it says, if it could not fetch ``what``."""
     # Without the option, Java leaves /tmp/hsperfdata_<user> behind.
     options = f"{os.environ.get('MAVEN_OPTS', '')} -XX:-UsePerfData"
-    maven = subprocess.run(
-        command,
+    done = subprocess.run(
+        ["mvn", "-q", "-B", "-Dstyle.color=never", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "MAVEN_OPTS": options},
     )
-    if maven.returncode != 0:
-        raise BrokerError(
-            f"Maven could not fetch what {pom} names, {settings} (is Maven Central reachable, and does it"
-            f" have that version?):\n{maven.stdout}"
-        )
+    if done.returncode != 0:
+        raise BrokerError(f"Maven could not fetch {what}:\n{done.stdout}")
+
+
+def _download(pom: Path, unfinished: Path, *settings: str) -> Path:
+    """The folder, with the jars in it."""
+    shutil.rmtree(unfinished, ignore_errors=True)
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"]
+    maven(
+        ["-f", str(pom), *settings, *goal],
+        f"what {pom} names, {settings} (is Maven Central reachable, and does it have that version?)",
+    )
     return unfinished
 
 

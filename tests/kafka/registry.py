@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.kafka.broker import JAVA, WATCHED
-from tests.kafka.jars import CACHE, REMEDY, BrokerError
+from tests.kafka.jars import CACHE, REMEDY, BrokerError, maven
 from tests.kafka.ports import HOST, reserve
 
 VERSION = "3.0.9"
@@ -123,22 +123,12 @@ def _fetch(folder: Path) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     archive = unfinished / "registry.tar.gz"
-    command = ["mvn", "-q", "-B", "-Dstyle.color=never"]
     # This old one: newer ones read the artifact's description, whose parent is not on Maven Central.
-    command += ["org.apache.maven.plugins:maven-dependency-plugin:2.10:get", "-Dtransitive=false"]
-    command += [f"-Dartifact={_ARTIFACT}", f"-Ddest={archive}"]
-    options = f"{os.environ.get('MAVEN_OPTS', '')} -XX:-UsePerfData"
-    maven = subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "MAVEN_OPTS": options},
+    goal = ["org.apache.maven.plugins:maven-dependency-plugin:2.10:get", "-Dtransitive=false"]
+    maven(
+        [*goal, f"-Dartifact={_ARTIFACT}", f"-Ddest={archive}"],
+        "the registry (is Maven Central reachable?)",
     )
-    if maven.returncode != 0:
-        raise BrokerError(
-            f"Maven could not fetch the registry (is Maven Central reachable?):\n{maven.stdout}"
-        )
     if hashlib.sha256(archive.read_bytes()).hexdigest() != _SHA256:
         raise BrokerError(f"{archive} is not the registry that these tests were written with; remove it")
     with tarfile.open(archive) as packed:
