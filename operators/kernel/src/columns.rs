@@ -85,7 +85,7 @@ impl Column {
         }
     }
 
-    fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         match &self.0 {
             Values::Texts(texts) => texts.len(),
             Values::Integers(numbers) | Values::Times(numbers, _) => numbers.len(),

@@ -1,17 +1,19 @@
 //! One JSON document: whether it is one, and what it holds at a few pointers.
 //!
-//! The parser of serde_json checks every byte. What this file adds can only make it more careful: a document
-//! is read if its parser takes it, and if nothing in it is such that another parser could read it
-//! differently (a wanted key twice, a number near the limits of a double, deep nesting). Everything else is
-//! `Unsure`, which costs time and never a wrong verdict.
+//! A plain document is scanned (`scan`). Of every other one the parser of serde_json checks every byte; what
+//! this file adds can only make it more careful: a document is read if its parser takes it, and if nothing in
+//! it is such that another parser could read it differently (a wanted key twice, a number near the limits of
+//! a double, deep nesting). Everything else is `Unsure`, which costs time and never a wrong verdict.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use crate::scan;
+
 /// Levels of nesting that are walked into.
-const DEEPEST: u32 = 100;
+pub const DEEPEST: u32 = 100;
 /// Numbers beyond this are left to the rule: where a double ends, parsers may differ.
 const LARGEST: f64 = 1e300;
 /// Keys wanted of one object; one bit each tells which were there.
@@ -70,6 +72,10 @@ impl Place {
     pub fn read<'de>(&self, value: &'de [u8], found: &mut [Found<'de>]) -> bool {
         found.iter_mut().for_each(|one| *one = Found::Nothing);
         let Ok(text) = std::str::from_utf8(value) else { return false };
+        if scan::read(self, text, found).is_some() {
+            return true;
+        }
+        found.iter_mut().for_each(|one| *one = Found::Nothing);
         let mut parser = serde_json::Deserializer::from_str(text);
         let walk = Walk { place: self, found, depth: DEEPEST };
         walk.deserialize(&mut parser).is_ok()

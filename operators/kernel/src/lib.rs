@@ -5,24 +5,35 @@
 
 use pyo3::prelude::*;
 
+mod batch_bytes;
 mod batches;
 mod columns;
+mod contributions;
 mod document;
 mod guard;
 mod numbers;
+mod partitions;
+mod placing;
 mod reader;
+mod scan;
 mod times;
+mod users;
 
 /// What `eventveil` asks for before it uses this library; to be raised with every change that it would notice.
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 3;
 
 #[pymodule]
 fn eventveil_kernel(module: &Bound<PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
+    module.add_function(wrap_pyfunction!(batch_bytes::checksum, module)?)?;
+    module.add_function(wrap_pyfunction!(batch_bytes::gunzip, module)?)?;
     module.add_function(wrap_pyfunction!(batches::walk, module)?)?;
     module.add_class::<batches::Headers>()?;
     module.add_class::<columns::Column>()?;
+    module.add_class::<contributions::Contributions>()?;
     module.add_class::<numbers::Numbers>()?;
+    module.add_class::<placing::Placer>()?;
     module.add_class::<reader::Reader>()?;
+    module.add_class::<users::Users>()?;
     Ok(())
 }

@@ -11,34 +11,39 @@ use pyo3::types::{PyBytes, PyList};
 use crate::columns::{Column, Texts};
 use crate::guard::unlocked;
 
+/// The most values with a number: one more, and the number of nobody, fit into 32 bits too.
+const MOST: u32 = u32::MAX - 2;
+
 /// Values by their canonical bytes, all of which are compared: a hash may find, but never decide.
 ///
 /// The hash is keyed with a secret, so that nobody can choose values that fall on the same places.
-#[pyclass(module = "eventveil_kernel")]
-pub struct Numbers {
-    first: i64,
+pub struct Table {
     known: Texts,
     table: HashTable<u32>,
     secret: RandomState,
 }
 
-impl Numbers {
-    fn hash(secret: &RandomState, text: &[u8]) -> u64 {
-        secret.hash_one(text)
+impl Table {
+    pub fn new() -> Self {
+        Table { known: Texts::default(), table: HashTable::new(), secret: RandomState::new() }
     }
 
-    fn number(&mut self, text: &[u8]) -> Option<(u32, bool)> {
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// The number of a text from 0 on, and whether it is new; None if there are no more numbers.
+    pub fn number(&mut self, text: &[u8]) -> Option<(u32, bool)> {
         let (known, secret) = (&mut self.known, &self.secret);
-        let hash = Self::hash(secret, text);
         let entry = self.table.entry(
-            hash,
+            secret.hash_one(text),
             |at| known.get(*at as usize) == text,
-            |at| Self::hash(secret, known.get(*at as usize)),
+            |at| secret.hash_one(known.get(*at as usize)),
         );
         match entry {
             Entry::Occupied(found) => Some((*found.get(), false)),
             Entry::Vacant(free) => {
-                let next = u32::try_from(known.len()).ok().filter(|next| *next < u32::MAX)?;
+                let next = u32::try_from(known.len()).ok().filter(|next| *next < MOST)?;
                 free.insert(next);
                 known.push(text);
                 Some((next, true))
@@ -46,22 +51,45 @@ impl Numbers {
         }
     }
 
-    fn find_one(&self, text: &[u8]) -> i64 {
-        let found =
-            self.table.find(Self::hash(&self.secret, text), |at| self.known.get(*at as usize) == text);
-        found.map_or(-1, |at| self.first + i64::from(*at))
+    fn find(&self, text: &[u8]) -> Option<u32> {
+        let found = self.table.find(self.secret.hash_one(text), |at| self.known.get(*at as usize) == text);
+        found.copied()
     }
+
+    /// Raises ValueError if these are not flags for all.
+    pub fn check(&self, flags: &[u8]) -> PyResult<()> {
+        match flags.len() == self.len() {
+            true => Ok(()),
+            false => Err(PyValueError::new_err(format!("{} flags for {}", flags.len(), self.len()))),
+        }
+    }
+
+    /// Forget all but those with a flag; they are numbered anew, in the same order.
+    pub fn keep(&mut self, flags: &[u8]) {
+        let before = std::mem::take(&mut self.known);
+        self.table = HashTable::new();
+        for (at, _) in flags.iter().enumerate().filter(|(_, flag)| **flag != 0) {
+            self.number(before.get(at));
+        }
+    }
+}
+
+/// Numbers from the first one on.
+#[pyclass(module = "eventveil_kernel")]
+pub struct Numbers {
+    first: i64,
+    table: Table,
 }
 
 #[pymethods]
 impl Numbers {
     #[new]
     fn new(first: i64) -> Self {
-        Numbers { first, known: Texts::default(), table: HashTable::new(), secret: RandomState::new() }
+        Numbers { first, table: Table::new() }
     }
 
     fn __len__(&self) -> usize {
-        self.known.len()
+        self.table.len()
     }
 
     /// int64 of the number of each value, and of the places of the new ones, whose numbers are the next ones.
@@ -72,7 +100,7 @@ impl Numbers {
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
         let number = |this: &mut Self, column: &Column| {
             let (mut found, mut new, mut full) = (Vec::<i64>::new(), Vec::<i64>::new(), false);
-            column.each(|text| match this.number(text) {
+            column.each(|text| match this.table.number(text) {
                 Some((number, is_new)) => {
                     if is_new {
                         new.push(found.len() as i64);
@@ -92,7 +120,9 @@ impl Numbers {
     fn find<'py>(&self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
         let find = |column: &Column| {
             let mut found = Vec::<i64>::new();
-            column.each(|text| found.push(self.find_one(text)));
+            column.each(|text| {
+                found.push(self.table.find(text).map_or(-1, |at| self.first + i64::from(at)));
+            });
             found
         };
         let found = with_column(values, |column| unlocked(py, || find(column)))??;
@@ -101,21 +131,13 @@ impl Numbers {
 
     /// Forget all but those with a flag, a byte for each; they are numbered anew, in the same order.
     fn keep(&mut self, py: Python, flags: &[u8]) -> PyResult<()> {
-        if flags.len() != self.known.len() {
-            return Err(PyValueError::new_err(format!("{} flags for {}", flags.len(), self.known.len())));
-        }
-        unlocked(py, || {
-            let before = std::mem::take(&mut self.known);
-            self.table = HashTable::new();
-            for (at, _) in flags.iter().enumerate().filter(|(_, flag)| **flag != 0) {
-                self.number(before.get(at));
-            }
-        })
+        self.table.check(flags)?;
+        unlocked(py, || self.table.keep(flags))
     }
 }
 
 /// What is to be done with a column, or with a list of texts and integers.
-fn with_column<T>(values: &Bound<PyAny>, done: impl FnOnce(&Column) -> T) -> PyResult<T> {
+pub fn with_column<T>(values: &Bound<PyAny>, done: impl FnOnce(&Column) -> T) -> PyResult<T> {
     match values.downcast::<Column>() {
         Ok(column) => Ok(done(column.get())),
         Err(_) => Ok(done(&Column::of_list(values.downcast::<PyList>()?)?)),

@@ -1,0 +1,161 @@
+//! Which events are certainly on time, and at which timestamps; what is not certain is put to the rule.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::columns::UNSURE_TIME;
+use crate::guard::unlocked;
+use crate::users::Users;
+
+/// The column of an event that the rule must judge, and the append time of a record that has none.
+const UNSURE: i64 = -2;
+const NO_APPEND_TIME: i64 = -1;
+
+/// The timeline of a stream, in milliseconds.
+#[pyclass(frozen, module = "eventveil_kernel")]
+pub struct Placer {
+    origin: i64,
+    interval: i64,
+    lateness: i64,
+    max_ahead: i64,
+    clock_skew: i64,
+    /// Whether append times are those of captures, and the first timestamp of the stream.
+    captured: bool,
+    first: i64,
+    /// The reference of `max_ahead` moves by this many timestamps at a time.
+    step: i64,
+}
+
+/// What the time of an event is held against.
+enum Clock {
+    /// By row of the chunk.
+    AppendTimes(Vec<i64>),
+    /// Offsets by row of the chunk; the last timestamps of boundaries after that which has none, and the
+    /// offsets of boundaries before that which nothing reaches.
+    Boundaries { offsets: Vec<i64>, lasts: Vec<i64>, ends: Vec<i64> },
+}
+
+#[derive(Default)]
+struct Placed {
+    rows: Vec<i64>,
+    users: Vec<i64>,
+    columns: Vec<i64>,
+    timestamps: Vec<i64>,
+}
+
+impl Placer {
+    fn timestamp(&self, time: i64) -> Option<i64> {
+        Some(time.checked_sub(self.origin)?.div_euclid(self.interval) + 1)
+    }
+
+    fn deadline(&self, timestamp: i64) -> Option<i64> {
+        self.origin.checked_add(timestamp.checked_mul(self.interval)?)?.checked_add(self.lateness)
+    }
+
+    fn due(&self, timestamp: i64) -> Option<i64> {
+        self.deadline(timestamp)?.checked_add(self.clock_skew)
+    }
+
+    /// The latest time that an event with this append time may have.
+    fn latest(&self, appended: i64) -> Option<i64> {
+        if !self.captured {
+            return appended.checked_add(self.max_ahead);
+        }
+        let since = appended.checked_sub(self.lateness)?.checked_sub(self.origin)?;
+        let reached = since.div_euclid(self.interval).max(self.first - 1);
+        self.due(reached.checked_add(1)?)?.checked_add(self.max_ahead)
+    }
+
+    /// The same at an offset, where boundaries decide; `reached` is the last timestamp with one below it.
+    fn latest_after(&self, reached: i64) -> Option<i64> {
+        let following = reached.div_euclid(self.step).checked_add(1)?.checked_mul(self.step)?;
+        self.due(following)?.checked_add(self.max_ahead)
+    }
+
+    fn on_time(&self, row: usize, time: i64, timestamp: i64, clock: &Clock) -> Option<bool> {
+        Some(match clock {
+            Clock::AppendTimes(appended) => {
+                let appended = appended[row];
+                appended != NO_APPEND_TIME
+                    && time <= self.latest(appended)?
+                    && appended < self.deadline(timestamp)?
+            }
+            Clock::Boundaries { offsets, lasts, ends } => {
+                let offset = offsets[row];
+                let end = ends[lasts[1..].partition_point(|last| *last < timestamp)];
+                let reached = lasts[ends[..ends.len() - 1].partition_point(|end| *end <= offset)];
+                offset < end && time <= self.latest_after(reached)?
+            }
+        })
+    }
+}
+
+#[pymethods]
+impl Placer {
+    /// `rules`: origin, interval, lateness, max_ahead and clock_skew, in milliseconds.
+    #[new]
+    fn new(rules: (i64, i64, i64, i64, i64), captured: bool, first: i64, step: i64) -> PyResult<Self> {
+        let (origin, interval, lateness, max_ahead, clock_skew) = rules;
+        if interval < 1 || step < 1 {
+            return Err(PyValueError::new_err("an interval has a millisecond, and a step a timestamp"));
+        }
+        Ok(Placer { origin, interval, lateness, max_ahead, clock_skew, captured, first, step })
+    }
+
+    /// The events that are certainly on time: int64 of rows, users, columns and timestamps.
+    ///
+    /// `fields` are rows, numbers of users, columns and times that were read. `clock` is append times by row,
+    /// or offsets and boundaries: lasts and ends. `since`: the first row, and the first timestamp.
+    #[allow(clippy::type_complexity)]
+    fn place<'py>(
+        &self,
+        py: Python<'py>,
+        users: &Users,
+        fields: (PyBuffer<i64>, PyBuffer<i64>, PyBuffer<i64>, PyBuffer<i64>),
+        clock: (PyBuffer<i64>, Option<(PyBuffer<i64>, PyBuffer<i64>)>),
+        since: (i64, i64),
+    ) -> PyResult<[Bound<'py, PyBytes>; 4]> {
+        let rows = fields.0.to_vec(py)?;
+        let (numbers, columns, times) = (fields.1.to_vec(py)?, fields.2.to_vec(py)?, fields.3.to_vec(py)?);
+        let (chunk, (start, earliest)) = (clock.0.to_vec(py)?, since);
+        let alike = [numbers.len(), columns.len(), times.len()].iter().all(|size| *size == rows.len());
+        let inside = |row: &i64| usize::try_from(*row).is_ok_and(|row| row < chunk.len());
+        if !alike || !rows.iter().all(inside) {
+            return Err(PyIndexError::new_err("the fields are not those of the chunk"));
+        }
+        let clock = match clock.1 {
+            None => Clock::AppendTimes(chunk),
+            Some((lasts, ends)) => {
+                let (lasts, ends) = (lasts.to_vec(py)?, ends.to_vec(py)?);
+                if lasts.is_empty() || lasts.len() != ends.len() {
+                    return Err(PyValueError::new_err("boundaries have a timestamp and an offset each"));
+                }
+                Clock::Boundaries { offsets: chunk, lasts, ends }
+            }
+        };
+        let placed = unlocked(py, || {
+            let mut placed = Placed::default();
+            for (at, row) in rows.iter().enumerate() {
+                let (column, time) = (columns[at], times[at]);
+                if *row < start || column == UNSURE || time == UNSURE_TIME {
+                    continue;
+                }
+                let Some(timestamp) = self.timestamp(time) else { continue };
+                if timestamp < earliest || users.belongs(numbers[at]) != Some(true) {
+                    continue;
+                }
+                if self.on_time(*row as usize, time, timestamp, &clock) == Some(true) {
+                    placed.rows.push(*row);
+                    placed.users.push(numbers[at]);
+                    placed.columns.push(column);
+                    placed.timestamps.push(timestamp);
+                }
+            }
+            placed
+        })?;
+        let Placed { rows, users, columns, timestamps } = placed;
+        Ok([rows, users, columns, timestamps].map(|one| PyBytes::new(py, bytemuck::cast_slice(&one))))
+    }
+}

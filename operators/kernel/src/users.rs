@@ -1,0 +1,95 @@
+//! The users that a source partition has met: their numbers, who of them belongs to it, and who came lately.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::guard::unlocked;
+use crate::numbers::{with_column, Table};
+use crate::partitions::Partitioner;
+
+/// Numbers from 1 on; 0 is that of what is no user.
+#[pyclass(module = "eventveil_kernel")]
+pub struct Users {
+    known: Table,
+    /// By number; that of nobody is false.
+    belongs: Vec<bool>,
+    met: Vec<bool>,
+    partitioner: Partitioner,
+    partitions: u32,
+    partition: u32,
+}
+
+impl Users {
+    fn number(&mut self, text: &[u8]) -> Option<i64> {
+        let (number, new) = self.known.number(text)?;
+        let number = number as usize + 1;
+        if new {
+            let here = || self.partitioner.partition(text, self.partitions) == self.partition;
+            self.belongs.push(!text.is_empty() && here());
+            self.met.push(true);
+        }
+        self.met[number] = true;
+        Some(number as i64)
+    }
+
+    /// Whether it is the number of a user, and of this partition; None if nobody has it.
+    pub fn belongs(&self, number: i64) -> Option<bool> {
+        self.belongs.get(usize::try_from(number).ok()?).copied()
+    }
+}
+
+#[pymethods]
+impl Users {
+    #[new]
+    fn new(partitioner: &str, partitions: u32, partition: u32) -> PyResult<Self> {
+        let partitioner = Partitioner::named(partitioner)
+            .filter(|_| partitions > 0)
+            .ok_or_else(|| PyValueError::new_err("no such partitioner, or no partition"))?;
+        let (belongs, met) = (vec![false], vec![false]);
+        Ok(Users { known: Table::new(), belongs, met, partitioner, partitions, partition })
+    }
+
+    fn __len__(&self) -> usize {
+        self.known.len()
+    }
+
+    /// int64 of the number of each value of a column, or of a list of texts and integers; they are met.
+    fn of<'py>(&mut self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+        let number = |this: &mut Self, column: &crate::columns::Column| {
+            let mut found = Vec::<Option<i64>>::with_capacity(column.len());
+            column.each(|text| found.push(this.number(text)));
+            found.into_iter().collect::<Option<Vec<i64>>>()
+        };
+        let found = with_column(values, |column| unlocked(py, || number(self, column)))??;
+        let found = found.ok_or_else(|| PyOverflowError::new_err("four billion users"))?;
+        Ok(PyBytes::new(py, bytemuck::cast_slice(&found)))
+    }
+
+    /// A byte for each number: 1 if it is that of a user, and of this partition.
+    fn belong<'py>(&self, py: Python<'py>, numbers: PyBuffer<i64>) -> PyResult<Bound<'py, PyBytes>> {
+        let flags: Option<Vec<u8>> =
+            numbers.to_vec(py)?.into_iter().map(|number| self.belongs(number).map(u8::from)).collect();
+        let flags = flags.ok_or_else(|| PyIndexError::new_err("nobody has this number"))?;
+        Ok(PyBytes::new(py, &flags))
+    }
+
+    /// A byte for each number from 0 on: 1 if it was met since the last call.
+    fn take_met<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let flags: Vec<u8> = self.met.iter().copied().map(u8::from).collect();
+        self.met.fill(false);
+        PyBytes::new(py, &flags)
+    }
+
+    /// Forget all but those with a flag, a byte for each from 1 on; they are numbered anew, in the same order.
+    fn keep(&mut self, py: Python, flags: &[u8]) -> PyResult<()> {
+        self.known.check(flags)?;
+        unlocked(py, || {
+            let kept = flags.iter().zip(&self.belongs[1..]).filter(|(flag, _)| **flag != 0);
+            self.belongs = std::iter::once(false).chain(kept.map(|(_, belongs)| *belongs)).collect();
+            self.known.keep(flags);
+            self.met = vec![false; self.belongs.len()];
+        })
+    }
+}
