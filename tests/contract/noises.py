@@ -34,6 +34,7 @@ CASES: dict[str, tuple[str, Mapping[str, Option]]] = {
         }.items()
     },
     "seasonal periods": ("seasonal", {"periods": "3,8"}),
+    "totals": ("totals", {"blocks": "3,6"}),
 }
 
 
@@ -54,6 +55,9 @@ class Scripted:
         if self.mechanism._ledger.current.publish == 0:
             return self.test(scale, size)
         return self.publication(scale, size)
+
+    def rounded_normal(self, sigma: Fraction, size: int) -> NDArray[np.int64]:
+        return self.discrete_laplace(sigma, size)
 
     def test(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         raise NotImplementedError
@@ -142,6 +146,9 @@ class ObservedNoise:
         outcome = np.array(target)
         target.seen = lambda true: self.draws.append((scale, true, outcome))
         return target
+
+    def rounded_normal(self, sigma: Fraction, size: int) -> NDArray[np.int64]:
+        return self.discrete_laplace(sigma, size)
 
 
 def kind_of(case: str) -> type[Mechanism]:

@@ -64,6 +64,11 @@ GAMES = {
         "retroactive-grouping", EPSILON, 1, [[1], [3]], [None, 0], users=6000, replays=2,
         cells=[(0, 0), (1, 0)], resolution=3, options={"share": Fraction(1, 2)},
     ),
+    # The timestamp after the visit tells the noise that both share.
+    "totals": Game(
+        "totals", EPSILON, 1, [[1], [1]], [0, None], cells=[(0, 0), (1, 0)], resolution=3, users=2000,
+        replays=4, options={"blocks": "2"},
+    ),
     "shp-point": Game("shp-point", EPSILON, 2, [[1], [0]], [0, 0], **IN_STREAMS),
     "shp-window": Game("shp-window", EPSILON, 2, [[1], [0]], [0, 0], options={"span": 2}, **IN_STREAMS),
     "shp-adaptive": Game(
@@ -90,7 +95,9 @@ def test_what_is_released_tells_no_more_than_epsilon(name: str) -> None:
 
 @EVERY_GAME
 def test_half_the_noise_is_rejected(name: str) -> None:
-    assert audit(GAMES[name], half_noise) > EPSILON
+    game = GAMES[name]
+    # A third of what the sound kind has to stand is enough here.
+    assert audit(replace(game, replays=3) if game.streams > 1 else game, half_noise) > EPSILON
 
 
 # Four columns that are quiet for a window and then move one after another, with a user who follows them.

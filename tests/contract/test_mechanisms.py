@@ -29,8 +29,12 @@ from tests.contract.noises import (
 EVERY_CASE = pytest.mark.parametrize("case", sorted(CASES))
 EVERY_KIND = pytest.mark.parametrize("kind", sorted(KINDS))
 NEVER_NEGATIVE = {"paced", "seasonal", "seasonal periods"}
-ALWAYS_FRESH = {*NEVER_NEGATIVE, "uniform", "time-unit", "retroactive-grouping", "shp-point", "shp-window"}
+ALWAYS_FRESH = {
+    *NEVER_NEGATIVE, "uniform", "time-unit", "retroactive-grouping", "totals", "shp-point", "shp-window"
+}  # fmt: skip
 RAW = pytest.mark.parametrize("case", ["retroactive-grouping", "shp-window"])
+#: A charge is divided among as many draws, one of each level of blocks.
+DRAWS = {"totals": 3}
 
 
 def stream(length: int, case: str) -> list[Counts]:
@@ -82,7 +86,7 @@ def test_every_draw_was_charged_before_and_has_the_scale_of_its_charge(case: str
         drawn += 1
         charged = mechanism._ledger.current  # type: ignore[attr-defined]  # no other way to see the moment
         units = charged.test if is_test else charged.publish
-        assert scale == sensitivity * Fraction(mechanism.units, units) / epsilon
+        assert scale == DRAWS.get(case, 1) * sensitivity * Fraction(mechanism.units, units) / epsilon
 
     mechanism = make(
         case, WatchedNoise(SeededNoise(5), watch), window, sensitivity=sensitivity, epsilon=epsilon
@@ -166,7 +170,8 @@ def states(case: str, raw: int, **options: Any) -> list[dict[str, Any]]:
 def test_raw_parts_of_a_state_are_declared_where_there_are_some(case: str) -> None:
     some, others = states(case, 123_456, **RAW_OPTIONS[case]), states(case, 654_321, **RAW_OPTIONS[case])
     assert any(state != other for state, other in zip(some, others, strict=True))
-    assert [kind for kind in KINDS if KINDS[kind].raw] == ["retroactive-grouping", "shp-window"]
+    # What totals has drawn ahead does not depend on counts, and gives them away beside releases.
+    assert [kind for kind in KINDS if KINDS[kind].raw] == ["retroactive-grouping", "totals", "shp-window"]
 
 
 RAW_OPTIONS: dict[str, dict[str, Any]] = {
@@ -189,7 +194,7 @@ def test_another_mechanism_s_state_is_refused(case: str) -> None:
     if level != "event":
         others.append(make(case, ZeroNoise(), window=4, horizon=4))
     if level != "w-event":
-        others.append(make(case, ZeroNoise(), span=2))
+        others.append(make(case, ZeroNoise(), **(OTHER_BLOCKS if case == "totals" else {"span": 2})))
     for other in others:
         with pytest.raises(ValueError, match=r"belongs to|should be an object"):
             mechanism.restore(other.snapshot())
@@ -198,6 +203,7 @@ def test_another_mechanism_s_state_is_refused(case: str) -> None:
 #: Named alike in every process, for the ids of tests.
 MISSING = Enum("Missing", "FIELD").FIELD
 SPAN: dict[str, dict[str, Any]] = {"event": {"span": 3}, "user": {"span": 3}}
+OTHER_BLOCKS: dict[str, Any] = {"blocks": "6,144"}
 
 
 @EVERY_CASE
@@ -234,7 +240,7 @@ SPAN: dict[str, dict[str, Any]] = {"event": {"span": 3}, "user": {"span": 3}}
     ids=str,
 )
 def test_a_damaged_state_is_refused_and_changes_nothing(case: str, field: str, value: object) -> None:
-    mechanism = make(case, SeededNoise(6), **SPAN.get(kind_of(case).level, {}))
+    mechanism = make(case, SeededNoise(6), **({} if case == "totals" else SPAN.get(kind_of(case).level, {})))
     for counts in stream(4, case):
         mechanism.step(counts)
     before = mechanism.snapshot()

@@ -18,7 +18,15 @@ from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.pan_private import PAN_PRIVATE, PanPrivate
 from eventveil.mechanisms.registry import KINDS
 from eventveil.model.errors import BudgetExceeded
-from tests.contract import test_budget, test_levels, test_likelihood, test_mechanisms, test_pan_private
+from tests.contract import (
+    test_budget,
+    test_levels,
+    test_likelihood,
+    test_mechanisms,
+    test_pan_private,
+    test_rollups,
+    test_totals,
+)
 from tests.contract.broken import counting, levels, pan_private, reports, values, windows
 from tests.unit.counting import test_bounding, test_bounding_by_origin, test_users
 from tests.unit.local import test_reports
@@ -58,6 +66,7 @@ UNLIKELY = (AssertionError, KeyError)  # a key: a probability outside of 0..1 wa
 ONE_TIMESTAMP = test_levels.test_one_timestamp_of_a_user_costs_epsilon_and_no_more
 FROM_NOISY = test_levels.test_what_is_decided_follows_from_noisy_counts_alone
 SAMPLED = {"samples": Fraction(1), "horizon": 4}
+IN_BLOCKS = test_totals.test_one_timestamp_of_a_user_costs_epsilon_and_no_more
 MONITOR = test_event_level.test_a_sampled_monitor_costs_what_it_is_charged
 GROUPS_ANEW = "budget-distribution groups anew each time, shift"
 
@@ -173,6 +182,26 @@ MUTATIONS = {
         ONE_TIMESTAMP,
         {"kind": "retroactive-grouping", "options": test_levels.GROUPING, "at": 1},
         levels.MonitorsForFree,
+    ),
+    "totals: two blocks with the same draw": Mutation(
+        IN_BLOCKS, {"blocks": "2", "length": 4, "at": 1}, levels.BlocksOfTheSameNoise
+    ),
+    "totals: draws of a timestamp drawn twice": Mutation(
+        IN_BLOCKS, {"blocks": "2", "length": 4, "at": 1}, levels.DrawsTwice
+    ),
+    "totals: one level too few in the scale": Mutation(
+        IN_BLOCKS, {"blocks": "2", "length": 4, "at": 1}, levels.OneLevelTooFew
+    ),
+    "totals: one level too few in the scale: of the charge": Mutation(
+        EVERY_DRAW, {"case": "totals"}, levels.OneLevelTooFew
+    ),
+    "roll-ups that are not paid for": Mutation(
+        test_rollups.test_one_event_costs_its_timestamp_s_charge_and_no_more,
+        {"kind": "uniform", "rollups": "2", "visit": (0, 1)},
+        levels.RollsUpForFree,
+    ),
+    "totals: a level that is forgotten": Mutation(
+        IN_BLOCKS, {"blocks": "2", "length": 4, "at": 1}, levels.ForgetsTheHighest
     ),
     "unscaled sampled counts": Mutation(MONITOR, {"rate": Fraction(1, 4)}, levels.UnscaledSample),
     "inverted threshold count": Mutation(

@@ -19,7 +19,7 @@ from tests.contract import unsound
 from tests.contract.noises import CASES
 
 BY_NAME = {one.name: one for one in PROPERTIES}
-#: Takes seconds; ``loss`` says more where it can judge, which it can for every kind.
+#: Takes seconds; ``loss`` says more where it can judge, which it can for every kind but totals.
 EXACT = [one for one in PROPERTIES if one.name != "distinguishing"]
 UNSOUND = [(broken, name) for broken, names in unsound.FOUND_BY.items() for name in names.split()]
 
@@ -30,7 +30,9 @@ def test_every_kind_keeps_the_contract(case: str, one: Property) -> None:
     kind, options = CASES[case]
     finding = judge(one, Subject(KINDS[kind], options))
     assert finding.counterexample is None, finding
-    assert not finding.tried.startswith("not judged")
+    # Of totals the exact loss is in test_totals: it adds no draw to a count as it is.
+    is_judged = (case, one.name) != ("totals", "loss")
+    assert finding.tried.startswith("not judged") != is_judged
 
 
 def test_the_example_keeps_the_contract_and_so_does_its_statistical_audit() -> None:

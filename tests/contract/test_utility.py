@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.utility import streams, tables
+from benchmarks.utility import gaussian, streams, tables
 from benchmarks.utility.__main__ import HOME, PARTS, main
 from benchmarks.utility.claims import CLAIMS, Claim
 from benchmarks.utility.measuring import AheadNoise, Case, Results, window_sums
@@ -27,7 +27,7 @@ def test_a_quick_run_measures_every_part_and_writes_results_plots_and_tables(tmp
     place = ["--results", str(tmp_path), "--docs", str(tmp_path)]
     main(["--quick", "--seeds", "1", "--parts", *PARTS, *place])
     results = Results(tmp_path / "utility.json")
-    for part in (*tables.REFERENCES, REAL_PART, DRAWN_PART):
+    for part in (*tables.REFERENCES, REAL_PART, DRAWN_PART, gaussian.PART):
         cases = results.of(part)
         assert cases, part
         assert all(np.isfinite(errors).all() for case in cases for errors in case.errors.values()), part
@@ -71,6 +71,38 @@ def test_noise_drawn_ahead_is_that_of_the_seeded_source_in_larger_pieces() -> No
     assert ahead.discrete_laplace(scale, 3).tolist() == first.tolist()
     assert ahead.discrete_laplace(scale, 3).tolist() == larger[:3].tolist()
     assert ahead.discrete_laplace(scale, 3).tolist() == larger[3:].tolist()
+
+
+def test_gaussian_noise_drawn_ahead_is_that_of_the_seeded_source_too() -> None:
+    ahead, source, sigma = AheadNoise(7), SeededNoise(7), Fraction(5, 2)
+    first, larger = (source.rounded_normal(sigma, size) for size in (3, 6))
+    assert ahead.rounded_normal(sigma, 3).tolist() == first.tolist()
+    assert ahead.rounded_normal(sigma, 3).tolist() == larger[:3].tolist()
+    # Laplace noise of the same scale is other noise.
+    assert ahead.discrete_laplace(sigma, 3).tolist() == source.discrete_laplace(sigma, 3).tolist()
+    assert ahead.rounded_normal(sigma, 3).tolist() == larger[3:].tolist()
+
+
+def test_gaussian_noise_is_compared_with_the_same_kind_and_the_best_with_the_best(tmp_path: Path) -> None:
+    results = Results(tmp_path / "utility.json")
+    for stream, mean, factor in (("many", 5.0, 0.5), ("few", 4.9, 2.0)):
+        pure = {"uniform": 9.0, "sample": 2.0, "seasonal": 1.0}
+        errors = {name: [error] for name, error in pure.items()}
+        errors |= {f"{name}, gaussian": [factor * error] for name, error in pure.items()}
+        errors["sample, gaussian"] = [0.2]
+        results.put(Case("gaussian", stream, "1", {"window": 24}, errors, sizes={"mean": mean}))
+    rows = [line.split(" | ") for line in gaussian.over_pure(results).splitlines()[2:]]
+    assert [row[1:3] for row in rows] == [
+        ["uniform", "0.50"], ["sample", "0.10"], ["seasonal", "0.50"], ["best", "0.20"],
+        ["uniform", "2.00"], ["sample", "0.10"], ["seasonal", "2.00"], ["best", "0.20"],
+    ]  # fmt: skip
+    assert [row[0] for row in rows[3:5]] == ["| dense, 5 events a cell or more", "| sparse"]
+    assert gaussian.table("seasonal", results).splitlines()[2:] == [
+        "| many (5) | 0.50 (50%) |",
+        "| few (4.9) | 2.00 (200%) |",
+    ]
+    with pytest.raises(ValueError, match="nothing was measured"):
+        gaussian.table("over pure", Results(tmp_path / "none.json"))
 
 
 def test_window_sums_are_those_of_the_last_timestamps() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,8 @@ class Guarantee:
     ``window`` is the number of timestamps that epsilon covers: the w of w-event privacy, 1 at event level
     and for local reports, the horizon at user level. When a horizon has passed, a new one is charged if it
     ``renews``, else nothing is spent any more. ``best_scale`` and ``worst_scale`` bound the scale of the
-    discrete Laplace noise that a fresh release carries, in counts; 0 where reports bring their own.
+    discrete Laplace noise that a fresh release carries, in counts; 0 where reports bring their own. With a
+    ``delta`` noise is Gaussian, the scales are standard deviations, and units count mu squared, not epsilon.
     """
 
     level: Level
@@ -41,6 +42,20 @@ class Guarantee:
     best_scale: Fraction
     worst_scale: Fraction | None
     renews: bool = False
+    delta: Fraction | None = None
+
+
+class Nesting(NamedTuple):
+    """Where a release is in nested blocks of timestamps, in whose sums noise cancels.
+
+    ``lengths``: of the blocks, in timestamps, each a multiple of the one before. ``at``: the place in the
+    longest, from 1 on. ``scale``: of the discrete Laplace draw that each block, and each timestamp, has.
+    ``eventveil.mechanisms.nested`` says what sums err by.
+    """
+
+    lengths: tuple[int, ...]
+    at: int
+    scale: Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +75,8 @@ class Release:
     ``error``: the expected standard deviation of each count around the true one, float64 of shape (columns,),
     or (1,) where it is the same for all; None while nothing is known of it. ``noise_scale``: that of the
     discrete Laplace noise, if the release is the counts and that noise, and nothing else. Both are functions
-    of settings and of what was published.
+    of settings and of what was published. ``nesting``: given where noise hangs together over timestamps.
+    ``rollups``: numbers of columns of nested blocks in whose sums noise cancels.
     """
 
     counts: Counts
@@ -75,6 +91,8 @@ class Release:
     threshold: int | None = None
     error: NDArray[np.float64] | None = None
     noise_scale: Fraction | None = None
+    nesting: Nesting | None = None
+    rollups: tuple[int, ...] = ()
 
 
 class Mechanism(ABC):
@@ -83,11 +101,13 @@ class Mechanism(ABC):
     Given the same snapshot, counts and random source, ``step`` returns the same release. ``kind`` is its name
     in a topology, ``summary`` one line for people, ``options`` the names that ``MechanismSettings.options``
     may hold, ``level`` what its epsilon covers, ``units`` the number of ledger units that make up epsilon:
-    2 * window * 2**20, whatever the level. ``raw`` names the parts of a snapshot that hold true counts.
-    ``predicts``: a release that is not fresh may differ from the one before it, being computed from earlier
-    releases. ``added`` names parts of a snapshot that those of earlier versions lack, and are read without;
-    ``unremembered`` options that decide only when budget is spent, which the ledger limits anyway: a state
-    is continued whatever they are.
+    2 * window * 2**20, whatever the level. ``raw`` names the parts of a snapshot that hold true counts, or
+    noise that gives them away. ``predicts``: a release that is not fresh may differ from the one before it,
+    being computed from earlier releases. ``draws_ahead``: noise of a release may have been drawn at an
+    earlier timestamp, whatever counts are, and is part of the state. ``added`` names parts of a snapshot that
+    those of earlier versions lack, and are read without; ``unremembered`` options that decide only when
+    budget is spent, which the ledger limits anyway: a state is continued whatever they are. ``grows``:
+    whether it can take further columns (``grow``).
     """
 
     kind: ClassVar[str]
@@ -96,8 +116,10 @@ class Mechanism(ABC):
     level: ClassVar[Level] = "w-event"
     raw: ClassVar[frozenset[str]] = frozenset()
     predicts: ClassVar[bool] = False
+    draws_ahead: ClassVar[bool] = False
     added: ClassVar[frozenset[str]] = frozenset()
     unremembered: ClassVar[frozenset[str]] = frozenset()
+    grows: ClassVar[bool] = False
     guarantee: Guarantee
     units: int
 
@@ -173,6 +195,14 @@ class Mechanism(ABC):
         Its last release is repeated until there is a new one, and what ``bridges`` do not allow is not spent.
         Raises ValueError if the snapshot cannot be continued, or once a step was made.
         """
+
+    def grow(self, levels: Sequence[float], variance: float) -> None:
+        """Go on with further columns behind the others, between two steps; what was spent stays as it is.
+
+        ``levels`` are what they are expected to count at a timestamp, at least 0, with an error of this
+        ``variance``: functions of what is public. Raises ValueError unless the kind ``grows``.
+        """
+        raise ValueError(f"{self.kind} takes no further columns")
 
     @classmethod
     def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:

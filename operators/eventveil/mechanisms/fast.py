@@ -37,9 +37,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from eventveil.mechanisms.arithmetic import Floats
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.forecasting import pace
-from eventveil.mechanisms.forecasting.arithmetic import Floats
 from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.movement import ROUNDING, Movement
 from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, read_only

@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eventveil.mechanisms.arithmetic import Floats, exp_of, total
 from eventveil.mechanisms.base import Counts
-from eventveil.mechanisms.forecasting.arithmetic import Floats, exp_of, total
 
 MEMORY = 0.95
 """What a publication leaves of the weight of those before it."""
@@ -248,6 +248,23 @@ class Movement:
         """One like this that knows nothing yet."""
         same = {"moves": self._moves, "apart": self._apart, "predicts": self._predicts, "hides": self._hides}
         return Movement(self._columns, **same)
+
+    def grown(self, columns: int, variance: float) -> Movement:
+        """One like this for more columns, of a kind that learns nothing here.
+
+        The others err by ``variance`` while nothing else is said of them.
+        """
+        if self._moves:
+            raise ValueError("what columns have moved by is not known of further ones")
+        same = {"apart": self._apart, "predicts": self._predicts, "hides": self._hides}
+        other = Movement(columns, moves=False, **same)
+        other.known, other._pooled, more = self.known, self._pooled, columns - self._columns
+        other._arrays = dict(self._arrays)
+        before = self._arrays["variance"]
+        own = np.broadcast_to(before, (self._columns,))
+        added = np.full(more, min(variance, _LARGEST), before.dtype)
+        other._arrays["variance"] = np.concatenate([own, added])
+        return other
 
     def inherited(self, state: object, shift: int) -> Movement:
         """One like this that begins with another's ``snapshot()``, whose last timestamp was ``shift``.

@@ -30,6 +30,7 @@ UNKNOWN = "unknown"
 #: Keys of a topology's mechanism that are no options.
 RESERVED = frozenset({"kind", "epsilon", "window", "horizon", "adjacency"})
 
+_PROMISED = ("level", "epsilon", "window", "sensitivity", "delta")
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,99}")
 _OPTION = re.compile(r"[a-z][a-z0-9_]{0,99}")
@@ -196,9 +197,10 @@ def check_promise(mechanism: Mechanism, settings: MechanismSettings, sensitivity
     promise = getattr(mechanism, "guarantee", None)
     if not isinstance(promise, Guarantee):
         raise PluginRefused(f"{place} is missing; its constructor has to set guarantee, a Guarantee")
-    asked = (mechanism.level, settings.epsilon, settings.window, sensitivity)
-    found = (promise.level, promise.epsilon, promise.window, promise.sensitivity)
-    for name, one, other in zip(("level", "epsilon", "window", "sensitivity"), asked, found, strict=True):
+    # Units of a stream with a delta are added up as those of Gaussian noise: without it too little is summed.
+    asked = (mechanism.level, settings.epsilon, settings.window, sensitivity, settings.delta)
+    found = (promise.level, promise.epsilon, promise.window, promise.sensitivity, promise.delta)
+    for name, one, other in zip(_PROMISED, asked, found, strict=True):
         if one != other:
             raise PluginRefused(f"{place} says {name} {other}, where {one} was asked for; correct the class")
     if getattr(mechanism, "units", None) != units_of(settings.window):

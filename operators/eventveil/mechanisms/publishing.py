@@ -18,6 +18,8 @@ of everything else, and nobody else knows it.
 * *Repetition* tells nothing, beyond the decision that led to it; whatever that drew from the counts was
   charged as a test, and its privacy is for the kind to show.
 
+* With ``noise: gaussian``, which few kinds take, ``eventveil.mechanisms.gaussian`` says what holds instead.
+
 Releases are clamped to +-RELEASE_LIMIT, which is post-processing. Noise beyond +-2^62 arrives as +-2^62: with
 counts of at most 2^40 the clamped release is the same.
 """
@@ -25,15 +27,16 @@ counts of at most 2^40 the clamped release is the same.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 import orjson
 
+from eventveil.mechanisms.arithmetic import Floats
 from eventveil.mechanisms.base import COLUMN_LIMIT, RELEASE_LIMIT, Counts, Guarantee, Mechanism, Release
-from eventveil.mechanisms.forecasting.arithmetic import Floats
+from eventveil.mechanisms.gaussian import gaussian_of
 from eventveil.mechanisms.movement import Chosen, Movement, noise_variance
 from eventveil.mechanisms.validation import integer_between
 from eventveil.model.records import NUMBER_BYTES
@@ -66,6 +69,8 @@ class PublishingMechanism(Mechanism):
         self._epsilon, self._window = settings.epsilon, settings.window
         self._columns, self._sensitivity, self._noise = columns, sensitivity, noise
         self.units = units_of(settings.window)
+        # None: noise is discrete Laplace. Other kinds may have a `delta` of their own.
+        self._gaussian = gaussian_of(settings, sensitivity) if "noise" in self.options else None
         self._timestamp = 0
         self._last = read_only(np.zeros(columns, np.int64))
         self._usable = True
@@ -133,6 +138,18 @@ class PublishingMechanism(Mechanism):
         """See ``Mechanism.inherit``: refused, unless a level knows how."""
         raise ValueError(f"{self.kind} cannot begin where another mechanism stopped")
 
+    def grow(self, levels: Sequence[float], variance: float) -> None:
+        """See ``Mechanism.grow``: the last release shows them as they are expected."""
+        if not self.grows:
+            super().grow(levels, variance)
+        if not self._usable:
+            raise RuntimeError("an earlier step failed: restore the mechanism from a snapshot first")
+        more = integer_between(len(levels), 1, COLUMN_LIMIT - self._columns, "further columns")
+        shown = np.rint(np.minimum(np.array(levels, np.float64), RELEASE_LIMIT)).astype(np.int64)
+        self._columns += more
+        self._last = read_only(np.concatenate([self._last, shown]))
+        self._movement = self._movement.grown(self._columns, variance)
+
     @abstractmethod
     def _allot(self, counts: Counts) -> int:
         """Units to publish this timestamp with; 0 repeats the last release.
@@ -152,7 +169,8 @@ class PublishingMechanism(Mechanism):
 
     def _promise(self) -> Guarantee:
         best, worst = self._scales()
-        return Guarantee(self.level, self._epsilon, self._window, self._sensitivity, best, worst)
+        delta = self._gaussian.delta if self._gaussian else None
+        return Guarantee(self.level, self._epsilon, self._window, self._sensitivity, best, worst, delta=delta)
 
     def _release(self, *, fresh: bool) -> Release:
         """What the open timestamp releases, once everything is drawn."""
@@ -164,7 +182,7 @@ class PublishingMechanism(Mechanism):
             spend.publish,
             self._ledger.window_spent,
             error=self._error(),
-            noise_scale=self._exact,
+            noise_scale=None if self._gaussian else self._exact,
         )
 
     def _error(self) -> Floats | None:
@@ -193,6 +211,16 @@ class PublishingMechanism(Mechanism):
             "window": self._window,
             "columns": self._columns,
             "sensitivity": self._sensitivity,
+            **self._gaussian_identity(),
+        }
+
+    def _gaussian_identity(self) -> dict[str, Any]:
+        if self._gaussian is None:
+            return {}
+        return {
+            "noise": "gaussian",
+            "delta": str(self._gaussian.delta),
+            "squared_sensitivity": self._gaussian.squared_sensitivity,
         }
 
     def _extra_state(self) -> dict[str, Any]:
@@ -203,7 +231,9 @@ class PublishingMechanism(Mechanism):
         """Check and take over what ``_extra_state`` wrote; ValueError before anything has changed."""
 
     def _scale(self, units: int) -> Fraction:
-        """Noise scale of a spend."""
+        """Noise scale of a spend; the standard deviation of Gaussian noise."""
+        if self._gaussian is not None:
+            return self._gaussian.sigma(Fraction(units, self.units))
         return self._sensitivity * self.units / (units * self._epsilon)
 
     def _draw(self, units: int, size: int) -> Counts:
@@ -211,7 +241,10 @@ class PublishingMechanism(Mechanism):
         return self._noise_of(self._scale(units), size)
 
     def _noise_of(self, scale: Fraction, size: int) -> Counts:
-        noise = self._noise.discrete_laplace(scale, size)
+        if self._gaussian is not None:
+            noise = self._gaussian.draw(self._noise, scale, size)
+        else:
+            noise = self._noise.discrete_laplace(scale, size)
         if noise.dtype != np.int64 or noise.shape != (size,) or np.any(np.abs(noise) > SATURATION):
             raise ValueError(f"a noise source should give {size} int64 within +-2**62")
         return noise
@@ -231,6 +264,8 @@ class PublishingMechanism(Mechanism):
 
     def _variance(self, units: int) -> float:
         """Of the noise of a publication."""
+        if self._gaussian is not None:
+            return self._gaussian.variance(self._scale(units))
         return noise_variance(float(self._scale(units)))
 
     def _noisy(self, counts: Counts, units: int) -> Counts:

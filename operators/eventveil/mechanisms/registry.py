@@ -20,6 +20,7 @@ from eventveil.mechanisms.shp_point import ShpPoint
 from eventveil.mechanisms.shp_window import ShpWindow
 from eventveil.mechanisms.time_unit import TimeUnit
 from eventveil.mechanisms.topl import Topl
+from eventveil.mechanisms.totals import Totals
 from eventveil.mechanisms.uniform import Uniform
 from eventveil.model.errors import PluginRefused
 from eventveil.model.topology import MechanismSettings, Stream
@@ -37,6 +38,7 @@ KINDS: dict[str, type[Mechanism]] = {
         Seasonal,
         TimeUnit,
         RetroactiveGrouping,
+        Totals,
         ShpWindow,
         ShpPoint,
         ShpAdaptive,

@@ -40,9 +40,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.mechanisms import sampling
+from eventveil.mechanisms.arithmetic import Floats
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.event_level import GRID, EventLevelMechanism
-from eventveil.mechanisms.forecasting.arithmetic import Floats
 from eventveil.mechanisms.movement import ROUNDING, Chosen, Movement
 from eventveil.mechanisms.publishing import state_numbers
 from eventveil.mechanisms.sampling import Thinner

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, ClassVar
 
+from eventveil.mechanisms import gaussian
 from eventveil.mechanisms.base import Counts
 from eventveil.mechanisms.forecasting import pace
 from eventveil.mechanisms.forecasting.harmonics import periods_of
@@ -37,7 +38,7 @@ class Sample(WEventMechanism):
 
     kind: ClassVar[str] = "sample"
     summary: ClassVar[str] = "publishes the first timestamp of every window with the whole budget"
-    options: ClassVar[frozenset[str]] = frozenset({"periods"})
+    options: ClassVar[frozenset[str]] = frozenset({"periods"}) | gaussian.OPTIONS
     unremembered: ClassVar[frozenset[str]] = frozenset({"periods"})
     added: ClassVar[frozenset[str]] = WEventMechanism.added | {"due"}
 

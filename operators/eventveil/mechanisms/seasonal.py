@@ -30,19 +30,23 @@ of it, or more where noise is large. If it shows something, the next one comes a
 forecast wants; if not, another phase of the first period is tried, with all that is left; in a long window
 one more before that, with a twelfth. It does not wait for longer: nothing is known, and what is left buys
 more now than later.
+
+*Gaussian noise.* A window's budget buys as much in many publications as in one, for mu squared adds up as
+precisions do. So every timestamp is published, with the same part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 
+from eventveil.mechanisms import gaussian
+from eventveil.mechanisms.arithmetic import Floats
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.forecasting import pace
-from eventveil.mechanisms.forecasting.arithmetic import Floats
 from eventveil.mechanisms.forecasting.calibration import Calibration
 from eventveil.mechanisms.forecasting.forecast import Forecast
 from eventveil.mechanisms.forecasting.harmonics import periods_of
@@ -72,21 +76,23 @@ class Seasonal(WEventMechanism):
 
     kind: ClassVar[str] = "seasonal"
     summary: ClassVar[str] = "forecasts levels and seasons from what it publishes, as often as is worthwhile"
-    options: ClassVar[frozenset[str]] = frozenset({"periods"})
+    options: ClassVar[frozenset[str]] = frozenset({"periods"}) | gaussian.OPTIONS
     predicts: ClassVar[bool] = True
     repeats: ClassVar[bool] = False
+    grows: ClassVar[bool] = True
     added: ClassVar[frozenset[str]] = WEventMechanism.added | {"calibration"}
 
     def _configure(self, options: Mapping[str, Option]) -> None:
         self._periods = periods_of(options)
-        self._forecast = Forecast(self._columns, self._window, self._periods)
-        self._parts = pace.intervals(self._window, self._periods)
+        normal = self._gaussian is not None
+        self._forecast = Forecast(self._columns, self._window, self._periods, normal=normal)
+        self._parts = _parts(self._window, self._periods, normal)
         self._interval = pace.first(self._parts, self._window, float(self._scale(self.units)))
         small = self._parts[self._interval] >= pace.FIRST_PARTS
         first = self._periods[0] if self._periods else 0
         self._looks = 2 if small and pace.PHASES <= first < self._window / LONG else 1
         self._rounding = Rounding()
-        self._calibration = Calibration()
+        self._calibration = Calibration(self._columns)
         self._due = 0  # timestamp of the next publication
         self._decided = 0  # publications when the interval was chosen
 
@@ -95,7 +101,7 @@ class Seasonal(WEventMechanism):
         cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
     ) -> bool:
         """See ``Mechanism.can_spend``: a part of the budget that some interval allows, or nothing."""
-        parts = pace.intervals(window, periods_of(options)).values()
+        parts = _parts(window, periods_of(options), options.get("noise") == "gaussian").values()
         some = any(_enough(spend.publish, units // part) for part in parts)
         return spend.test == 0 and (some or spend.publish == 0)
 
@@ -104,8 +110,9 @@ class Seasonal(WEventMechanism):
         """See ``Mechanism.notes``."""
         periods = " and ".join(map(str, self._periods))
         seasons = f"Seasons of {periods} timestamps are expected" if periods else "No season is expected"
+        often = "" if self._gaussian else ", at most timestamps a prediction"
         return (
-            f"{seasons} (option periods); a release is an estimate, at most timestamps a prediction, so its"
+            f"{seasons} (option periods); a release is an estimate{often}, so its"
             " error is not the noise of one count.",
         )
 
@@ -129,6 +136,12 @@ class Seasonal(WEventMechanism):
         self._pace()
         self._due = self._timestamp + self._wait(interval)
 
+    def grow(self, levels: Sequence[float], variance: float) -> None:
+        """See ``Mechanism.grow``: they go on as if they had been at these levels so far."""
+        super().grow(levels, variance)
+        self._forecast = self._forecast.grown(np.array(levels, np.float64), variance, self._window)
+        self._calibration = Calibration.restored(self._calibration.snapshot(), self._columns)
+
     def _whole(self, mean: Floats) -> Counts:
         return read_only(
             self._rounding.whole(mean, np.maximum(self._forecast.scatter.phi, 1.0))
@@ -138,7 +151,7 @@ class Seasonal(WEventMechanism):
 
     def _wait(self, before: int) -> int:
         """How long until the next publication; ``before``: the interval before this one."""
-        if self._forecast.published > self._looks:
+        if self._forecast.published > self._looks or self._gaussian is not None:
             return self._interval
         if self._forecast.above.any():
             return min(before, self._interval)
@@ -172,20 +185,25 @@ class Seasonal(WEventMechanism):
         if fresh:
             mean, variance = self._forecast.expected(self._timestamp)
             off = self._last - mean
-            self._movement.drawn(variance + off * off, self._timestamp)
+            self._movement.drawn(np.maximum(variance + off * off, self._forecast.doubt), self._timestamp)
         elif self._forecast.published:
             shown, said = self._forecast.shown(self._timestamp)
             self._last = self._whole(shown)
             off = self._last - shown
-            self._movement.drawn(self._calibration.factor * said + off * off, self._timestamp)
+            self._movement.drawn(self._factor() * said + off * off, self._timestamp)
         return super()._release(fresh=fresh)
+
+    def _factor(self) -> float:
+        """Of the variance of a prediction, as learned; doubt (``forecasting.doubt``) is not taken back."""
+        factor = self._calibration.factor
+        return max(factor, 1.0) if self._forecast.doubt.any() else factor
 
     def _variance(self, units: int) -> float:
         return max(super()._variance(units), _LEAST_NOISE)
 
     def _scales(self) -> tuple[Fraction, Fraction]:
-        least = min(_least(self.units // parts) for parts in self._parts.values())
-        return self._scale(self.units), self._scale(least)
+        shares = [self.units // parts for parts in self._parts.values()]
+        return self._scale(max(shares)), self._scale(min(map(_least, shares)))
 
     @classmethod
     def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
@@ -222,11 +240,20 @@ class Seasonal(WEventMechanism):
         if type(owed) is not float or not abs(owed) <= self._columns:
             raise ValueError(f"owed should be a number within the {self._columns} columns, not {owed!r}")
         known = "calibration" in values  # not in a state of before errors were released
-        calibration = Calibration.restored(values["calibration"]) if known else Calibration()
+        columns = self._columns
+        calibration = Calibration.restored(values["calibration"], columns) if known else Calibration(columns)
         forecast = self._forecast.restored(values["forecast"], self._window)
         forecast.published, forecast.last = published, last
         self._forecast, self._interval, self._due, self._decided = forecast, interval, due, decided
         self._rounding.owed, self._calibration = owed, calibration
+
+
+def _parts(window: int, periods: tuple[int, ...], normal: bool) -> Mapping[int, int]:
+    """By interval, how many publications a window can hold; with Gaussian noise, one at every timestamp.
+
+    Then n publications tell as much as one with the budget of all n, and none is foregone.
+    """
+    return {1: window} if normal else pace.intervals(window, periods)
 
 
 def _enough(units: int, part: int) -> bool:

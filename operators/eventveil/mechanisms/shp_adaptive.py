@@ -29,8 +29,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from eventveil.mechanisms.arithmetic import Floats
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
-from eventveil.mechanisms.forecasting.arithmetic import Floats
 from eventveil.mechanisms.horizon import HorizonMechanism
 from eventveil.mechanisms.validation import integer_between, integers
 from eventveil.model.errors import UnfitSetting

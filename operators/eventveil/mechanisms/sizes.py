@@ -17,14 +17,25 @@ DIGITS = 15
 ERROR_DIGITS = 16
 
 
+def widest(stream: Stream) -> Stream:
+    """The stream with as many columns as it can have, whose names take as many bytes as they can."""
+    how = stream.counts.discover
+    # Of all characters that can be printed those beyond 16 bits take most, also as JSON inside of JSON.
+    return stream if how is None else stream.having((_LONG * how.longest,) * how.most)
+
+
+_LONG = "\U0001f600"
+
+
 def largest_release(stream: Stream) -> int:
     """An upper bound of the bytes of a record batch with one release of a stream."""
-    names = 0
+    stream, names = widest(stream), 0
     if stream.sink.counts == "object":
         # A colon comes with each name; the counts have them, and the errors.
         names = 2 * (len(orjson.dumps(stream.columns)) + len(stream.columns))
     columns = len(stream.columns)
     _, extra = find(stream.mechanism.kind).numbers(stream.mechanism, columns)
+    # In Avro every row has an error of its own, which is provided for, and names once.
     return max(1_048_588, names + (DIGITS + ERROR_DIGITS) * columns + NUMBER_BYTES * extra + 4096)
 
 
@@ -34,10 +45,13 @@ def largest_state(stream: Stream) -> int:
     It holds the spends of a window, the last release, and what is decided but not published: a batch that is
     not full, and one release more, as JSON inside of JSON, which doubles a character at most.
     """
+    stream = widest(stream)
     columns = len(stream.counts.labels)
     names = 0
     if stream.sink.counts == "object":
         names = 2 * (len(orjson.dumps(orjson.dumps(stream.columns).decode())) + columns)
+    if stream.counts.discover is not None:
+        names += names // 2  # those that were found, once more
     kind = find(stream.mechanism.kind)
     release = (
         NUMBER_BYTES * kind.numbers(stream.mechanism, columns)[1] + (DIGITS + ERROR_DIGITS) * columns + names

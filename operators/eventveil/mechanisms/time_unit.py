@@ -17,16 +17,19 @@ from typing import ClassVar
 
 import numpy as np
 
+from eventveil.mechanisms import gaussian
+from eventveil.mechanisms.arithmetic import Floats
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.event_level import GRID, EventLevelMechanism
-from eventveil.mechanisms.forecasting.arithmetic import Floats
+from eventveil.mechanisms.rolled import RolledUp
 from eventveil.privacy.ledger import Spend
 
 
-class TimeUnit(EventLevelMechanism):
+class TimeUnit(RolledUp, EventLevelMechanism):
     """Sanitizes c + DLap(k / epsilon) at every timestamp."""
 
     kind: ClassVar[str] = "time-unit"
+    options: ClassVar[frozenset[str]] = EventLevelMechanism.options | gaussian.OPTIONS | {"rollups"}
     summary: ClassVar[str] = "window sums of timestamps that are each published with the whole budget"
 
     def _allot(self, counts: Counts) -> int:

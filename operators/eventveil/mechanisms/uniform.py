@@ -14,18 +14,21 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import ClassVar
 
+from eventveil.mechanisms import gaussian
 from eventveil.mechanisms.base import Counts
+from eventveil.mechanisms.rolled import RolledUp
 from eventveil.mechanisms.w_event import WEventMechanism
 from eventveil.privacy.ledger import Spend
 
 
-class Uniform(WEventMechanism):
+class Uniform(RolledUp, WEventMechanism):
     """Publishes c + DLap(k w / epsilon) at every timestamp."""
 
     kind: ClassVar[str] = "uniform"
     summary: ClassVar[str] = "publishes every timestamp with an equal part of the budget"
-    options: ClassVar[frozenset[str]] = frozenset()
+    options: ClassVar[frozenset[str]] = gaussian.OPTIONS | {"rollups"}
     repeats: ClassVar[bool] = False
+    grows: ClassVar[bool] = True
 
     @classmethod
     def can_spend(

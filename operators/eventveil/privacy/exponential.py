@@ -45,7 +45,7 @@ def geometric(read: Read, scale: Fraction, size: int) -> NDArray[np.int64]:
     """
     scale_bits = scale.numerator.bit_length() - scale.denominator.bit_length() + 1  # scale < 2^scale_bits
     fraction_bits = min(max(0, scale_bits) + _SPARE_BITS, (_ROWS - 1) * _RADIX_BITS)
-    digits = _digits(read, 1 + -(-fraction_bits // _RADIX_BITS), size)
+    digits = digits_of(read, 1 + -(-fraction_bits // _RADIX_BITS), size)
     floors, known = _floors(digits, scale, scale_bits)
     if not known.all():
         for place in np.flatnonzero(~known):
@@ -53,8 +53,8 @@ def geometric(read: Read, scale: Fraction, size: int) -> NDArray[np.int64]:
     return floors
 
 
-def _digits(read: Read, rows: int, size: int) -> NDArray[np.int16]:
-    """The first digits of this many numbers, one number a column."""
+def digits_of(read: Read, rows: int, size: int) -> NDArray[np.int16]:
+    """The first digits of this many exponential numbers, one number a column; at most 8 rows."""
     cells = np.frombuffer(read(_CELL_BITS // 8 * rows * size), "<u2").reshape(rows, size)
     tables, starts = _tables()
     digits = tables.take(cells + starts[:rows])
@@ -74,27 +74,36 @@ def _digits(read: Read, rows: int, size: int) -> NDArray[np.int16]:
 def _floors(
     digits: NDArray[np.int16], scale: Fraction, scale_bits: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """floor(scale E) where these digits determine it, and where they do.
-
-    With f bits of fraction, e <= 2^f E < e + 1; with a power g, factor <= 2^g scale < factor + 1. Both are
-    below 2^62, so 2^(f+g) scale E lies in [high, high + 2) 2^64, with ``high`` the upper bits of factor * e.
-    """
-    rows, size = digits.shape
-    power = min(_FACTOR_BITS - scale_bits, 64)
-    factor = (scale.numerator << max(power, 0)) // (scale.denominator << max(-power, 0))
-    shift = (rows - 1) * _RADIX_BITS + power - 64
-    if shift < 2:
-        return np.zeros(size, np.int64), np.zeros(size, np.bool_)
+    """floor(scale E) where these digits determine it, and where they do."""
     e = digits[0].astype(np.uint64)
     for row in digits[1:].astype(np.uint64):
         e = e << np.uint64(_RADIX_BITS) | row
+    floors, known = scaled_floors(e, (len(digits) - 1) * _RADIX_BITS, scale, scale_bits)
+    return floors, known & (digits[0] < _WHOLE_LIMIT)
+
+
+def scaled_floors(
+    e: NDArray[np.uint64], fraction_bits: int, scale: Fraction, scale_bits: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """floor(scale E) where ``e`` = floor(2^f E) determines it, f the ``fraction_bits``, and where it does.
+
+    Where ``e`` is 2^62 or more, nothing of that is right. ``scale`` is below 2^scale_bits.
+
+    With a power g, factor <= 2^g scale < factor + 1. That and e are below 2^62, so 2^(f+g) scale E lies in
+    [high, high + 2) 2^64, with ``high`` the upper bits of factor * e.
+    """
+    power = min(_FACTOR_BITS - scale_bits, 64)
+    factor = (scale.numerator << max(power, 0)) // (scale.denominator << max(-power, 0))
+    shift = fraction_bits + power - 64
+    if shift < 2:
+        return np.zeros(len(e), np.int64), np.zeros(len(e), np.bool_)
     half, low_half = np.uint64(32), np.uint64(2**32 - 1)
     upper, lower = e >> half, e & low_half
     factor_upper, factor_lower = np.uint64(factor >> 32), np.uint64(factor & (2**32 - 1))
     middle = upper * factor_lower + lower * factor_upper + (lower * factor_lower >> half)
     high = upper * factor_upper + (middle >> half)
     known = (high & np.uint64(2**shift - 1)) <= np.uint64(2**shift - 2)
-    return (high >> np.uint64(shift)).astype(np.int64), known & (digits[0] < _WHOLE_LIMIT)
+    return (high >> np.uint64(shift)).astype(np.int64), known
 
 
 def _exact_floor(read: Read, digits: list[int], scale: Fraction) -> int:
@@ -109,12 +118,12 @@ def _exact_floor(read: Read, digits: list[int], scale: Fraction) -> int:
             return SATURATION
         if least == (scale.numerator * (e + 1) - 1) // unit:
             return least
-        e = e << _RADIX_BITS | _digit(read, rows)
+        e = e << _RADIX_BITS | drawn_digit(read, rows)
         rows += 1
 
 
-def _digit(read: Read, row: int) -> int:
-    """One digit of any row."""
+def drawn_digit(read: Read, row: int) -> int:
+    """One digit of an exponential number, of any row."""
     word = int.from_bytes(read(_WORD_BITS // 8), "little")
     thresholds = _thresholds(row)
     below = int(np.searchsorted(thresholds, np.uint64(word)))

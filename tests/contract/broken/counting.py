@@ -16,7 +16,7 @@ class HashDecides(Users):
 
     def _of_fields(self, fields: Fields) -> NDArray[np.int64]:
         users = fields.at(self._pointer, np.arange(len(fields.rows)))
-        return self._of([str(user)[:8] for user in users], lambda rows: self.canonical(fields, rows))
+        return self._of([str(user)[:8] for user in users])
 
 
 class PlaceDecides(Contributions):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import cast
 
@@ -15,6 +16,9 @@ from eventveil.mechanisms.sampling import Thinner
 from eventveil.mechanisms.segmentation import partition
 from eventveil.mechanisms.shp_adaptive import ShpAdaptive
 from eventveil.mechanisms.shp_window import ShpWindow
+from eventveil.mechanisms.totals import Totals
+from eventveil.mechanisms.uniform import Uniform
+from eventveil.model.topology import Option
 
 
 class KeepsGroup(RetroactiveGrouping):
@@ -99,3 +103,50 @@ class NeverStops(ShpAdaptive):
     def _schedule(self, noisy: int) -> None:
         self._left += 1
         super()._schedule(noisy)
+
+
+class BlocksOfTheSameNoise(Totals):
+    """A highest block takes the draw of the one before."""
+
+    def _drawn(self, size: int) -> Counts:
+        first = size == self._columns and self._timestamp > 1
+        return self._of_first if first else self._kept(super()._drawn(size))
+
+    def _kept(self, draws: Counts) -> Counts:
+        if len(draws) == self._columns:
+            self._of_first = draws
+        return draws
+
+
+class DrawsTwice(Totals):
+    """The draws of the timestamps of a block are drawn again at each of them."""
+
+    def _publish(self, counts: Counts, units: int) -> None:
+        if self._timestamp > 1:
+            rest, waiting = self._nested._open[0]
+            again = self._drawn(waiting.size).reshape(waiting.shape)
+            self._nested._open[0] = rest + waiting.sum(axis=0) - again.sum(axis=0), again
+        super()._publish(counts, units)
+
+
+class OneLevelTooFew(Totals):
+    """Epsilon is divided among the blocks, and timestamps are forgotten."""
+
+    def _configure(self, options: Mapping[str, Option]) -> None:
+        super()._configure(options)
+        self._node_scale = (len(self._lengths) - 1) * self._scale(self.units)
+
+
+class ForgetsTheHighest(Totals):
+    """Highest blocks have no draw: everything adds up to the truth."""
+
+    def _drawn(self, size: int) -> Counts:
+        draws = super()._drawn(size)
+        return draws * 0 if size == self._columns else draws
+
+
+class RollsUpForFree(Uniform):
+    """Blocks of columns have draws beside those of the columns, and epsilon is not divided among them."""
+
+    def _scale(self, units: int) -> Fraction:
+        return super()._scale(units) / len(self._rolled)

@@ -19,6 +19,7 @@ def test_the_kinds_are_there_under_their_names_with_their_levels() -> None:
         "seasonal": "w-event",
         "time-unit": "event",
         "retroactive-grouping": "event",
+        "totals": "event",
         "shp-window": "user",
         "shp-point": "user",
         "shp-adaptive": "user",

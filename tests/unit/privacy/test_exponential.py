@@ -74,9 +74,9 @@ def test_a_tie_is_decided_by_more_bits(row: int, k: int) -> None:
     whole = exponential._threshold(row, k, 192)
     first, second, third = whole >> 128, whole >> 64 & 2**64 - 1, whole & 2**64 - 1
     for difference, digit in ((-1, k - 1), (1, k)):
-        assert exponential._digit(scripted(word(first), word(second + difference)), row) == digit
+        assert exponential.drawn_digit(scripted(word(first), word(second + difference)), row) == digit
         read = scripted(word(first), word(second), word(third + difference))
-        assert exponential._digit(read, row) == digit
+        assert exponential.drawn_digit(read, row) == digit
 
 
 def test_an_open_digit_of_an_array_is_decided_by_48_and_then_by_64_more_bits() -> None:
@@ -85,16 +85,16 @@ def test_an_open_digit_of_an_array_is_decided_by_48_and_then_by_64_more_bits() -
     rows = np.array([[0, 0, 0], [cell, cell, cell]], "<u2").tobytes()
     rests = np.array([(rest + 1) << 16, (rest - 1) << 16, rest << 16], "<u8").tobytes()
     for difference, digit in ((1, 7), (-1, 6)):
-        digits = exponential._digits(scripted(rows, rests, word(more + difference)), 2, 3)
+        digits = exponential.digits_of(scripted(rows, rests, word(more + difference)), 2, 3)
         assert digits.tolist() == [[0, 0, 0], [7, 6, digit]]
 
 
 def test_a_first_digit_beyond_64_bits_goes_on() -> None:
     ones = word(2**64 - 1)
     # 1 - e^-k begins with 64 ones from k = 45 on, with 128 from 89 on.
-    assert exponential._digit(scripted(ones, word(0)), 0) == 44
-    assert exponential._digit(scripted(ones, word(2**64 - 2)), 0) == 88
-    assert exponential._digit(scripted(ones, ones, word(0)), 0) == 88
+    assert exponential.drawn_digit(scripted(ones, word(0)), 0) == 44
+    assert exponential.drawn_digit(scripted(ones, word(2**64 - 2)), 0) == 88
+    assert exponential.drawn_digit(scripted(ones, ones, word(0)), 0) == 88
 
 
 @given(numerator=HUGE, denominator=HUGE, rows=st.integers(4, 8), seed=st.integers(0, 2**32))
@@ -124,7 +124,7 @@ def test_few_floors_are_left_open(scale: Fraction) -> None:
     choose = random.Random(1)
     bits = scale.numerator.bit_length() - scale.denominator.bit_length() + 1
     rows = 1 + -(-(max(0, bits) + exponential._SPARE_BITS) // 8)
-    digits = exponential._digits(choose.randbytes, rows, 100_000)
+    digits = exponential.digits_of(choose.randbytes, rows, 100_000)
     assert exponential._floors(digits, scale, bits)[1].mean() > 0.999
 
 

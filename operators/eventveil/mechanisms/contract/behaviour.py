@@ -50,11 +50,12 @@ def statement(subject: Subject) -> str:
 
 
 def guarantee(subject: Subject) -> str:
-    """Level, epsilon, window, sensitivity as asked for; units as the ledger needs them; noise in bounds."""
+    """Level, epsilon, window, sensitivity, delta as asked for; units as the ledger needs; noise bounded."""
     epsilon, sensitivity = Fraction(5, 2), 2
     for window in (1, 2, 40):
         watched = Watched(subject, by(SeededNoise(8)), window, sensitivity, epsilon)
-        asked = MechanismSettings(subject.mechanism.kind, epsilon, "5/2", subject.extent(window))
+        extent = subject.extent(window)
+        asked = MechanismSettings(subject.mechanism.kind, epsilon, "5/2", extent, options=subject.options)
         try:
             plugins.check_promise(watched.mechanism, asked, sensitivity)
         except PluginRefused as refused:

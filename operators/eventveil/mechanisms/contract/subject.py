@@ -183,6 +183,10 @@ class Watched:
         self.events.append(Draw(Fraction(scale), size))
         return noise
 
+    def rounded_normal(self, sigma: Fraction, size: int) -> NDArray[np.int64]:
+        """What the script says, as of Laplace noise."""
+        return self.discrete_laplace(sigma, size)
+
     def binomial(self, trials: NDArray[np.int64], rate: Fraction) -> NDArray[np.int64]:
         """Samples events exactly; who does so may have less noise for it, see ``sampled``."""
         self.sampled = True
@@ -232,4 +236,6 @@ def outcome(release: Release) -> dict[str, object]:
         "groups": release.groups,
         "error": None if release.error is None else release.error.tolist(),
         "noise_scale": release.noise_scale,
+        "nesting": release.nesting,
+        "rollups": release.rollups,
     }

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms.forecasting import evidence, hidden, shrinkage
-from eventveil.mechanisms.forecasting.arithmetic import Floats, exp_of
+from eventveil.mechanisms.arithmetic import Floats, exp_of
+from eventveil.mechanisms.forecasting import doubt, evidence, hidden, shrinkage
 from eventveil.mechanisms.forecasting.harmonics import Harmonics, of_periods
 from eventveil.mechanisms.forecasting.levels import PLAIN, STEADY, WITH_PROFILE
 from eventveil.mechanisms.forecasting.longrun import LongRun
@@ -41,10 +42,13 @@ _NONE = np.zeros((0, 1))
 
 
 class Forecast:
-    """State of all models. Timestamps count from 1; ``periods`` are two, one or none, in timestamps."""
+    """State of all models. Timestamps count from 1; ``periods`` are two, one or none, in timestamps.
 
-    def __init__(self, columns: int, window: int, periods: tuple[int, ...]) -> None:
-        self._columns, self.periods = columns, periods
+    ``normal``: noise is normal, not Laplace.
+    """
+
+    def __init__(self, columns: int, window: int, periods: tuple[int, ...], *, normal: bool = False) -> None:
+        self._columns, self.periods, self._normal = columns, periods, normal
         self.memory = memory(window, periods)
         harmonics = of_periods(periods) if periods else None
         kept = 1 - 1 / self.memory
@@ -88,7 +92,7 @@ class Forecast:
         kept = self._columns < MANY or self._in_days or self.above.any()
         if kept or self._noise <= FAR_MORE * noise:
             return self
-        other = Forecast(self._columns, window, self.periods)
+        other = Forecast(self._columns, window, self.periods, normal=self._normal)
         other.published, other.last = self.published, self.last
         return other
 
@@ -113,7 +117,15 @@ class Forecast:
     def _shown(self, mean: Floats, variance: Floats, terms: Floats) -> tuple[Floats, Floats]:
         shown = self._corrected(mean, terms)
         off: Floats = shown - mean
-        return shown, variance + off * off
+        return shown, np.maximum(variance + off * off, self.doubt)
+
+    @property
+    def doubt(self) -> Floats:
+        """The least squares of counts that are to be expected around what is shown; 0 where that is known."""
+        if self._columns > 1 or not self.begun:
+            return np.zeros(self._columns)
+        levels, noise = self._clearest()
+        return np.where(self.above, 0.0, doubt.of_counts(levels, noise, self._noise))
 
     def _corrected(self, mean: Floats, terms: Floats) -> Floats:
         """By what columns have in common; what they have in common goes up and down as they do."""
@@ -127,7 +139,9 @@ class Forecast:
     def _compare_columns(self) -> None:
         """Learn from what all columns hold."""
         levels, noise = self._clearest()
-        looks = max(1, round(self._noise / noise)) if self._noise else shrinkage.NORMAL
+        looks = shrinkage.NORMAL
+        if self._noise and not self._normal:
+            looks = max(1, round(self._noise / noise))
         found = shrinkage.expected(levels, noise, looks)
         self._hidden, self._correction = np.zeros(self._columns), np.zeros(self._columns)
         if found:
@@ -209,8 +223,9 @@ class Forecast:
     def _choose(self, noise: float) -> None:
         """Which columns are more than noise."""
         empty = np.concatenate([mixture.levels.empty for _, mixture in self._mixtures])
-        above = evidence.above_cut(evidence.sizes(self._steady(), empty, noise))
-        self.above = above | evidence.above_cut(evidence.sizes(self._long.level, self._long.empty, noise))
+        sizes = partial(evidence.sizes, noise=noise, normal=self._normal)
+        above = evidence.above_cut(sizes(self._steady(), empty))
+        self.above = above | evidence.above_cut(sizes(self._long.level, self._long.empty))
 
     def movement(self, some: NDArray[np.bool_], levels: Floats) -> tuple[Floats, Floats]:
         """How fast the counts of some columns move, variance a timestamp, and the weight of own seasons."""
@@ -228,6 +243,36 @@ class Forecast:
 
     def _fades(self, gap: int) -> float:
         return exp_of(-gap / self.periods[0]) if self.periods else 1.0
+
+    def grown(self, levels: Floats, variance: float, window: int) -> Forecast:
+        """One for further columns as well, that were at these levels so far, known with this variance.
+
+        Where there are now too many columns for seasons of their own, it begins anew, as it does where
+        nothing was published yet.
+        """
+        columns = self._columns + len(levels)
+        other = Forecast(columns, window, self.periods, normal=self._normal)
+        other.published, other.last = self.published, self.last
+        if not self.begun or (self._own is None) != (other._own is None):
+            return other
+        error = np.full(len(levels), variance)
+        arrays = [mixture.state for _, mixture in self._mixtures]
+        new = Mixture(len(levels), profile=bool(self.periods), nested=self._nested).begun_at(levels, error)
+        whole = {
+            name: np.concatenate([*(one[name] for one in arrays), new[name]], axis=1) for name in arrays[0]
+        }
+        for part, mixture in other._mixtures:
+            mixture.restore({name: array[:, part] for name, array in whole.items()})
+        other._long = self._long.grown(levels)
+        other.scatter.restore(np.pad(self.scatter.state, ((0, 0), (0, len(levels)))))
+        other.above = np.concatenate([self.above, np.ones(len(levels), np.bool_)])
+        other._estimate = np.concatenate([self._estimate, [levels, error]], axis=1)
+        other._noise = self._noise
+        other._own = self._own.grown(levels) if self._own else None
+        other._profile = self._profile
+        other._classes = Classes(other.level)
+        other._compare_columns()
+        return other
 
     @staticmethod
     def bytes_of(columns: int, periods: tuple[int, ...]) -> int:
@@ -252,7 +297,7 @@ class Forecast:
             "above": packed(self.above.astype(np.float64)),
             "estimate": packed(self._estimate),
         }
-        if self._columns >= shrinkage.FEWEST:
+        if self._columns == 1 or self._columns >= shrinkage.FEWEST:
             state["noise"] = packed(np.array([self._noise]))
         if self._own:
             state["own"] = self._own.snapshot()
@@ -270,7 +315,7 @@ class Forecast:
         names |= {"profile"} if self._profile else set()
         if not isinstance(state, dict) or set(state) - ADDED != names:
             raise ValueError(f"a forecast should be an object with {', '.join(sorted(names))}")
-        other = Forecast(self._columns, window, self.periods)
+        other = Forecast(self._columns, window, self.periods, normal=self._normal)
         other._restore_columns(state)
         other._long = self._long.restored(state["long"])
         other.scatter.restore(unpacked(state["scatter"], (3, self._columns), "scatter"))

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from eventveil.mechanisms.forecasting.arithmetic import Floats, turn
+from eventveil.mechanisms.arithmetic import Floats, turn
 from eventveil.model.errors import UnfitSetting
 
 HARMONICS = 12

@@ -14,7 +14,7 @@ of the columns that are no more than noise alone, and they are not to differ amo
 
 from __future__ import annotations
 
-from eventveil.mechanisms.forecasting.arithmetic import Floats, total
+from eventveil.mechanisms.arithmetic import Floats, total
 
 FEWEST = 16
 """How many columns are needed to be certain of anything."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms.forecasting.arithmetic import Floats
+from eventveil.mechanisms.arithmetic import Floats
 
 PLAIN = ((0.0, 0.0), (0.01, 1e-6), (0.03, 1e-4), (0.3, 1e-3), (1.0, 3e-2))
 WITH_PROFILE = ((0.0005, 1e-7), (0.01, 1e-5), (0.1, 1e-3))

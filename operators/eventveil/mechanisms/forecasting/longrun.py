@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from eventveil.mechanisms.forecasting.arithmetic import Floats, power
+from eventveil.mechanisms.arithmetic import Floats, power
 from eventveil.mechanisms.forecasting.packing import packed, unpacked
 from eventveil.mechanisms.forecasting.regression import Weighting
 
@@ -42,6 +42,13 @@ class LongRun:
         self._noise = left * left * self._noise + noise / (variance * variance)
         self._sum *= left
         self._sum += noisy / variance
+
+    def grown(self, levels: Floats) -> LongRun:
+        """One for further columns as well, whose counts were these so far."""
+        other = LongRun(len(self._sum) + len(levels), self._kept)
+        other._sum = np.concatenate([self._sum, levels * self._weight])
+        other._weight, other._noise, other._weighting = self._weight, self._noise, self._weighting
+        return other
 
     def snapshot(self) -> dict[str, Any]:
         """The state as JSON-able data."""

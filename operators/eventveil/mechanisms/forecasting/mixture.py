@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms.forecasting.arithmetic import Floats, exp, log, total
+from eventveil.mechanisms.arithmetic import Floats, exp, log, total
 from eventveil.mechanisms.forecasting.levels import PLAIN, Levels
 
 MEMORY = 0.97
@@ -236,6 +236,16 @@ class Mixture:
             "score": self._score,
             "deviation": self._deviation,
             "uncertain": self._uncertain,
+        }
+
+    def begun_at(self, levels: Floats, variance: Floats) -> dict[str, Floats]:
+        """The state of one like this, fresh, whose columns are at levels that are known with variances."""
+        rows = np.zeros_like(self.levels.level)
+        return {
+            **self.state,
+            "level": rows + levels,
+            "variance": rows + variance,
+            "empty": variance[np.newaxis],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:

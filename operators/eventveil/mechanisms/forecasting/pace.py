@@ -21,7 +21,7 @@ from math import gcd
 
 import numpy as np
 
-from eventveil.mechanisms.forecasting.arithmetic import Floats, total
+from eventveil.mechanisms.arithmetic import Floats, total
 
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 40, 60, 120, 240)
 COMMON = (7, 24, 60)

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from eventveil.mechanisms.forecasting.arithmetic import Floats
+from eventveil.mechanisms.arithmetic import Floats
 
 BYTES = 11
 """The most that one number takes, on average, of an array of three or more."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eventveil.mechanisms.forecasting.arithmetic import Floats, exp, log, total
+from eventveil.mechanisms.arithmetic import Floats, exp, log, total
 from eventveil.mechanisms.forecasting.harmonics import Harmonics
 from eventveil.mechanisms.forecasting.packing import packed, unpacked
 from eventveil.mechanisms.forecasting.regression import Classes, Regression

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms.forecasting.arithmetic import Floats, inverse, log, power, total
+from eventveil.mechanisms.arithmetic import Floats, inverse, log, power, total
 from eventveil.mechanisms.forecasting.harmonics import Harmonics
 from eventveil.mechanisms.forecasting.packing import packed, unpacked
 
@@ -33,12 +33,20 @@ CONSTANT, AMPLITUDE = 9.0, 0.5
 
 
 class Classes:
-    """The class of each column's level: the nearest power of ``STEP`` times ``LOWEST``, the ends included."""
+    """The class of each column's level: the nearest power of ``STEP`` times ``LOWEST``, the ends included.
+
+    A column that is alone is a class of its own, of the level that it has: one inverse is enough for it, and
+    half a step off the variance of its season would be four times too large, or too small.
+    """
 
     def __init__(self, levels: Floats) -> None:
-        steps = np.rint(log(np.maximum(levels, LOWEST) / LOWEST) / _LOG_STEP)
+        alone = len(levels) == 1
+        steps = np.rint(log(np.maximum(levels, LOWEST) / LOWEST) / _LOG_STEP) * (not alone)
         self.of: NDArray[np.int64] = steps.clip(0, CLASSES - 1).astype(np.int64)
         self.present: list[int] = np.flatnonzero(np.bincount(self.of)).tolist()
+        self.levels = [LOWEST * power(STEP, one) for one in range(CLASSES)]
+        if alone:
+            self.levels[0] = max(float(levels[0]), LOWEST)
 
     def spread(self, table: Floats) -> Floats:
         """One value for each class along the last axis becomes one for each column."""
@@ -73,7 +81,7 @@ class Regression:
         self._moments = np.zeros((harmonics.terms, harmonics.terms))
         self._own = np.zeros((harmonics.terms, columns))
         self._prior = np.array([CONSTANT, *(AMPLITUDE * weight for weight in harmonics.weights)])
-        self._inverses: dict[tuple[int, int], Floats] = {}
+        self._inverses: dict[tuple[int, float], Floats] = {}
         self.weighting = Weighting()
 
     @property
@@ -107,25 +115,32 @@ class Regression:
             return np.zeros(len(classes.of))
         coefficients = np.zeros((size, CLASSES))
         for one in classes.present:
-            coefficients[:, one] = self._read(terms, size, one)
+            coefficients[:, one] = self._read(terms, size, classes.levels[one])
         return total(self._own[:size] * classes.spread(coefficients))
 
     def _variance(self, terms: Floats, size: int, classes: Classes) -> Floats:
         table = np.zeros(CLASSES)
         for one in classes.present:
-            table[one] = total(self._read(terms, size, one) * terms[:size])
+            table[one] = total(self._read(terms, size, classes.levels[one]) * terms[:size])
         return np.broadcast_to(classes.spread(table), classes.of.shape)
 
-    def _read(self, terms: Floats, size: int, one: int) -> Floats:
-        """(A + P)^-1 h for a class, whose inverse is symmetric."""
-        return total(self._inverse(size, one) * terms[:size, np.newaxis])
+    def _read(self, terms: Floats, size: int, level: float) -> Floats:
+        """(A + P)^-1 h for a class of this level, whose inverse is symmetric."""
+        return total(self._inverse(size, level) * terms[:size, np.newaxis])
 
-    def _inverse(self, size: int, one: int) -> Floats:
-        """(A + P)^-1 for a class."""
-        if (size, one) not in self._inverses:
-            prior = 1 / (self._prior[:size] * (LOWEST * power(STEP, one)) ** 2)
-            self._inverses[size, one] = inverse(self._moments[:size, :size] + np.diag(prior))
-        return self._inverses[size, one]
+    def _inverse(self, size: int, level: float) -> Floats:
+        """(A + P)^-1 for a class of this level."""
+        if (size, level) not in self._inverses:
+            prior = 1 / (self._prior[:size] * (level * level))
+            self._inverses[size, level] = inverse(self._moments[:size, :size] + np.diag(prior))
+        return self._inverses[size, level]
+
+    def grown(self, levels: Floats) -> Regression:
+        """One for further columns as well, whose values were these so far: the first term is constant."""
+        other = Regression(self._harmonics, self._own.shape[1] + len(levels), self._kept)
+        other._moments, other.weighting = self._moments, self.weighting
+        other._own = np.concatenate([self._own, self._moments[:, :1] * levels], axis=1)
+        return other
 
     @classmethod
     def numbers(cls, harmonics: Harmonics, columns: int) -> int:

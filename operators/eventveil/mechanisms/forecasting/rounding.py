@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms.forecasting.arithmetic import Floats, total
+from eventveil.mechanisms.arithmetic import Floats, total
 
 SMALL = 0.5
 MOST = 1.0

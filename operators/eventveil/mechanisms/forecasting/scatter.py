@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms.forecasting.arithmetic import Floats, total
+from eventveil.mechanisms.arithmetic import Floats, total
 
 MEMORY = 0.98
 SHRINK = 8.0

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eventveil.mechanisms.forecasting.arithmetic import Floats, exp, total
+from eventveil.mechanisms.arithmetic import Floats, exp, total
 
 FEWEST = 16
 """How many columns are needed to learn how they differ."""

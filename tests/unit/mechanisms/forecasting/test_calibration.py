@@ -13,7 +13,7 @@ COLUMNS, NOISE = 50, 4.0
 
 
 def learned(truth: float, said: float, publications: int) -> Calibration:
-    calibration, random = Calibration(), np.random.default_rng(1)
+    calibration, random = Calibration(COLUMNS), np.random.default_rng(1)
     for _ in range(publications):
         off = random.normal(0, np.sqrt(truth + NOISE), COLUMNS)
         calibration.learn(off, np.full(COLUMNS, said), NOISE)
@@ -21,12 +21,23 @@ def learned(truth: float, said: float, publications: int) -> Calibration:
 
 
 def test_nothing_is_changed_before_anything_was_published() -> None:
-    assert Calibration().factor == 1
+    assert Calibration(COLUMNS).factor == Calibration(1).factor == 1
 
 
 @pytest.mark.parametrize(("truth", "said"), [(2.0, 8.0), (8.0, 8.0), (32.0, 8.0)])
 def test_half_of_the_way_to_what_was_seen_is_gone_in_logarithms(truth: float, said: float) -> None:
     assert learned(truth, said, 200).factor == pytest.approx((truth / said) ** 0.5, rel=0.15)
+
+
+@pytest.mark.parametrize(("truth", "said"), [(2.0, 8.0), (8.0, 8.0), (32.0, 8.0)])
+def test_of_a_column_that_is_alone_all_of_the_way_is_gone(truth: float, said: float) -> None:
+    factors = []
+    for seed in range(100):
+        calibration, random = Calibration(1), np.random.default_rng(seed)
+        for off in random.normal(0, np.sqrt(truth + NOISE), 200):
+            calibration.learn(np.array([off]), np.array([said]), NOISE)
+        factors.append(calibration.factor)
+    assert np.mean(factors) == pytest.approx((4 + truth / said * 22) / (4 + 22), rel=0.15)
 
 
 def test_a_single_publication_changes_less_than_many() -> None:
@@ -35,7 +46,7 @@ def test_a_single_publication_changes_less_than_many() -> None:
 
 @pytest.mark.parametrize(("off", "factor"), [(0.0, LEAST**0.5), (1e9, MOST**0.5)])
 def test_the_factor_has_bounds(off: float, factor: float) -> None:
-    calibration = Calibration()
+    calibration = Calibration(COLUMNS)
     for _ in range(1000):
         calibration.learn(np.full(COLUMNS, off), np.full(COLUMNS, 8.0), NOISE)
     assert calibration.factor == pytest.approx(factor)
@@ -43,7 +54,7 @@ def test_the_factor_has_bounds(off: float, factor: float) -> None:
 
 def test_it_goes_on_from_its_state() -> None:
     calibration = learned(2.0, 8.0, 5)
-    other = Calibration.restored(json.loads(json.dumps(calibration.snapshot())))
+    other = Calibration.restored(json.loads(json.dumps(calibration.snapshot())), COLUMNS)
     assert other.snapshot() == calibration.snapshot()
     assert other.factor == calibration.factor
 
@@ -53,4 +64,4 @@ def test_it_goes_on_from_its_state() -> None:
 )
 def test_what_is_no_state_is_refused(state: object) -> None:
     with pytest.raises(ValueError, match="calibration should be two finite numbers"):
-        Calibration.restored(state)
+        Calibration.restored(state, COLUMNS)

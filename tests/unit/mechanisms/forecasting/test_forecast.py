@@ -48,6 +48,17 @@ def test_a_regression_is_ridge_regression_for_each_nested_model_and_class() -> N
             assert uncertain == pytest.approx(terms @ covariance @ terms)
 
 
+@pytest.mark.parametrize("level", [0.0, 3.0, 37.0])
+def test_a_column_that_is_alone_has_the_prior_of_its_own_level(level: float) -> None:
+    harmonics = of_periods((7,))
+    regression, terms = Regression(harmonics, 1, 1.0), harmonics.at(1)
+    regression.learn(terms, np.array([level]), 3.0, 1.0, 1)
+    prior = np.array([CONSTANT, *(AMPLITUDE * one for one in harmonics.weights)]) * max(level, 0.25) ** 2
+    covariance = np.linalg.inv(np.outer(terms, terms) / 4 + np.diag(1 / prior))
+    uncertain = regression.variances(harmonics.at(3), Classes(np.array([level])))[0, 0]
+    assert uncertain == pytest.approx(harmonics.at(3) @ covariance @ harmonics.at(3))
+
+
 def test_one_class_and_many_give_the_same_means() -> None:
     harmonics = of_periods((7,))
     regression = Regression(harmonics, 2, 0.99)
@@ -81,8 +92,20 @@ def test_the_cut_lets_few_empty_columns_pass_and_all_that_stand_out() -> None:
     assert evidence.above_cut(empty).mean() < 1e-4
     full = np.concatenate([empty[:1000], np.full(50, 4.5)])
     assert evidence.above_cut(full)[-50:].all()
-    assert evidence.above_cut(np.array([3.8])).all()
-    assert not evidence.above_cut(np.array([3.6])).any()
+    assert evidence.above_cut(np.array([3.95, 0.0])).tolist() == [True, False]
+    assert not evidence.above_cut(np.array([3.85, 0.0])).any()
+
+
+def test_a_column_that_is_alone_is_more_likely_to_be_there() -> None:
+    assert evidence.above_cut(np.array([2.65])).all()
+    assert not evidence.above_cut(np.array([2.55])).any()
+
+
+def test_noise_is_seldom_taken_for_a_column_that_is_alone() -> None:
+    noise = 200.0
+    drawn = np.random.default_rng(8).laplace(0, np.sqrt(noise / 2), 20_000)
+    taken = [evidence.above_cut(evidence.sizes(drawn[k : k + 1], noise, noise))[0] for k in range(len(drawn))]
+    assert 0 < np.mean(taken) < 1 / 300
 
 
 def test_scatter_is_learned_beyond_what_is_known_and_shared() -> None:

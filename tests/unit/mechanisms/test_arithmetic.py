@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from eventveil.mechanisms import forecasting, seasonal
-from eventveil.mechanisms.forecasting.arithmetic import exp, inverse, log, power, total, turn
+from eventveil.mechanisms.arithmetic import exp, inverse, log, power, total, turn
 from eventveil.mechanisms.forecasting.packing import BYTES, packed, unpacked
 
 #: Their last bits, or the order of their sums, differ with processor and version.

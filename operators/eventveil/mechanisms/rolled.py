@@ -1,0 +1,125 @@
+"""Roll-ups: noise that cancels in sums over blocks of columns, such as the countries of a section.
+
+**Guarantee.** That of the kind, for the same charges; neighbours and assumptions as there.
+
+**Source.** Consistent hierarchies of Hay, Rastogi, Miklau, Suciu (PVLDB 2010), here across columns. Changed:
+integers, from the top down (``eventveil.mechanisms.nested``), and only the lowest level is released: counts
+of a block add up to its own noisy total, so that every level is consistent by itself.
+
+**Proof.** A publication of c + n, for a charge of u of N units, is (u epsilon / N)-private: each of the h
+levels has draws z of scale h b, where b = k N / (u epsilon) is the scale without roll-ups. Let one user
+change the counts of that timestamp by d, at most k in L1. To each column j belong h nodes, one of each level.
+Take z - d(j) in these, for each column: by the shift of ``nested`` n becomes n - d, and c + d + n - d is what
+was released. All draws together change by at most h k in L1, so the probability by at most
+e^(h k / (h b)) = e^(u epsilon / N). Draws of other timestamps are independent. Draws beyond ``largest_draw``
+are cut off, so scales are refused unless that is 2^20 of them, as in ``eventveil.mechanisms.totals``.
+
+**When.** A single count has h^2 times the variance, less a bit. A block of m columns has h^2 times that of
+one column where it had m times: it pays from h^2 columns in a block on, 4 with one level of roll-ups, 9 with
+two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eventveil.mechanisms.base import Counts, Release
+from eventveil.mechanisms.publishing import PublishingMechanism
+from eventveil.model.errors import UnfitSetting
+from eventveil.model.topology import Option
+
+if TYPE_CHECKING:
+    from eventveil.mechanisms.nested import Powers
+
+
+class RolledUp(PublishingMechanism):
+    """A mechanism whose every draw is for all columns, with the option ``rollups``."""
+
+    def _configure(self, options: Mapping[str, Option]) -> None:
+        self._rolled = _lengths(options, self._columns)
+        if len(self._rolled) > 1 and self._gaussian is not None:
+            raise UnfitSetting("rollups", "are for Laplace noise, not for noise: gaussian")
+        super()._configure(options)
+        if len(self._rolled) > 1:
+            from eventveil.mechanisms.nested import fanouts_of, largest_draw  # most streams have no roll-ups
+
+            if largest_draw(fanouts_of(self._rolled)) < self._scales()[1] * 2**20:
+                raise ValueError(f"epsilon {self._epsilon} is too small for blocks of {self._rolled[-1]}")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What roll-ups change, beside what the kind says."""
+        if len(self._rolled) == 1:
+            return super().notes
+        single, block = len(self._rolled) * self._single() ** 0.5, len(self._rolled)
+        blocks = " or ".join(map(str, self._rolled[1:]))
+        return (
+            *super().notes,
+            f"Roll-ups: the sum over a block of {blocks} columns, counted from the first, errs by {block}"
+            " times what a single count errs by without them, however many columns it has; a single count by"
+            f" {single:.3g} times that. Releases of a block add up to its total.",
+        )
+
+    def grow(self, levels: Sequence[float], variance: float) -> None:
+        """See ``Mechanism.grow``: not with roll-ups, whose blocks are of the columns that were listed."""
+        if self.grows and len(self._rolled) > 1:
+            raise ValueError("roll-ups take no further columns")
+        super().grow(levels, variance)
+
+    def _single(self) -> float:
+        """The variance of a single count over that of a draw, rounding left out."""
+        return self._powers().squares
+
+    def _powers(self) -> Powers:
+        """What a single count holds of the draws."""
+        from eventveil.mechanisms.nested import fanouts_of, powers
+
+        one = np.zeros(self._rolled[-1])
+        one[0] = 1.0
+        return powers(one, fanouts_of(self._rolled))
+
+    def _scale(self, units: int) -> Fraction:
+        return len(self._rolled) * super()._scale(units)
+
+    def _draw(self, units: int, size: int) -> Counts:
+        scale = self._scale(units)
+        if len(self._rolled) == 1:
+            return self._noise_of(scale, size)
+        from eventveil.mechanisms.nested import consistent
+
+        return consistent(lambda nodes: self._noise_of(scale, nodes), self._rolled, size)
+
+    def _variance(self, units: int) -> float:
+        if len(self._rolled) == 1:
+            return super()._variance(units)
+        return self._powers().variance(super()._variance(units))
+
+    def _release(self, *, fresh: bool) -> Release:
+        release = super()._release(fresh=fresh)
+        if len(self._rolled) == 1:
+            return release
+        return replace(release, noise_scale=None, rollups=self._rolled[1:])
+
+    def _identity(self) -> dict[str, Any]:
+        rolled = {"rollups": list(self._rolled[1:])} if len(self._rolled) > 1 else {}
+        return {**super()._identity(), **rolled}
+
+
+def _lengths(options: Mapping[str, Option], columns: int) -> tuple[int, ...]:
+    """1, and the columns of each block; 1 alone without roll-ups. Raises UnfitSetting."""
+    text = options.get("rollups", "")
+    words = text.split(",") if isinstance(text, str) and text else []
+    lengths = (1, *(int(word) if word.isdecimal() else 0 for word in words))
+    if any(long <= short or long % short for short, long in pairwise(lengths)) or columns % lengths[-1]:
+        raise UnfitSetting(
+            "rollups",
+            f"found {text}, expected numbers of columns, each a multiple of the one before, that divide all"
+            f" {columns}, such as [3, 600] for {{product: [sections, 200 countries, 3 devices]}}",
+        )
+    return lengths

@@ -1,0 +1,61 @@
+"""What a column that is alone may hold though it is shown as 0."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from eventveil.mechanisms.forecasting import doubt
+from eventveil.mechanisms.forecasting.forecast import Forecast
+
+NOISE = 400.0
+
+
+def said(level: float, noise: float, one: float = NOISE) -> float:
+    (found,) = doubt.of_counts(np.array([level]), noise, one).tolist()
+    return float(found)
+
+
+def test_it_falls_with_every_look_to_what_counts_scatter_by() -> None:
+    found = [said(3.0, NOISE / looks) for looks in (1, 2, 4, 8, 1000)]
+    assert all(less < more for more, less in pairwise(found))
+    assert 2 * 9 + 3 <= found[-1] < 1.1 * (2 * 9 + 3)
+
+
+def test_a_level_below_zero_says_no_more_than_one_of_zero() -> None:
+    assert said(-20.0, 50.0) == said(0.0, 50.0) > 50
+
+
+def test_noise_that_is_not_known_is_that_of_one_look() -> None:
+    assert said(1.0, NOISE, one=0.0) == said(1.0, NOISE)
+
+
+def learned(columns: int, true: float = 4.0) -> Forecast:
+    """Of noise that made levels negative."""
+    forecast = Forecast(columns, 120, (24, 168))
+    for timestamp, noise in ((1, -20.0), (30, -10.0), (60, 5.0)):
+        forecast.learn(np.full(columns, true + noise), NOISE, timestamp)
+    return forecast
+
+
+def test_a_column_alone_is_not_said_to_be_empty_because_noise_made_its_level_negative() -> None:
+    forecast = learned(1)
+    _, variance = forecast.shown(90)
+    assert not forecast.above.any()
+    assert variance >= doubt.ABOVE * NOISE / 3
+
+
+def test_it_is_the_same_after_a_restart_and_not_less_from_a_state_that_lacks_the_noise() -> None:
+    forecast = learned(1)
+    state = forecast.snapshot()
+    empty = Forecast(1, 120, (24, 168))
+    assert empty.restored(state, 120).doubt.tobytes() == forecast.doubt.tobytes()
+    earlier = empty.restored({name: state[name] for name in state if name != "noise"}, 120)
+    assert earlier.doubt >= forecast.doubt
+
+
+def test_a_column_that_rises_above_the_noise_and_several_are_as_models_say() -> None:
+    assert learned(1, true=500.0).doubt.tolist() == [0.0]
+    assert learned(3).doubt.tolist() == [0.0] * 3
+    assert Forecast(1, 120, ()).doubt.tolist() == [0.0]
