@@ -20,7 +20,7 @@ from eventveil.topology.scalars import exact_number
 Kind = Literal["migration", "reset"]
 Options = Mapping[str, object]
 #: How the fields begin that say where counts come from and go to. They can change at every level.
-SAME_LIFE = ("sink.", "lost.", "partials.", "source.partitions", "source.topic_id")
+SAME_INSTANCE = ("sink.", "lost.", "partials.", "source.partitions", "source.topic_id")
 _TERMS = {"mechanism.kind", "mechanism.epsilon", "mechanism.window"}
 
 
@@ -69,8 +69,8 @@ class Change:
 
     @property
     def restarts(self) -> bool:
-        """Whether counts or budget go on under other rules: neither the sink nor the ground changes them."""
-        return self.kind == "reset" or not all(name.startswith(SAME_LIFE) for name in self.fields)
+        """Whether counts or budget go on under other rules: neither the sink nor other inputs change them."""
+        return self.kind == "reset" or not all(name.startswith(SAME_INSTANCE) for name in self.fields)
 
     def options(self, others: Options, side: Literal["old", "new"]) -> Options:
         """The mechanism's options before or after it; what it does not tell is as in ``others``."""
@@ -108,7 +108,7 @@ class Change:
         return change if sound and type(change.start) is int and change.start >= 1 else None
 
 
-class Crossing(NamedTuple):
+class ChangeLimit(NamedTuple):
     """The limit across a change at timestamp ``start``: windows of ``window`` timestamps, epsilon at most."""
 
     start: int
@@ -116,7 +116,7 @@ class Crossing(NamedTuple):
     epsilon: Fraction
 
     @classmethod
-    def between(cls, start: int, before: Terms, after: Terms) -> Crossing:
+    def between(cls, start: int, before: Terms, after: Terms) -> ChangeLimit:
         """The larger width, within the larger epsilon."""
         return cls(start, max(before.window, after.window), max(before.epsilon, after.epsilon))
 
@@ -126,7 +126,7 @@ class Crossing(NamedTuple):
         return self.start + self.window - 1
 
 
-def crossings(changes: Iterable[Change], first: int) -> list[Crossing]:
+def change_limits(changes: Iterable[Change], first: int) -> list[ChangeLimit]:
     """The limits across changes of terms, which are given in order, of a life that begins at ``first``.
 
     Changes without a release between them are one: terms that were in force for no timestamp allow nothing.
@@ -134,7 +134,7 @@ def crossings(changes: Iterable[Change], first: int) -> list[Crossing]:
     """
     restarts = (change for change in changes if change.restarts and change.start > first)
     at = [list(together) for _, together in groupby(restarts, key=lambda change: change.start)]
-    return [Crossing.between(one[0].start, one[0].before, one[-1].after) for one in at]
+    return [ChangeLimit.between(one[0].start, one[0].before, one[-1].after) for one in at]
 
 
 def _terms_as_json(terms: Terms) -> dict[str, Any]:

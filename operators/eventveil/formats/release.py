@@ -1,23 +1,35 @@
 """The public record of a release and its entry in the ledger, byte by byte.
 
 Both are encoded once, when the release is decided; every later emission copies the bytes.
+
+A sink gets the JSON of a release, or behind the prefix of a schema registry JSON or Avro. What is decided is
+the release together with the id of the schema, so that what is published is a function of what is decided,
+and the same bytes go out again after a crash, with no registry to ask. The ledger has the digest of these
+bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import orjson
 
+from eventveil.decoding.schemas import PREFIX, schema_id, zigzag
+from eventveil.describe.guarantee import number
 from eventveil.local.control import Control
+from eventveil.mechanisms.arithmetic import Floats, exp
 from eventveil.mechanisms.base import RELEASE_LIMIT, Release
-from eventveil.mechanisms.forecasting.arithmetic import Floats, exp
+from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339, start_of
-from eventveil.model.topology import Stream
+from eventveil.model.topology import SinkFormat, Stream
 from eventveil.topology.columns import columns_digest
 
 #: The record that asks for the reports of a threshold, with None for those of the distribution.
@@ -30,7 +42,8 @@ _LEDGER_FIELDS = (
 _LEAST_POWER, _UNIT = -9, 9
 _TENS = np.array([float(f"1e{power}") for power in range(_LEAST_POWER, 14)])
 _THIRD = _UNIT + 3  # the third digit of a number with this many powers of ten below it is that of units
-_LEDGER_OPTIONAL = ("forfeited", "exhausted", "phase", "threshold")
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LEDGER_OPTIONAL = ("noise", "delta", "discovery", "forfeited", "exhausted", "phase", "threshold")
 
 
 def release_record(
@@ -74,12 +87,20 @@ def release_record(
 
 
 def fields_of(record: bytes | None, stream: str) -> dict[str, Any] | None:
-    """The fields of a record of a ledger or sink that says it is of ``stream``; None for any other."""
+    """The fields of a record of a ledger or sink that says it is of ``stream``; None for any other.
+
+    Of a release in Avro only stream and timestamp, which no registry is needed for.
+    """
     try:
-        fields = orjson.loads(record or b"null")
+        fields = _beginning(record) if is_avro(record or b"") else orjson.loads(as_json(record or b"null"))
     except orjson.JSONDecodeError:
         return None
     return fields if isinstance(fields, dict) and fields.get("stream") == stream else None
+
+
+def _beginning(record: bytes | None) -> dict[str, Any] | None:
+    found = first_fields(record or b"")
+    return None if found is None else {"stream": found[0], "timestamp": found[1]}
 
 
 def release_timestamp(record: bytes, stream: str) -> int:
@@ -88,15 +109,18 @@ def release_timestamp(record: bytes, stream: str) -> int:
     return timestamp if type(timestamp) is int else 0
 
 
-def ledger_entry(record: bytes, instance: str) -> bytes:
-    """The immutable ledger entry (schemas/ledger-entry.schema.json) of a release published as ``record``.
+def ledger_entry(record: bytes, instance: str, published: bytes | None = None) -> bytes:
+    """The immutable ledger entry (schemas/ledger-entry.schema.json) of a release.
 
-    It holds what the release says of itself, its counts replaced by the digest of the whole record.
+    It holds what the release says of itself, its counts replaced by the digest of the whole value that is
+    ``published``, by default the ``record`` itself.
     """
-    fields = orjson.loads(record)
-    entry = {name: fields[name] for name in _LEDGER_FIELDS}
+    # Counts may be many, and are passed over.
+    fields = _MEMBERS.decode(record)
+    entry: dict[str, object] = {name: fields[name] for name in _LEDGER_FIELDS}
     entry |= {name: fields[name] for name in _LEDGER_OPTIONAL if name in fields}
-    return orjson.dumps({**entry, "digest": digest(record), "instance": instance})
+    shown = record if published is None else published
+    return msgspec.json.encode({**entry, "digest": digest(shown), "instance": instance})
 
 
 def control_record(stream: Stream, threshold: int | None) -> bytes:
@@ -125,13 +149,19 @@ def _counts(stream: Stream, release: Release) -> dict[str, Any]:
 
 
 def _error(stream: Stream, release: Release) -> dict[str, Any]:
-    """How far counts are expected to err, and the scale of the noise where that is all there is."""
+    """How far counts are expected to err, the scale of the noise where that is all there is, and in which
+    blocks of timestamps it cancels."""
     fields: dict[str, Any] = {}
     if release.error is not None:
         values = three_digits(release.error)
         fields["error"] = _by_column(stream, values.tolist()) if len(values) > 1 else float(values[0])
     if release.noise_scale is not None:
         fields["noise_scale"] = float(release.noise_scale)
+    if release.nesting is not None:
+        lengths, at, scale = release.nesting
+        fields["blocks"] = {"lengths": lengths, "at": at, "scale": float(scale)}
+    if release.rollups:
+        fields["rollups"] = release.rollups
     return fields
 
 
@@ -199,12 +229,140 @@ def _local(release: Release) -> dict[str, Any]:
     return {"phase": release.phase, **threshold}
 
 
+def _noise(stream: Stream) -> dict[str, str]:
+    """That noise is Gaussian, where it is: then units are of mu squared (``eventveil.privacy.gaussian``)."""
+    delta = stream.mechanism.delta
+    return {} if delta is None else {"noise": "gaussian", "delta": str(delta)}
+
+
+def _discovery(stream: Stream) -> dict[str, dict[str, str]]:
+    """What a window pays for columns that are found in the data, beside what the mechanism may spend."""
+    how = stream.counts.discover
+    return {} if how is None else {"discovery": {"epsilon": number(how.epsilon), "delta": str(how.delta)}}
+
+
 def _charge(stream: Stream, release: Release, units: int) -> dict[str, Any]:
     return {
         "mechanism": stream.mechanism.kind,
         "epsilon": stream.mechanism.epsilon_text,
+        **_noise(stream),
+        **_discovery(stream),
         "window": stream.mechanism.window,
         "units": units,
         "spent": {"test": release.test, "publish": release.publish},
         "window_spent": release.window_spent,
     }
+
+
+_INSTALLED = Path(__file__).parents[1] / "data" / "schemas"
+_SOURCES = Path(__file__).parents[3] / "schemas"
+#: The encodings by the name that states know them by: what they mean never changes. So a new field of a
+#: release needs a new name here with a schema of its own, and the old ones with their files are kept.
+_CODES: dict[SinkFormat, str] = {"json-schema": "json-schema", "avro": "avro-1"}
+_FILES: dict[str, str] = {"json-schema": "release-1.schema.json", "avro-1": "release-1.avsc"}
+_LABEL = re.compile(r"([a-z0-9-]+) ([0-9]{1,10}) ")
+#: A state needs no more for a decided release beside its JSON: a code, an id, two spaces.
+LABEL_BYTES = 32
+MISSING = "what writes and reads by schemas is not installed ({}): pip install 'eventveil[registry]'"
+
+
+def schema_text(form: SinkFormat) -> str:
+    """The schema of releases in a format; KeyError for one that needs none."""
+    return _text(_CODES[form])
+
+
+@cache
+def _text(code: str) -> str:
+    folder = _INSTALLED if _INSTALLED.is_dir() else _SOURCES
+    return (folder / _FILES[code]).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A release that is decided: ``record`` is its JSON, ``published`` are the bytes of the sink."""
+
+    record: bytes
+    published: bytes
+
+
+def label(record: bytes, form: SinkFormat, schema: int | None) -> str:
+    """What a state keeps of a decided release; ``schema`` is the id of its schema, where it has one.
+
+    Raises ValueError if the release cannot be published in this format.
+    """
+    if form == "json":
+        return record.decode()
+    if schema is None:
+        raise ValueError(f"the id of the schema of {form} is not known")
+    text = f"{_CODES[form]} {schema} {record.decode()}"
+    decided(text)
+    return text
+
+
+def decided(kept: str) -> Decided:
+    """What ``label`` has made of a release. Raises ValueError for anything else, and EventveilError if what
+    writes Avro is not installed."""
+    found = _LABEL.match(kept)
+    if found is None:
+        return Decided(kept.encode(), kept.encode())
+    code, record = found[1], kept[found.end() :].encode()
+    if code not in _FILES:
+        raise ValueError(
+            f"a later version has decided a release, as {code}; run that version until it is published"
+        )
+    body = record if code == "json-schema" else _avro(record, code)
+    return Decided(record, b"\0" + int(found[2]).to_bytes(PREFIX - 1, "big") + body)
+
+
+def _avro(record: bytes, code: str) -> bytes:
+    try:
+        from eventveil.formats.avro import encoded
+    except ImportError as error:
+        raise EventveilError(MISSING.format(error)) from None
+    return encoded(record, _text(code))
+
+
+def is_avro(value: bytes) -> bool:
+    """Whether the value of a sink is an Avro record behind a prefix.
+
+    No Avro release begins like JSON: that byte would be the length of a name below zero.
+    """
+    return schema_id(value) is not None and value[PREFIX : PREFIX + 1] != b"{"
+
+
+def as_json(value: bytes, read: Callable[[bytes], bytes] | None = None) -> bytes:
+    """The JSON of a release in a sink; ``read`` reads an Avro value, None for those of this version.
+
+    What is no release at all comes back as it is. Raises ValueError for Avro that cannot be read.
+    """
+    if schema_id(value) is None:
+        return value
+    if not is_avro(value):
+        return value[PREFIX:]
+    return own(value) if read is None else read(value)
+
+
+def own(value: bytes) -> bytes:
+    """The JSON of an Avro value that this version has written. Raises ValueError and EventveilError."""
+    try:
+        from eventveil.formats.avro import decoded
+    except ImportError as error:
+        raise EventveilError(MISSING.format(error)) from None
+    return decoded(value[PREFIX:], _text(_CODES["avro"]))
+
+
+def first_fields(value: bytes) -> tuple[str, int] | None:
+    """Stream and timestamp of an Avro release, which every version of its schema begins with.
+
+    So no registry is needed to know what a sink shows. None if these are not there.
+    """
+    if (counted := zigzag(value, PREFIX)) is None:
+        return None
+    length, at = counted
+    end = at + length
+    if length < 0 or end > len(value) or (timestamp := zigzag(value, end)) is None:
+        return None
+    try:
+        return value[at:end].decode(), timestamp[0]
+    except UnicodeDecodeError:
+        return None

@@ -6,6 +6,7 @@ number out of range or a contradiction between fields says that the state cannot
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -49,7 +50,7 @@ class Durable(
                     f"the state has version {version.decode()}, this program reads version {VERSION}",
                     "Run the version of Eventveil that wrote it",
                 )
-            record = msgspec.json.decode(value, type=cls)
+            record: Self = _decoder_of(cls).decode(value)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise unreadable(place, str(error)) from None
         if short := [name for name in cls.always() if name not in found]:
@@ -74,6 +75,20 @@ class Durable(
     def replace(self, **changes: Any) -> Self:
         """The same record with other values in some fields."""
         return msgspec.structs.replace(self, **changes)
+
+
+_DECODERS: dict[type[Durable], msgspec.json.Decoder[Any]] = {}
+_MAKING = Lock()
+
+
+def _decoder_of(cls: type[Durable]) -> msgspec.json.Decoder[Any]:
+    # msgspec describes a class to itself at its first use, and a second thread that comes meanwhile takes the
+    # half of it for whole, and ends the process with SIGSEGV. Partitions are taken over side by side.
+    found = _DECODERS.get(cls)
+    if found is None:
+        with _MAKING:
+            found = _DECODERS.setdefault(cls, msgspec.json.Decoder(cls))
+    return found
 
 
 def unreadable(place: str, detail: str) -> StateRefused:

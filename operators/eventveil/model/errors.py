@@ -26,17 +26,30 @@ class Unsettled(EventveilError):
     Nothing is concluded from it. ``place`` and ``what`` are as in StateRefused. The log shows both, so
     neither tells an offset of a raw topic. ``refusal`` is what the doubt becomes if every check finds the
     same for as long as a worker is patient (``eventveil.process.patience``); None if it is checked without
-    end.
+    end. ``advice`` is what can be done at once because it costs nothing, whether or not the doubt stays.
     """
 
-    def __init__(self, place: str, what: str, refusal: EventveilError | None = None) -> None:
-        super().__init__(f"{place}: {what}. This may be temporary")
+    def __init__(
+        self, place: str, what: str, refusal: EventveilError | None = None, advice: str = ""
+    ) -> None:
+        super().__init__(f"{place}: {what}. This may be temporary{advice and f'; if not: {advice}'}")
         self.place, self.what, self.refusal = place, what, refusal
 
 
 def doubt(place: str, what: str, remedy: str) -> Unsettled:
     """The doubt about what a broker says of topics and offsets, which is refused only if it stays."""
     return Unsettled(place, what, StateRefused(place, f"{what}. Every check found the same", remedy))
+
+
+def missing(topic: str) -> Unsettled:
+    """The doubt whether a topic exists."""
+    found = doubt(f"topic {topic}", "it does not exist", "Run `eventveil topics`")
+    return Unsettled(
+        found.place,
+        found.what,
+        found.refusal,
+        "is its name right in the file? `eventveil topics` lists the topics of a file and can create them",
+    )
 
 
 class BudgetExceeded(EventveilError):

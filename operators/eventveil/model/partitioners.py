@@ -3,16 +3,24 @@
 ``murmur2``: the Java client's default (and aiokafka's), ``toPositive(murmur2(key)) % partitions``;
 ``crc32``: librdkafka's ``consistent`` family, ``crc32(key) % partitions``. ``fnv1a``
 (Sarama's default) is only recognized, not served.
+
+A source that gets more partitions moves users. So each growth is declared for a timestamp: the events of
+earlier ones count in the partition that their users had before, the others in the new one. Nobody counts
+twice at a timestamp, and what is in the other partition is a dead letter.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from eventveil.model.durable import Positive
 
 _WORD = 0xFFFFFFFF
 _MIX = 0x5BD1E995
@@ -106,3 +114,33 @@ MANY: dict[str, Callable[[Sequence[bytes], int], NDArray[np.int64]]] = {
     "murmur2": murmur2_partitions,
     "crc32": crc32_partitions,
 }
+
+
+class Growth(NamedTuple):
+    """Timestamps before ``since`` are counted in ``partitions`` partitions, unless an earlier growth says."""
+
+    since: Positive
+    partitions: Positive
+
+
+class PartitionCounts:
+    """The number of partitions of a source by timestamp: ``partitions`` now, and before each growth."""
+
+    def __init__(self, partitions: int, grown: Iterable[Growth] = ()) -> None:
+        self._partitions, self._grown = partitions, tuple(grown)
+
+    @property
+    def since(self) -> int:
+        """The first timestamp from which on it is what it is now; 0 if it never was another."""
+        return self._grown[-1].since if self._grown else 0
+
+    def at(self, timestamp: int) -> int:
+        """How many partitions the events of a timestamp are divided into."""
+        return next((one.partitions for one in self._grown if timestamp < one.since), self._partitions)
+
+
+def are_ordered(grown: Iterable[Growth]) -> bool:
+    """Whether growths follow each other, each to more partitions than the one before."""
+    return all(
+        one.since <= other.since and one.partitions < other.partitions for one, other in pairwise(grown)
+    )

@@ -6,8 +6,8 @@ exact rational. Nothing here reads a file; see ``eventveil.topology.loading.load
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -16,6 +16,8 @@ from eventveil.model.records import MANAGED_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 
 Format = Literal["json", "json-schema", "avro", "protobuf"]
 """How values are written: JSON, or behind the prefix of a schema registry JSON, Avro or Protobuf."""
+SinkFormat = Literal["json", "json-schema", "avro"]
+"""How releases are written: as JSON, or behind the prefix of a schema registry as JSON or Avro."""
 #: The formats in which a value cannot be read without the schema that it names.
 BY_SCHEMA: frozenset[Format] = frozenset({"avro", "protobuf"})
 TimeUnit = Literal["ms", "s", "us", "ns"]
@@ -31,8 +33,8 @@ KindOfStream = Literal["counts", "pan-private", "local", "engine", "values"]
 """What ``eventveil.kinds`` goes by: all that differs from kind to kind is found there."""
 
 
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
-"""How a client says who it is; the last one is OAUTHBEARER to the brokers."""
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"]
+"""How a client says who it is; AWS_MSK_IAM is OAUTHBEARER to the brokers, GSSAPI is Kerberos."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class Security:
     """Connection security, written once and translated for librdkafka and for aiokafka.
 
     With OAUTHBEARER tokens come from ``token_url`` (client credentials) or from ``token_file``, with
-    AWS_MSK_IAM they are signed for ``region`` with the credentials of the environment. Files are paths.
+    AWS_MSK_IAM they are signed for ``region`` with the credentials of the environment. With GSSAPI brokers of
+    ``service_name`` see tickets of the environment. ``extensions`` are what brokers of OAUTHBEARER are told
+    beside the token: name=value, separated by commas. Files are paths.
     """
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -57,7 +61,23 @@ class Security:
     scope: str | None = None
     token_ca: str | None = None
     token_file: str | None = None
+    extensions: str | None = None
     region: str | None = None
+    service_name: str | None = None
+
+    @property
+    def extension_values(self) -> dict[str, str]:
+        """``extensions`` by name."""
+        return dict(one.split("=", 1) for one in (self.extensions or "").split(",") if one)
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What is handed to every client as it is: its name, TLS 1.2 ciphers, and idle time in milliseconds."""
+
+    client_id: str | None = None
+    ciphers: str | None = None
+    idle: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +86,16 @@ class Kafka:
 
     bootstrap: str
     security: Security = Security()
+    clients: Clients = Clients()
 
 
 @dataclass(frozen=True, slots=True)
 class Registry:
     """A schema registry with Confluent's interface: ``url`` may be several, separated by commas.
 
-    Requests carry name and password, or neither. Files are paths.
+    Requests carry name and password, or a token, or neither: ``token``, that in ``token_file``, or one by
+    client credentials of ``token_url``. ``logical_cluster`` and ``identity_pool`` are what Confluent Cloud
+    wants beside a token. Files are paths.
     """
 
     url: str
@@ -82,6 +105,20 @@ class Registry:
     certificate: str | None = None
     key: str | None = None
     key_password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+    token_url: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    scope: str | None = None
+    token_ca: str | None = None
+    logical_cluster: str | None = None
+    identity_pool: str | None = None
+
+    @property
+    def bearer(self) -> bool:
+        """Whether requests carry a token."""
+        return any(one is not None for one in (self.token, self.token_file, self.token_url))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +263,21 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
+class Discover:
+    """Columns are found in the data (``eventveil.privacy.discovery``), at ``epsilon`` and ``delta`` a window.
+
+    ``share`` is the part of the stream's epsilon that this is; the mechanism has the rest. At most ``most``
+    columns are found, none of whose names is longer than ``longest`` characters.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    share: Fraction
+    most: int
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """The public columns and the contribution bound per user and timestamp.
 
@@ -234,6 +286,8 @@ class Counts:
     or ``"column"`` with ``unknown_column`` the index of the column that takes it. ``released`` are the
     columns of a release where those are not what is counted: each local report is a column. ``expected`` is
     about how many events a timestamp counts on average, by public knowledge; only a warning rests on it.
+    With ``discover`` the first label is the column of all events whose own is not found, and the others are
+    those that are: none in a topology.
     """
 
     labels: tuple[str, ...]
@@ -243,6 +297,7 @@ class Counts:
     unknown_column: int | None = None
     released: tuple[str, ...] = ()
     expected: int | None = None
+    discover: Discover | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,17 +317,24 @@ class MechanismSettings:
     adjacency: Adjacency = "add-remove"
     options: Mapping[str, Option] = field(default_factory=dict)
 
+    @property
+    def delta(self) -> Fraction | None:
+        """That of Gaussian noise, 0 if it is not given; None: the noise is Laplace, and epsilon pure."""
+        gaussian = self.options.get("noise") == "gaussian"
+        return Fraction(self.options.get("delta", 0)) if gaussian else None
+
 
 @dataclass(frozen=True, slots=True)
 class Sink:
     """The topic of sanitized counts; ``counts`` chooses a name-to-count object or a plain array.
 
-    Counts below ``minimum`` are released as it is; None: as they are drawn.
+    Counts below ``minimum`` are released as it is; None: as they are drawn. ``format`` is that of the values.
     """
 
     topic: str
     counts: Literal["object", "array"] = "object"
     minimum: int | None = None
+    format: SinkFormat = "json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +353,25 @@ class Stream:
     def columns(self) -> tuple[str, ...]:
         """The columns of a release, in order."""
         return self.counts.released or self.counts.labels
+
+    @property
+    def most_columns(self) -> int:
+        """How many columns a release can have."""
+        discover = self.counts.discover
+        return len(self.columns) if discover is None else 1 + discover.most
+
+    def having(self, found: Sequence[str]) -> Stream:
+        """The same stream once these columns, and no others, are found; itself if it lists its columns."""
+        if self.counts.discover is None:
+            return self
+        labels = (*self.counts.labels[:1], *found)
+        return replace(self, counts=replace(self.counts, labels=labels))
+
+    @property
+    def epsilon(self) -> Fraction:
+        """What a window costs in all: the mechanism's, and that of finding columns."""
+        discover = self.counts.discover
+        return self.mechanism.epsilon + (discover.epsilon if discover is not None else 0)
 
     @property
     def kind(self) -> KindOfStream:
@@ -405,6 +486,11 @@ class Topology:
     def has_protobuf(self) -> bool:
         """Whether the values of any source are in Protobuf."""
         return any(one.source.format == "protobuf" for one in self.all_streams)
+
+    @property
+    def with_schemas(self) -> tuple[Stream, ...]:
+        """The streams whose releases are written by a schema that a registry has to know."""
+        return tuple(stream for stream in self.streams if stream.sink.format != "json")
 
     @property
     def rekeyed(self) -> dict[str, str]:

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from eventveil.decoding.schemas import Unfit, Unusable, why
-from eventveil.model.errors import EventveilError
+from eventveil.decoding.schemas import Unfit, Unusable
 from eventveil.model.records import Schema
 from eventveil.model.topology import Registry
+from eventveil.schema_registry.access import Access, RegistryUnavailable
 
-#: A registry that has not answered by then is away.
-_TIMEOUT_SECONDS = 10
 #: "Schema not found", the one answer that is a verdict on an id; and "subject" or "version not found".
 _NO_SCHEMA, _NO_REFERENCE = 40403, (40401, 40402)
-_MISSING = "what reads by schemas is not installed ({}): pip install 'eventveil[registry]'"
-
-
-class RegistryUnavailable(EventveilError):
-    """The registry does not say what a schema is. That is not the fault of the events that name it."""
-
-    def __init__(self, url: str, what: str) -> None:
-        super().__init__(
-            f"the schema registry at {url} cannot be asked: {what}. Check registry in the topology, its"
-            " credentials, and whether it runs"
-        )
 
 
 class _MissingReference(Exception):
@@ -38,21 +25,7 @@ class Client:
     """
 
     def __init__(self, registry: Registry, protobuf: bool = True) -> None:
-        try:
-            from confluent_kafka.schema_registry import SchemaRegistryClient
-            from confluent_kafka.schema_registry.error import SchemaRegistryError
-
-            import eventveil.decoding.avro
-            import eventveil.decoding.protobuf  # noqa: F401
-        except ImportError as error:
-            raise EventveilError(_MISSING.format(error)) from None
-        self._url, self._refused, self._protobuf = registry.url, SchemaRegistryError, protobuf
-        try:
-            self._client = SchemaRegistryClient(_settings(registry))
-        except (OSError, ValueError) as error:
-            raise EventveilError(
-                f"registry: {error}; check the files of ca, certificate and key, and url"
-            ) from None
+        self._access, self._protobuf = Access(registry), protobuf
 
     def schema(self, number: int) -> Schema | None:
         """The schema with an id; None if the registry says that there is none. Raises RegistryUnavailable.
@@ -61,14 +34,14 @@ class Client:
         that no value can be read by is one too: it tells why.
         """
         try:
-            found = self._client.get_schema(number, fmt="serialized")
+            found = self._access.client.get_schema(number, fmt="serialized")
         except Exception as error:
-            if self._code(error) == _NO_SCHEMA:
+            if self._access.code(error) == _NO_SCHEMA:
                 return None
-            raise self._unavailable(error) from None
+            raise self._access.unavailable(error) from None
         finally:
             # The client's own memory has no bound.
-            self._client.clear_caches()
+            self._access.client.clear_caches()
         try:
             return self._compiled(found)
         except _MissingReference:
@@ -91,7 +64,9 @@ class Client:
             if not self._protobuf:
                 return Unusable("it is of Protobuf, as text", "protobuf")
             raise RegistryUnavailable(
-                self._url, "it gives schemas of Protobuf as text only, not as descriptors (format=serialized)"
+                self._access.registry.url,
+                "it gives schemas of Protobuf as text only, not as descriptors (format=serialized)",
+                "Register them as descriptors, or take a registry that converts them",
             )
         return ProtobufSchema(text, references.items())
 
@@ -102,32 +77,11 @@ class Client:
             if one.name in found:
                 continue
             try:
-                other = self._client.get_version(one.subject, one.version, True, "serialized").schema
+                other = self._access.client.get_version(one.subject, one.version, True, "serialized").schema
             except Exception as error:
-                if self._code(error) in (_NO_SCHEMA, *_NO_REFERENCE):
+                if self._access.code(error) in (_NO_SCHEMA, *_NO_REFERENCE):
                     raise _MissingReference from None
-                raise self._unavailable(error) from None
+                raise self._access.unavailable(error) from None
             found |= self._references(other)
             found[one.name] = other.schema_str or ""
         return found
-
-    def _code(self, error: Exception) -> int:
-        """The registry's own code of an error that it answered with; 0 for any other."""
-        answered = isinstance(error, self._refused) and error.http_status_code == 404
-        return int(error.error_code or 0) if answered else 0  # type: ignore[attr-defined]
-
-    def _unavailable(self, error: Exception) -> RegistryUnavailable:
-        return RegistryUnavailable(self._url, why(error))
-
-
-def _settings(registry: Registry) -> dict[str, Any]:
-    settings: dict[str, Any] = {"url": registry.url, "timeout": _TIMEOUT_SECONDS, "max.retries": 0}
-    if registry.username is not None:
-        settings["basic.auth.user.info"] = f"{registry.username}:{registry.password}"
-    files = {"ca": "ca", "certificate": "certificate", "key": "key"}
-    for name, option in files.items():
-        if (path := getattr(registry, name)) is not None:
-            settings[f"ssl.{option}.location"] = path
-    if registry.key_password is not None:
-        settings["ssl.key.password"] = registry.key_password
-    return settings

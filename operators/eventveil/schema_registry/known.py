@@ -16,7 +16,8 @@ from eventveil.decoding.schemas import ids_in
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import NO_APPEND_TIME, Schema, Schemas
 from eventveil.model.topology import Topology
-from eventveil.schema_registry.client import Client, RegistryUnavailable
+from eventveil.schema_registry.access import RegistryUnavailable
+from eventveil.schema_registry.client import Client
 
 #: A schema that a record names was known to all servers of a registry this long after, in milliseconds.
 LAG_MS = 5_000
@@ -79,14 +80,14 @@ class KnownSchemas:
 
     def _asked(self, number: int) -> Schema | None:
         if self._failure and time.monotonic() < self._failed_at + _PAUSE_SECONDS:
-            raise _Again(self._failure)
+            raise _RetryLater(self._failure)
         try:
             found = self._ask(number)
         except RegistryUnavailable as error:
             self._failed_at, self._failure = time.monotonic(), str(error)
             raise
         if found is None and self._failure and time.monotonic() < self._failed_at + _STARTING_SECONDS:
-            raise _Again(
+            raise _RetryLater(
                 f"the schema registry was away and does not know the schema {number}; it may be starting,"
                 f" so that is believed only {_STARTING_SECONDS:.0f} seconds after it was away"
             )
@@ -108,7 +109,7 @@ class KnownSchemas:
             self._unknown.popitem(last=False)
 
 
-class _Again(RegistryUnavailable):
+class _RetryLater(RegistryUnavailable):
     """The registry could not be asked a moment ago."""
 
     def __init__(self, before: str) -> None:

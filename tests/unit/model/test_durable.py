@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import orjson
@@ -91,3 +93,32 @@ def test_nothing_of_a_pending_reading_is_in_the_refusal() -> None:
     with pytest.raises(StateRefused) as refusal:
         PerturberState.decode(orjson.dumps(written), "here")
     assert "4711" not in str(refusal.value)
+
+
+SIDE_BY_SIDE = """
+import sys, threading
+from msgspec import defstruct
+from eventveil.model.durable import Durable, Natural
+
+# Threads take turns after each step, as they may on a busy machine.
+sys.setswitchinterval(1e-6)
+for _ in range(300):
+    fields = [(f"f{at}", tuple[tuple[Natural, str], ...], ()) for at in range(40)]
+    cls = defstruct("State", fields, bases=(Durable,))
+    value = cls(**{f"f{at}": ((at, "a"),) for at in range(40)}).encode()
+    start, found = threading.Barrier(8), []
+
+    def read():
+        start.wait()
+        found.append(cls.decode(value, "here").encode())
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for one in threads: one.start()
+    for one in threads: one.join()
+    assert found == [value] * 8
+"""
+
+
+def test_partitions_may_read_the_first_state_of_a_kind_at_the_same_moment() -> None:
+    run = subprocess.run([sys.executable, "-c", SIDE_BY_SIDE], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")

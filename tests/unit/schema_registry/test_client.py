@@ -19,7 +19,8 @@ from eventveil.decoding.rules import Reason, Rejection, parse
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import Schema
 from eventveil.model.topology import Registry
-from eventveil.schema_registry.client import Client, RegistryUnavailable
+from eventveil.schema_registry.access import RegistryUnavailable
+from eventveil.schema_registry.client import Client
 from eventveil.schema_registry.known import LAG_MS, KnownSchemas, known_schemas, settled
 from tests.unit.schema_registry.protos import KINDS, file, message, text
 from tests.unit.support import stream, topology
