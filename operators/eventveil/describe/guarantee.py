@@ -13,17 +13,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from fractions import Fraction
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from eventveil.describe.engine import engine
 from eventveil.describe.events import one_user, which_events
 from eventveil.model.topology import UNBOUNDED
+from eventveil.privacy import discovery, gaussian
 
 if TYPE_CHECKING:  # eventveil.topology needs this module, so at run time it needs nothing of theirs
     from eventveil.mechanisms.base import Guarantee
     from eventveil.model.topology import Level, Stream
 
+SMALL_DELTA, GOOD_DELTA = Fraction(1, 10**8), Fraction(1, 10**9)
+"""What is larger than the former is worth a word; the latter is far below one in a million users."""
 _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000), ("millisecond", 1))
 
 
@@ -33,7 +38,7 @@ def steps_apart(stream: Stream) -> int:
     One step by `substitute`; and in a single column, where the counts of any two histories differ as much as
     those of neighbours. Else two.
     """
-    single = len(stream.counts.labels) == 1
+    single = len(stream.counts.labels) == 1 and stream.counts.discover is None
     return 1 if single or stream.mechanism.adjacency == "substitute" else 2
 
 
@@ -78,12 +83,15 @@ def describe(stream: Stream, guarantee: Guarantee, rules: Iterable[str] = ()) ->
 
     ``rules`` are what its kind adds (``eventveil.kinds``).
     """
+    guarantee = replace(guarantee, epsilon=stream.epsilon)
     return (
         _what_is_protected(stream, guarantee),
         _neighbours(stream, guarantee.level),
         _sensitivity(stream, guarantee),
         *_releases(stream, guarantee),
         _noise(guarantee),
+        *_delta(stream, guarantee),
+        *_discovery(stream),
         *_options(stream),
         *rules,
         *which_events(stream.source),
@@ -133,17 +141,35 @@ def _what_is_protected(stream: Stream, guarantee: Guarantee) -> str:
     epsilon, interval = stream.mechanism.epsilon_text, duration_words(stream.timeline.interval)
     covered = duration_words(guarantee.window * stream.timeline.interval)
     effect = _effect(stream, guarantee)
+    if guarantee.delta is not None:
+        epsilon = f"{epsilon} with delta {float(guarantee.delta):.3g}"
+    if stream.counts.discover is not None:
+        epsilon = f"{number(guarantee.epsilon)} with delta {float(stream.counts.discover.delta):.3g}"
     if guarantee.level == "event":
         return (
-            f"Epsilon {epsilon} for any one timestamp of {covered}: {effect} For a user who is present at n"
-            " timestamps, epsilon is n times as large."
+            f"Epsilon {epsilon} for any one timestamp of {covered}: {effect}"
+            f" {_longer(guarantee, 'For a user who is present at n timestamps')}"
         )
     if guarantee.level == "user":
         horizon = f"a horizon of {guarantee.window} timestamps of {interval} ({covered})"
         return f"Epsilon {epsilon} for {horizon}: {effect}"
     return (
         f"Epsilon {epsilon} for any {consecutive(guarantee.window)} of {interval} ({covered}):"
-        f" {effect} For a user who is present for n times as long, epsilon is n times as large."
+        f" {effect} {_longer(guarantee, 'For a user who is present for n times as long', stream)}"
+    )
+
+
+def _longer(guarantee: Guarantee, whom: str, stream: Stream | None = None) -> str:
+    """What a longer presence costs."""
+    if stream is not None and stream.counts.discover is not None:
+        return f"{whom}, epsilon and delta are n times as large."
+    if guarantee.delta is None:
+        return f"{whom}, epsilon is n times as large."
+    mu_squared = gaussian.mu_squared(guarantee.epsilon, guarantee.delta)
+    twice, ten = (number(gaussian.epsilon(n * mu_squared, guarantee.delta)) for n in (2, 10))
+    return (
+        f"{whom}, mu squared is n times as large, so that with the same delta epsilon is {twice} for n = 2,"
+        f" {ten} for n = 10."
     )
 
 
@@ -151,11 +177,18 @@ def _effect(stream: Stream, guarantee: Guarantee) -> str:
     """By how much the probability of an output can change, for exactly what the neighbours differ in."""
     changes = "changes the probability of any output by a factor of at most"
     once, twice = _factor(guarantee.epsilon), _factor(2 * guarantee.epsilon)
+    if guarantee.delta is not None:
+        mu_squared, beside = gaussian.mu_squared(guarantee.epsilon, guarantee.delta), ", and by delta beside"
+        once += beside
+        twice = _factor(gaussian.epsilon(2 * mu_squared, guarantee.delta)) + beside
+    if (how := stream.counts.discover) is not None:
+        both = f"{group_delta(how.epsilon, how.delta, 2):.3g}, delta times (1 + e^{number(how.epsilon)})"
+        once, twice = f"{once}, and by delta beside", f"{twice}, and by {both}, beside"
     if steps_apart(stream) == 1:
         return f"whatever a user did there {changes} {once}."
     return (
         f"{_PRESENCE[guarantee.level]} {changes} {once}. What a user who was there did instead (in another"
-        f" column, or less often) is two such steps: {twice}."
+        f" column, or less often) is {'two such steps' if guarantee.delta is None else 'more'}: {twice}."
     )
 
 
@@ -193,7 +226,8 @@ def _neighbours(stream: Stream, level: Level) -> str:
             f"Neighbours (substitute): two streams that differ in one user's events {_WITHIN[level]},"
             " in whether they happened, how many, and where."
         )
-    wider = " `adjacency: substitute` covers what a user did as well, for twice the noise."
+    more = "twice the noise" if stream.mechanism.delta is None else "1.41 times the noise"
+    wider = f" `adjacency: substitute` covers what a user did as well, for {more}."
     return (
         f"Neighbours (add-remove): two streams that differ in one user {_WITHIN[level]}; at each differing"
         " timestamp all of the user's events are present in one and none in the other."
@@ -219,10 +253,61 @@ def _sensitivity(stream: Stream, guarantee: Guarantee) -> str:
 
 def _noise(guarantee: Guarantee) -> str:
     what = "a timestamp's count, which window sums add up" if guarantee.level == "event" else "a fresh count"
+    spread = _spread if guarantee.delta is None else _normal_spread
     if guarantee.worst_scale == guarantee.best_scale:
-        return f"Noise of {what}: {_spread(guarantee.best_scale)}."
-    worst = "without bound" if guarantee.worst_scale is None else _spread(guarantee.worst_scale)
-    return f"Noise of {what}: at best {_spread(guarantee.best_scale)}; at worst {worst}."
+        return f"Noise of {what}: {spread(guarantee.best_scale)}."
+    worst = "without bound" if guarantee.worst_scale is None else spread(guarantee.worst_scale)
+    return f"Noise of {what}: at best {spread(guarantee.best_scale)}; at worst {worst}."
+
+
+def _delta(stream: Stream, guarantee: Guarantee) -> Iterator[str]:
+    """What delta means, and when it is large; and what Gaussian noise makes of several contributions."""
+    if guarantee.delta is None:
+        return
+    delta, mu_squared = float(guarantee.delta), gaussian.mu_squared(guarantee.epsilon, guarantee.delta)
+    large = ""
+    if guarantee.delta > SMALL_DELTA:
+        more = math.sqrt(mu_squared / gaussian.mu_squared(guarantee.epsilon, GOOD_DELTA))
+        large = (
+            f" Of a million users the promise may fail for {delta * 1e6:.3g}: delta 1e-9 costs"
+            f" {more:.2f} times the noise."
+        )
+    yield (
+        f"Delta {delta:.3g}: the promise of epsilon may fail with this probability, over the noise and for"
+        f" any one user, and then nothing is promised. It should be far below one in the number of"
+        f" users.{large}"
+    )
+    if stream.counts.contributions > 1:
+        yield (
+            f"Contributions: all {stream.counts.contributions} events of a user may be in one column, so"
+            " Gaussian noise is in proportion to their number, as Laplace noise is."
+        )
+
+
+def _discovery(stream: Stream) -> Iterator[str]:
+    """How columns are found in the data, at what cost."""
+    how = stream.counts.discover
+    if how is None:
+        return
+    window, rest = stream.mechanism.window, stream.counts.labels[0]
+    test = discovery.test_of(how.epsilon, how.delta, stream.sensitivity, window)
+    block = duration_words(window * stream.timeline.interval)
+    yield (
+        f"Columns are found in the data, at most {how.most}, for epsilon {number(how.epsilon)} and delta"
+        f" {float(how.delta):.3g} of these; the mechanism has epsilon {number(stream.mechanism.epsilon)}. At"
+        f" the end of each block of {consecutive(window)} ({block}) a column is released from the next one on"
+        f" if what the block counted of it reaches {test.threshold} with Laplace noise of scale"
+        f" {float(test.scale):.6g}. Until then its events are in the column {rest}."
+    )
+    large = ""
+    if how.delta > SMALL_DELTA:
+        large = (
+            f" Of a million users it may be shown of {float(how.delta) * 1e6:.3g}: 1e-9 costs little more."
+        )
+    yield (
+        f"Delta {float(how.delta):.3g}: the probability with which a window may show that there is a column"
+        f" which only one user has. It should be far below one in the number of users.{large}"
+    )
 
 
 def _options(stream: Stream) -> Iterator[str]:
@@ -252,6 +337,11 @@ def _options(stream: Stream) -> Iterator[str]:
             " users count zero in it, permanently, and the release names it. The stream waits for any other,"
             " however long that takes."
         )
+
+
+def _normal_spread(sigma: Fraction) -> str:
+    within = math.ceil(NormalDist().inv_cdf(0.975) * float(sigma))
+    return f"Gaussian, standard deviation {float(sigma):.6g}, within +-{within} 95 % of the time"
 
 
 def _spread(scale: Fraction) -> str:

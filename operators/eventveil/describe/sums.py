@@ -7,16 +7,31 @@ by ceil(n / w) windows, which cost epsilon each, and independent streams over th
 (sequential composition). So a span costs at most the sum of ceil(n / w) epsilon. At event level each of the
 timestamps costs epsilon, n epsilon together. At user level a horizon costs epsilon, and if it renews, n
 consecutive timestamps meet at most 1 + ceil((n - 1) / T) horizons of T timestamps.
+
+**Gaussian noise.** A stream of mu squared m costs n m over n windows: its ledger lets each spend no more,
+and what neighbours differ by in all of them adds up as in one (``eventveil.privacy.gaussian``, the theorem).
+Streams do not read each other's releases, so mu squared adds up over Gaussian streams as well. Together they
+are (epsilon, delta)-private with delta the sum of theirs, each once, and the epsilon that mu squared has for
+it: any delta would do, for more windows cost epsilon here and not delta. To that the epsilons of pure
+streams are added (basic composition). Where a user did something else, counts differ by the events of two
+users at most, root(2) times as much in L2: twice mu squared, instead of twice the epsilon.
+
+**Columns that are found** cost epsilon and delta a window (``eventveil.privacy.discovery``), and over n
+windows n of each: a user's events in a block are those of a window at most, and what bounds delta is convex
+in them. Where a user did something else, two steps of one test have twice its epsilon, and its delta
+times 1 + e^epsilon. The tests are composed after that, and then with the mechanism, which has no delta: n
+windows have n delta (1 + e^epsilon), epsilon that of the tests of a window without the mechanism's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
-from eventveil.describe.guarantee import count, duration_words, number, steps_apart
+from eventveil.describe.guarantee import count, duration_words, group_delta, number, steps_apart
+from eventveil.privacy import gaussian
 
 if (
     TYPE_CHECKING
@@ -33,11 +48,42 @@ PERIOD: dict[Level, str] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Normal:
+    """What a stream with Gaussian noise costs: ``number`` times the mu squared of epsilon and delta."""
+
+    epsilon: Fraction
+    delta: Fraction
+    number: int = 1
+
+    def times(self, number: int) -> Normal:
+        """The same, this many times."""
+        return replace(self, number=self.number * number)
+
+    @property
+    def mu_squared(self) -> Fraction:
+        """What it all is."""
+        return self.number * gaussian.mu_squared(self.epsilon, self.delta)
+
+
+def together(pure: Iterable[Fraction], normal: Sequence[Normal]) -> Fraction:
+    """The epsilon of all of it, at the sum of the deltas."""
+    total = sum(pure, Fraction(0))
+    if not normal:
+        return total
+    if len(normal) == 1 and normal[0].number == 1:
+        return total + normal[0].epsilon
+    delta = min(sum((one.delta for one in normal), Fraction(0)), Fraction(1, 4))
+    return total + gaussian.epsilon(sum((one.mu_squared for one in normal), Fraction(0)), delta)
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """What one stream costs over a span: it meets ``timestamps``, covered by ``windows`` windows.
 
     Each window, timestamp (event level) or horizon (user level) costs epsilon once. ``steps`` lie between two
-    histories of a user who did different things.
+    histories of a user who did different things. ``normal``: with Gaussian noise, of which epsilon follows.
+    ``delta``: of columns that are found in the data, for all of the windows; ``instead_delta``: the same
+    where a user did something else, for display.
     """
 
     stream: str
@@ -46,10 +92,15 @@ class Cost:
     epsilon: Fraction
     level: Level = "w-event"
     steps: int = 2
+    normal: Normal | None = None
+    delta: Fraction = Fraction(0)
+    instead_delta: float = 0.0
 
     @property
     def instead(self) -> Fraction:
         """What it costs at most that a user did something else, and not only whether there was a user."""
+        if self.normal is not None:
+            return together((), (self.normal.times(self.steps),))
         return self.steps * self.epsilon
 
 
@@ -69,13 +120,28 @@ class Total:
 
     @property
     def epsilon(self) -> Fraction:
-        """The sum."""
-        return sum((cost.epsilon for cost in self.costs), Fraction(0))
+        """The sum, at ``delta``."""
+        pure = (cost.epsilon for cost in self.costs if cost.normal is None)
+        return together(pure, [cost.normal for cost in self.costs if cost.normal is not None])
 
     @property
     def instead(self) -> Fraction:
         """The sum for two histories in which a user did different things."""
-        return sum((cost.instead for cost in self.costs), Fraction(0))
+        pure = (cost.instead for cost in self.costs if cost.normal is None)
+        normal = [cost.normal.times(cost.steps) for cost in self.costs if cost.normal is not None]
+        return together(pure, normal)
+
+    @property
+    def delta(self) -> Fraction:
+        """The sum of those of streams with Gaussian noise, or whose columns are found; 0 if there is none."""
+        normal = sum((cost.normal.delta for cost in self.costs if cost.normal is not None), Fraction(0))
+        return normal + sum((cost.delta for cost in self.costs), Fraction(0))
+
+    @property
+    def instead_delta(self) -> float:
+        """That which ``instead`` is at, for display. Gaussian noise has more mu squared at the same delta."""
+        normal = sum(float(cost.normal.delta) for cost in self.costs if cost.normal is not None)
+        return normal + sum(cost.instead_delta for cost in self.costs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +196,16 @@ def cost_of(stream: Stream, span: int) -> Cost:
     settings = stream.mechanism
     level = find(settings.kind).level
     covering = periods(level, met, settings.window, renews=settings.options.get("on_horizon") == "renew")
-    return Cost(stream.name, met, covering, settings.epsilon * covering, level, steps_apart(stream))
+    if settings.delta is None:
+        how = stream.counts.discover
+        steps = steps_apart(stream)
+        pure = Cost(stream.name, met, covering, stream.epsilon * covering, level, steps)
+        if how is None:
+            return pure
+        instead = covering * group_delta(how.epsilon, how.delta, steps)
+        return replace(pure, delta=how.delta * covering, instead_delta=instead)
+    normal = Normal(settings.epsilon, settings.delta, covering)
+    return Cost(stream.name, met, covering, together((), (normal,)), level, steps_apart(stream), normal)
 
 
 def totals(streams: Sequence[Stream], budget: Budget | None) -> tuple[Total, ...]:
@@ -175,19 +250,31 @@ def describe_total(total: Total, beside: Sequence[Unbounded] = ()) -> tuple[str,
     span = duration_words(total.span)
     lines = [
         f"{cost.stream}: any {span} meet at most {count(cost.timestamps, 'timestamp')}, "
-        f"{count(cost.windows, PERIOD[cost.level])}, epsilon {number(cost.epsilon)}"
+        f"{count(cost.windows, PERIOD[cost.level])}, epsilon {number(cost.epsilon)}{_delta_of(cost)}"
         for cost in total.costs
     ]
     cap = "no cap is set" if total.cap is None else f"within the cap of {number(total.cap)}"
+    if total.cap is not None and total.delta:
+        cap += " on epsilon; nothing caps delta"
     without = ", without what is not in this sum" * bool(beside)
-    lines.append(f"together at most epsilon {number(total.epsilon)} over any {span}{without}; {cap}")
+    delta = f" and delta {float(total.delta):.3g}" if total.delta else ""
+    lines.append(f"together at most epsilon {number(total.epsilon)}{delta} over any {span}{without}; {cap}")
+    also = f" and delta {total.instead_delta:.3g}" if total.instead_delta else ""
     instead = (
-        f": what a user did instead costs at most epsilon {number(total.instead)}"
+        f": what a user did instead costs at most epsilon {number(total.instead)}{also}"
         if total.adjacency == "add-remove"
         else ""
     )
     lines.append(f"weakest adjacency: {total.adjacency}{instead}")
     return (*lines, *(f"not in this sum: {describe_unbounded(one)}" for one in beside))
+
+
+def _delta_of(cost: Cost) -> str:
+    if cost.delta:
+        return f" and delta {float(cost.delta):.3g}"
+    if cost.normal is None:
+        return ""
+    return f" and delta {float(cost.normal.delta):.3g} (mu squared {float(cost.normal.mu_squared):.3g})"
 
 
 def describe_unbounded(one: Unbounded) -> str:

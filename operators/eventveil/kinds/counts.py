@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
+from eventveil.audit.findings import Discovery
 from eventveil.audit.generations import GenerationsAudit
 from eventveil.counting.counter import OUTCOMES
 from eventveil.describe.guarantee import describe
@@ -48,7 +49,7 @@ class Counts(StreamKind[Stream, StreamPlan]):
 
     def audit(self, topology: Topology, stream: Stream, changes: Sequence[Change]) -> GenerationsAudit:
         """See ``StreamKind``."""
-        plan = self.plan(topology, stream)
+        plan, how = self.plan(topology, stream), stream.counts.discover
         columns, mechanism = len(stream.counts.labels), of_stream(stream, SystemNoise())
         return GenerationsAudit(
             stream.name,
@@ -59,4 +60,6 @@ class Counts(StreamKind[Stream, StreamPlan]):
             plan.partials_partition,
             changes,
             plan.asks,
+            None if how is None else Discovery(how.epsilon, how.delta),
+            None if how is None else (stream.counts.labels[0], how),
         )

@@ -81,7 +81,7 @@ class StreamPlan:
         places = counting_places(topology, source, partitions)
         return {place: TopicPartition(source, partition) for place, partition in places.items()}
 
-    def genesis_fields(
+    def manifest_fields(
         self, topology: Topology, topics: Mapping[str, Topic], place: TopicPartition
     ) -> dict[str, Any]:
         """What the genesis record in a place says, given the live topics."""
@@ -122,7 +122,7 @@ class PanPrivatePlan(StreamPlan):
         """See ``StreamPlan``."""
         return self.counting(topology, partitions)
 
-    def genesis_fields(
+    def manifest_fields(
         self, topology: Topology, topics: Mapping[str, Topic], place: TopicPartition
     ) -> dict[str, Any]:
         """See ``StreamPlan``: it is one record, and the topic of announcements counts too."""

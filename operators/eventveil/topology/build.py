@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from fractions import Fraction
 from typing import Any, TypeVar, cast
 
+from eventveil.describe.guarantee import number
 from eventveil.mechanisms import registry
+from eventveil.mechanisms.gaussian import OPTIONS as GAUSSIAN_OPTIONS
 from eventveil.model.topology import (
     Budget,
     Counts,
+    Discover,
     Kafka,
     MechanismSettings,
     ReadingStream,
@@ -26,6 +30,7 @@ from eventveil.model.topology import (
     ValueSource,
 )
 from eventveil.topology import local
+from eventveil.topology.clients import clients_of
 from eventveil.topology.columns import ColumnNames
 from eventveil.topology.counts import repartitioned
 from eventveil.topology.fields import Default, Section
@@ -81,7 +86,8 @@ def fill(file: Section) -> Iterator[Default]:
     for _, _, mechanism in parts_of(file, "mechanism"):
         kind = mechanism.get("kind")
         for option in sorted(options_of(kind) if kind and kind not in registry.LOCAL_KINDS else ()):
-            if option not in mechanism.positions and option not in mechanism.values:
+            pure = "noise" in options_of(kind) and option in GAUSSIAN_OPTIONS
+            if option not in mechanism.positions and option not in mechanism.values and not pure:
                 yield Default(mechanism.name(option), option_of(option).text)
     for _, _, mechanism in parts_of(file, "mechanism", value_streams_of):
         for one in VALUE_OPTIONS[mechanism.get("kind")]:
@@ -107,7 +113,11 @@ def build(file: Section, path: str, directory: str) -> Topology:
         version=file.get("version"),
         name=file.get("name"),
         registry=_registry(file.get("registry"), directory),
-        kafka=Kafka(kafka.get("bootstrap"), _security(kafka.get("security"), directory)),
+        kafka=Kafka(
+            kafka.get("bootstrap"),
+            _security(kafka.get("security"), directory),
+            clients_of(kafka.get("clients")),
+        ),
         topics=TopicSettings(**topics.values),
         streams=tuple(_stream(name, stream, file.get("name")) for name, stream in streams_of(file).items()),
         budget=_budget(file.get("budget")),
@@ -127,7 +137,7 @@ def _registry(section: Section | None, directory: str) -> Registry | None:
     if section is None or section.get("url") is None:
         return None
     values = dict(section.values)
-    for key in {"ca", "certificate", "key"} & values.keys():
+    for key in {"ca", "certificate", "key", "token_ca", "token_file"} & values.keys():
         values[key] = os.path.join(directory, values[key])
     return Registry(**values)
 
@@ -145,8 +155,10 @@ def _stream(name: str, stream: Section, application: str) -> Stream:
         name=name,
         source=_source(stream.get("source"), application),
         timeline=_made(Timeline, stream.get("timeline")),
-        counts=local.counts_of(values, mechanism) if is_local else _counts(stream.get("counts")),
-        mechanism=local.mechanism_of(values, mechanism) if is_local else _mechanism(mechanism),
+        counts=local.counts_of(values, mechanism) if is_local else _counts(stream.get("counts"), mechanism),
+        mechanism=local.mechanism_of(values, mechanism)
+        if is_local
+        else _mechanism(mechanism, _share(stream.get("counts"))),
         sink=_made(Sink, stream.get("sink")),
         dead_letter=stream.get("dead_letter"),
     )
@@ -186,7 +198,27 @@ def _source(section: Section, application: str) -> Source:
     return replace(source, topic=repartitioned(application, source.topic), raw=source.topic)
 
 
-def _counts(section: Section) -> Counts:
+def _share(counts: Section) -> Fraction:
+    """The part of epsilon that finding columns has."""
+    discover = counts.get("columns").discover
+    return Fraction(0) if discover is None else discover.get("share").value
+
+
+def _discover(columns: ColumnNames, mechanism: Section) -> Discover | None:
+    found = columns.discover
+    if found is None:
+        return None
+    share = found.get("share").value
+    return Discover(
+        epsilon=share * mechanism.get("epsilon").value,
+        delta=found.get("delta").value,
+        share=share,
+        most=found.get("most"),
+        longest=found.get("longest"),
+    )
+
+
+def _counts(section: Section, mechanism: Section) -> Counts:
     columns: ColumnNames = section.get("columns")
     unknown = section.get("unknown")
     other = unknown not in ("dead-letter", "ignore")
@@ -200,21 +232,24 @@ def _counts(section: Section) -> Counts:
         unknown_column=columns.labels.index(unknown) if other else None,
         expected=section.get("expected"),
         released=(),
+        discover=_discover(columns, mechanism),
     )
 
 
-def _mechanism(section: Section) -> MechanismSettings:
+def _mechanism(section: Section, share: Fraction) -> MechanismSettings:
+    """``share``: the part of epsilon that is for something else."""
     kind, epsilon = section.get("kind"), section.get("epsilon")
+    own = epsilon.value * (1 - share)
     options = {}
-    own = options_of(kind)
-    for name in (*(name for name in OPTIONS if name in own), *sorted(own - OPTIONS.keys())):
+    known = options_of(kind)
+    for name in (*(name for name in OPTIONS if name in known), *sorted(known - OPTIONS.keys())):
         value = option_of(name).value(section.get(name))
         if value is not None:
             options[name] = value
     return MechanismSettings(
         kind=kind,
-        epsilon=epsilon.value,
-        epsilon_text=epsilon.text,
+        epsilon=own,
+        epsilon_text=number(own) if share else epsilon.text,
         window=covered(section) or 0,
         adjacency=section.get("adjacency"),
         options=options,

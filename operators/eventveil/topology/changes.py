@@ -23,6 +23,14 @@ _SETTINGS = {
     for name in (field.name, *(f"{field.name}.{part}" for part in field.kept.parts))
 }
 
+#: What state remembers of a stream whose columns are found in the data, and of no other.
+DISCOVERS = "counts.columns.delta"
+#: Why next to nothing of such a stream can be migrated.
+REFUSED_BY_DISCOVERY = (
+    "columns are found in the data, and what a window across the change may have cost for that is not proved"
+)
+_FOUND = "columns that were listed and columns that are found are counted in different ways"
+
 #: A migration can change these: why that is sound.
 SOUND = {
     **{name: kept.why for name, kept in _SETTINGS.items() if kept.sound},
@@ -37,6 +45,9 @@ SOUND = {
 REFUSED = {
     **{name: kept.why for name, kept in _SETTINGS.items() if not kept.sound},
     "plugin.level": LEVELS,
+    "mechanism.noise": "what was spent with one kind of noise cannot be counted in units of the other",
+    "mechanism.delta": "it decides what mu squared epsilon allows, and what was spent is counted in that",
+    **{f"counts.columns.{name}": _FOUND for name in ("delta", "share", "most", "longest")},
     "topics.partials": "it says where the state is kept, and the state does not move",
     "fingerprint.version": "another version of Eventveil wrote the state",
 }
@@ -47,10 +58,15 @@ _BOUNDARIES = (
 )
 #: With ``append_time: boundary`` these cannot change either.
 REFUSED_BY_BOUNDARY = {"timeline.lateness": _BOUNDARIES, "timeline.max_ahead": _BOUNDARIES}
+#: With Gaussian noise this cannot change either.
+REFUSED_BY_GAUSSIAN = {
+    "mechanism.epsilon": "units are of mu squared, to which epsilon is not in proportion, so that windows"
+    " across the change could not be summed up"
+}
 
 MIGRATE = "Put it back, or stop the workers and run `eventveil migrate`"
 MIGRATE_SINK = "Create it if it is gone (`eventveil topics --create`), stop the workers, `eventveil migrate`"
-MIGRATE_GROUND = "Stop the workers and run `eventveil migrate`, which says what becomes of the events"
+MIGRATE_TOPICS = "Stop the workers and run `eventveil migrate`, which says what becomes of the events"
 MIGRATE_LOST = (
     "Stop the workers and run `eventveil migrate --lost`, which goes on without what is gone: it names the "
     "timestamps that may lack events, and nothing is charged twice. Lengthen the retention"
@@ -59,7 +75,7 @@ MIGRATE_LOST_VALUES = (
     "Stop the workers and run `eventveil migrate --lost`, which goes on with the first value that is left: "
     "those that are gone get no reading, and nothing is charged twice. Lengthen the retention"
 )
-_GROUND = ("source.partitions", "topic_id")
+_TOPICS = ("source.partitions", "topic_id")
 _IF_RELEASED = (
     "if it has released, epsilons add up (if no stream of the file has, `eventveil topics --delete` lets all"
     " of them begin anew, which costs nothing)"
@@ -89,8 +105,8 @@ REKEY_ANEW = (
     f"released is lost, and {_ADDS_UP}"
 )
 #: By role: what to do when a source was created again or got partitions.
-_NEW_GROUND = {
-    "rekey": MIGRATE_GROUND,
+_CHANGED_TOPICS = {
+    "rekey": MIGRATE_TOPICS,
     "accumulate": (
         "Nothing is kept that could be counted again. Give the stream a new name, a new sink and a source "
         "with one partition. It begins with its next timestamp; what was not released is lost, and "
@@ -103,35 +119,35 @@ _MIGRATE_VALUES = (
 )
 
 
-def new_ground(role: str, field: str) -> str:
+def remedy_for_topics(role: str, field: str) -> str:
     """What to do where a source is not what it was, for a role whose streams cannot be migrated freely.
 
     ``field`` is that of the genesis record which changed.
     """
-    if field in _GROUND:
-        return _MIGRATE_VALUES if (role, field) == ("perturb", "source.partitions") else _NEW_GROUND[role]
-    return f"Put it back. If that is not possible: {_NEW_GROUND[role]}" if role == "perturb" else RENAME
+    if field in _TOPICS:
+        return _MIGRATE_VALUES if (role, field) == ("perturb", "source.partitions") else _CHANGED_TOPICS[role]
+    return f"Put it back. If that is not possible: {_CHANGED_TOPICS[role]}" if role == "perturb" else RENAME
 
 
 def lost(role: str) -> str:
     """What to do where a source lacks records that a role needs, whose streams cannot go on without them."""
-    return f"Records are lost. Lengthen the retention. {_NEW_GROUND[role]}"
+    return f"Records are lost. Lengthen the retention. {_CHANGED_TOPICS[role]}"
 
 
 def remedy(field: str) -> str:
     """What to do about a field that changed."""
     if field == "sink.topic_id":
         return f"The topic was deleted and created again. {MIGRATE_SINK}"
-    if field in _GROUND:
-        return MIGRATE_GROUND
+    if field in _TOPICS:
+        return MIGRATE_TOPICS
     return MIGRATE if field in SOUND else anew([field])
 
 
 def remedy_for_values(field: str) -> str:
     """The same for a value stream, which goes on in more partitions only: other changes begin a new one."""
     if field == "sink.topic_id":
-        return f"The topic was deleted and created again. {_NEW_GROUND['perturb']}"
-    return new_ground("perturb", field)
+        return f"The topic was deleted and created again. {_CHANGED_TOPICS['perturb']}"
+    return remedy_for_topics("perturb", field)
 
 
 def anew(fields: Iterable[str]) -> str:

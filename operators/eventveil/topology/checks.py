@@ -13,7 +13,9 @@ from fractions import Fraction
 
 from eventveil.describe import guarantee, sums
 from eventveil.mechanisms import registry
+from eventveil.mechanisms.gaussian import LARGEST_DELTA
 from eventveil.model.spelling import suggestion
+from eventveil.privacy.gaussian import LEAST_DELTA
 from eventveil.topology.build import (
     all_streams_of,
     local_streams_of,
@@ -21,6 +23,7 @@ from eventveil.topology.build import (
     streams_of,
     value_streams_of,
 )
+from eventveil.topology.clients import check_clients
 from eventveil.topology.counts import SOURCE
 from eventveil.topology.document import shorten
 from eventveil.topology.fields import Section
@@ -79,6 +82,8 @@ def _check_topics_section(file: Section, problems: Problems) -> None:
 def _check_security(file: Section, problems: Problems) -> None:
     kafka = file.get("kafka")
     security = kafka.get("security") if kafka is not None else None
+    if kafka is not None:
+        check_clients(kafka, problems)
     if security is None or security.get("protocol") is None:
         return
     protocol = security.get("protocol")
@@ -86,15 +91,16 @@ def _check_security(file: Section, problems: Problems) -> None:
     needed = _CREDENTIALS.get(mechanism, ()) if protocol.startswith("SASL") else ()
     allowed = needed
     if mechanism == "OAUTHBEARER" and protocol.startswith("SASL"):
-        allowed = (*_BY_FILE, *_BY_PROVIDER, "scope", "token_ca")
+        allowed = (*_BY_FILE, *_BY_PROVIDER, "scope", "token_ca", "extensions")
         needed = _BY_FILE if "token_file" in security.positions else _BY_PROVIDER
         if needed == _BY_FILE:
-            allowed = _BY_FILE
+            allowed = (*_BY_FILE, "extensions")
     if protocol.startswith("SASL") and "mechanism" not in security.positions:
         problems.add(security.position, f"kafka.security lacks mechanism; protocol {protocol} needs it")
     by_name = "password" in needed or not protocol.startswith("SASL")
     what = f"protocol {protocol}" if by_name else f"mechanism {mechanism}"
     _check_credentials(security, what, needed, allowed, problems)
+    _check_extensions(security, problems)
     if protocol == "SASL_PLAINTEXT" and mechanism in {"OAUTHBEARER", "AWS_MSK_IAM"}:
         problems.add(
             security.at("protocol"),
@@ -123,8 +129,12 @@ _BY_FILE, _BY_PROVIDER = ("token_file",), ("token_url", "client_id", "client_sec
 _CREDENTIALS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), ("username", "password")),
     "AWS_MSK_IAM": ("region",),
+    "GSSAPI": ("service_name",),
 }
-_ALL_CREDENTIALS = ("username", "password", *_BY_PROVIDER, "scope", "token_ca", *_BY_FILE, "region")
+_ALL_CREDENTIALS = (
+    "username", "password", *_BY_PROVIDER, "scope", "token_ca", *_BY_FILE, "extensions", "region",
+    "service_name",
+)  # fmt: skip
 
 
 def _check_credentials(
@@ -140,6 +150,15 @@ def _check_credentials(
             where = f"mechanism {security.get('mechanism')}" if sasl else what
             remedy = "remove it" if sasl else "use SASL_SSL, or remove it"
             problems.add(security.at(key), f"kafka.security.{key} has no effect with {where}; {remedy}")
+
+
+def _check_extensions(security: Section, problems: Problems) -> None:
+    """Note a name that is given twice: clients would tell brokers one of its values."""
+    names = [one.split("=")[0] for one in (security.get("extensions") or "").split(",")]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        problems.add(
+            security.at("extensions"), f"kafka.security.extensions has {twice} twice; give each name once"
+        )
 
 
 @dataclass(frozen=True)
@@ -251,15 +270,15 @@ def _check_budget(file: Section, problems: Problems) -> None:
     if budget is None or None in (budget.get("epsilon"), budget.get("span"), budget.get("users")):
         return
     span, cap = budget.get("span"), budget.get("epsilon")
-    spent: list[tuple[str, Fraction]] = []
+    spent: list[tuple[str, Fraction | sums.Normal]] = []
     for name, stream, source in parts_of(file, "source"):
         cost = _cost(stream, span) if name not in local_streams_of(file) else None
         if source.get("users") == budget.get("users") and cost is not None:
             spent.append((name, cost))
     _check_population(file, budget, problems)
-    total = sum((cost for _, cost in spent), Fraction(0))
+    total = _sum([cost for _, cost in spent])
     if total > cap.value:
-        parts = ", ".join(f"{name} {guarantee.number(cost)}" for name, cost in spent)
+        parts = ", ".join(f"{name} {guarantee.number(_sum([cost]))}" for name, cost in spent)
         problems.add(
             budget.at("epsilon"),
             f"budget.epsilon: over any {duration_text(span)} the streams of {budget.get('users')} cost"
@@ -300,7 +319,12 @@ def _check_population(file: Section, budget: Section, problems: Problems) -> Non
     )
 
 
-def _cost(stream: Section, span: int) -> Fraction | None:
+def _sum(costs: Sequence[Fraction | sums.Normal]) -> Fraction:
+    pure = [cost for cost in costs if isinstance(cost, Fraction)]
+    return sums.together(pure, [cost for cost in costs if isinstance(cost, sums.Normal)])
+
+
+def _cost(stream: Section, span: int) -> Fraction | sums.Normal | None:
     """What a stream costs over a span, or None if one of the settings could not be read."""
     timeline, mechanism = stream.get("timeline"), stream.get("mechanism")
     if timeline is None or mechanism is None:
@@ -310,4 +334,14 @@ def _cost(stream: Section, span: int) -> Fraction | None:
     if interval is None or kind is None or epsilon is None or window is None:
         return None
     level, renews = registry.find(kind).level, mechanism.get("on_horizon") == "renew"
+    if mechanism.get("noise") == "gaussian":
+        return _normal(mechanism, sums.periods(level, sums.timestamps_met(span, interval), window))
     return sums.cost(epsilon.value, window, interval, span, level, renews=renews)
+
+
+def _normal(mechanism: Section, windows: int) -> sums.Normal | None:
+    """What Gaussian noise costs; None if ``_check_noise`` says that there is none."""
+    epsilon, delta = mechanism.get("epsilon"), mechanism.get("delta")
+    if delta is None or not LEAST_DELTA <= delta.value <= LARGEST_DELTA:
+        return None
+    return sums.Normal(epsilon.value, delta.value, windows)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import chain, product
 from math import prod
 from typing import Literal
@@ -14,6 +15,7 @@ from typing import Literal
 import orjson
 
 from eventveil.model.fields import BETWEEN
+from eventveil.privacy.discovery import LARGEST_DELTA
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table
 from eventveil.topology.fields import INVALID, Field, Invalid, One, Reading, Record, Section, Shape, describe
 from eventveil.topology.problems import Position
@@ -22,6 +24,7 @@ from eventveil.topology.scalars import (
     NAME_OF,
     Choice,
     Label,
+    Rational,
     Schema,
     Text,
     UnfitError,
@@ -37,7 +40,7 @@ FILE_LIMIT = 64 * 1024 * 1024
 _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _COMMENT = re.compile(r"#(\s|$)")
 _EXTREME = 2**53 - 1
-_EXPECTED = "a list such as [ATL, BOS], {file: columns.txt} or {range: [0, 99]}"
+_EXPECTED = "a list such as [ATL, BOS], {file: columns.txt}, {range: [0, 99]} or {discover: {delta: 1e-9}}"
 _FILE = Record(
     (
         Field(
@@ -54,16 +57,46 @@ _FILE = Record(
 )
 
 
+#: Of names that are found, unless the topology says otherwise.
+LONGEST_FOUND = 64
+_DISCOVER = Record(
+    (
+        Field(
+            "delta", One(Rational(1, Fraction(1, 10**30), 31)),
+            "the probability with which a window may show the column of a single user, such as 1e-9", True,
+        ),
+        Field("most", One(Whole(1, 100_000)), "How many columns are found at most.", default="1000"),
+        Field(
+            "share", One(Rational(1)),
+            "The part of the stream's epsilon that finding columns has; the mechanism has the rest.",
+            default="0.1",
+        ),
+        Field(
+            "other", One(Label()), "Name of the column that counts events whose own is not found (yet).",
+            default="other",
+        ),
+        Field(
+            "longest", One(Whole(1, LONGEST_LABEL)),
+            "Characters of a column's name at most; events with longer ones are dead letters.",
+            default=str(LONGEST_FOUND),
+        ),
+    ),
+    title="columns-discover",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class ColumnNames:
     """Labels in order, and the JSON type of the field that holds them.
 
-    ``parts``: the number of lists whose product they are, 0 if they are none.
+    ``parts``: the number of lists whose product they are, 0 if they are none. ``discover``: how columns are
+    found, of a stream that has only the one for others before that.
     """
 
     labels: tuple[str, ...]
     type: Literal["string", "integer"] = "string"
     parts: int = 0
+    discover: Section | None = None
 
 
 def columns_digest(labels: Iterable[str]) -> str:
@@ -84,13 +117,15 @@ class Columns(Shape):
             return _from_range(node, name, reading)
         if isinstance(node, Table) and "product" in node.entries:
             return _from_product(node, name, reading)
+        if isinstance(node, Table) and "discover" in node.entries:
+            return _discovered(node, name, reading)
         if isinstance(node, Table) and node.entries:
             return _from_file(node, name, reading)
         reading.problems.add(node.position, f"{name}: found {describe(node)}, expected {_EXPECTED}")
         return INVALID
 
     def schema(self) -> Schema:
-        """Four forms."""
+        """Five forms."""
         bound = Whole(-_EXTREME, _EXTREME).schema()
         numbers = {
             NAME_OF: "columns-range",
@@ -125,7 +160,49 @@ class Columns(Shape):
             "required": ["product"],
             "additionalProperties": False,
         }
-        return {"anyOf": [listed, _FILE.schema(), numbers, product]}
+        found = {
+            NAME_OF: "columns-found",
+            "type": "object",
+            "properties": {
+                "discover": {
+                    "description": "Columns are found in the data: names that many users share.",
+                    **_DISCOVER.schema(),
+                },
+            },
+            "required": ["discover"],
+            "additionalProperties": False,
+        }
+        return {"anyOf": [listed, _FILE.schema(), numbers, product, found]}
+
+
+def _discovered(node: Table, name: str, reading: Reading) -> ColumnNames | Invalid:
+    """Columns that are found in the data: before that, all events count in one."""
+    for key in node.entries.keys() - {"discover"}:
+        reading.problems.add(
+            node.keys[key], f"unknown key {key!r} in {name}; discover stands alone, and finds every column"
+        )
+    section = _DISCOVER.read(node.entries["discover"], f"{name}.discover", reading)
+    if isinstance(section, Invalid) or len(node.entries) > 1:
+        return INVALID
+    if any(section.get(one.name) is None for one in _DISCOVER.fields):
+        return INVALID
+    delta, share = section.get("delta"), section.get("share")
+    if delta.value > LARGEST_DELTA:
+        reading.problems.add(
+            section.at("delta"),
+            f"{section.name('delta')}: found {delta.text}, expected at most {float(LARGEST_DELTA):g}; it is"
+            " the probability that a window shows the column of a single user: take far less than one in the"
+            " number of users, such as 1e-9",
+        )
+    if share.value >= 1:
+        reading.problems.add(
+            section.at("share"),
+            f"{section.name('share')}: found {share.text}, expected less than 1, for the mechanism has the"
+            " rest; 0.1 is a good start",
+        )
+    if delta.value > LARGEST_DELTA or share.value >= 1:
+        return INVALID
+    return ColumnNames((section.get("other"),), discover=section)
 
 
 def _from_list(node: Items, name: str, reading: Reading) -> ColumnNames | Invalid:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from eventveil.model.spelling import suggestion
-from eventveil.model.topology import Counts
+from eventveil.model.topology import Counts, SinkFormat
 from eventveil.topology.columns import COLUMN_LIMIT, Columns, columns_digest
+from eventveil.topology.discovery import check_discovery
 from eventveil.topology.document import shorten
 from eventveil.topology.events import check_names, check_source
 from eventveil.topology.fields import Field, Kept, One, Record, Section
@@ -152,6 +153,10 @@ def _check_source(file: Section, stream: Section, source: Section, problems: Pro
 
 
 def _check_counts(file: Section, stream: Section, counts: Section, problems: Problems) -> None:
+    columns = counts.get("columns")
+    if columns is not None and columns.discover is not None:
+        check_discovery(stream, counts, problems)
+        return
     check_names(stream, counts, problems)
     _check_unknown(file, stream, counts, problems)
 
@@ -320,6 +325,19 @@ TIMELINE = Record(
 )  # fmt: skip
 
 
+def _discovering(counts: Counts) -> dict[str, str | int]:
+    """How columns are found, by the names of the settings; nothing of streams that list them."""
+    how = counts.discover
+    if how is None:
+        return {}
+    return {
+        "columns.delta": str(how.delta),
+        "columns.share": str(how.share),
+        "columns.most": how.most,
+        "columns.longest": how.longest,
+    }
+
+
 def _unknown(counts: Counts) -> str:
     return counts.unknown if counts.unknown_column is None else f"column {counts.unknown_column}"
 
@@ -337,6 +355,7 @@ COUNTS = Record(
                     "digest": lambda counts: columns_digest(counts.labels),
                     "type": lambda counts: counts.column_type,
                 },
+                more=_discovering,
             ),
         ),
         Field(
@@ -360,6 +379,15 @@ COUNTS = Record(
     check=_check_counts,
 )  # fmt: skip
 
+SINK_FORMAT = Field(
+    "format", One(Choice(get_args(SinkFormat))),
+    "How releases are written: as JSON, or behind the prefix of a schema registry as JSON or Avro.",
+    default="json",
+    kept=Kept(
+        "the releases stay the same, and those in a new format go to a new topic", sound=True, newer=True
+    ),
+)  # fmt: skip
+
 SINK = Record(
     (
         Field(
@@ -371,6 +399,7 @@ SINK = Record(
             "minimum", One(Whole(0, 0)),
             "0: negative counts are released as 0. It costs no budget, and biases sums upwards.",
         ),
+        SINK_FORMAT,
     ),
     title="counts-sink",
 )  # fmt: skip

@@ -143,7 +143,8 @@ class Kept:
 
     ``why`` a migration may change it (``sound``), or may not; empty where streams cannot be migrated at all.
     ``value`` takes the fact from the section of the model; None: it is the attribute of the setting's name.
-    ``parts`` are more facts of it, by what their names have after that of the setting. ``newer``: earlier
+    ``parts`` are more facts of it, by what their names have after that of the setting; ``more`` are those
+    that few streams have, by their whole names. ``newer``: earlier
     versions did not have the setting, so it is named only where it is not the default, and what they remember
     stays the same.
     """
@@ -153,6 +154,7 @@ class Kept:
     value: Callable[[Any], Any] | None = None
     parts: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     newer: bool = False
+    more: Callable[[Any], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,8 @@ class Field:
             yield self.name, value
         for part, of in self.kept.parts.items():
             yield f"{self.name}.{part}", of(section)
+        if self.kept.more is not None:
+            yield from self.kept.more(section).items()
 
     @property
     def _usual(self) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from eventveil.mechanisms import registry
 from eventveil.mechanisms.sizes import largest_state
 from eventveil.model.errors import PluginRefused, UnfitSetting
-from eventveil.model.topology import MechanismSettings, ReadingStream, Stream, Topology
+from eventveil.model.topology import MechanismSettings, Option, ReadingStream, Stream, Topology
 from eventveil.privacy.noise import SystemNoise
 from eventveil.topology.build import all_streams_of, streams_of
 from eventveil.topology.fields import Section
@@ -24,8 +24,8 @@ def check_limits(topology: Topology, file: Section, problems: Problems) -> None:
         section = streams_of(file)[stream.name]
         mechanism = section.get("mechanism")
         try:
-            _check_mechanism(stream, section, problems)
-            _check_state(topology, stream, section, problems)
+            if _can_be_made(stream, section, problems):
+                _check_state(topology, stream, section, problems)
         except Exception as error:
             if registry.plugin_of(stream.mechanism.kind) is None:
                 raise
@@ -44,10 +44,11 @@ def _check_values(stream: ReadingStream, mechanism: Section, problems: Problems)
         )
 
 
-def _check_mechanism(stream: Stream, section: Section, problems: Problems) -> None:
+def _can_be_made(stream: Stream, section: Section, problems: Problems) -> bool:
     mechanism = section.get("mechanism")
     try:
         registry.of_stream(stream, SystemNoise())
+        return True
     except UnfitSetting as unfit:
         part = section.get("counts") if unfit.setting == "columns" else mechanism
         problems.add(part.at(unfit.setting), f"{part.name(unfit.setting)}: {unfit}")
@@ -59,15 +60,16 @@ def _check_mechanism(stream: Stream, section: Section, problems: Problems) -> No
             f"{mechanism.name('epsilon')}: {error}; raise it, or lower contributions, window, factor or the"
             " number of columns",
         )
+    return False
 
 
 def _check_state(topology: Topology, stream: Stream, section: Section, problems: Problems) -> None:
     largest, limit = largest_state(stream), topology.topics.message_bytes
     if largest <= limit:
         return
-    settings, columns = stream.mechanism, len(stream.counts.labels)
-    span = "span" in settings.options
-    extent, length = ("span", settings.options["span"]) if span else ("window", settings.window)
+    settings, columns = stream.mechanism, stream.most_columns
+    extent = next((name for name in ("span", "blocks") if name in settings.options), "window")
+    length = settings.options.get(extent, settings.window)
     least = largest_state(replace(stream, mechanism=_shortest(settings)))
     wide = largest - least < largest // 2
     part, key = (section.get("counts"), "columns") if wide else (section.get("mechanism"), extent)
@@ -80,6 +82,7 @@ def _check_state(topology: Topology, stream: Stream, section: Section, problems:
 
 
 def _shortest(settings: MechanismSettings) -> MechanismSettings:
-    """The same with the shortest window or span."""
-    options = {**settings.options, "span": 1} if "span" in settings.options else settings.options
+    """The same with the shortest window, span or blocks."""
+    least: dict[str, Option] = {"span": 1, "blocks": "2"}
+    options = {name: least.get(name, value) for name, value in settings.options.items()}
     return replace(settings, window=1, options=options)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from eventveil.local.control import COLUMNS, LARGEST, LONGEST, reports
 from eventveil.local.sampling import EPSILON_LIMIT, LEAST_EPSILON
 from eventveil.model.topology import Counts, MechanismSettings
-from eventveil.topology.counts import DEAD_LETTER, SOURCE, STREAM
+from eventveil.topology.counts import DEAD_LETTER, SINK_FORMAT, SOURCE, STREAM
 from eventveil.topology.fields import Field, One, Record, Section
 from eventveil.topology.scalars import Choice, Pointer, Rational, Topic, Whole
 
@@ -40,7 +40,8 @@ def local_stream(kind: str) -> Record:
         _REPORT if field.name == "column" else field for field in SOURCE.fields if field.name != "maps"
     )
     sink = Record(
-        (Field("topic", One(Topic()), "topic of sums, of this stream alone", True),), title="reports-sink"
+        (Field("topic", One(Topic()), "topic of sums, of this stream alone", True), SINK_FORMAT),
+        title="reports-sink",
     )
     return Record(
         (

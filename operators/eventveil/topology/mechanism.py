@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fractions import Fraction
 
+from eventveil.describe.guarantee import number
 from eventveil.mechanisms import plugins, registry
+from eventveil.mechanisms.gaussian import LARGEST_DELTA
+from eventveil.mechanisms.totals import Totals
 from eventveil.model.errors import PluginRefused
 from eventveil.topology.document import Node, Scalar, Table
 from eventveil.topology.fields import Field, Invalid, Kept, One, Reading, Record, Section
@@ -34,7 +38,13 @@ from eventveil.values.kinds import VALUE_KINDS
 
 # Half of it is for the worker to hear of a look (ms), half for the look.
 LEAST_ROOM = 2000
-PLANNED_OPTIONS = ("noise",)
+_TESTS = "it tests with Laplace noise whether to publish, and the accounting is for Gaussian noise alone"
+#: Why a kind cannot have Gaussian noise, where there is a reason of its own.
+NOT_GAUSSIAN = {
+    "budget-distribution": _TESTS,
+    "budget-absorption": _TESTS,
+    "retroactive-grouping": "it watches counts with Laplace noise, and the accounting is for Gaussian alone",
+}
 EVERY_KIND = (*sorted(registry.KINDS), *VALUE_KINDS, *registry.LOCAL_KINDS)
 
 
@@ -106,7 +116,20 @@ def _keys_of_kinds(always: tuple[str, ...]) -> Schema:
 def _check(file: Section, stream: Section, mechanism: Section, problems: Problems) -> None:
     _check_extent(mechanism, problems)
     _check_options(mechanism, problems)
+    _check_noise(mechanism, problems)
     _check_pan_private(stream, mechanism, problems)
+    _check_minimum(stream, mechanism, problems)
+
+
+def _check_minimum(stream: Section, mechanism: Section, problems: Problems) -> None:
+    """Noise that is to cancel in sums must not be cut off."""
+    kind, sink = mechanism.get("kind"), stream.get("sink")
+    if kind == Totals.kind and sink is not None and sink.get("minimum") is not None:
+        problems.add(
+            sink.at("minimum"),
+            f"{sink.name('minimum')}: the noise of {kind} cancels in sums only with negative counts left as"
+            " they are; remove it",
+        )
 
 
 def _check_extent(mechanism: Section, problems: Problems) -> None:
@@ -133,12 +156,49 @@ def _check_options(mechanism: Section, problems: Problems) -> None:
     if kind is None:
         return
     for option in OPTIONS:
-        if option in mechanism.positions and option not in options_of(kind):
+        if option == "noise" and option in mechanism.positions and option not in options_of(kind):
+            problems.add(mechanism.at(option), f"{mechanism.name(option)}: {_why_laplace(kind)}")
+        elif option in mechanism.positions and option not in options_of(kind):
             kinds = tuple(sorted(other for other in registry.KINDS if option in options_of(other)))
             problems.add(
                 mechanism.at(option),
                 f"{mechanism.name(option)}: {kind} has no option {option}; remove it, or use {one_of(kinds)}",
             )
+
+
+def _why_laplace(kind: str) -> str:
+    """Why a kind has no choice of noise."""
+    takers = one_of(tuple(sorted(other for other in registry.KINDS if "noise" in options_of(other))))
+    why = NOT_GAUSSIAN.get(kind, "it is proved for Laplace noise alone")
+    return f"{kind} has no Gaussian noise, for {why}; remove it, or use {takers}"
+
+
+def _check_noise(mechanism: Section, problems: Problems) -> None:
+    """Gaussian noise needs a delta that promises something, and nothing else has one of that meaning."""
+    kind, noise, given = mechanism.get("kind"), mechanism.get("noise"), mechanism.get("delta")
+    if kind is None or not {"noise", "delta"} & options_of(kind):
+        return
+    gaussian = noise == "gaussian" and "noise" in options_of(kind)
+    if gaussian and "delta" not in mechanism.positions:
+        problems.add(
+            mechanism.at("noise"),
+            f"{mechanism.name('noise')}: gaussian needs a delta, the probability with which the promise may"
+            " fail; add delta: 1e-9, or less than one in a thousand times the number of users",
+        )
+    if given is None:
+        return
+    name, place = mechanism.name("delta"), mechanism.at("delta")
+    if gaussian and given.value > LARGEST_DELTA:
+        problems.add(
+            place,
+            f"{name}: found {given.text}, expected at most {number(LARGEST_DELTA)}; a mechanism that"
+            " publishes each user with that probability would keep the promise, so take far less than one in"
+            " the number of users, such as 1e-9",
+        )
+    elif not gaussian and "noise" in options_of(kind):
+        problems.add(place, f"{name}: is for noise: gaussian; add that, or remove it")
+    elif not gaussian and given.value < Fraction(1, 10**6):
+        problems.add(place, f"{name}: found {given.text}, expected at least 1/1000000")
 
 
 def _check_pan_private(stream: Section, mechanism: Section, problems: Problems) -> None:
@@ -216,11 +276,6 @@ MECHANISM = RecordOfMechanism(
             kept=Kept("what was spent under one adjacency says nothing under the other"),
         ),
     ),
-    later={
-        name: f"{name} is not available in this version; remove it"
-        for name in PLANNED_OPTIONS
-        if name not in OPTIONS
-    },
     title="counts-mechanism",
     check=_check,
 )  # fmt: skip

@@ -12,8 +12,9 @@ from typing import Any
 
 from eventveil.mechanisms import registry
 from eventveil.model.topology import Level, Option
+from eventveil.privacy.gaussian import LEAST_DELTA
 from eventveil.topology.fields import Derive, One, Section
-from eventveil.topology.periods import Periods, as_text, derived, in_words
+from eventveil.topology.periods import Periods, as_text, blocks_of, derived, in_words
 from eventveil.topology.scalars import Choice, Exact, Or, Plain, Rational, Whole
 
 # Budget state holds one spend per timestamp of the window and must stay a Kafka message.
@@ -97,9 +98,18 @@ OPTIONS: dict[str, MechanismOption] = {
         derived="a tenth of the span, at least 1",
     ),
     "delta": MechanismOption(
-        One(Rational(1_000_000)),
-        "How much costlier a group may be than the best one; more is faster.",
-        derived="1 / (2 parts)",
+        # The mechanisms have the limits of either meaning.
+        One(Rational(1_000_000, LEAST_DELTA, 31)),
+        "With noise: gaussian, the probability with which the promise of epsilon may fail: well below one in"
+        " the number of users. For groups of a window, how much costlier one may be than the best; more is"
+        " faster.",
+        derived="none with noise: laplace; 1 / (2 parts) for groups",
+    ),
+    "noise": MechanismOption(
+        One(Choice(("laplace", "gaussian"))),
+        "laplace: pure epsilon. gaussian: epsilon with a delta, far less noise where much is published.",
+        derived="laplace",
+        off="laplace",
     ),
     "shift": MechanismOption(
         One(Choice(("true", "false"))),
@@ -139,6 +149,21 @@ OPTIONS: dict[str, MechanismOption] = {
         "10",
         sound="a public constant of what is done with releases",
     ),
+    "blocks": MechanismOption(
+        Periods(),
+        "Lengths in timestamps of nested blocks in whose sums noise cancels, such as a day and a week; each a"
+        " multiple of the one before.",
+        derived="of an hour, a day and a week, at most two that have 6 to 300 parts, else [12, 144]",
+        derive=lambda file, stream, mechanism: _blocks(stream.get("timeline"), mechanism.get("kind")),
+    ),
+    "rollups": MechanismOption(
+        Periods(),
+        "Numbers of consecutive columns that are also looked at together, such as [3, 600] where each of 10"
+        " sections has 200 countries of 3 devices; noise cancels in sums over them.",
+        derived="none",
+        off="",
+        sound="how a charge is divided among draws, which the ledger counts as one",
+    ),
     "periods": MechanismOption(
         Periods(),
         "Timestamps after which counts may look alike again, such as a day and a week: publications meet all"
@@ -157,6 +182,14 @@ def _periods(timeline: Section | None, kind: str | None) -> tuple[tuple[int, ...
         return None
     periods = derived(interval)
     return periods, in_words(periods)
+
+
+def _blocks(timeline: Section | None, kind: str | None) -> tuple[tuple[int, ...], str] | None:
+    interval = timeline.get("interval") if timeline is not None else None
+    if not kind or not interval or "blocks" not in options_of(kind):
+        return None
+    blocks = blocks_of(interval)
+    return blocks, in_words(blocks)
 
 
 _PLUGIN_OPTION = MechanismOption(One(Plain()), "an option of a plug-in", derived="what the plug-in decides")

@@ -9,12 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eventveil.mechanisms.forecasting.harmonics import LONGEST_PERIOD, MOST_PERIODS
+from eventveil.mechanisms.totals import DEFAULT_BLOCKS
 from eventveil.topology.document import Broken, Items, Node, Scalar
 from eventveil.topology.fields import INVALID, Invalid, One, Reading, describe
 from eventveil.topology.scalars import Kind, Schema, UnfitError, Whole
 
-DAY = 86_400_000
+HOUR = 3_600_000
+DAY = 24 * HOUR
 WEEK = 7 * DAY
+# Of these many parts or more, a block's noise is worth a level; of more than that, sums within err too much.
+_LEAST_PARTS, _MOST_PARTS = 6, 300
 _PERIOD = Whole(2, LONGEST_PERIOD)
 _EXPECTED = f"a list of at most {MOST_PERIODS} different periods in timestamps, such as [24, 168] or []"
 
@@ -26,6 +30,17 @@ def derived(interval: int) -> tuple[int, ...]:
         for span in (DAY, WEEK)
         if span % interval == 0 and 2 <= span // interval <= LONGEST_PERIOD
     )
+
+
+def blocks_of(interval: int) -> tuple[int, ...]:
+    """At most two lengths of nested blocks: of an hour, a day and a week, those that are whole numbers of
+    timestamps and not much longer or hardly longer than what they are made of; else those of the kind."""
+    found = [1]
+    for span in (HOUR, DAY, WEEK):
+        length = span // interval
+        if span % interval == 0 and _LEAST_PARTS * found[-1] <= length <= _MOST_PARTS * found[-1]:
+            found.append(length)
+    return tuple(found[1 : MOST_PERIODS + 1]) or DEFAULT_BLOCKS
 
 
 def as_text(periods: Sequence[int]) -> str:

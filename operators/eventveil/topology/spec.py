@@ -11,6 +11,7 @@ from typing import get_args
 
 from eventveil.mechanisms import registry
 from eventveil.model.topology import Mechanism
+from eventveil.topology.clients import CLIENTS
 from eventveil.topology.counts import STREAM
 from eventveil.topology.engine import or_counts
 from eventveil.topology.fields import Field, Named, One, Record
@@ -23,7 +24,17 @@ from eventveil.values.kinds import VALUE_KINDS
 NAME = r"[a-z0-9][a-z0-9._-]{0,99}"
 #: No name and password: they would be shown wherever the address is.
 _URL = r"https?://[^\s,@/]+(/[^\s,@]*)?"
+#: "auth" is the name of the token itself (RFC 7628, section 3.1).
+_EXTENSION = r"(?!auth=)[A-Za-z]+=[!-+\--~]+"
+_EXTENSIONS = rf"{_EXTENSION}(,{_EXTENSION})*"
 URLS = rf"{_URL}(,{_URL})*"
+_PATH = One(Text("the path of a file, relative to the topology"))
+#: What a client shows of itself, to brokers and registries alike.
+_CLIENT_CERTIFICATE = (
+    Field("certificate", _PATH, "PEM file of the client certificate."),
+    Field("key", _PATH, "PEM file of the client key."),
+    Field("key_password", One(Secret()), "Of an encrypted key, as ${file:/path} or ${VARIABLE}."),
+)
 NAME_EXPECTED = (
     "1 to 100 lower-case letters, digits, dots, dashes and underscores, the first a letter or digit"
 )
@@ -47,7 +58,7 @@ def layout() -> Record:
                 True,
             ),
             Field("kafka", _kafka(), "The brokers and how to reach them."),
-            Field("registry", _registry(), "The schema registry of sources in Avro or Protobuf."),
+            Field("registry", _registry(), "The schema registry of sources and sinks that have schemas."),
             Field("topics", _topics(), "Settings of the topics that Eventveil creates."),
             Field(
                 "streams",
@@ -65,7 +76,6 @@ def layout() -> Record:
 
 
 def _kafka() -> Record:
-    path = One(Text("the path of a file, relative to the topology"))
     security = Record(
         (
             Field(
@@ -77,10 +87,8 @@ def _kafka() -> Record:
             Field("mechanism", One(Choice(get_args(Mechanism))), "SASL mechanism."),
             Field("username", One(Text("a name on one line")), "SASL user name."),
             Field("password", One(Secret()), "SASL password, as ${file:/path} or ${VARIABLE}."),
-            Field("ca", path, "PEM file of the certificate authority; left out: those of the system."),
-            Field("certificate", path, "PEM file of the client certificate."),
-            Field("key", path, "PEM file of the client key."),
-            Field("key_password", One(Secret()), "Of an encrypted key, as ${file:/path} or ${VARIABLE}."),
+            Field("ca", _PATH, "PEM file of the certificate authority; left out: those of the system."),
+            *_CLIENT_CERTIFICATE,
             Field(
                 "token_url",
                 One(Text("an https address", r"https?://[^\s]+")),
@@ -91,18 +99,29 @@ def _kafka() -> Record:
             Field("scope", One(Text("words on one line")), "OAUTHBEARER: what is asked for, if anything."),
             Field(
                 "token_ca",
-                path,
+                _PATH,
                 "PEM file of the identity provider's certificate authority; left out: those of the system.",
             ),
             Field(
                 "token_file",
-                path,
+                _PATH,
                 "OAUTHBEARER: a file with the token, read for each connection, instead of token_url.",
+            ),
+            Field(
+                "extensions",
+                One(Text("name=value, several separated by commas, with names of letters", _EXTENSIONS)),
+                "OAUTHBEARER: what brokers want beside the token. Confluent Cloud:"
+                " logicalCluster=lkc-12345,identityPoolId=pool-12345.",
             ),
             Field(
                 "region",
                 One(Text("a region, such as eu-central-1", r"[a-z0-9-]{1,40}")),
                 "AWS_MSK_IAM: of the cluster. Needs the extra aws; credentials are those of the environment.",
+            ),
+            Field(
+                "service_name",
+                One(Text("the first part of a principal, such as kafka", r"[A-Za-z0-9._-]{1,100}")),
+                "GSSAPI: that of the brokers' principals. Tickets are those of the environment.",
             ),
         )
     )
@@ -115,12 +134,12 @@ def _kafka() -> Record:
                 default="localhost:9092",
             ),
             Field("security", security, "Encryption and authentication of the connection."),
+            Field("clients", CLIENTS, "Settings that every client gets, by the names of Kafka."),
         )
     )
 
 
 def _registry() -> Record:
-    path = One(Text("the path of a file, relative to the topology"))
     return Record(
         (
             Field(
@@ -130,10 +149,33 @@ def _registry() -> Record:
             ),
             Field("username", One(Text("a name on one line without a colon", r"[^\r\n:]+")), "User name."),
             Field("password", One(Secret()), "Its password, as ${file:/path} or ${VARIABLE}."),
-            Field("ca", path, "PEM file of the certificate authority; left out: those that certifi brings."),
-            Field("certificate", path, "PEM file of the client certificate."),
-            Field("key", path, "PEM file of the client key."),
-            Field("key_password", One(Secret()), "Of an encrypted key, as ${file:/path} or ${VARIABLE}."),
+            Field("ca", _PATH, "PEM file of the certificate authority; left out: those that certifi brings."),
+            *_CLIENT_CERTIFICATE,
+            Field("token", One(Secret()), "A bearer token, as ${file:/path} or ${VARIABLE}, if it stays."),
+            Field("token_file", _PATH, "A file with the token, read for each request; it may be replaced."),
+            Field(
+                "token_url",
+                One(Text("an https address", r"https?://[^\s]+")),
+                "Where an identity provider gives tokens for client credentials.",
+            ),
+            Field("client_id", One(Text("a name on one line")), "The client's name there."),
+            Field("client_secret", One(Secret()), "Its secret, as ${file:/path} or ${VARIABLE}."),
+            Field("scope", One(Text("words on one line")), "What is asked for there, if anything."),
+            Field(
+                "token_ca",
+                _PATH,
+                "PEM file of the identity provider's certificate authority; left out: those of the system.",
+            ),
+            Field(
+                "logical_cluster",
+                One(Text("an id such as lsrc-12345", r"[^\r\n]+")),
+                "Confluent Cloud, with a token: the registry's own id.",
+            ),
+            Field(
+                "identity_pool",
+                One(Text("an id such as pool-12345", r"[^\r\n]+")),
+                "Confluent Cloud, with a token: the identity pool.",
+            ),
         )
     )
 

@@ -97,6 +97,10 @@ def value_stream(kind: str) -> Record:
     sink = Record(
         (Field("topic", One(Topic()), "topic of sanitized readings, of this stream alone", True),),
         title="values-sink",
+        later={
+            "format": "readings are written as JSON only: there may be many a second, each of its own, and a"
+            " schema would tell nothing more of them; remove it"
+        },
     )
     return Record(
         (

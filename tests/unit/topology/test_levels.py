@@ -31,12 +31,15 @@ VALID = {
         ["share: 1/4", "sampling: 0.25", "factor: 2"],
         {"span": 1, "share": Fraction(1, 4), "sampling": Fraction(1, 4), "factor": 2},
     ),
+    "totals": (["blocks: [12, 168]"], None),
     "shp-point": (["horizon: 48", "on_horizon: renew"], {"span": 1, "on_horizon": "renew"}),
     "shp-window": (["horizon: 48", "span: 5", "delta: 1/9"], None),
     "shp-adaptive": (["horizon: 48", "samples: 0.5"], None),
 }
 INVALID = [
     ("time-unit", ["window: 1"], "21:15", "time-unit has no window, its epsilon covers single timestamps"),
+    ("totals", ["window: 1"], "21:15", "totals has no window, its epsilon covers single timestamps"),
+    ("totals", ["blocks: 24"], "21:15", "blocks: found the number 24, expected a list"),
     ("time-unit", ["horizon: 1"], "21:16", "time-unit has no horizon, its epsilon covers single timestamps"),
     ("time-unit", ["span: 4097"], "21:13", "expected a whole number from 1 to 4096"),
     ("shp-point", ["span: 1"], "19:7", "mechanism lacks horizon; add horizon: timestamps for which"),
@@ -52,6 +55,9 @@ INVALID = [
 BEYOND_A_SCHEMA = [
     ("shp-point", ["horizon: 4", "span: 5"], "22:13", "span: found 5, expected a whole number from 1 to 4"),
     ("shp-point", ["horizon: 4", "parts: 2"], "22:14", "parts: found 2, expected a whole number from 1 to 1"),
+    ("totals", ["blocks: [24, 36]"], "21:15", "found 24,36, expected lengths in timestamps, each a multiple"),
+    ("totals", ["blocks: []"], "21:15", "expected lengths in timestamps, each a multiple of the one before"),
+    ("totals", ["blocks: [2000]"], "21:15", "at most 1024 times as long"),
     ("retroactive-grouping", ["share: 1"], "21:14", "share: found 1, expected a part of epsilon between"),
     ("retroactive-grouping", ["sampling: 0.125"], "21:17", "expected best, or whole percents such as 0.25"),
 ]

@@ -105,6 +105,7 @@ def test_every_default_that_was_filled_in_is_told_with_its_value(tmp_path: Path)
         ("streams.one.mechanism.shift", "false"),
         ("streams.one.mechanism.adjacency", "add-remove"),
         ("streams.one.sink.counts", "object"),
+        ("streams.one.sink.format", "json"),
         ("streams.one.dead_letter", "small.dead"),
     }
 

@@ -9,8 +9,8 @@ import pytest
 from eventveil.model.topology import Topology
 from eventveil.topology.fingerprints import fingerprint_fields
 from eventveil.topology.loading import load_with_defaults
-from eventveil.topology.periods import DAY, derived
-from tests.unit.topology.examples import changed, load_text
+from eventveil.topology.periods import DAY, blocks_of, derived
+from tests.unit.topology.examples import changed, load_text, problems_of
 
 HOUR = DAY // 24
 
@@ -67,3 +67,39 @@ def test_other_periods_are_another_fingerprint(tmp_path: Path) -> None:
     (day,), (none,) = (load_with(tmp_path, "1h", setting).streams for setting in ("", "\n      periods: []"))
     assert fingerprint_fields(day, 1, 1)["mechanism.periods"] == "24,168"
     assert "mechanism.periods" not in fingerprint_fields(none, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("interval", "blocks"),
+    [
+        (3_600_000, (24, 168)),
+        (86_400_000, (7,)),
+        (60_000, (60, 1440)),
+        (900_000, (96, 672)),
+        (300_000, (12, 288)),
+        (6 * 3_600_000, (28,)),
+        (420_000, (12, 144)),
+        (1_000, (12, 144)),
+    ],
+)
+def test_blocks_are_hours_days_and_weeks_that_have_some_but_not_too_many_parts(
+    interval: int, blocks: tuple[int, ...]
+) -> None:
+    assert blocks_of(interval) == blocks
+
+
+def test_noise_that_cancels_in_sums_has_blocks_by_default_and_no_minimum(tmp_path: Path) -> None:
+    kind = (
+        "kind: budget-absorption\n      epsilon: 1.0\n      window: 120",
+        "kind: totals\n      epsilon: 1.0",
+    )
+    budget = ("budget: {epsilon: 5, span: 5d}\n", "")
+    (stream,) = load_text(tmp_path, changed(kind, budget)).streams
+    assert stream.mechanism.options == {"blocks": "24,168"}
+    clipped = changed(
+        kind, budget, ("topic: flights.sanitized", "topic: flights.sanitized\n      minimum: 0")
+    )
+    (problem,) = problems_of(tmp_path, clipped)
+    assert (
+        "sink.minimum: the noise of totals cancels in sums only with negative counts left" in problem.message
+    )

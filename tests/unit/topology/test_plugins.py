@@ -187,6 +187,37 @@ def test_a_class_that_cannot_be_used_is_refused_at_its_kind(
     assert what in problem.message
 
 
+GAUSSIAN = "\n      noise: gaussian\n      delta: 1e-6"
+
+
+@pytest.mark.parametrize(
+    ("promised", "more", "what"),
+    [
+        # Laplace noise, and options by which the units would be added up as those of Gaussian noise.
+        ("None", GAUSSIAN, "its guarantee says delta None, where 1/1000000 was asked for"),
+        ("Fraction(1, 10)", GAUSSIAN, "its guarantee says delta 1/10, where 1/1000000 was asked for"),
+        ("Fraction(1, 10)", "", "its guarantee says delta 1/10, where None was asked for"),
+    ],
+)
+def test_a_plug_in_promises_the_delta_that_its_budget_is_counted_by(
+    install: Install, tmp_path: Path, promised: str, more: str, what: str
+) -> None:
+    text = f"""{OWN}    options = frozenset({{'noise', 'delta'}})
+    def __init__(self, settings, *others):
+        from dataclasses import replace
+        from fractions import Fraction
+        super().__init__(replace(settings, options={{}}), *others)
+        self.guarantee = replace(self.guarantee, delta={promised})
+"""
+    (problem,) = problems_of(tmp_path, of(f"{install(text)}:Own", more))
+    assert what in problem.message
+
+
+def test_a_plug_in_may_have_gaussian_noise(install: Install, tmp_path: Path) -> None:
+    kind = f"{install(OWN)}:Own"
+    assert load_text(tmp_path, of(kind, GAUSSIAN)).streams[0].mechanism.delta == Fraction(1, 10**6)
+
+
 def test_a_module_that_fails_is_not_run_again(install: Install, tmp_path: Path) -> None:
     log = tmp_path / "log"
     name = install(f"open({str(log)!r}, 'a').write('ran ')\nraise RuntimeError")

@@ -1,0 +1,52 @@
+"""Columns that are found in the data: what that needs of the other settings of a stream."""
+
+from __future__ import annotations
+
+from eventveil.mechanisms import registry
+from eventveil.model import fields
+from eventveil.topology.fields import Section
+from eventveil.topology.problems import Problems
+
+#: (section, key, the values that will do, why)
+_NEEDS = (
+    ("source", "repartition", ("false",), "re-keyed events are counted by the number of their column"),
+    ("source", "counts", (), "an engine bounds what a user adds to the columns that it knows"),
+    ("timeline", "on_missing", ("wait",), "a block of timestamps is counted again after a restart"),
+    ("mechanism", "adjacency", ("add-remove",), "the threshold is proved for users who are there or not"),
+    ("mechanism", "noise", ("laplace",), "the sum of epsilon and delta is proved for Laplace noise"),
+    ("mechanism", "rollups", (), "blocks of columns are blocks of columns that are listed"),
+    ("mechanism", "pan_private", (), "columns that are not public yet would be in its state"),
+    ("counts", "unknown", ("dead-letter",), "no column is unknown, and those not found count as the other"),
+    ("sink", "counts", ("object",), "columns come and need their names"),
+    ("sink", "format", ("json",), "its schema says nothing of columns that are found"),
+)
+
+
+def check_discovery(stream: Section, counts: Section, problems: Problems) -> None:
+    """Note every setting that a stream cannot have whose columns are found."""
+    place, name = counts.at("columns"), counts.name("columns")
+    mechanism, source = stream.get("mechanism"), stream.get("source")
+    kind = mechanism.get("kind") if mechanism is not None else None
+    growing = sorted(one for one, of in registry.KINDS.items() if of.grows)
+    if kind is not None and kind not in growing:
+        problems.add(
+            mechanism.at("kind"),
+            f"{mechanism.name('kind')}: {kind} cannot take columns that are found later; use"
+            f" {' or '.join(growing)}, or list the columns",
+        )
+    for section, key, allowed, why in _NEEDS:
+        part = counts if section == "counts" else stream.get(section)
+        if part is None or key not in part.positions or part.get(key) in (None, *allowed):
+            continue
+        remedy = f"use {' or '.join(allowed)}" if allowed else "remove it"
+        problems.add(
+            part.at(key), f"{part.name(key)}: not with columns that are found, because {why}; {remedy}"
+        )
+    if counts.get("contributions") == "trusted":
+        problems.add(
+            counts.at("contributions"),
+            f"{counts.name('contributions')}: the threshold needs a bound; give a whole number",
+        )
+    column = source.get("column") if source is not None else None
+    if column is not None and len(fields.listed(column)) > 1:
+        problems.add(place, f"{name}.discover: finds values of one field; name one as source.column")

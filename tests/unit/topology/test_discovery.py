@@ -1,0 +1,167 @@
+"""Columns that are found in the data, in a topology: what they come to, what they cost, what they go with."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from math import exp
+from pathlib import Path
+
+import pytest
+
+from eventveil.describe.guarantee import group_delta
+from eventveil.describe.sums import describe_total, totals
+from eventveil.kinds.registry import kind_of
+from eventveil.lifecycle.topics import plan_topics
+from eventveil.mechanisms.registry import KINDS
+from eventveil.mechanisms.sizes import largest_release, largest_state
+from eventveil.report.budget import populations
+from eventveil.report.content import document
+from eventveil.report.page import page
+from eventveil.topology.fingerprints import fingerprint_fields
+from eventveil.topology.problems import TopologyInvalid
+from tests.unit.topology.examples import changed, load_text
+
+COLUMNS = ("columns: [ATL, BOS]", "columns: {discover: {delta: 1e-9, share: 1/4, most: 50}}")
+KIND = ("kind: budget-absorption", "kind: seasonal")
+FOUND = (COLUMNS, KIND)
+
+
+def test_a_share_of_epsilon_finds_columns_and_the_mechanism_has_the_rest(tmp_path: Path) -> None:
+    (stream,) = load_text(tmp_path, changed(*FOUND)).streams
+    how = stream.counts.discover
+    assert how is not None
+    assert (how.epsilon, how.delta, how.most, how.longest) == (
+        Fraction(1, 4),
+        Fraction(1, 10**9),
+        50,
+        64,
+    )
+    assert (stream.mechanism.epsilon, stream.mechanism.epsilon_text) == (Fraction(3, 4), "0.75")
+    assert (stream.epsilon, stream.columns) == (1, ("other",))
+
+
+def test_the_other_column_can_have_another_name(tmp_path: Path) -> None:
+    text = changed((COLUMNS[0], "columns: {discover: {delta: 1e-9, other: elsewhere}}"), KIND)
+    assert load_text(tmp_path, text).streams[0].columns == ("elsewhere",)
+
+
+def test_state_remembers_how_columns_are_found_and_of_other_streams_nothing(tmp_path: Path) -> None:
+    fields = fingerprint_fields(load_text(tmp_path, changed(*FOUND)).streams[0], 12, 4)
+    told = {name: value for name, value in fields.items() if name.startswith("counts.columns.")}
+    assert told.pop("counts.columns.digest")
+    assert told == {
+        "counts.columns.type": "string",
+        "counts.columns.delta": "1/1000000000",
+        "counts.columns.share": "1/4",
+        "counts.columns.most": 50,
+        "counts.columns.longest": 64,
+    }
+    assert "counts.columns.delta" not in fingerprint_fields(
+        load_text(tmp_path, changed(KIND)).streams[0], 12, 4
+    )
+
+
+def test_check_says_what_is_promised_and_what_it_takes_to_be_found(tmp_path: Path) -> None:
+    topology = load_text(tmp_path, changed(*FOUND))
+    text = " ".join(kind_of(topology.streams[0]).describe(topology, topology.streams[0]))
+    assert "Epsilon 1 with delta 1e-09 for any 120 consecutive timestamps" in text
+    assert "by a factor of at most e^1, about 2.72, and by delta beside" in text
+    assert "two such steps: e^2, about 7.39, and by 2.28e-09, delta times (1 + e^0.25), beside" in text
+    assert "epsilon and delta are n times as large" in text
+    assert "Columns are found in the data, at most 50, for epsilon 0.25 and delta 1e-09 of these" in text
+    assert "reaches 11914 with Laplace noise of scale 480" in text
+    assert "Until then its events are in the column other." in text
+    assert "It should be far below one in the number of users." in text
+
+
+def test_sums_have_all_of_epsilon_and_delta_for_every_window(tmp_path: Path) -> None:
+    topology = load_text(tmp_path, changed(*FOUND))
+    (total,) = totals(topology.streams, topology.budget)
+    assert (total.epsilon, total.delta) == (2, Fraction(2, 10**9))
+    assert "2 windows, epsilon 2 and delta 2e-09" in " ".join(describe_total(total))
+    assert "nothing caps delta" in " ".join(describe_total(total))
+
+
+def test_what_a_user_did_instead_has_the_delta_of_two_steps_of_the_tests_alone(tmp_path: Path) -> None:
+    topology = load_text(tmp_path, changed(*FOUND))
+    (total,) = totals(topology.streams, topology.budget)
+    # Two windows; finding columns has a quarter of epsilon 1.
+    delta = 2 * 1e-9 * (1 + exp(0.25))
+    assert total.instead_delta == total.costs[0].instead_delta == pytest.approx(delta, rel=1e-12)
+    told = "what a user did instead costs at most epsilon 4 and delta 4.57e-09"
+    assert describe_total(total)[-1].endswith(told)
+    assert f"{group_delta(Fraction(1, 4), Fraction(1, 10**9), 2):.3g}" == "2.28e-09"
+
+
+def test_the_report_has_the_delta_of_each_span(tmp_path: Path) -> None:
+    """Windows of five days: a day meets 1 (25 of 120 hours), a month 7, a year 74; five days 2."""
+    topology = load_text(tmp_path, changed(*FOUND))
+    (people,) = populations(topology)
+    assert people.together == ("1", "7", "74")
+    assert people.deltas == ("1e-09", "7e-09", "7.4e-08")
+    assert people.instead_deltas == tuple(f"{n * 1e-9 * (1 + exp(0.25)):.3g}" for n in (1, 7, 74))
+    assert "That epsilon is at delta 2e-09, which nothing caps." in people.cap
+    text = page(document(topology, "0" * 64, "now", None))
+    cells = [re.findall(r"<t[dh][^>]*>([^<]*)<", row) for row in text.split("<tr>")]
+    assert ["", "with delta", *people.deltas] in cells
+    assert ["", "with delta", *people.instead_deltas] in cells
+
+
+def test_what_a_release_and_a_state_take_is_known_for_the_most_columns(tmp_path: Path) -> None:
+    (stream,) = load_text(tmp_path, changed(*FOUND)).streams
+    (wider,) = load_text(tmp_path, changed((COLUMNS[0], COLUMNS[1].replace("50", "5000")), KIND)).streams
+    assert largest_state(wider) - largest_state(stream) > 5000 * 64 * 4 * 3
+    assert largest_release(wider) > 2 * 5000 * 64 * 4
+
+
+def test_partial_counts_are_kept_for_a_block_longer(tmp_path: Path) -> None:
+    def kept(text: str) -> int:
+        plans = plan_topics(load_text(tmp_path, text), {})
+        (partials,) = [plan for plan in plans if plan.role == "partials"]
+        return int(partials.settings["retention.ms"])
+
+    assert kept(changed(*FOUND)) == kept(changed(KIND)) + 120 * 3_600_000
+
+
+REFUSED = [
+    ("a kind that cannot grow", (("kind: seasonal", "kind: budget-absorption"),), "cannot take columns"),
+    ("an array", (("flights.sanitized", "flights.sanitized\n      counts: array"),), "need their names"),
+    ("avro", (("flights.sanitized", "flights.sanitized\n      format: avro"),), "says nothing of columns"),
+    (
+        "json-schema",
+        (("flights.sanitized", "flights.sanitized\n      format: json-schema"),),
+        "says nothing of columns",
+    ),
+    ("repartition", (("/time", "/time\n      repartition: true"),), "re-keyed events"),
+    ("an engine", (("user: /tailnum", "counts: trusted\n      count: /n"),), "an engine bounds"),
+    ("unknown", (("50}}", "50}}\n      unknown: ignore"),), "no column is"),
+    ("substitute", (("epsilon: 1.0", "epsilon: 1.0\n      adjacency: substitute"),), "there or not"),
+    ("gaussian", (("epsilon: 1.0", "epsilon: 1.0\n      noise: gaussian\n      delta: 1e-9"),), "for Lapl"),
+    ("release", (("2013-01-01T00:00:00Z", "2013-01-01T00:00:00Z\n      on_missing: release"),), "again"),
+    ("trusted", (("50}}", "50}}\n      contributions: trusted"),), "needs a bound"),
+    ("several fields", (("column: /dest", "column: [/dest, /a]"),), "values of one field"),
+    ("a large delta", (("1e-9", "1e-3"),), "expected at most 0.0001"),
+    ("all of epsilon", (("1/4", "1"),), "less than 1"),
+    ("no delta", (("delta: 1e-9, ", ""),), "lacks delta"),
+    ("more than one", (("50}}", "50}, file: a.txt}"),), "discover stands alone"),
+    ("none", (("most: 50", "most: 0"),), "most"),
+    ("names beyond the state", (("most: 50", "most: 100000"),), "must stay a Kafka message"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "what"), [one[1:] for one in REFUSED], ids=[one[0] for one in REFUSED])
+def test_what_is_not_proved_or_cannot_be_is_refused(
+    tmp_path: Path, changes: tuple[tuple[str, str], ...], what: str
+) -> None:
+    text = changed(*FOUND)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    with pytest.raises(TopologyInvalid) as invalid:
+        load_text(tmp_path, text)
+    assert any(what in str(problem) for problem in invalid.value.problems)
+
+
+def test_kinds_that_grow_are_those_that_are_proved() -> None:
+    assert {kind for kind, of in KINDS.items() if of.grows} == {"seasonal", "uniform"}
