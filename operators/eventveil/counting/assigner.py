@@ -1,6 +1,6 @@
 """Where records of one source partition count: at which timestamp, for which user and column, or why not.
 
-``Placer.verdict`` is the rule, for one record. ``Placer.place`` finds at once those of many for which the
+``Assigner.verdict`` is the rule, for one record. ``Assigner.place`` finds at once those of many for which the
 rule certainly says yes, or certainly no; it is asked for every other one.
 """
 
@@ -14,18 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 from orjson import JSONDecodeError, loads
 
-from eventveil.counting.boundaries import Boundaries, latest_times
-from eventveil.counting.growth import Growth, PartitionCounts
-from eventveil.counting.refusing import AHEAD, BEHIND, BEYOND, LATE, Read, Refuser, wrong_partition
-from eventveil.counting.rejections import Rejections
+from eventveil.counting.boundaries import Boundaries, latest_times, step_of
+from eventveil.counting.rejections import (
+    AHEAD,
+    BEHIND,
+    BEYOND,
+    LATE,
+    Read,
+    Rejections,
+    Validator,
+    wrong_partition,
+)
 from eventveil.counting.users import Users
-from eventveil.decoding.binary_array import picked
-from eventveil.decoding.bulk import FILTERED, IGNORED, UNSURE, ColumnFinder
-from eventveil.decoding.columns import UNSURE_TIME, Fields
+from eventveil.decoding import kernel
+from eventveil.decoding.bulk import FILTERED, IGNORED, UNSURE, ColumnFinder, NameFinder
+from eventveil.decoding.columns import UNSURE_TIME, Fields, picked
 from eventveil.decoding.places import NO_ENVELOPE, Envelope
 from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, parse, weigh, why_no_json
 from eventveil.model import timeline
-from eventveil.model.partitioners import PARTITIONERS
+from eventveil.model.partitioners import PARTITIONERS, Growth, PartitionCounts
 from eventveil.model.records import NO_APPEND_TIME, Headers, Schemas
 from eventveil.model.topology import Stream
 
@@ -98,7 +105,7 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class AssignedEvent:
     """An event that is on time, and its timestamp."""
 
     event: Event
@@ -106,7 +113,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Placements:
+class AssignedRows:
     """Events on time: the indices of their rows, numbers of their users, columns or IGNORED, timestamps."""
 
     rows: NDArray[np.int64]
@@ -114,16 +121,16 @@ class Placements:
     columns: NDArray[np.int64]
     timestamps: NDArray[np.int64]
 
-    def where(self, chosen: NDArray[Any]) -> Placements:
+    def where(self, chosen: NDArray[Any]) -> AssignedRows:
         """Those that a mask or indices choose."""
         if chosen.dtype == bool and chosen.all():
             return self
-        return Placements(
+        return AssignedRows(
             self.rows[chosen], self.users[chosen], self.columns[chosen], self.timestamps[chosen]
         )
 
 
-class Placer:
+class Assigner:
     """Places the events of one stream in one of ``partitions`` source partitions; ``grown`` had it fewer."""
 
     def __init__(
@@ -141,23 +148,34 @@ class Placer:
         self._partitions, self._partition, self._first = PartitionCounts(partitions, grown), partition, first
         self._users = users
         self._decoder = Decoder(stream.source, stream.counts)
-        self._find_columns = ColumnFinder(stream.source, stream.counts)
-        self._refuse = Refuser(stream, first, self._partitions.since, self._decoder, users)
+        #: Of columns that are found in the data, in the chunk that was placed last.
+        self.names = self._decoder.names
+        self._find_columns = (
+            ColumnFinder(stream.source, stream.counts)
+            if self.names is None
+            else NameFinder(stream.source, self.names)
+        )
+        self._refuse = Validator(stream, first, self._partitions.since, self._decoder, users)
         self._partition_of = PARTITIONERS[stream.source.partitioner]
         self._plain = stream.source.plain
+        self._native = None if users.native is None else _native_assigner(stream, first)
 
     def place(
         self, rows: Rows, start: int, following: int, boundaries: Boundaries | None
-    ) -> tuple[Placements, Rejections]:
+    ) -> tuple[AssignedRows, Rejections]:
         """The events among the rows from index ``start`` on that are on time, and why the others are not.
 
         What the filter leaves out is among the first, with the column FILTERED, user 0 and timestamp 0.
         ``following`` is the next timestamp to close. ``boundaries`` is None where append times decide.
         """
+        if self.names is not None:
+            self.names.clear()
         # What bulk decoding has read is of streams without further rules.
         parts = rows.parts if self._plain else ()
         certain = [self._certain(rows, part, start, following, boundaries) for part in parts]
         placed = certain[0] if len(certain) == 1 else _merged(certain)
+        if len(placed.rows) == len(rows.offsets) - start:
+            return placed, Rejections.merged([])
         asked = np.ones(len(rows.offsets), bool)
         asked[:start] = False
         asked[placed.rows] = False
@@ -171,7 +189,7 @@ class Placer:
         filtered = self._left_out(rows, asked)
         broken = Broken()
         one_by_one: list[tuple[int, Rejection]] = []
-        events: list[tuple[int, Placed]] = []
+        events: list[tuple[int, AssignedEvent]] = []
         envelope = NO_ENVELOPE
         for row, document in self._documents(rows, np.flatnonzero(asked), broken):
             offset, append_time = int(rows.offsets[row]), int(rows.append_times[row])
@@ -205,7 +223,7 @@ class Placer:
         for row, value in zip(chosen.tolist(), picked(rows.values, chosen), strict=True):
             yield row, weigh(value, max_bytes)
 
-    def _found(self, events: Sequence[tuple[int, Placed]]) -> Iterator[Placements]:
+    def _found(self, events: Sequence[tuple[int, AssignedEvent]]) -> Iterator[AssignedRows]:
         """Events that were judged one by one; looking for many users at once is much faster."""
         if not events:
             return
@@ -213,7 +231,7 @@ class Placer:
         timestamps = [one.timestamp for _, one in events]
         users = self._users.numbers([one.event.user for _, one in events])
         rows = np.array([row for row, _ in events], np.int64)
-        yield Placements(rows, users, np.array(columns, np.int64), np.array(timestamps, np.int64))
+        yield AssignedRows(rows, users, np.array(columns, np.int64), np.array(timestamps, np.int64))
 
     def _left_out(self, rows: Rows, asked: NDArray[np.bool_]) -> list[int]:
         """What the filter leaves out for the record around the value; it is no longer ``asked`` about."""
@@ -226,16 +244,28 @@ class Placer:
 
     def _certain(
         self, rows: Rows, fields: Fields, start: int, following: int, boundaries: Boundaries | None
-    ) -> Placements:
-        rules = self._stream.timeline
-        users, columns = self._users.of(fields), self._columns(fields)
+    ) -> AssignedRows:
         times = fields.times(self._stream.source.time)
-        sure = self._users.belong(users) & (columns != UNSURE) & (times != UNSURE_TIME)
-        sure &= fields.rows >= start
-        read, times = Placements(fields.rows, users, columns, times).where(sure), times[sure]
-        timestamps = timeline.timestamp_of(rules, times)
+        read = AssignedRows(fields.rows, self._users.of(fields), self._columns(fields), times)
         # Users are known by the partition that they have now.
-        on_time = timestamps >= max(1, self._first, following, self._partitions.since)
+        earliest = max(1, self._first, following, self._partitions.since)
+        if self._native is None:
+            return self._on_time(rows, read, start, earliest, boundaries)
+        clock = (rows.append_times, None) if boundaries is None else (rows.offsets, boundaries.columns)
+        fields_read = read.rows, read.users, read.columns, times
+        found = self._native.place(self._users.native, fields_read, clock, (start, earliest))
+        return AssignedRows(*(np.frombuffer(one, np.int64) for one in found))
+
+    def _on_time(
+        self, rows: Rows, read: AssignedRows, start: int, earliest: int, boundaries: Boundaries | None
+    ) -> AssignedRows:
+        """Of what was read, with times in place of timestamps, that which is certainly on time."""
+        rules, times = self._stream.timeline, read.timestamps
+        sure = self._users.belong(read.users) & (read.columns != UNSURE) & (times != UNSURE_TIME)
+        sure &= read.rows >= start
+        read, times = read.where(sure), times[sure]
+        timestamps = timeline.timestamp_of(rules, times)
+        on_time = timestamps >= earliest
         if boundaries is None:
             append_times = rows.append_times[read.rows]
             on_time &= append_times != NO_APPEND_TIME
@@ -243,7 +273,7 @@ class Placer:
             on_time &= append_times < timeline.deadline_of(rules, timestamps)
         else:
             on_time &= boundaries.admit(rows.offsets[read.rows], times, timestamps)
-        return Placements(read.rows, read.users, read.columns, timestamps).where(on_time)
+        return AssignedRows(read.rows, read.users, read.columns, timestamps).where(on_time)
 
     def _columns(self, fields: Fields) -> NDArray[np.int64]:
         if self not in fields.known:
@@ -274,7 +304,7 @@ class Placer:
         following: int,
         boundaries: Boundaries | None,
         envelope: Envelope = NO_ENVELOPE,
-    ) -> Placed | Rejection | None:
+    ) -> AssignedEvent | Rejection | None:
         """Where the event in a document counts, or the first thing that is wrong with it.
 
         None if the filter leaves it out.
@@ -294,7 +324,9 @@ class Placer:
             return self._place_by_append_time(event, append_time, following)
         return self._place_by_boundary(event, offset, following, boundaries)
 
-    def _place_by_append_time(self, event: Event, append_time: int, following: int) -> Placed | Rejection:
+    def _place_by_append_time(
+        self, event: Event, append_time: int, following: int
+    ) -> AssignedEvent | Rejection:
         rules = self._stream.timeline
         latest = int(latest_times(self._stream, self._first, append_time))
         if event.time > latest:
@@ -321,7 +353,7 @@ class Placer:
 
     def _place_by_boundary(
         self, event: Event, offset: int, following: int, boundaries: Boundaries
-    ) -> Placed | Rejection:
+    ) -> AssignedEvent | Rejection:
         latest = boundaries.latest_time(offset)
         if event.time > latest:
             return Rejection(Reason.TOO_FAR_AHEAD, BEYOND % (event.time - latest))
@@ -333,7 +365,7 @@ class Placer:
             return Rejection(Reason.LATE, BEHIND % placed.timestamp)
         return placed
 
-    def _place(self, event: Event) -> Placed | Rejection:
+    def _place(self, event: Event) -> AssignedEvent | Rejection:
         rules = self._stream.timeline
         timestamp = timeline.timestamp_of(rules, event.time)
         if timestamp < 1:
@@ -341,18 +373,27 @@ class Placer:
             return Rejection(Reason.BEFORE_ORIGIN, f"{rules.origin - event.time} ms before the origin")
         if timestamp < self._first:
             return Rejection(Reason.BEFORE_START, f"timestamp {timestamp} is before {self._first}")
-        return Placed(event, timestamp)
+        return AssignedEvent(event, timestamp)
 
 
-def _filtered(rows: Sequence[int]) -> Iterator[Placements]:
+def _native_assigner(stream: Stream, first: int) -> Any:
+    """The same rule in the compiled kernel."""
+    rules = stream.timeline
+    times = rules.origin, rules.interval, rules.lateness, rules.max_ahead, rules.clock_skew
+    return kernel.NATIVE.Placer(times, stream.source.append_time == "boundary", first, step_of(rules))
+
+
+def _filtered(rows: Sequence[int]) -> Iterator[AssignedRows]:
     """What the filter leaves out."""
     if rows:
         none = np.zeros(len(rows), np.int64)
-        yield Placements(np.array(rows, np.int64), none, none + FILTERED, none)
+        yield AssignedRows(np.array(rows, np.int64), none, none + FILTERED, none)
 
 
-def _merged(parts: Sequence[Placements]) -> Placements:
+def _merged(parts: Sequence[AssignedRows]) -> AssignedRows:
     """All of them, in the order of their rows."""
     columns = [[getattr(part, name) for part in parts] for name in ("rows", "users", "columns", "timestamps")]
-    merged = Placements(*(np.concatenate(column) if column else np.zeros(0, np.int64) for column in columns))
+    merged = AssignedRows(
+        *(np.concatenate(column) if column else np.zeros(0, np.int64) for column in columns)
+    )
     return merged.where(np.argsort(merged.rows))

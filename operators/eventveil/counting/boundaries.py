@@ -49,6 +49,11 @@ def latest_times(stream: Stream, first: int, appended: Numbers) -> Numbers:
     return timeline.due_of(rules, reached + 1) + rules.max_ahead
 
 
+def step_of(rules: Timeline) -> int:
+    """The reference of ``max_ahead`` moves by this many timestamps at a time."""
+    return max(1, rules.max_ahead // (_STEPS * rules.interval))
+
+
 @dataclass(frozen=True)
 class Boundaries:
     """The boundaries of one stream in one partition, ascending; timestamps before ``first`` have none."""
@@ -95,20 +100,21 @@ class Boundaries:
 
     def latest_time(self, offset: int) -> int:
         """The latest time that an event at ``offset`` may have: later ones are too far ahead."""
-        step = self._step
+        step = step_of(self.rules)
         following = (self.reached(offset) // step + 1) * step
         return timeline.due_of(self.rules, following) + self.rules.max_ahead
 
     def latest_times(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
         """The same of many."""
-        lasts, ends = self._columns
+        lasts, ends = self.columns
         reached = lasts[np.searchsorted(ends[:-1], offsets, side="right")]
-        following = (reached // self._step + 1) * self._step
+        step = step_of(self.rules)
+        following = (reached // step + 1) * step
         return timeline.due_of(self.rules, following) + self.rules.max_ahead
 
     def ends_of(self, timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
         """The boundaries of timestamps, one that nothing reaches where there is none yet."""
-        lasts, ends = self._columns
+        lasts, ends = self.columns
         found: NDArray[np.int64] = ends[np.searchsorted(lasts[1:], timestamps)]
         return found
 
@@ -120,22 +126,19 @@ class Boundaries:
         return own & (times <= self.latest_times(offsets))
 
     @cached_property
-    def _columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The last timestamps, after that which has none; the offsets, before that which nothing reaches."""
         lasts = [self.first - 1, *(one.last for one in self.captured)]
         ends = [*(one.offset for one in self.captured), np.iinfo(np.int64).max]
         return np.array(lasts, np.int64), np.array(ends, np.int64)
 
-    @property
-    def _step(self) -> int:
-        return max(1, self.rules.max_ahead // (_STEPS * self.rules.interval))
-
     def needed(self, next_timestamp: int, resume: int) -> Boundaries:
         """Those that a successor needs which reads from ``resume`` on and closes ``next_timestamp`` next."""
         start = bisect_right(self.captured, resume, key=lambda one: one.offset) - 1
         kept: list[Boundary] = []
+        step = step_of(self.rules)
         for index, one in enumerate(self.captured):
-            same_reference = kept and kept[-1].last // self._step == one.last // self._step
+            same_reference = kept and kept[-1].last // step == one.last // step
             newest = one is self.captured[-1]
             if newest or one.last >= next_timestamp or (index >= start and not same_reference):
                 kept.append(one)

@@ -8,17 +8,58 @@ twice the bound. Of re-keyed events those count that come first at their origin:
 
 from __future__ import annotations
 
+import secrets
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.counting.hashing import scatter
+from eventveil.decoding import kernel
 
 _SMALLEST_BITS = 4
 _REBUILT_AT_ONCE = 1 << 16
 
 
 class Contributions:
-    """Who has contributed to one timestamp so far, in one source partition, and how often.
+    """Who has contributed to one timestamp so far, in one source partition, and how often."""
+
+    def __init__(self, bound: int) -> None:
+        #: In the compiled kernel, or in arrays, which are laid out alike.
+        self._table: Any
+        if kernel.NATIVE is None:
+            self._table = PlainContributions(bound)
+        else:
+            self._table = kernel.NATIVE.Contributions(bound)
+        # Metrics ask for it while another thread counts.
+        self._users = 0
+
+    def __len__(self) -> int:
+        """The number of distinct users."""
+        return self._users
+
+    @property
+    def bytes(self) -> int:
+        """What its table takes."""
+        size: int = self._table.bytes()
+        return size
+
+    def admit(self, users: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these events, in the order in which they come, count; they are counted."""
+        admitted = np.frombuffer(self._table.admit(users), bool)
+        self._users = len(self._table)
+        return admitted
+
+    def users(self) -> NDArray[np.int64]:
+        """The numbers of all users."""
+        return np.frombuffer(self._table.users(), np.int64)
+
+    def renumber(self, new_numbers: NDArray[np.int64]) -> None:
+        """Let every user have its new number, found at its old one; distinct ones stay distinct."""
+        self._table.renumber(new_numbers)
+
+
+class PlainContributions:
+    """``Contributions`` without the kernel.
 
     A hash table of user numbers with linear probing, a third to two thirds of it taken: 6 to 12 bytes a user,
     and half as much again for a ``bound`` of 256, more for larger ones.
@@ -37,11 +78,14 @@ class Contributions:
         self._counted = np.zeros(1 << bits, np.min_scalar_type(self._bound)) if self._bound > 1 else None
 
     def __len__(self) -> int:
-        """The number of distinct users."""
         return self._users
 
+    def bytes(self) -> int:
+        """See ``Contributions.bytes``."""
+        return self._table.nbytes + (0 if self._counted is None else self._counted.nbytes)
+
     def admit(self, users: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these events, in the order in which they come, count; they are counted."""
+        """See ``Contributions.admit``."""
         # User and place in the order in one number: sorting those is faster than sorting indices by users.
         shift = len(users).bit_length()
         packed = np.sort(users << shift | np.arange(len(users)))
@@ -101,10 +145,25 @@ class Contributions:
             self._count(users, events)
 
     def users(self) -> NDArray[np.int64]:
-        """The numbers of all users."""
+        """See ``Contributions.users``."""
         users: NDArray[np.int64] = self._table[self._table != 0].astype(np.int64) - 1
         return users
 
     def renumber(self, new_numbers: NDArray[np.int64]) -> None:
-        """Let every user have its new number, found at its old one; distinct ones stay distinct."""
+        """See ``Contributions.renumber``."""
         self._rebuild(self._bits, new_numbers)
+
+
+#: Secret, and odd where they multiply.
+_FIRST, _SHIFT, _SECOND = (np.uint64(secrets.randbits(64) | odd) for odd in (1, 0, 1))
+_HALF = np.uint64(32)
+
+
+def scatter(numbers: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """64 bits for each number, of which the upper ones are good.
+
+    One multiplication would do for most numbers, but some factors let those at equal distances fall together.
+    """
+    once = numbers * _FIRST + _SHIFT
+    scattered: NDArray[np.uint64] = (once ^ once >> _HALF) * _SECOND
+    return scattered

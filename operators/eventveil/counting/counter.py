@@ -14,26 +14,31 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from eventveil.counting.assigner import Placements, Placer, Rows
+from eventveil.counting.assigner import AssignedRows, Assigner, Rows
 from eventveil.counting.boundaries import Boundaries, Boundary
 from eventveil.counting.bounding import Contributions
 from eventveil.counting.bounding_by_origin import EarliestContributions
-from eventveil.counting.growth import Growth
 from eventveil.counting.rejections import Rejections
 from eventveil.counting.users import Users
 from eventveil.decoding.bulk import FILTERED, IGNORED
 from eventveil.decoding.rules import Reason
 from eventveil.model.durable import Durable, Natural, Positive
 from eventveil.model.errors import StateRefused
+from eventveil.model.partitioners import Growth
 from eventveil.model.records import Mark
 from eventveil.model.topology import Stream
 from eventveil.process.memory import Held
 
 _NONE = np.zeros(0, dtype=np.int64)
+#: About how many bytes a piece of a partial has at most; every cluster takes records of twice as many.
+_PIECE = 4_000_000
+#: The bytes of a character in JSON at most, and those around a name: quotes, commas, and its count.
+_CHARACTER, _AROUND = 6, 24
 #: An event of a pan-private stream for whose timestamp there is no budget, or one that was given up.
 DISCARDED = "discarded"
 #: What can become of a record: it counts, is left out by a declared rule, or is a dead letter.
@@ -76,7 +81,9 @@ class CounterState(Durable, frozen=True):
 class Partial:
     """The counts of one timestamp in one source partition, sparse: ``columns`` ascending, ``counts`` > 0.
 
-    ``boundary`` is that of the timestamp, None where the broker tells append times.
+    ``boundary`` is that of the timestamp, None where the broker tells append times. Where columns are found
+    in the data, ``names`` are those that were counted, ascending, and ``columns`` count them from 0 on; of
+    many names a record has some (``pieces``): it is ``piece`` (from 0 on) of ``of``.
     """
 
     stream: str
@@ -86,17 +93,42 @@ class Partial:
     columns: NDArray[np.int64]
     counts: NDArray[np.int64]
     boundary: int | None = None
+    names: tuple[str, ...] = ()
+    piece: int = 0
+    of: int = 1
+
+    def pieces(self) -> Iterator[Partial]:
+        """The partial, or parts of it that fit into records."""
+        sizes = np.cumsum([_CHARACTER * len(one) + _AROUND for one in self.names])
+        if not self.names or sizes[-1] <= _PIECE:
+            yield self
+            return
+        ends = sizes // _PIECE
+        cuts = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(self.names)]
+        for piece, (begin, end) in enumerate(pairwise(cuts)):
+            yield replace(
+                self,
+                columns=np.arange(end - begin),
+                counts=self.counts[begin:end],
+                names=self.names[begin:end],
+                piece=piece,
+                of=len(cuts) - 1,
+            )
 
     def encode(self) -> bytes:
         """JSON bytes, equal for equal partials."""
-        boundary = {} if self.boundary is None else {"boundary": self.boundary}
+        boundary: dict[str, Any] = {} if self.boundary is None else {"boundary": self.boundary}
+        if self.names:
+            boundary["names"] = self.names
+        if self.of > 1:
+            boundary |= {"piece": self.piece, "of": self.of}
         return orjson.dumps(
             {
                 "stream": self.stream,
                 "timestamp": self.timestamp,
                 "partition": self.partition,
                 "instance": self.instance,
-                "columns": self.columns,
+                "columns": _NONE if self.names else self.columns,
                 "counts": self.counts,
                 **boundary,
             },
@@ -107,29 +139,36 @@ class Partial:
     def decode(cls, value: bytes, place: str) -> Partial:
         """Read a partial back. Raises StateRefused, naming ``place``, if the bytes are none."""
         try:
-            fields = orjson.loads(value)
-            columns, counts = _integers(fields.pop("columns")), _integers(fields.pop("counts"))
-            partial: Partial | None = cls(**fields, columns=columns, counts=counts)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            partial = None
-        if (
-            partial is None
-            or type(partial.stream) is not str
-            or type(partial.timestamp) is not int
-            or type(partial.partition) is not int
-            or type(partial.boundary) not in (int, type(None))
-        ):
+            written = _PARTIAL.decode(value)
+            columns, counts = np.array(written.columns, np.int64), np.array(written.counts, np.int64)
+            if written.names:
+                columns = np.arange(len(written.names)) if not written.columns else _NONE
+        except (msgspec.DecodeError, UnicodeDecodeError, OverflowError):
             # No detail: it could quote exact counts.
             remedy = "Find out who else writes to this topic and revoke the right"
-            raise StateRefused(place, "the record is no partial count", remedy)
-        return partial
+            raise StateRefused(place, "the record is no partial count", remedy) from None
+        return cls(
+            written.stream, written.timestamp, written.partition, written.instance, columns, counts,
+            written.boundary, written.names, written.piece, written.of,
+        )  # fmt: skip
 
 
-def _integers(values: Any) -> NDArray[np.int64]:
-    """A JSON array of integers; numpy alone would cut fractions off and read digits in texts."""
-    if type(values) is not list or not {*map(type, values)} <= {int}:
-        raise TypeError("not an array of integers")
-    return np.array(values, dtype=np.int64)
+class _Written(msgspec.Struct, forbid_unknown_fields=True):
+    """A partial count as it is in the log."""
+
+    stream: str
+    timestamp: int
+    partition: int
+    instance: str
+    columns: list[int]
+    counts: list[int]
+    boundary: int | None = None
+    names: tuple[str, ...] = ()
+    piece: int = 0
+    of: int = 1
+
+
+_PARTIAL = msgspec.json.Decoder(_Written)
 
 
 class _OpenTimestamp:
@@ -142,7 +181,7 @@ class _OpenTimestamp:
         self._counts = np.zeros(0 if rekeyed else columns, dtype=np.int64)
         self.first_offset = offset
 
-    def admit(self, placed: Placements, origins: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+    def admit(self, placed: AssignedRows, origins: NDArray[np.int64] | None) -> NDArray[np.bool_]:
         """Count events as the bound allows; for which the number of events that count has grown."""
         if isinstance(self.contributions, Contributions):
             counted = self.contributions.admit(placed.users)
@@ -157,6 +196,38 @@ class _OpenTimestamp:
         if isinstance(self.contributions, Contributions):
             return self._counts
         return self.contributions.counts()
+
+
+class _OpenNames:
+    """What is known so far of a timestamp that is not closed, where columns are found in the data.
+
+    It holds no text that no admitted event has: a user adds as many as the bound lets count, at most.
+    """
+
+    __slots__ = ("_counts", "contributions", "first_offset")
+
+    def __init__(self, bound: int, offset: int) -> None:
+        self.contributions = Contributions(bound)
+        self._counts: dict[str, int] = {}
+        self.first_offset = offset
+
+    def admit(self, placed: AssignedRows, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """As of ``_OpenTimestamp``; ``texts`` are those of the columns' numbers."""
+        counted = self.contributions.admit(placed.users)
+        numbers, counts = np.unique(placed.columns[counted], return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            text = texts[number]
+            self._counts[text] = self._counts.get(text, 0) + count
+        return counted
+
+    def named(self) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+        """The columns that were counted, in the order of their texts, and their counts."""
+        names = tuple(sorted(self._counts))
+        return names, np.fromiter((self._counts[one] for one in names), np.int64, len(names))
+
+    def __len__(self) -> int:
+        """How many columns there are."""
+        return len(self._counts)
 
 
 class StreamCounter:
@@ -181,8 +252,10 @@ class StreamCounter:
         self.outcomes: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         self._state = state
-        self._placer = Placer(stream, partitions, state.partition, state.first, users, grown)
-        self._open: dict[int, _OpenTimestamp] = {}
+        self._assigner = Assigner(stream, partitions, state.partition, state.first, users, grown)
+        self._open: dict[int, _OpenTimestamp | _OpenNames] = {}
+        #: Of columns that are found in the data, those of the chunk that is being counted.
+        self._texts: Sequence[str] = ()
         #: Of re-keyed events: the time of the last mark of each partition.
         self.passed = state.passed
         if stream.source.raw is not None and not state.passed:
@@ -210,13 +283,16 @@ class StreamCounter:
         are out already.
         """
         start, told = np.searchsorted(rows.offsets, (self._state.resume, self._state.judged)).tolist()
-        placed, rejections = self._placer.place(rows, start, self.next, self.boundaries)
+        placed, rejections = self._assigner.place(rows, start, self.next, self.boundaries)
+        self._texts = () if self._assigner.names is None else self._assigner.names.texts
         self._take(rows, placed, told)
+        self._texts = ()
         rejections = rejections.since(told)
-        self.outcomes.update(rejections.outcomes())
+        if len(rejections):
+            self.outcomes.update(rejections.outcomes())
         return rejections
 
-    def _take(self, rows: Rows, placed: Placements, told: int) -> None:
+    def _take(self, rows: Rows, placed: AssignedRows, told: int) -> None:
         """Count events, and book those from row ``told`` on."""
         counts = placed.columns >= 0
         grown = self._count(rows, placed.where(counts)) if counts.any() else np.zeros(0, bool)
@@ -230,26 +306,35 @@ class StreamCounter:
         if number := int(np.count_nonzero(events)):
             self.outcomes[outcome] += number
 
-    def _count(self, rows: Rows, placed: Placements) -> NDArray[np.bool_]:
+    def _count(self, rows: Rows, placed: AssignedRows) -> NDArray[np.bool_]:
         """Count events with a column, in order; for which the number of events that count has grown."""
         first, last = int(placed.timestamps.min()), int(placed.timestamps.max())
         if first == last:
-            return self._open_at(first, rows, placed).admit(placed, rows.origins)
+            return self._admit(first, rows, placed)
         grown = np.empty(len(placed.rows), bool)
         order = np.argsort(placed.timestamps, kind="stable")
         edges = np.flatnonzero(np.diff(placed.timestamps[order])) + 1
         for indices in np.split(order, edges):
             part = placed.where(indices)
-            opened = self._open_at(int(part.timestamps[0]), rows, part)
-            grown[indices] = opened.admit(part, rows.origins)
+            grown[indices] = self._admit(int(part.timestamps[0]), rows, part)
         return grown
 
-    def _open_at(self, timestamp: int, rows: Rows, placed: Placements) -> _OpenTimestamp:
+    def _admit(self, timestamp: int, rows: Rows, placed: AssignedRows) -> NDArray[np.bool_]:
+        """Count events of one timestamp."""
+        opened = self._open_at(timestamp, rows, placed)
+        if isinstance(opened, _OpenNames):
+            return opened.admit(placed, self._texts)
+        return opened.admit(placed, rows.origins)
+
+    def _open_at(self, timestamp: int, rows: Rows, placed: AssignedRows) -> _OpenTimestamp | _OpenNames:
         opened = self._open.get(timestamp)
         if opened is None:
             columns, bound = len(self.stream.counts.labels), self.stream.bound
             first_offset = int(rows.offsets[placed.rows[0]])
-            opened = _OpenTimestamp(columns, bound, self.stream.source.raw is not None, first_offset)
+            if self._assigner.names is not None:
+                opened = _OpenNames(bound, first_offset)
+            else:
+                opened = _OpenTimestamp(columns, bound, self.stream.source.raw is not None, first_offset)
             self._open[timestamp] = opened
         return opened
 
@@ -271,23 +356,32 @@ class StreamCounter:
         """Close the next timestamp and return its partial count, an empty one included."""
         timestamp, self.next = self.next, self.next + 1
         boundary = None if self.boundaries is None else self.boundaries.of(timestamp)
+        if self.stream.counts.discover is not None:
+            return self._close_names(timestamp, boundary)
         found = self._take_counts(timestamp)
-        counts = _NONE if found is None else found
-        columns = np.flatnonzero(counts)
+        columns = _NONE if found is None else np.flatnonzero(found)
         return Partial(
             stream=self.stream.name,
             timestamp=timestamp,
             partition=self._state.partition,
             instance=self._state.instance,
             columns=columns,
-            counts=counts[columns],
+            counts=_NONE if found is None else found[columns],
             boundary=boundary,
         )
+
+    def _close_names(self, timestamp: int, boundary: int | None) -> Partial:
+        opened = self._open.pop(timestamp, None)
+        names, counts = opened.named() if isinstance(opened, _OpenNames) else ((), _NONE)
+        return Partial(
+            self.stream.name, timestamp, self._state.partition, self._state.instance,
+            np.arange(len(names)), counts, boundary, names,
+        )  # fmt: skip
 
     def _take_counts(self, timestamp: int) -> NDArray[np.int64] | None:
         """The counts of a timestamp, which is no longer open; None if nothing counted."""
         opened = self._open.pop(timestamp, None)
-        return None if opened is None else opened.counts()
+        return opened.counts() if isinstance(opened, _OpenTimestamp) else None
 
     def _first_offsets(self) -> Iterator[int]:
         """The first offset that each open timestamp needs."""

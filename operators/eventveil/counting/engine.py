@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.counting.assigner import Placed, Placer, Rows
+from eventveil.counting.assigner import AssignedEvent, Assigner, Rows
 from eventveil.counting.counter import OUTCOMES, CounterState, StreamCounter
-from eventveil.counting.growth import Growth
 from eventveil.counting.rejections import Rejections
 from eventveil.counting.users import Users
-from eventveil.decoding.binary_array import picked
+from eventveil.decoding.columns import picked
 from eventveil.decoding.places import Envelope, compile_field, is_there
 from eventveil.decoding.rules import LARGEST_COUNT, CountFinder, Decoder, Reason, Rejection, parse, weigh
 from eventveil.model import fields, timeline
+from eventveil.model.partitioners import Growth
 from eventveil.model.records import NO_APPEND_TIME
 from eventveil.model.topology import ENDLESS, Stream
 from eventveil.process.memory import Held
@@ -35,7 +35,7 @@ CORRECTED, WATERMARK = "corrected", "watermark"
 ENGINE_OUTCOMES = (*(one for one in OUTCOMES if one != "bounded"), CORRECTED, WATERMARK)
 
 
-class _Mark(NamedTuple):
+class _Watermark(NamedTuple):
     """A watermark that says more than those before it."""
 
     offset: int
@@ -94,11 +94,11 @@ class EngineCounter(StreamCounter):
         if self._by_watermark:
             # Not the append time says what is late, and nothing is before the clock says that it is due.
             stream = replace(stream, timeline=replace(rules, lateness=ENDLESS))
-        self._verdict = Placer(stream, partitions, state.partition, state.first, users, grown).verdict
+        self._verdict = Assigner(stream, partitions, state.partition, state.first, users, grown).verdict
         self._numbers: dict[int, _OpenCounts] = {}
         #: Ascending. The state has the last one below the resume offset, so that reading again from there
         #: meets the same watermarks before the same records.
-        self._marks: list[_Mark] = [_Mark(state.resume - 1, time) for time in state.passed[:1]]
+        self._marks: list[_Watermark] = [_Watermark(state.resume - 1, time) for time in state.passed[:1]]
 
     @property
     def completed(self) -> int | None:
@@ -160,7 +160,7 @@ class EngineCounter(StreamCounter):
             return count
         return _Number(placed.event.user, placed.event.column, placed.timestamp, count)
 
-    def _misplaced(self, placed: Placed) -> Rejection | None:
+    def _misplaced(self, placed: AssignedEvent) -> Rejection | None:
         """What is wrong with the time of a count."""
         timestamp = placed.timestamp
         after = placed.event.time - timeline.start_of(self.stream.timeline, timestamp)
@@ -193,7 +193,7 @@ class EngineCounter(StreamCounter):
         if ahead > rules.max_ahead:
             return Rejection(Reason.TOO_FAR_AHEAD, f"a watermark that completes {ahead} ms ahead")
         if time >= 0 and (not self._marks or time > self._marks[-1].time):
-            self._marks.append(_Mark(offset, time))
+            self._marks.append(_Watermark(offset, time))
         return WATERMARK
 
     def _take_counts(self, timestamp: int) -> NDArray[np.int64] | None:

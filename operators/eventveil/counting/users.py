@@ -6,14 +6,14 @@ flags; whatever is known of a user and an open timestamp goes by the number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.decoding.columns import Fields
-from eventveil.decoding.numbers import numbers
+from eventveil.decoding import kernel
+from eventveil.decoding.columns import Fields, PlainNumbers
 from eventveil.model.partitioners import MANY
 from eventveil.model.topology import Source
 
@@ -33,18 +33,21 @@ class Users:
 
     def __init__(self, source: Source, partitions: int, partition: int) -> None:
         self._pointer, self._integers = source.user, source.user_type == "integer"
-        self._partitions_of = MANY[source.partitioner]
-        self._partitions, self._partition = partitions, partition
-        self._numbers = numbers(_FIRST)
-        self._belongs = np.zeros(_FEW, bool)
-        self._met = np.zeros(_FEW, bool)
+        self._partitions_of, self._partitions = MANY[source.partitioner], partitions
+        #: The table of the compiled kernel; None in plain Python.
+        self.native: Any = None
+        if kernel.NATIVE is not None:
+            self.native = kernel.NATIVE.Users(source.partitioner, partitions, partition)
+        self._known = _Plain(source, partitions, partition) if self.native is None else _Native(self.native)
+        # Metrics ask for it while another thread is numbering.
+        self._size = 0
         self._asked = 0
         self._kept = _FREE // 2
         self._epoch = 0
 
     def __len__(self) -> int:
         """The number of users."""
-        return len(self._numbers)
+        return self._size
 
     def of(self, fields: Fields) -> NDArray[np.int64]:
         """The numbers of the users that were read."""
@@ -54,7 +57,7 @@ class Users:
         return fields.known[key]
 
     def _of_fields(self, fields: Fields) -> NDArray[np.int64]:
-        return self._of(fields.column(self._pointer), lambda rows: self.canonical(fields, rows))
+        return self._of(fields.column(self._pointer))
 
     def are_some(self, fields: Fields) -> NDArray[np.bool_]:
         """Which rows of the fields have a user."""
@@ -74,24 +77,17 @@ class Users:
 
     def numbers(self, users: Sequence[bytes]) -> NDArray[np.int64]:
         """The numbers of some users, given in canonical bytes."""
-        values = [int(user) if self._integers else user.decode() for user in users]
-        return self._of(values, lambda rows: [users[row] for row in rows.tolist()])
+        return self._of([int(user) if self._integers else user.decode() for user in users])
 
-    def _of(self, column: Any, canonical: Callable[[NDArray[np.int64]], list[bytes]]) -> NDArray[np.int64]:
-        found, new = self._numbers.of(column)
-        if new.size:
-            end = _FIRST + len(self._numbers)
-            self._belongs, self._met = _grown(self._belongs, end), _grown(self._met, end)
-            keys = canonical(new)
-            belongs = self._partitions_of(keys, self._partitions) == self._partition
-            self._belongs[end - len(new) : end] = belongs & np.fromiter(map(bool, keys), bool, len(keys))
-        self._met[found] = True
+    def _of(self, column: Any) -> NDArray[np.int64]:
+        found = self._known.of(column)
+        self._size = len(self._known)
         self._asked += len(found)
         return found
 
     def belong(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of them are users, and of this partition."""
-        return self._belongs[numbers]
+        return self._known.belong(numbers)
 
     @property
     def crowded(self) -> bool:
@@ -103,20 +99,85 @@ class Users:
 
         None, and nobody is forgotten, if that would be less than a quarter.
         """
-        end = _FIRST + len(self)
-        keep = self._met[:end].copy()
+        keep = self._known.take_met()
         for some in needed:
             keep[some] = True
         keep[_NOBODY] = True
-        self._met[:] = False
         self._asked, self._kept = 0, int(np.count_nonzero(keep))
-        if 4 * self._kept > 3 * end:
+        if 4 * self._kept > 3 * len(keep):
             return None
-        self._numbers.keep(keep[_FIRST:])
-        self._belongs = _grown(self._belongs[:end][keep], _FEW)
+        self._known.keep(keep)
+        self._size = len(self._known)
         self._epoch += 1
-        self._met = np.zeros(len(self._belongs), bool)
         return np.cumsum(keep) - 1
+
+
+class _Native:
+    """Users in a table of the compiled kernel."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    def of(self, column: Any) -> NDArray[np.int64]:
+        """The number of each, a new one for those who are new; they are met."""
+        return np.frombuffer(self._native.of(column), np.int64)
+
+    def belong(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """See ``Users.belong``."""
+        return np.frombuffer(self._native.belong(numbers), bool)
+
+    def take_met(self) -> NDArray[np.bool_]:
+        """Which numbers were met since the last call, that of nobody included."""
+        return np.frombuffer(self._native.take_met(), bool).copy()
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """Forget all but those; they are numbered anew, in the same order."""
+        self._native.keep(kept[_FIRST:].tobytes())
+
+
+class _Plain:
+    """The same in a dictionary and arrays."""
+
+    def __init__(self, source: Source, partitions: int, partition: int) -> None:
+        self._partitions_of = MANY[source.partitioner]
+        self._partitions, self._partition = partitions, partition
+        self._numbers = PlainNumbers(_FIRST)
+        self._belongs = np.zeros(_FEW, bool)
+        self._met = np.zeros(_FEW, bool)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def of(self, column: Sequence[str | int]) -> NDArray[np.int64]:
+        """See ``_Native.of``."""
+        found, new = self._numbers.of(column)
+        if new.size:
+            end = _FIRST + len(self._numbers)
+            self._belongs, self._met = _grown(self._belongs, end), _grown(self._met, end)
+            keys = [str(column[place]).encode() for place in new.tolist()]
+            belongs = self._partitions_of(keys, self._partitions) == self._partition
+            self._belongs[end - len(new) : end] = belongs & np.fromiter(map(bool, keys), bool, len(keys))
+        self._met[found] = True
+        return found
+
+    def belong(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """See ``Users.belong``."""
+        return self._belongs[numbers]
+
+    def take_met(self) -> NDArray[np.bool_]:
+        """See ``_Native.take_met``."""
+        met = self._met[: _FIRST + len(self)].copy()
+        self._met[:] = False
+        return met
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """See ``_Native.keep``."""
+        self._numbers.keep(kept[_FIRST:])
+        self._belongs = _grown(self._belongs[: len(kept)][kept], _FEW)
+        self._met = np.zeros(len(self._belongs), bool)
 
 
 def _grown(flags: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:

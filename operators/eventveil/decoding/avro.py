@@ -23,8 +23,8 @@ import fastavro._read_py
 from fastavro.read import LOGICAL_READERS
 from fastavro.schema import parse_schema
 
+from eventveil.decoding.places import Instant
 from eventveil.decoding.schemas import Unfit
-from eventveil.decoding.times import Instant
 
 _PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _DAY = date(1970, 1, 1)

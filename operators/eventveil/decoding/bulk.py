@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from orjson import JSONDecodeError, loads
 
 from eventveil.decoding import kernel
-from eventveil.decoding.binary_array import Packed
-from eventveil.decoding.columns import Documents, Fields, Kind, NativeFields
-from eventveil.decoding.numbers import numbers
+from eventveil.decoding.columns import Documents, Fields, Kind, NativeFields, Packed, numbers
+from eventveil.decoding.naming import Names
 from eventveil.decoding.places import compile_pointer, pointer_tokens
 from eventveil.model.topology import Counts, Source
 
@@ -142,6 +141,22 @@ def _finder(pointers: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
         return found
 
     return find
+
+
+class NameFinder:
+    """Gives the columns of one stream's events their numbers, where columns are found in the data."""
+
+    def __init__(self, source: Source, names: Names) -> None:
+        self._pointer, self._names = source.column, names
+
+    def __call__(self, fields: Fields) -> NDArray[np.int64]:
+        """The number of the column of each row, or UNSURE."""
+        found, new = numbers(0).of(fields.column(self._pointer))
+        known = (self._names.number(str(one)) for one in fields.at(self._pointer, new))
+        numbered = np.fromiter((UNSURE if one is None else one for one in known), np.int64, len(new))
+        # New ones come in the order of their numbers.
+        columns: NDArray[np.int64] = numbered[found]
+        return columns
 
 
 class ColumnFinder:

@@ -1,16 +1,154 @@
-"""Fields that were read of a chunk of events, to be assigned to timestamps and counted."""
+"""A chunk in columns: byte strings in one text, the fields of events, and numbers for what they hold."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress
+from typing import Any, Literal, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.decoding.times import TIME_LIMIT
+from eventveil.decoding import kernel
+from eventveil.decoding.places import TIME_LIMIT
 from eventveil.model.timeline import parse_rfc3339
+
+_Places = NDArray[np.int64]
+
+
+class Packed(Sequence[bytes | None]):
+    """Parts of ``data``, in its order and apart, from ``starts`` on; a length of -1 is None."""
+
+    def __init__(self, data: bytes, starts: _Places, lengths: _Places) -> None:
+        self.data, self.starts, self.lengths = data, starts, lengths
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        data = self.data
+        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
+            yield data[start : start + length] if length >= 0 else None
+
+    @overload
+    def __getitem__(self, index: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> Packed: ...
+    def __getitem__(self, index: int | slice) -> bytes | Packed | None:
+        starts, lengths = self.starts[index], self.lengths[index]
+        if isinstance(index, slice):
+            return Packed(self.data, starts, lengths)
+        return self.data[starts : starts + lengths] if lengths >= 0 else None
+
+
+def picked(values: Sequence[bytes | None], rows: _Places) -> list[bytes | None]:
+    """Those in these rows."""
+    if isinstance(values, Packed):
+        return [*Packed(values.data, values.starts[rows], values.lengths[rows])]
+    return [values[row] for row in rows.tolist()]
+
+
+def lengths_of(values: Sequence[bytes | None]) -> _Places:
+    """The length of each, 0 of None."""
+    if isinstance(values, Packed):
+        return np.maximum(values.lengths, 0)
+    return np.fromiter((len(value or b"") for value in values), np.int64, len(values))
+
+
+_Numbers = NDArray[np.int64]
+
+
+class Numbers(Protocol):
+    """A dictionary for whole columns, of ``Fields`` or lists: of strings, or of integers.
+
+    What it is asked for is told apart by all of its bytes, and never by a hash alone.
+    """
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def of(self, column: Any) -> tuple[_Numbers, _Numbers]:
+        """The number of each, and the places of the new ones, whose numbers are the next ones."""
+
+    def find(self, column: Any) -> _Numbers:
+        """The number of each, or -1 if it has none."""
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """Forget all but those, a flag for each; they are numbered anew, in the same order."""
+
+
+def numbers(first: int) -> Numbers:
+    """Numbers from ``first`` on, of columns as ``eventveil.decoding.bulk`` reads them."""
+    return PlainNumbers(first) if kernel.NATIVE is None else NativeNumbers(first)
+
+
+class _Known(dict[Any, int]):
+    """Gives a key that is not there the next number."""
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+class PlainNumbers:
+    """See ``Numbers``: for lists."""
+
+    def __init__(self, first: int) -> None:
+        self._first, self._known = first, _Known()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def of(self, column: Sequence[str | int]) -> tuple[_Numbers, _Numbers]:
+        """See ``Numbers.of``."""
+        size = len(self._known)
+        found = np.fromiter(map(self._known.__getitem__, column), np.int64, len(column))
+        late = np.flatnonzero(found >= size)
+        new = late[np.unique(found[late], return_index=True)[1]]
+        return found + self._first, new
+
+    def find(self, column: Sequence[str | int]) -> _Numbers:
+        """See ``Numbers.find``."""
+        get = self._known.get
+        return (
+            np.fromiter((get(one, -1 - self._first) for one in column), np.int64, len(column)) + self._first
+        )
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """See ``Numbers.keep``."""
+        known = _Known()
+        for one in compress(self._known, kept.tolist()):
+            known[one] = len(known)
+        self._known = known
+
+
+class NativeNumbers:
+    """See ``Numbers``: for columns of the kernel, and lists."""
+
+    def __init__(self, first: int) -> None:
+        self._numbers: Any = kernel.NATIVE.Numbers(first)
+        # Metrics ask for it while another thread is numbering.
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def of(self, column: Any) -> tuple[_Numbers, _Numbers]:
+        """See ``Numbers.of``."""
+        found, new = self._numbers.of(column)
+        self._size = len(self._numbers)
+        return np.frombuffer(found, np.int64), np.frombuffer(new, np.int64)
+
+    def find(self, column: Any) -> _Numbers:
+        """See ``Numbers.find``."""
+        return np.frombuffer(self._numbers.find(column), np.int64)
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """See ``Numbers.keep``."""
+        self._numbers.keep(kept.tobytes())
+        self._size = len(self._numbers)
+
 
 #: What a field is wanted as.
 Kind = Literal["string", "integer", "time"]

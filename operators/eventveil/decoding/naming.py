@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -56,6 +57,42 @@ def _types(strict: bool, integers: bool) -> tuple[type, ...]:
     if strict:
         return (int,) if integers else (str,)
     return (str, int)
+
+
+#: What no column that is found may have, for good: controls, what turns the direction of text, line and
+#: paragraph separators, what is invisible (soft hyphen, joiners, marks, fillers, tags), what is no character,
+#: and halves of characters, which no UTF-8 has.
+_REFUSED = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    "\ud800-\udfff\ufdd0-\ufdef\ufeff\uffa0\ufff9-\ufffb\ufffe\uffff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+
+
+class Names:
+    """Numbers for the texts of columns that are found in the data, anew for each chunk.
+
+    A text is no column, and has the number None, if it is empty, longer than ``longest`` characters, or has a
+    character that is refused: a rule that no version of Unicode changes.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._numbers: dict[str, int] = {}
+
+    def clear(self) -> None:
+        """Forget all: another chunk comes."""
+        self._numbers = {}
+
+    def number(self, text: str) -> int | None:
+        """The number of a text, the next one if it is new."""
+        if not 0 < len(text) <= self._longest or _REFUSED.search(text):
+            return None
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    @property
+    def texts(self) -> list[str]:
+        """Those of the numbers, in order."""
+        return [*self._numbers]
 
 
 class Renamer:

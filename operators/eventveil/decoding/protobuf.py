@@ -18,8 +18,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from eventveil.decoding.schemas import Unfit
-from eventveil.decoding.times import Instant
+from eventveil.decoding.places import Instant
+from eventveil.decoding.schemas import Unfit, zigzag
 
 _WRAPPED = frozenset(
     f"google.protobuf.{kind}Value"
@@ -178,10 +178,7 @@ def _indices(body: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """A zigzag-coded number of at most ten bytes, and the place behind it."""
-    number = 0
-    for place, byte in enumerate(body[at : at + 10]):
-        number |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at + place + 1
-    raise Unfit("it does not say which message it is")
+    """A number of the prefix, and the place behind it. Raises Unfit."""
+    if (found := zigzag(body, at)) is None:
+        raise Unfit("it does not say which message it is")
+    return found

@@ -12,17 +12,18 @@ from typing import Any, NamedTuple
 import orjson
 
 from eventveil.decoding import schemas as by_schema
-from eventveil.decoding.filters import Filter
-from eventveil.decoding.naming import Namer, Unnamed, index_of
+from eventveil.decoding.naming import Namer, Names, Unnamed, index_of
 from eventveil.decoding.places import (
     MISSING,
     NO_ENVELOPE,
+    Clock,
     Envelope,
+    Filter,
+    WrongKind,
     compile_field,
     compile_first,
     is_there,
 )
-from eventveil.decoding.times import Clock, WrongKind
 from eventveil.model import fields
 from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.topology import BY_SCHEMA, UNBOUNDED, Counts, Format, ReadingStream, Source
@@ -203,6 +204,8 @@ class Decoder:
         self._name = Namer(source, integers=counts.column_type == "integer")
         parts = len(fields.listed(source.column))
         self._index = index_of(counts.labels, parts)
+        #: Of columns that are found in the data; ``Event.column`` is then a number of these.
+        self.names = None if counts.discover is None else Names(counts.discover.longest)
         self._counts = counts
         self._time_place = fields.in_words(source.time, "or")
         self._times = [(field, compile_field(field)) for field in fields.listed(source.time)]
@@ -236,7 +239,7 @@ class Decoder:
             if name.found is MISSING:
                 return _missing("column", name.field)
             return _wrong_type("column", name.field, self._name.expected(name.field), name.found)
-        place = self._index.get(name)
+        place = self._index.get(name) if self.names is None else self.names.number(name[0])
         if place is None and self._counts.unknown == "dead-letter":
             return Rejection(Reason.UNKNOWN_COLUMN, unknown_column(fields.BETWEEN.join(name)))
         return self._counts.unknown_column if place is None else place
@@ -263,7 +266,7 @@ class Decoder:
 
 
 def unknown_column(label: str) -> str:
-    """The detail of an event whose column is none of the public ones."""
+    """The detail of an event whose column is none of the public ones, or too long to be found."""
     return f"{label[:_LONGEST_DETAIL]!r} is not a public column"
 
 

@@ -41,6 +41,16 @@ def schema_id(value: bytes) -> int | None:
     return int.from_bytes(value[1:PREFIX], "big")
 
 
+def zigzag(value: bytes, at: int) -> tuple[int, int] | None:
+    """A zigzag-coded number of at most ten bytes, and the place behind it; None if none is there."""
+    number = 0
+    for place, byte in enumerate(value[at : at + 10]):
+        number |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at + place + 1
+    return None
+
+
 def ids_in(values: Iterable[bytes | None]) -> set[int]:
     """The ids that values name, of those that a schema can have."""
     found = {schema_id(value) for value in values if value is not None}

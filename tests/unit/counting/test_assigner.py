@@ -32,6 +32,16 @@ def _off_by_one(admit: Any) -> Any:
     return lambda self, offsets, times, timestamps: admit(self, offsets - 1, times, timestamps)
 
 
+def _later(columns: Any) -> Any:
+    """The same for what the kernel gets."""
+
+    def found(self: Boundaries) -> Any:
+        lasts, ends = columns.func(self)
+        return lasts, ends + (ends < 2**62)
+
+    return property(found)
+
+
 def _loose(admit: Any) -> Any:
     return lambda self, events: admit(self, events) | (np.arange(len(events)) % 7 == 3)
 
@@ -42,16 +52,19 @@ def _eager(certain: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "mutate"),
+    ("way", "owner", "name", "mutate"),
     [
-        (Boundaries, "admit", _off_by_one),
-        (Contributions, "admit", _loose),
-        (assigner.Placer, "_certain", _eager),
+        ("plain", Boundaries, "admit", _off_by_one),
+        ("kernel", Boundaries, "columns", _later),
+        ("plain", Contributions, "admit", _loose),
+        ("kernel", Contributions, "admit", _loose),
+        ("plain", assigner.Assigner, "_certain", _eager),
+        ("kernel", assigner.Assigner, "_certain", _eager),
     ],
 )
 def test_the_comparison_sees_a_rule_that_is_broken_in_bulk_only(
-    owner: Any, name: str, mutate: Any, monkeypatch: pytest.MonkeyPatch
+    way: str, owner: Any, name: str, mutate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owner, name, mutate(getattr(owner, name)))
-    with pytest.raises(AssertionError):
+    monkeypatch.setattr(owner, name, mutate(owner.__dict__[name]))
+    with read_by(way), pytest.raises(AssertionError):
         sum((compare(seed) for seed in range(500)), Counter())

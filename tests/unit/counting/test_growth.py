@@ -8,16 +8,15 @@ from typing import Any
 import orjson
 import pytest
 
-from eventveil.counting.growth import Growth, PartitionCounts
 from eventveil.decoding.rules import Reason
-from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.model.errors import StateRefused
-from eventveil.model.partitioners import murmur2_partition
+from eventveil.model.partitioners import Growth, PartitionCounts, murmur2_partition
 from eventveil.tasks.aggregate import PartitionAggregator
 from tests.unit.support import chunk, counter_state, event, sparse, stream
 
 GROWN = (Growth(3, 2), Growth(5, 4))
-GENESIS = Genesis("visits", "i", {}, "raw", "id", 0, 1, 0, 0)
+MANIFEST = ManifestRecord("visits", "i", {}, "raw", "id", 0, 1, 0, 0)
 
 
 def test_each_timestamp_has_one_number_of_partitions() -> None:
@@ -33,18 +32,18 @@ def test_each_timestamp_has_one_number_of_partitions() -> None:
     ids=str,
 )
 def test_growths_that_cannot_be_are_refused(broken: Any) -> None:
-    fields = {**orjson.loads(GENESIS.encode()), "grown": broken}
+    fields = {**orjson.loads(MANIFEST.encode()), "grown": broken}
     with pytest.raises(StateRefused, match="cannot be read"):
-        Genesis.find({Genesis.key("visits"): orjson.dumps(fields)}, "visits", "here")
+        ManifestRecord.find({ManifestRecord.key("visits"): orjson.dumps(fields)}, "visits", "here")
 
 
 def test_a_genesis_remembers_them_and_is_as_before_without() -> None:
-    grown = GENESIS.replace(grown=GROWN)
-    key = Genesis.key("visits")
-    assert Genesis.find({key: grown.encode()}, "visits", "here") == grown
-    assert b"grown" not in GENESIS.encode()
+    grown = MANIFEST.replace(grown=GROWN)
+    key = ManifestRecord.key("visits")
+    assert ManifestRecord.find({key: grown.encode()}, "visits", "here") == grown
+    assert b"grown" not in MANIFEST.encode()
     with pytest.raises(StateRefused, match="cannot be read"):
-        Genesis.find({key: grown.encode().replace(b"[3,2]", b"[3]")}, "visits", "here")
+        ManifestRecord.find({key: grown.encode().replace(b"[3,2]", b"[3]")}, "visits", "here")
 
 
 USERS = [f"user {number}" for number in range(60)]

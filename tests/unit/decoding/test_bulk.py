@@ -112,6 +112,39 @@ def test_good_events_of_any_width_are_sure() -> None:
     assert found.times("/time") == [1, 2, 1000, 3]
 
 
+def test_plain_documents_are_sure_up_to_their_limits_and_others_are_what_orjson_says() -> None:
+    plain = (
+        b"7", b"-7", b"0.0", b"12.50", b"9" * 200, b"true", b"null", b'"' + "x\x7fé".encode() * 9 + b'"',
+        b"[]", b"{}", b'[1, {"a":[ ] }\t,"b"]', b"[" * 98 + b"]" * 98,
+    )  # fmt: skip
+    unusual = (
+        b"-0", b"1e3", b"9" * 201, b'"\\u00e9"', b'"\\/"', b'{"\\n":1}', b"9223372036854775808",
+    )  # fmt: skip
+    broken = (
+        b"01", b"-", b"-a", b"1.", b".5", b"+1", b"1 2", b"tru", b"nulll", b"[1,]", b"[,1]", b"[1", b"{,}",
+        b'{"a":1,}', b'{"a"}', b'{"a" 1}', b"{a:1}", b'"\x1f"', b'"1234567\n"', b'"\xff"', b'"\\x"', b"\x0b1",
+        b"",
+    )  # fmt: skip
+    for value in (*plain, *unusual, *broken):
+        # Strings are looked through by eight bytes: the inner one begins at each place of them.
+        for shift in range(8):
+            document = b'{"' + b"k" * shift + b'x":' + value + b"," + event("u", "b", 5)[1:]
+            try:
+                wanted = [orjson.loads(document)["user"]]
+            except orjson.JSONDecodeError:
+                wanted = []
+            assert wanted == ([] if value in broken else ["u"])
+            found = read(document)
+            assert found.values("/user") in ([wanted] if value in plain else [wanted, []])
+
+
+def test_integers_of_a_field_are_read_to_their_limits() -> None:
+    for number in (0, 7, -7, 10**17, 10**18 - 1, -(10**18) + 1, 10**18, 2**63 - 1, -(2**63)):
+        found = read(event("u", number, 5), column_type="integer", labels=("7",))
+        assert found.values("/column") == [number]
+    assert rows(b'{"user":"u","column":-0,"time":5}', column_type="integer", labels=("7",)) in ([], [0])
+
+
 def test_a_part_of_an_identifier_that_looks_like_a_large_number_does_no_harm() -> None:
     assert rows(event("7e0001"), event("9" * 300), event("1E+999")) == [0, 1, 2]
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventveil.counting.assigner import Placer, Rows
+from eventveil.counting.assigner import Assigner, Rows
 from eventveil.counting.users import Users
 from eventveil.decoding.bulk import FILTERED, BulkReader, fields_of
 from eventveil.decoding.places import MISSING, Envelope, compile_field, compile_first
@@ -351,7 +351,7 @@ _Record = tuple[bytes | None, bytes | None, Headers, int]
 def verdicts(one: Stream, records: list[_Record]) -> list[tuple[Any, ...]]:
     """What becomes of each record of a chunk."""
     users = Users(one.source, 1, 0)
-    placer = Placer(one, 1, 0, 1, users)
+    placer = Assigner(one, 1, 0, 1, users)
     values = [value for value, _, _, _ in records]
     reader = BulkReader(fields_of([(one.source, one.counts)]), one.source.max_bytes)
     rows = Rows(

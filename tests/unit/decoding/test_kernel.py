@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,9 +50,64 @@ def test_places_beyond_a_column_are_refused(native: Any) -> None:
 def test_flags_of_another_number_forget_nobody(native: Any) -> None:
     numbers = native.Numbers(1)
     numbers.of(["a", "b"])
-    with pytest.raises(ValueError, match="1 flags for 2"):
-        numbers.keep(b"\1")
-    assert len(numbers) == 2
+    users = native.Users("murmur2", 1, 0)
+    users.of(["a", "b"])
+    for known in (numbers, users):
+        with pytest.raises(ValueError, match="1 flags for 2"):
+            known.keep(b"\1")
+        assert len(known) == 2
+
+
+def test_numbers_that_nobody_has_are_refused(native: Any) -> None:
+    users, contributions = native.Users("crc32", 2, 0), native.Contributions(1)
+    for number in (-1, 2**32 - 1, 2**40):
+        with pytest.raises(IndexError, match="nobody"):
+            users.belong(np.array([number]))
+        with pytest.raises(OverflowError, match="no user"):
+            contributions.admit(np.array([5, number]))
+    assert len(contributions) == 0
+    contributions.admit(np.array([5]))
+    for new in ([0] * 5, [-1] * 6, [2**32] * 6):
+        with pytest.raises(IndexError, match="no new number"):
+            contributions.renumber(np.array(new))
+    assert np.frombuffer(contributions.users(), np.int64).tolist() == [5]
+    with pytest.raises(ValueError, match="no partition"):
+        native.Users("crc32", 0, 0)
+
+
+def test_checksums_are_those_of_the_standard(native: Any) -> None:
+    # RFC 3720, B.4.
+    assert native.checksum(b"\0" * 32, 0, 32) == 0x8A9136AA
+    assert native.checksum(b"..123456789.", 2, 11) == 0xE3069283
+    for begin, end in ((0, 4), (2, 1)):
+        with pytest.raises(ValueError, match="outside"):
+            native.checksum(b"abc", begin, end)
+
+
+def test_of_gzip_comes_all_or_nothing(native: Any) -> None:
+    text = b"some text" * 1000
+    packed = gzip.compress(text)
+    assert native.gunzip(packed, len(text)) == text
+    # Of several members all, and of what is too large or damaged nothing.
+    assert native.gunzip(packed + gzip.compress(b"!"), 10**6) == text + b"!"
+    assert native.gunzip(packed, len(text) - 1) is None
+    for damaged in (packed[:-1], packed[:-9], b"", packed[:40] + b"\xff" + packed[41:], packed + b"x"):
+        assert native.gunzip(damaged, 10**6) is None
+
+
+def test_events_of_another_chunk_are_not_placed(native: Any) -> None:
+    placer, users = native.Placer((0, 1000, 0, 0, 0), False, 1, 1), native.Users("crc32", 1, 0)
+    one, two = np.array([1]), np.array([0, 1])
+    for fields, chunk in (((one, one, one, two), two), ((one, one, one, one), one)):
+        with pytest.raises(IndexError, match="not those of the chunk"):
+            placer.place(users, fields, (chunk, None), (0, 1))
+    with pytest.raises(ValueError, match="boundaries"):
+        placer.place(users, (one, one, one, one), (two, (one, two)), (0, 1))
+    # Who has no number is no user, and what is beyond 64 bits is for the rule.
+    assert placer.place(users, (one, one, one, one), (two, None), (0, 1)) == [b""] * 4
+    users.of(["u"])
+    far = native.Placer((-(2**62), 1, 2**62, 2**62, 2**62), False, 1, 1)
+    assert far.place(users, (one, one, one, one), (np.array([0, 2**62]), None), (0, 1)) == [b""] * 4
 
 
 def test_a_kernel_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

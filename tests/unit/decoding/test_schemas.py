@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventveil.decoding.avro import AvroSchema
+from eventveil.decoding.places import Instant
 from eventveil.decoding.protobuf import ProtobufSchema
 from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, ValueDecoder, parse
 from eventveil.decoding.schemas import PREFIX, Unfit, Unusable, schema_id
-from eventveil.decoding.times import Instant
 from eventveil.model.records import Schema
 from eventveil.model.topology import Format
 from tests.unit.schema_registry.protos import KINDS, classes, file, mapped, message, text
