@@ -5,18 +5,22 @@ No broker, no process, no sleep: the log is in memory, and a broker certifies it
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
-from eventveil.model.errors import EventveilError
+from eventveil.counting import counter
+from eventveil.counting.counter import Partial
+from eventveil.model.errors import EventveilError, StateRefused
 from eventveil.model.topology import Stream
 from eventveil.privacy.noise import SeededNoise
-from tests.crashes.broken import BROKEN, broken_world
-from tests.crashes.checks import SameNoise, check, check_replay
+from tests.crashes.broken import BROKEN, ForgetsTheBlock, StateApart, broken_world
+from tests.crashes.checks import SameNoise, check, check_found, check_replay
 from tests.crashes.engine import ENGINE, ENGINE_BROKEN, ENGINE_BY_TIME, EngineTruth, EngineWorld
 from tests.crashes.values import ValuesDrawnAgain, ValueWorld, check_values
-from tests.crashes.world import COUNTS, REKEYED, REKEYED_BY_BOUNDARY, World
+from tests.crashes.world import COUNTS, DISCOVERS, REKEYED, REKEYED_BY_BOUNDARY, World
 
 #: At least one of this many seeds must show that a worker is broken.
 SEEDS = 12
@@ -57,6 +61,79 @@ def test_whatever_happens_the_releases_are_those_of_a_replay_with_the_same_noise
         check(world)
         compared += check_replay(world, seed)
     assert compared > 100
+
+
+def test_whatever_happens_columns_are_found_by_all_of_their_block_and_stay() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(6):
+        world = World(seed, SameNoise(seed), DISCOVERS)
+        world.run(600)
+        seen["timestamp"] += check(world)
+        seen += check_found(world, seed)
+        seen["compared"] += check_replay(world, seed)
+        seen += world.seen
+    assert {"close", "judge", "decide", "publish", "pause", "fenced", "take-over lost"} <= set(seen)
+    assert seen["crash"] > 200
+    assert min(seen["timestamp"], seen["compared"]) > 150
+    assert 30 < seen["found"] < seen["tested"] - 30
+
+
+def test_the_histories_notice_a_worker_that_loses_what_a_block_has_counted() -> None:
+    def caught(seed: int) -> bool:
+        world = ForgetsTheBlock(seed, SameNoise(seed), DISCOVERS)
+        try:
+            world.run(600)
+            check(world)
+            check_found(world, seed)
+        except NOTICED:
+            return True
+        return False
+
+    assert any(map(caught, range(SEEDS)))
+
+
+def cut_by_chance(patch: pytest.MonkeyPatch, seed: int) -> Counter[bool]:
+    """Every writer of partial counts cuts them elsewhere than before; how many were cut, and were not."""
+    rnd, pieces, cut = random.Random(seed), Partial.pieces, Counter[bool]()
+
+    def otherwise(partial: Partial) -> Iterator[Partial]:
+        patch.setattr(counter, "_PIECE", rnd.choice((10, 80, 1000)))
+        made = [*pieces(partial)]
+        cut[len(made) > 1] += 1
+        return iter(made)
+
+    patch.setattr(Partial, "pieces", otherwise)
+    return cut
+
+
+def test_pieces_are_those_of_one_writer_after_any_crash_and_however_others_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(2):
+        with monkeypatch.context() as patch:
+            cut = cut_by_chance(patch, seed)
+            world = World(seed, SameNoise(seed), DISCOVERS)
+            world.run(600)
+        seen += check_found(world, seed) + world.seen
+        seen += Counter(timestamp=check(world), cut=cut[True], whole=cut[False])
+    assert min(seen[one] for one in ("timestamp", "tested", "cut", "whole", "crash")) > 20
+    assert seen["fenced"] > 0
+
+
+def test_the_histories_notice_pieces_that_are_committed_apart_from_the_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(seed: int) -> bool:
+        with monkeypatch.context() as patch:
+            cut_by_chance(patch, seed)
+            try:
+                StateApart(seed, SameNoise(seed), DISCOVERS).run(600)
+            except StateRefused as error:
+                return "two different partial counts" in str(error)
+        return False
+
+    assert any(map(refused, range(SEEDS)))
 
 
 @pytest.mark.parametrize("of", [ENGINE, ENGINE_BY_TIME], ids=["by watermark", "by time"])

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from eventveil.counting.assigner import Rows
 from eventveil.counting.counter import CounterState, Partial, StreamCounter
 from eventveil.counting.engine import EngineCounter
-from eventveil.counting.growth import Growth
 from eventveil.counting.rejections import DeadLetters, Letters
 from eventveil.counting.users import Users
-from eventveil.decoding.binary_array import lengths_of, picked
 from eventveil.decoding.bulk import BulkReader, Columnar, fields_of
-from eventveil.decoding.columns import Fields
+from eventveil.decoding.columns import Fields, lengths_of, picked
 from eventveil.model import timeline
+from eventveil.model.partitioners import Growth
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Stream, Timeline
 from eventveil.tasks.repartition import read_passed_on
@@ -277,7 +276,7 @@ class PartitionAggregator:
                 partial = counter.close()
                 partials.append(partial)
                 closed.add(name)
-                size += 200 + 12 * len(partial.columns)
+                size += 200 + 12 * len(partial.columns) + sum(map(len, partial.names))
         return self._batch(partials, closed) if partials else None
 
     def dead_letter_batch(self) -> Batch | None:
@@ -317,7 +316,8 @@ class Outputs:
         yield from batch.dead_letters
         for partial in batch.partials:
             name = partial.stream
-            yield Outgoing(self.partials, partial.encode(), name.encode(), self.partition_of[name])
+            for piece in partial.pieces():
+                yield Outgoing(self.partials, piece.encode(), name.encode(), self.partition_of[name])
         topic, partition = self.changelog
         for name, state in batch.states.items():
             yield Outgoing(topic, state.encode(), name.encode(), partition)
@@ -385,6 +385,8 @@ class Aggregation(PartitionAggregator, Task):
 
 def _unsure(values: Sequence[bytes | None], parts: Sequence[Fields]) -> int:
     """How much is left to the rule, in records: many bytes count as several."""
+    if sum(len(part.rows) for part in parts) == len(values):
+        return 0
     left = np.ones(len(values), bool)
     for part in parts:
         left[part.rows] = False

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,10 @@ from eventveil.counting.counter import Partial
 from eventveil.decoding.rules import LARGEST_COUNT
 from eventveil.model.errors import StateRefused
 
+_FOREIGN = (
+    "Find out who else writes to this topic and revoke the right; then delete it, let `eventveil topics "
+    "--create` make it and `eventveil migrate` count again what was not released"
+)
 #: A run of empty partials spans at most this many offsets: what a successor may have to read again.
 _RUN_OFFSETS = 10_000
 
@@ -24,6 +29,98 @@ class _Run:
     first: int
     last: int
     offset: int
+
+
+class _Sum:
+    """Counts of public columns, added up."""
+
+    def __init__(self, columns: int) -> None:
+        self._counts = np.zeros(columns, dtype=np.int64)
+
+    def add(self, partial: Partial) -> None:
+        """Add a partial that was checked."""
+        self._counts[partial.columns] += partial.counts
+
+    def taken(self) -> Merged:
+        """What was added up, none above LARGEST_COUNT; it begins anew."""
+        counts, self._counts = np.minimum(self._counts, LARGEST_COUNT), np.zeros_like(self._counts)
+        return Merged(counts)
+
+
+class _NamedSum:
+    """Counts of columns that are found in the data, by their names, added up."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def add(self, partial: Partial) -> None:
+        """Add a partial that was checked."""
+        for name, count in zip(partial.names, partial.counts.tolist(), strict=True):
+            self._counts[name] = self._counts.get(name, 0) + count
+
+    def taken(self) -> Merged:
+        """What was added up; it begins anew."""
+        counts, self._counts = self._counts, {}
+        return Merged(_NOTHING, counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The counts of a timestamp: int64 of shape (columns,), or by name if columns are found in the data."""
+
+    counts: NDArray[np.int64]
+    named: Mapping[str, int] = field(default_factory=dict)
+
+
+_NOTHING = np.zeros(0, np.int64)
+
+
+class _Pieces:
+    """Parts of one partial that are here, some still missing. No record holds a line feed."""
+
+    def __init__(self, of: int) -> None:
+        self.of = of
+        self._here: dict[int, _Piece] = {}
+
+    def add(self, partial: Partial, value: bytes, offset: int) -> bool:
+        """Keep a part, a second time too; whether it is the same as the one that is here, if one is."""
+        piece = _Piece(value, offset, partial.names[0], partial.names[-1])
+        return self._here.setdefault(partial.piece, piece).value == value
+
+    @property
+    def whole(self) -> bytes | None:
+        """The records one after the other, None as long as one is missing."""
+        if len(self._here) < self.of:
+            return None
+        return _BETWEEN.join(one.value for one in self._in_order)
+
+    @property
+    def ascending(self) -> bool:
+        """Whether no name of a part is in a later one too, or after its names."""
+        return all(one.last < other.first for one, other in pairwise(self._in_order))
+
+    @property
+    def first_offset(self) -> int:
+        """The lowest offset of a part."""
+        return min(one.offset for one in self._here.values())
+
+    @property
+    def _in_order(self) -> list[_Piece]:
+        return [self._here[one] for one in sorted(self._here)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The record of a part of a partial, and the first and the last of its names."""
+
+    value: bytes
+    offset: int
+    first: str
+    last: str
+
+
+#: Stands between the records of parts.
+_BETWEEN = b"\n"
 
 
 class _Reports:
@@ -88,7 +185,7 @@ class _Reports:
         return min(offsets, default=None)
 
 
-class Merger:
+class Combiner:
     """Collects the partials of one stream from ``partitions`` partitions, timestamp ``next`` onwards.
 
     A partition reports its timestamps in order. ``missing`` has the first and the last of those that were
@@ -105,14 +202,19 @@ class Merger:
         next_timestamp: int,
         missing: Mapping[int, tuple[int, int]] | None = None,
         given_up: Iterable[tuple[int, int, int]] = (),
+        *,
+        named: bool = False,
     ) -> None:
+        """``named``: columns are found in the data, and partials have their names."""
         self._stream = stream
-        self._columns = columns
+        self._columns, self._named = columns, named
+        #: Partials of which some pieces are here, by timestamp and partition.
+        self._pieces: dict[tuple[int, int], _Pieces] = {}
         self._instance = instance
         self._next = next_timestamp
         self._reports = [_Reports() for _ in range(partitions)]
         # Of the next timestamp: what has been added up as it came, and from which partitions.
-        self._counts = np.zeros(columns, dtype=np.int64)
+        self._sum: _Sum | _NamedSum = _NamedSum() if named else _Sum(columns)
         self._added: set[int] = set()
         self._given_up = {*given_up}
         self._on_hold: dict[int, int] = {}
@@ -133,20 +235,59 @@ class Merger:
             return
         reports, value = self._reports[partial.partition], value if partial.columns.size else b""
         known = reports.find(partial.timestamp)
-        if known is None:
+        if partial.of > 1:
+            self._add_piece(partial, value, offset, known)
+        elif known is None:
+            if (partial.timestamp, partial.partition) in self._pieces:
+                raise self._two(partial)
             reports.add(partial.timestamp, value, offset)
             if partial.timestamp == self._next:
-                self._add_up(partial)
+                self._add_up(partial.partition, [partial] if value else [])
         elif known != value:
-            raise StateRefused(
-                self._place(partial),
-                "two different partial counts were committed",
-                "A second application with this name may be running; find it before you start again",
-            )
+            raise self._two(partial)
 
-    def _add_up(self, partial: Partial) -> None:
-        self._counts[partial.columns] += partial.counts
-        self._added.add(partial.partition)
+    def _add_piece(self, partial: Partial, value: bytes, offset: int, known: bytes | None) -> None:
+        """Keep a part of a partial; it is one when all of them are here."""
+        place = partial.timestamp, partial.partition
+        if known is not None:
+            whole = known.split(_BETWEEN)
+            if len(whole) != partial.of or whole[partial.piece] != value:
+                raise self._two(partial)
+            return
+        pieces = self._pieces.setdefault(place, _Pieces(partial.of))
+        if pieces.of != partial.of or not pieces.add(partial, value, offset):
+            raise self._two(partial)
+        if not pieces.ascending:
+            raise self._malformed(partial)
+        together = pieces.whole
+        if together is None:
+            return
+        del self._pieces[place]
+        self._reports[partial.partition].add(partial.timestamp, together, pieces.first_offset)
+        if partial.timestamp == self._next:
+            self._add_up(partial.partition, self._parts(together))
+
+    def _two(self, partial: Partial) -> StateRefused:
+        return StateRefused(
+            self._place(partial),
+            "two different partial counts were committed",
+            "A second application with this name may be running; find it before you start again",
+        )
+
+    def _parts(self, value: bytes) -> Iterator[Partial]:
+        """The partials of the records of a timestamp, none of an empty one."""
+        for piece in value.split(_BETWEEN) if value else ():
+            yield Partial.decode(piece, self._stream)
+
+    def _add_up(self, partition: int, parts: Iterable[Partial]) -> None:
+        for one in parts:
+            self._sum.add(one)
+        self._added.add(partition)
+
+    @property
+    def next(self) -> int:
+        """The timestamp that is taken next."""
+        return self._next
 
     def _pass_over(self, partial: Partial) -> None:
         first, last = self.missing.get(partial.partition, (0, -1))
@@ -156,19 +297,18 @@ class Merger:
             if partial.timestamp == last:
                 del self.missing[partial.partition]
 
+    def _malformed(self, partial: Partial) -> StateRefused:
+        return StateRefused(self._place(partial), "its columns or counts are malformed", _FOREIGN)
+
     def _check(self, partial: Partial) -> None:
-        remedy = (
-            "Find out who else writes to this topic and revoke the right; then delete it, let `eventveil "
-            "topics --create` make it and `eventveil migrate` count again what was not released"
-        )
         if partial.instance != self._instance:
             raise StateRefused(
-                self._place(partial), "it was counted for another instance of the stream", remedy
+                self._place(partial), "it was counted for another instance of the stream", _FOREIGN
             )
         partitions = len(self._reports)
         if not 0 <= partial.partition < partitions:
             raise StateRefused(
-                self._place(partial), f"the source is recorded with {partitions} partitions", remedy
+                self._place(partial), f"the source is recorded with {partitions} partitions", _FOREIGN
             )
         columns, counts = partial.columns, partial.counts
         well_formed = (
@@ -180,12 +320,21 @@ class Merger:
                     (counts > 0).all()
                     and (np.diff(columns) > 0).all()
                     and columns[0] >= 0
-                    and columns[-1] < self._columns
+                    and (columns[-1] < self._columns or self._named)
                 )
             )
+            and self._well_named(partial)
         )
         if not well_formed:
-            raise StateRefused(self._place(partial), "its columns or counts are malformed", remedy)
+            raise self._malformed(partial)
+
+    def _well_named(self, partial: Partial) -> bool:
+        names, pieces = partial.names, 0 <= partial.piece < partial.of
+        if not self._named:
+            return not names and pieces and partial.of == 1
+        ascending = all(one < other for one, other in pairwise(names))
+        filled = all(names[:1]) and (partial.of == 1 or bool(names))
+        return len(names) == len(partial.columns) and ascending and filled and pieces
 
     def _place(self, partial: Partial) -> str:
         return (
@@ -234,8 +383,8 @@ class Merger:
             for partition, reports in enumerate(self._reports)
         )
 
-    def take(self) -> NDArray[np.int64]:
-        """The merged counts of the next timestamp, int64 of shape (columns,); then the following is next.
+    def take(self) -> Merged:
+        """The merged counts of the next timestamp; then the following is next.
 
         None is above LARGEST_COUNT. An engine's can add up to more, and no mechanism takes them; what is cut
         off never raises the sensitivity, for it brings two sums no further apart.
@@ -243,19 +392,22 @@ class Merger:
         """
         left_out = self.left_out
         if not self._added.isdisjoint(left_out):
-            self._counts, self._added = np.zeros_like(self._counts), set()
+            self._sum.taken()
+            self._added = set()
         for partition, reports in enumerate(self._reports):
             reported = reports.has(self._next)
             value = reports.take(self._next) if reported else b""
             if partition in left_out:
                 self._leave_out(partition, reported)
             elif value and partition not in self._added:
-                self._add_up(Partial.decode(value, self._stream))
-        counts = np.minimum(self._counts, LARGEST_COUNT)
-        self._counts, self._added = np.zeros_like(self._counts), set()
+                self._add_up(partition, self._parts(value))
+        merged, self._added = self._sum.taken(), set()
+        if self._pieces:
+            # Of a partition that was given up: what is still to come of them is passed over.
+            self._pieces = {place: one for place, one in self._pieces.items() if place[0] > self._next}
         self._next += 1
         self._given_up = {*self.given_up}
-        return counts
+        return merged
 
     def _leave_out(self, partition: int, reported: bool) -> None:
         if reported:
@@ -276,4 +428,5 @@ class Merger:
         It may lie _RUN_OFFSETS below the first one that is needed.
         """
         offsets = [reports.first_offset for reports in self._reports]
+        offsets += [pieces.first_offset for pieces in self._pieces.values()]
         return min((offset for offset in offsets if offset is not None), default=None)

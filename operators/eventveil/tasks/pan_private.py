@@ -21,17 +21,17 @@ from functools import partial
 
 import numpy as np
 
-from eventveil.counting.assigner import Placements, Placer, Rows
+from eventveil.counting.assigner import AssignedRows, Assigner, Rows
 from eventveil.counting.counter import (
     DISCARDED,
     CounterState,
     StreamCounter,
 )
-from eventveil.counting.growth import Growth
 from eventveil.counting.users import Users
 from eventveil.decoding.bulk import FILTERED, IGNORED
 from eventveil.mechanisms.pan_private import Counters, PanPrivate
 from eventveil.model.durable import Durable, Natural, written
+from eventveil.model.partitioners import Growth
 from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.model.timeline import deadline_of, due_of
 from eventveil.model.topology import Stream
@@ -83,7 +83,7 @@ class SingleCounter(StreamCounter):
         self._begins: dict[int, int] = {}
         self._taken = 0
 
-    def _take(self, rows: Rows, placed: Placements, told: int) -> None:
+    def _take(self, rows: Rows, placed: AssignedRows, told: int) -> None:
         """See ``StreamCounter._take``. Events that count are booked when their timestamp closes."""
         if (placed.columns == FILTERED).any():
             raise ValueError("where the state begins would show which events a filter left out")
@@ -112,7 +112,7 @@ class SingleCounter(StreamCounter):
         """Who was met, which is raw."""
         source, partition = self.stream.source, self._state.partition
         self.users = Users(source, 1, partition)
-        self._placer = Placer(self.stream, 1, partition, self._state.first, self.users)
+        self._assigner = Assigner(self.stream, 1, partition, self._state.first, self.users)
         return self.users
 
     @property
@@ -319,7 +319,7 @@ class PanPrivateStream(Task):
             return self._exposing(announced)
         if batch := self.aggregator.dead_letter_batch():
             return self._settling("judge", batch)
-        if not self.aggregator.can_close(now):
+        if not self.aggregator.can_close(now) or self.sanitizer.lacks_schema:
             return None
         exposure = self.exposure.replace(timestamp=self.timestamp)
         first = self._exposing(exposure) if self.draws else self._deciding()

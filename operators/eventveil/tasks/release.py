@@ -14,14 +14,24 @@ from dataclasses import dataclass, replace
 import orjson
 
 from eventveil.counting.counter import Partial
-from eventveil.formats.release import Asks, ledger_entry, newly_chosen, release_record
+from eventveil.formats.release import (
+    LABEL_BYTES,
+    Asks,
+    decided,
+    label,
+    ledger_entry,
+    newly_chosen,
+    release_record,
+)
 from eventveil.mechanisms.base import Counts, Mechanism, Release
 from eventveil.model import timeline
 from eventveil.model.durable import Durable, Natural, Positive, unreadable, written
 from eventveil.model.records import BATCH_BYTES, Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
+from eventveil.privacy.noise import NoiseSource
 from eventveil.process.memory import Held
-from eventveil.tasks.combiner import Merger
+from eventveil.tasks.combiner import Combiner
+from eventveil.tasks.discovery import Search
 from eventveil.tasks.outages import Outage, left_out
 from eventveil.tasks.task import Published, Publisher, StreamView, Transaction
 
@@ -31,9 +41,13 @@ class ReleaseState(Durable, frozen=True):
 
     ``next`` is the next timestamp to release, ``resume`` the first offset of the partials partition that it
     needs. ``mechanism`` is the mechanism's snapshot as JSON text, None before its first step. ``pending`` are
-    release records that are decided and charged but perhaps not published yet, in order; the last one is that
-    of timestamp ``next - 1``. ``missing`` are source partitions with the first and last timestamp that was
-    decided without them, ``given_up`` with the first and last that will be (``eventveil.tasks.combiner``).
+    releases that are decided and charged but perhaps not published yet (``eventveil.formats.release``), in
+    order; the last one is that of timestamp ``next - 1``. ``missing`` are source partitions with the first
+    and last timestamp that was decided without them, ``given_up`` with the first and last that will be
+    (``eventveil.tasks.combiner``). ``found`` are the columns that were found by ``next``, in order: those of
+    releases from then on. ``searched``: partial counts of earlier timestamps are not there any more, so
+    nothing is found by them. ``read`` is where the reading was, in a stream whose columns are found: its
+    ``resume`` lies at the start of a block, and does not tell whether the partials topic has lost its end.
     """
 
     instance: str
@@ -44,6 +58,9 @@ class ReleaseState(Durable, frozen=True):
     pending: tuple[str, ...] = written(())
     missing: tuple[tuple[Natural, Positive, Positive], ...] = ()
     given_up: tuple[tuple[Natural, Positive, Positive], ...] = ()
+    found: tuple[str, ...] = ()
+    searched: Natural = 0
+    read: Natural = 0
 
     @property
     def published(self) -> int:
@@ -60,49 +77,80 @@ class ReleaseState(Durable, frozen=True):
             return "its timestamps contradict each other"
         if (self.next > self.first) != isinstance(self.mechanism, str):
             return "the budget state does not belong to its timestamps"
+        if len({*self.found}) < len(self.found) or not all(self.found):
+            return "the columns that were found contradict each other"
+        if self.searched > self.next:
+            return "its timestamps contradict each other"
+        try:
+            for one in self.pending:
+                decided(one)
+        except ValueError as error:
+            return f"a release that is decided cannot be published: {error}"
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What a mechanism has made of one timestamp; ``record`` are the bytes of the sink.
+    """What a mechanism has made of one timestamp; ``record`` is the release as JSON.
 
-    ``counts`` is what it was made of, raw data: int64 of shape (columns,).
+    ``counts`` is what it was made of, raw data: int64 of shape (columns,), those of ``stream``.
     """
 
     timestamp: int
     record: bytes
     counts: Counts
     release: Release
+    stream: Stream
 
 
 class StreamSanitizer:
     """One stream: its table of partials, its mechanism, its state.
 
     ``asks`` makes the record that asks producers for the reports of a threshold; None where they send events.
+    ``seeded`` marks the releases of a replay with predictable noise. Where columns are found in the data,
+    ``stream`` and ``mechanism`` have those that ``state`` has, and ``noise`` is for finding more.
     """
 
     def __init__(
-        self, stream: Stream, partitions: int, mechanism: Mechanism, state: ReleaseState, asks: Asks | None
+        self,
+        stream: Stream,
+        partitions: int,
+        mechanism: Mechanism,
+        state: ReleaseState,
+        asks: Asks | None,
+        *,
+        seeded: bool = False,
+        noise: NoiseSource | None = None,
     ) -> None:
-        self.stream, self.asks = stream, asks
+        if stream != stream.having(state.found):
+            raise ValueError(f"stream {stream.name} does not have the columns of its state")
+        self.stream, self.asks, self._seeded = stream, asks, seeded
+        self._search = None
+        if stream.counts.discover is not None:
+            if noise is None:
+                raise ValueError(f"stream {stream.name} needs noise to find columns")
+            self._search = Search(stream, noise)
+        #: The id of the schema of the releases. Where they need one, nothing is decided before it is known.
+        self.schema: int | None = None
         self.state = state
-        self.merger = Merger(
+        self.combiner = Combiner(
             stream.name,
             len(stream.counts.labels),
             partitions,
             state.instance,
-            state.next,
+            self._first_needed(state),
             {partition: (first, last) for partition, first, last in state.missing},
             state.given_up,
+            named=self._search is not None,
         )
-        # Where partitions may be left out, nothing is released before it is known which.
-        self._known_until = 0 if stream.timeline.grace is not None else None
+        #: The last timestamp that may be decided; None: there is no such limit. Where partitions may be left
+        #: out, nothing is released before it is known which.
+        self.until = 0 if stream.timeline.grace is not None else None
         #: Whether what waits to be durable was decided by the clock.
         self.by_clock = False
         self._mechanism = mechanism
         self._next = state.next
-        self._decided: list[str] = []
+        self._decided: list[Drawn] = []
         if state.mechanism is not None:
             try:
                 mechanism.restore(state.mechanism.encode())
@@ -112,15 +160,38 @@ class StreamSanitizer:
         #: decided is not in it: its transaction may be aborted and its noise drawn again.
         self.spent = self._spent()
 
-    def draw(self, *, seeded: bool = False) -> Drawn:
-        """Release the next timestamp, which must be complete. Nothing of it is kept: see ``keep``.
+    def _first_needed(self, state: ReleaseState) -> int:
+        """The first timestamp whose partial counts are needed: of the open block, where columns are found."""
+        if self._search is None or self._search.over:
+            return state.next
+        return max(state.first, state.searched, self._search.first_of_block(state.next))
 
-        ``seeded`` marks a replay with predictable noise.
+    def recollect(self) -> None:
+        """Take the partial counts of released timestamps of the open block, as far as they are here.
+
+        What is not found yet was counted there, and is tested at the end of the block.
         """
-        missing = self.merger.left_out
+        while self._search is not None and self.combiner.next < self._next and self.combiner.complete():
+            offset = self.combiner.first_offset
+            self._search.take(self.combiner.take().named, offset)
+
+    def draw(self) -> Drawn:
+        """Release the next timestamp, which must be complete. Nothing of it is kept: see ``keep``."""
+        missing = self.combiner.left_out
         self.by_clock = self.by_clock or bool(missing)
-        counts = self.merger.take()
-        return self.drawn(counts, self._mechanism.step_on_truth(counts), missing=missing, seeded=seeded)
+        offset, merged = self.combiner.first_offset, self.combiner.take()
+        counts = merged.counts if self._search is None else self._search.take(merged.named, offset)
+        drawn = self.drawn(counts, self._mechanism.step_on_truth(counts), missing=missing)
+        if self._search is not None:
+            self._grow(self._search, drawn.timestamp)
+        return drawn
+
+    def _grow(self, search: Search, timestamp: int) -> None:
+        """Go on with the columns that were found at the end of a timestamp; a release of it is made."""
+        found = search.end(timestamp)
+        if found:
+            self._mechanism.grow([search.level(one) for one in found], search.variance)
+            self.stream = self.stream.having((*self.stream.counts.labels[1:], *(one.column for one in found)))
 
     def drawn(
         self,
@@ -129,38 +200,44 @@ class StreamSanitizer:
         *,
         missing: Sequence[int] = (),
         forfeited: bool = False,
-        seeded: bool = False,
     ) -> Drawn:
         """The release of the next timestamp, which the mechanism has made of ``counts``."""
         timestamp, units = self._next, self._mechanism.units
         self._next += 1
         record = release_record(
-            self.stream, timestamp, release, units, missing=missing, forfeited=forfeited, seeded=seeded
+            self.stream, timestamp, release, units, missing=missing, forfeited=forfeited, seeded=self._seeded
         )
-        return Drawn(timestamp, record, counts, release)
+        return Drawn(timestamp, record, counts, release, self.stream)
 
     def keep(self, drawn: Drawn) -> int:
-        """Take note of what was drawn; the size of its record in bytes. Only ``charge`` makes it state."""
-        self._decided.append(drawn.record.decode())
-        return len(drawn.record)
+        """Take note of what was drawn; the size of what is kept in bytes. Only ``charge`` makes it state."""
+        self._decided.append(drawn)
+        return len(drawn.record) + (LABEL_BYTES if self.stream.sink.format != "json" else 0)
 
-    def charge(self, position: int) -> None:
+    def charge(self, position: int) -> list[Drawn]:
         """Everything decided is pending from now on, given that all below ``position`` has been merged.
 
         Once a transaction and not once a release: a snapshot grows with the window.
         """
-        self.state = self.state.replace(given_up=self.merger.given_up)
-        if not self._decided:
-            return
-        held = self.merger.first_offset
+        self.state = self.state.replace(given_up=self.combiner.given_up)
+        made, self._decided = self._decided, []
+        if not made:
+            return []
+        since = None if self._search is None else self._search.since
+        needed = [one for one in (self.combiner.first_offset, since) if one is not None]
         self.state = self.state.replace(
             next=self._next,
-            resume=position if held is None else held,
+            resume=min(needed, default=position),
+            read=position if self._search is not None else 0,
+            found=self.stream.counts.labels[1:] if self._search is not None else (),
             mechanism=self._mechanism.snapshot().decode(),
-            pending=(*self.state.pending, *self._decided),
-            missing=tuple((one, *span) for one, span in sorted(self.merger.missing.items())),
+            pending=(*self.state.pending, *(self._label(one) for one in made)),
+            missing=tuple((one, *span) for one, span in sorted(self.combiner.missing.items())),
         )
-        self._decided = []
+        return made
+
+    def _label(self, drawn: Drawn) -> str:
+        return label(drawn.record, self.stream.sink.format, self.schema)
 
     @property
     def asked(self) -> bytes | None:
@@ -172,7 +249,7 @@ class StreamSanitizer:
         if self.asks is None:
             return
         for pending in self.state.pending:
-            if (chosen := newly_chosen(pending.encode())) is not None:
+            if (chosen := newly_chosen(decided(pending).record)) is not None:
                 yield self.asks(chosen)
 
     def look(self, now: int, outages: Sequence[Outage]) -> list[int]:
@@ -186,21 +263,27 @@ class StreamSanitizer:
         rules = self.stream.timeline
         if rules.grace is None:
             return []
-        self._known_until = timeline.last_due(rules, now)
-        before, on_hold = {one for one, _, _ in self.merger.given_up}, dict[int, int]()
+        self.until = timeline.last_due(rules, now)
+        before, on_hold = {one for one, _, _ in self.combiner.given_up}, dict[int, int]()
         for outage in outages:
             first, last = left_out(rules, outage)
-            self.by_clock = self.merger.give_up(outage.partition, first, last) or self.by_clock
+            self.by_clock = self.combiner.give_up(outage.partition, first, last) or self.by_clock
             if not outage.over:
                 on_hold[outage.partition] = max(first, last + 1)
-        self.merger.hold(on_hold)
-        return sorted({one for one, _, _ in self.merger.given_up} - before)
+        self.combiner.hold(on_hold)
+        return sorted({one for one, _, _ in self.combiner.given_up} - before)
 
     @property
     def complete(self) -> bool:
         """Whether the next timestamp can be decided."""
-        known = self._known_until is None or self._next <= self._known_until
-        return known and self.merger.complete()
+        allowed = self.until is None or self._next <= self.until
+        allowed = allowed and self.combiner.next == self._next
+        return allowed and not self.lacks_schema and self.combiner.complete()
+
+    @property
+    def lacks_schema(self) -> bool:
+        """Whether nothing may be decided, because releases need a schema that is not known (yet)."""
+        return self.stream.sink.format != "json" and self.schema is None
 
     def published(self) -> None:
         """Take note that the pending releases are durable in the sink."""
@@ -216,9 +299,10 @@ def publication(sanitizer: StreamSanitizer, ledger: TopicPartition) -> Iterator[
     """Ledger entry and release of each timestamp that is pending, as they were decided."""
     key = sanitizer.stream.name.encode()
     for pending in sanitizer.state.pending:
-        record = pending.encode()
-        yield Outgoing(ledger[0], ledger_entry(record, sanitizer.state.instance), key, ledger[1])
-        yield Outgoing(sanitizer.stream.sink.topic, record, key)
+        one = decided(pending)
+        entry = ledger_entry(one.record, sanitizer.state.instance, one.published)
+        yield Outgoing(ledger[0], entry, key, ledger[1])
+        yield Outgoing(sanitizer.stream.sink.topic, one.published, key)
 
 
 def releases_in(records: Iterable[Outgoing], ledger: str) -> list[Published]:
@@ -261,11 +345,17 @@ class PartitionSanitizer(Publisher):
         self._unasked = dict(unasked or {})
         self._resume = min(sanitizer.state.resume for sanitizer in sanitizers.values())
         self.position = self._resume
+        self._drawn: tuple[Drawn, ...] = ()
 
     @property
     def resume(self) -> int:
         """See ``Task.resume``."""
         return self._resume
+
+    @property
+    def known(self) -> int:
+        """An offset of the partials partition below which everything was there, by what the states say."""
+        return max(max(one.state.resume, one.state.read) for one in self.sanitizers.values())
 
     @property
     def awaited(self) -> int:
@@ -275,17 +365,19 @@ class PartitionSanitizer(Publisher):
         )
 
     def rests(self, now: int) -> bool:
-        """See ``Task.rests``: where nothing may be given up, releases wait for partial counts only."""
-        return all(one.stream.timeline.grace is None for one in self.sanitizers.values())
+        """See ``Task.rests``: where nothing may be given up, releases wait for partial counts only, or for
+        their schema."""
+        streams = self.sanitizers.values()
+        return all(one.stream.timeline.grace is None and not one.lacks_schema for one in streams)
 
     def views(self) -> Mapping[str, StreamView]:
         """See ``Task.views``."""
         return {
             name: StreamView(
                 one.state.published + 1,
-                Held(partials=one.merger.waiting),
+                Held(partials=one.combiner.waiting),
                 spent=one.spent,
-                discarded=one.merger.discarded,
+                discarded=one.combiner.discarded,
             )
             for name, one in self.sanitizers.items()
         }
@@ -302,7 +394,8 @@ class PartitionSanitizer(Publisher):
             sanitizer = self.sanitizers.get(partial.stream)
             # Below its own offset may be partials of an earlier life of the stream.
             if sanitizer is not None and offset >= sanitizer.state.resume:
-                sanitizer.merger.add(partial, value or b"", offset)
+                sanitizer.combiner.add(partial, value or b"", offset)
+                sanitizer.recollect()
         self.position = max(self.position, chunk.next_offset)
 
     def has_work(self, now: int) -> bool:
@@ -321,8 +414,9 @@ class PartitionSanitizer(Publisher):
         for sanitizer in self.sanitizers.values():
             while sanitizer.complete and size < BATCH_BYTES:
                 size += sanitizer.keep(sanitizer.draw())
-        for sanitizer in self.sanitizers.values():
-            sanitizer.charge(self.position)
+        self._drawn = tuple(
+            one for sanitizer in self.sanitizers.values() for one in sanitizer.charge(self.position)
+        )
         return [
             self._state(name, one.state)
             for name, one in self.sanitizers.items()
@@ -330,9 +424,13 @@ class PartitionSanitizer(Publisher):
         ]
 
     def deciding(self, records: Sequence[Outgoing]) -> Transaction:
-        """See ``Publisher.deciding``: the clock may have decided that timestamps go without a partition."""
+        """See ``Publisher.deciding``: the clock may have decided that timestamps go without a partition.
+
+        Its cause is what was drawn.
+        """
         by_clock = any(one.by_clock for one in self.sanitizers.values())
-        return replace(super().deciding(records), by_clock=by_clock)
+        drawn, self._drawn = self._drawn, ()
+        return replace(super().deciding(records), by_clock=by_clock, cause=drawn)
 
     def publish(self) -> list[Outgoing]:
         """See ``Publisher.publish``: charges and releases become public as they are."""

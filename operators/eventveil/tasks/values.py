@@ -98,10 +98,15 @@ class Batch:
 
 
 class StreamPerturber:
-    """One partition of one value stream, from a durable state onwards."""
+    """One partition of one value stream, from a durable state onwards.
 
-    def __init__(self, stream: ReadingStream, mechanism: ValueStream, state: PerturberState) -> None:
-        self.stream, self.state, self.units = stream, state, mechanism.units
+    ``seeded`` marks the readings of a replay with predictable noise.
+    """
+
+    def __init__(
+        self, stream: ReadingStream, mechanism: ValueStream, state: PerturberState, *, seeded: bool = False
+    ) -> None:
+        self.stream, self.state, self.units, self._seeded = stream, state, mechanism.units, seeded
         self._mechanism = mechanism
         self._decode = ValueDecoder(stream).decode
         if state.snapshot is not None:
@@ -146,9 +151,9 @@ class StreamPerturber:
         )
         return Batch(start, tuple(truth), pending, Counter(reason or READ for _, reason in decoded))
 
-    def records(self, *, seeded: bool = False) -> Iterator[bytes]:
+    def records(self) -> Iterator[bytes]:
         """The pending readings, as the sink gets them."""
-        pending = self.state.pending
+        pending, seeded = self.state.pending, self._seeded
         for position, (offset, reading) in enumerate(
             zip(pending.offsets, pending.readings, strict=True), self.state.published
         ):
@@ -186,8 +191,7 @@ class PartitionPerturber(Publisher):
         self._offsets: list[int] = []
         self._values: list[bytes | None] = []
         self._schemas: Schemas = {}
-        #: What became of the values of the last batch, by stream.
-        self.outcomes: dict[str, Counter[str]] = {}
+        self._stepped: dict[str, Batch] = {}
 
     @property
     def resume(self) -> int:
@@ -221,16 +225,17 @@ class PartitionPerturber(Publisher):
         if self.position == self._resume:
             return []
         behind = {name: one for name, one in self.streams.items() if one.state.resume < self.position}
-        self.outcomes = {
-            name: one.step(self._offsets, self._values, self.position, self._schemas).outcomes
+        self._stepped = {
+            name: one.step(self._offsets, self._values, self.position, self._schemas)
             for name, one in behind.items()
         }
         self._offsets, self._values, self._schemas = [], [], {}
         return [self._state(name, one.state) for name, one in behind.items()]
 
     def deciding(self, records: Sequence[Outgoing]) -> Transaction:
-        """See ``Publisher.deciding``."""
-        return replace(super().deciding(records), outcomes=self.outcomes)
+        """See ``Publisher.deciding``. Its cause is what was made of the values, by stream."""
+        outcomes = {name: batch.outcomes for name, batch in self._stepped.items()}
+        return replace(super().deciding(records), outcomes=outcomes, cause=self._stepped)
 
     def publish(self) -> list[Outgoing]:
         """See ``Publisher.publish``. The charge of a span goes before its readings."""

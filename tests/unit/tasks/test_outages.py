@@ -260,7 +260,7 @@ def test_what_one_user_sends_never_decides_which_partitions_are_left_out() -> No
             assert far <= 1, "one user changes more than the sensitivity"
         happened["left out"] += sum(bool(missing) for _, missing in expected)
         happened["complete"] += sum(not missing for _, missing in expected)
-        merged = beside.sanitizer.sanitizers["visits"].merger
+        merged = beside.sanitizer.sanitizers["visits"].combiner
         happened["discarded"] += merged.discarded
         happened["behind"] += without.partials != beside.partials
 

@@ -16,7 +16,7 @@ from eventveil.counting.counter import Partial
 from eventveil.mechanisms.registry import build
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import Outgoing
-from eventveil.model.topology import Stream
+from eventveil.model.topology import SinkFormat, Stream
 from eventveil.privacy.noise import NoiseSource, SystemNoise
 from eventveil.tasks.outages import Outage
 from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
@@ -105,6 +105,34 @@ def test_transaction_b_publishes_the_very_bytes_of_a_with_their_ledger_entry() -
     assert orjson.loads(entry.value)["instance"] == INSTANCE
     assert (after.topic, after.key, after.partition) == ("app-ledger-changelog", b"visits", 3)
     assert state_of([after]) == state.replace(pending=())
+
+
+@pytest.mark.parametrize("form", ["avro", "json-schema"])
+def test_nothing_is_drawn_before_the_schema_is_known_and_then_the_same_bytes_go_out_after_a_crash(
+    form: SinkFormat,
+) -> None:
+    streams = (stream(sink_format=form), STREAMS[1])
+    one = worker(streams=streams)
+    feed(one, [*complete(1), *complete(1, stream="other")])
+    # The other stream does not wait for it, and nobody takes the partition for one that rests.
+    assert not one.rests(0)
+    (other,) = [record.key for record in one.decide()]
+    assert other == b"other"
+    one.publish()
+    one.published()
+    assert (one.decide(), one.publish(), one.has_work(0)) == ([], [], False)
+    one.sanitizers["visits"].schema = 17
+    assert one.rests(0)
+    assert one.has_work(0)
+    state = state_of(one.decide())
+    entry, release, _ = one.publish()
+    assert release.value is not None
+    assert release.value[:5] == b"\0\0\0\0\x11"
+    assert entry.value is not None
+    assert orjson.loads(entry.value)["digest"] == hashlib.sha256(release.value).hexdigest()
+    # The owner after a crash knows no schema, and needs none for what is decided.
+    successor = worker({"visits": ReleaseState.decode(state.encode(), "here")}, streams=streams)
+    assert [record.value for record in successor.publish()[:2]] == [entry.value, release.value]
 
 
 def test_a_release_is_awaited_until_it_is_published_and_of_several_the_first() -> None:
@@ -316,7 +344,7 @@ def test_a_partition_that_was_there_when_the_timestamp_was_due_is_waited_for_how
     feed(one, complete(1)[:1])
     for now in range(1018, 10**6, 50_000):
         visits.look(now, gone(1018, now))
-        assert visits.merger.left_out == []
+        assert visits.combiner.left_out == []
     feed(one, complete(1)[1:], start=1)
     assert state_of(one.decide()).given_up[0][:2] == (1, 2)
     (record,) = sink_of(one.publish())
@@ -369,7 +397,7 @@ def test_the_release_names_the_missing_partition_and_its_state_remembers_it() ->
     successor.sanitizers["visits"].look(1028, [])
     feed(successor, complete(1, {0: 3}))
     feed(successor, complete(2), start=2)
-    assert successor.sanitizers["visits"].merger.discarded == 1
+    assert successor.sanitizers["visits"].combiner.discarded == 1
     assert state_of(successor.decide()).missing == ()
     assert b"missing" not in (sink_of(successor.publish())[-1] or b"")
 

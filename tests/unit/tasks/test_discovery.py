@@ -1,0 +1,476 @@
+"""Columns that are found: counted by name, looked for in blocks, released from the next timestamp on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import orjson
+import pytest
+
+from eventveil.counting import counter
+from eventveil.counting.counter import Partial
+from eventveil.mechanisms.registry import KINDS, of_stream
+from eventveil.model.errors import StateRefused
+from eventveil.model.records import MANAGED_MESSAGE_BYTES, Outgoing
+from eventveil.model.topology import Discover, Stream
+from eventveil.privacy.discovery import test_of as the_test_of
+from eventveil.tasks.combiner import Combiner
+from eventveil.tasks.discovery import Search
+from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
+from tests.unit.support import INSTANCE, ZeroNoise, aggregator, chunk, event, stream
+
+HOW = Discover(Fraction(1, 2), Fraction(1, 10**6), Fraction(1, 3), 5, 12)
+TOPICS = Topics("app-ledger", "app-ledger-changelog", 3)
+START = ReleaseState(INSTANCE, 1, 1, 0)
+#: Three timestamps are a block.
+ENOUGH = the_test_of(HOW.epsilon, HOW.delta, 1, 3).threshold
+
+
+def finding(**changes) -> Stream:
+    return stream(**{"labels": ("other",), "discover": HOW, "kind": "uniform", "window": 3, **changes})
+
+
+def named(timestamp: int, counts: Mapping[str, int], partition: int = 0) -> Partial:
+    names = tuple(sorted(counts))
+    values = np.array([counts[one] for one in names], np.int64)
+    return Partial("visits", timestamp, partition, INSTANCE, np.arange(len(names)), values, None, names)
+
+
+def worker(
+    state: ReleaseState = START, of: Stream | None = None, noise=None, partitions: int = 1
+) -> PartitionSanitizer:
+    one, noise = (of or finding()).having(state.found), noise or ZeroNoise()
+    made = StreamSanitizer(one, partitions, of_stream(one, noise), state, None, noise=noise)
+    return PartitionSanitizer(TOPICS, {one.name: made})
+
+
+def feed(task: PartitionSanitizer, parts: Sequence[Partial], start: int = 0) -> None:
+    records = [(0, piece.encode()) for part in parts for piece in part.pieces()]
+    task.process(chunk(records, start=start, topic="app-partials"))
+
+
+def turn(task: PartitionSanitizer) -> tuple[ReleaseState, list[dict], list[Outgoing]]:
+    """Decide and publish all: the state between, the releases, and every public record."""
+    decided = task.decide()
+    (state,) = [ReleaseState.decode(one.value or b"", "here") for one in decided] or [START]
+    public = task.publish()
+    task.published()
+    records = [one for one in public if one.topic != TOPICS.changelog]
+    return state, [orjson.loads(one.value or b"") for one in records if "sanitized" in one.topic], records
+
+
+def counts_of(releases: Sequence[dict]) -> list[dict[str, int]]:
+    return [one["counts"] for one in releases]
+
+
+# From a timestamp to the next
+
+
+def test_a_column_is_released_from_the_timestamp_after_the_block_that_found_it():
+    task, half = worker(), ENOUGH // 2
+    feed(task, [named(t, {"big": half, "small": 1}) for t in range(1, 5)])
+    state, releases, _ = turn(task)
+    assert counts_of(releases) == [
+        *({"other": half + 1} for _ in range(3)),
+        {"other": 1, "big": half},
+    ]
+    assert state.found == ("big",)
+    assert state.next == 5
+
+
+def test_sums_begin_anew_with_each_block():
+    task, less = worker(), (ENOUGH - 1) // 3
+    feed(task, [named(t, {"slow": less}) for t in range(1, 8)])
+    assert 3 * less < ENOUGH < 6 * less
+    _, releases, _ = turn(task)
+    assert all(one == {"other": less} for one in counts_of(releases))
+
+
+def test_a_state_says_how_far_partial_counts_were_read_in_the_open_block():
+    """Else a topic that has lost its end would be waited for, and not refused."""
+    task = worker()
+    feed(task, [named(t, {"a": 1}) for t in range(1, 6)])
+    state, *_ = turn(task)
+    assert (state.resume, state.read, task.known) == (3, 5, 5)
+    again = worker(state)
+    assert (again.resume, again.known) == (3, 5)
+
+
+def test_until_it_is_found_a_column_is_in_nothing_public():
+    task = worker()
+    feed(task, [named(t, {"secret": 1, "big": ENOUGH}) for t in range(1, 7)])
+    state, _, records = turn(task)
+    assert not any(b"secret" in (one.value or b"") for one in records)
+    assert b"secret" not in state.encode()
+    assert b"big" in records[-1].value
+
+
+def test_what_finding_costs_is_in_every_release_and_entry():
+    task = worker()
+    feed(task, [named(1, {})])
+    _, (release,), records = turn(task)
+    assert release["discovery"] == {"epsilon": "0.5", "delta": "1/1000000"}
+    (entry,) = [orjson.loads(one.value or b"") for one in records if one.topic == TOPICS.ledger]
+    assert entry["discovery"] == release["discovery"]
+
+
+def test_a_column_with_the_name_of_the_others_counts_there():
+    task = worker()
+    feed(task, [named(t, {"other": ENOUGH, "a": 1}) for t in range(1, 5)])
+    state, releases, _ = turn(task)
+    assert counts_of(releases)[-1] == {"other": ENOUGH + 1}
+    assert state.found == ()
+
+
+def test_no_more_than_the_most_are_found_and_the_largest_come_first():
+    task = worker(of=finding(discover=replace(HOW, most=3)))
+    sizes = {f"c{at}": ENOUGH + at for at in range(5)}
+    feed(task, [named(t, sizes if t in (1, 4) else {}) for t in range(1, 8)])
+    state, releases, _ = turn(task)
+    assert state.found == ("c4", "c3", "c2")
+    assert counts_of(releases)[3] == {"other": 2 * ENOUGH + 1, **{one: sizes[one] for one in state.found}}
+    # Nothing more can be found: a restart needs no partial counts of before.
+    assert state.resume == 7
+
+
+# After a restart
+
+
+@pytest.mark.parametrize("stopped", [1, 2, 3, 4, 5])
+def test_a_restart_finds_what_all_of_the_block_has_counted(stopped):
+    parts = [named(t, {"big": ENOUGH // 2, "x": t}) for t in range(1, 8)]
+    whole = worker()
+    feed(whole, parts)
+    expected = counts_of(turn(whole)[1])
+    first = worker()
+    feed(first, parts[:stopped])
+    state, releases, _ = turn(first)
+    assert state.resume == stopped // 3 * 3  # the first offset of the open block
+    again = worker(state.replace(pending=()))
+    feed(again, parts[state.resume :], start=state.resume)
+    assert counts_of(releases) + counts_of(turn(again)[1]) == expected
+
+
+def test_a_restart_waits_for_the_partial_counts_of_the_block_before_it_goes_on():
+    first = worker()
+    feed(first, [named(1, {"a": 1}), named(2, {"a": 1})])
+    state, _, _ = turn(first)
+    again = worker(state.replace(pending=()))
+    feed(again, [named(1, {"a": 1})])
+    assert not again.has_work(0)
+    feed(again, [named(2, {"a": 1}), named(3, {"a": 1})], start=1)
+    assert [one["timestamp"] for one in turn(again)[1]] == [3]
+
+
+def test_several_partitions_add_up_and_one_may_be_ahead():
+    task = worker(partitions=2)
+    feed(task, [named(t, {"a": ENOUGH // 2}, 0) for t in range(1, 5)])
+    assert not task.has_work(0)
+    feed(task, [named(t, {"a": 1, "b": 2}, 1) for t in range(1, 5)], start=4)
+    state, releases, _ = turn(task)
+    assert counts_of(releases)[-1] == {"other": 2, "a": ENOUGH // 2 + 1}
+    assert state.found == ("a",)
+    # Timestamp 4 is in the open block; the first partial count of it was at offset 3.
+    assert state.resume == 3
+
+
+def test_what_was_searched_before_other_ground_is_not_waited_for():
+    state = worker_state_after(2).replace(searched=3, resume=2)
+    again = worker(state)
+    feed(again, [named(3, {"a": ENOUGH // 2})], start=2)
+    found, releases, _ = turn(again)
+    assert [one["timestamp"] for one in releases] == [3]
+    assert found.found == ()
+
+
+def worker_state_after(timestamps: int) -> ReleaseState:
+    first = worker()
+    feed(first, [named(t, {"a": ENOUGH // 2}) for t in range(1, timestamps + 1)])
+    return turn(first)[0].replace(pending=())
+
+
+@pytest.mark.parametrize("found", [("a", "a"), ("",)])
+def test_a_state_whose_columns_contradict_each_other_is_refused(found):
+    with pytest.raises(StateRefused):
+        ReleaseState.decode(worker_state_after(2).replace(found=found).encode(), "here")
+
+
+def test_a_stream_that_has_not_the_columns_of_its_state_is_refused():
+    state, one, noise = worker_state_after(2).replace(found=("a",)), finding(), ZeroNoise()
+    with pytest.raises(ValueError, match="columns of its state"):
+        StreamSanitizer(one, 1, of_stream(one, noise), state, None, noise=noise)
+    with pytest.raises(ValueError, match="needs noise"):
+        StreamSanitizer(one, 1, of_stream(one, noise), START, None)
+
+
+@pytest.mark.parametrize("kind", sorted(one for one, of in KINDS.items() if of.grows))
+def test_every_kind_that_grows_goes_on_from_its_state_as_it_was_running(kind):
+    from eventveil.privacy.noise import SeededNoise
+
+    parts = [named(t, {f"c{at}": ENOUGH * (at + 1) // 2 for at in range(t % 4 + 1)}) for t in range(1, 25)]
+    whole, broken, of = worker(noise=SeededNoise(3), of=finding(kind=kind)), [], finding(kind=kind)
+    noise, state = SeededNoise(3), START
+    feed(whole, parts)
+    expected = turn(whole)[1]
+    for t in range(1, 25):
+        task = worker(state, of, noise)
+        feed(task, parts[state.resume : t], start=state.resume)
+        state, releases, _ = turn(task)
+        state = state.replace(pending=())
+        broken += releases
+    assert broken == expected
+    assert len(expected[-1]["counts"]) > 3
+
+
+# Counting by name
+
+
+def test_events_are_counted_by_the_text_of_their_column_within_the_bound():
+    of = finding(contributions=2)
+    one = aggregator(of)
+    events = [event("u", "x"), event("u", "y"), event("u", "z"), event("v", "y"), event("w", "x" * 13)]
+    events += [event("w", ""), event("w", "two\nlines"), event("w", 7)]
+    one.process(chunk([(1000, value) for value in events]))
+    (closed,) = [counter.close() for counter in one.counters.values()]
+    assert dict(zip(closed.names, closed.counts.tolist(), strict=True)) == {"x": 1, "y": 2}
+    outcomes = one.counters["visits"].outcomes
+    assert outcomes == {"counted": 3, "bounded": 1, "unknown-column": 3, "wrong-type": 1}
+
+
+def test_one_by_one_and_in_bulk_names_are_counted_alike():
+    values = [event(f"u{at % 7}", f"c{at % 5}", 1000 + at % 20) for at in range(200)]
+
+    def counted(of: Stream) -> list[Partial]:
+        one = aggregator(of)
+        one.process(chunk([(1015, value) for value in values]))
+        return [one.counters["visits"].close() for _ in range(2)]
+
+    bulk, single = finding(contributions=3), finding(contributions=3, user_type="either")
+    assert bulk.source.plain
+    for one, other in zip(counted(bulk), counted(single), strict=True):
+        assert one.encode() == other.encode()
+    assert {*counted(bulk)[1].names} == {f"c{at}" for at in range(5)}
+
+
+def test_a_partial_count_is_read_back_as_it_was_written():
+    one = named(4, {"ä": 3, "b|c": 1})
+    back = Partial.decode(one.encode(), "here")
+    assert (back.names, back.counts.tolist(), back.columns.tolist()) == (("b|c", "ä"), [1, 3], [0, 1])
+    assert back.encode() == one.encode()
+
+
+def test_many_names_come_in_pieces_that_are_one_when_all_are_here(monkeypatch):
+    monkeypatch.setattr(counter, "_PIECE", 10)
+    whole = named(1, {f"name{at}": at + 1 for at in range(9)})
+    pieces = [*whole.pieces()]
+    assert len(pieces) > 2
+    assert [name for one in pieces for name in one.names] == [*whole.names]
+    combiner = Combiner("visits", 1, 1, INSTANCE, 1, named=True)
+    for offset, piece in enumerate(pieces):
+        assert not combiner.complete()
+        combiner.add(Partial.decode(piece.encode(), "here"), piece.encode(), offset)
+    combiner.add(Partial.decode(pieces[1].encode(), "here"), pieces[1].encode(), 9)  # the same once more
+    assert combiner.first_offset == 0
+    assert combiner.complete()
+    assert combiner.take().named == dict(zip(whole.names, whole.counts.tolist(), strict=True))
+
+
+def together() -> Combiner:
+    return Combiner("visits", 1, 1, INSTANCE, 1, named=True)
+
+
+def add(combiner: Combiner, part: Partial, offset: int = 0) -> None:
+    combiner.add(part, part.encode(), offset)
+
+
+def piece(number: int, of: int, *names: str, timestamp: int = 1) -> Partial:
+    return replace(named(timestamp, dict.fromkeys(names, 987654)), piece=number, of=of)
+
+
+@pytest.mark.parametrize(("letter", "length"), [("\U0001f600", 1), ('"', 1), ("\U0001f600", 1000), ("a", 40)])
+def test_a_piece_is_a_record_that_managed_clusters_take(letter, length):
+    count = 9_000_000 // (6 * length + 24)
+    names = tuple(letter * length for _ in range(count))
+    columns, counts = np.arange(count), np.full(count, np.iinfo(np.int64).max)
+    pieces = [*Partial("visits", 1, 0, INSTANCE, columns, counts, 2**62, names).pieces()]
+    assert len(pieces) > 1
+    assert sum(len(one.names) for one in pieces) == count
+    assert max(len(one.encode()) for one in pieces) < MANAGED_MESSAGE_BYTES // 2 + 100_000
+
+
+def test_names_of_nothing_are_no_pieces():
+    (alone,) = named(1, {}).pieces()
+    assert (alone.piece, alone.of) == (0, 1)
+
+
+def test_pieces_that_differ_are_two_partial_counts(monkeypatch):
+    monkeypatch.setattr(counter, "_PIECE", 10)
+    combiner = together()
+    wholes = (named(1, {f"name{at}": size for at in range(9)}) for size in (1, 2))
+    one, other = (next(whole.pieces()) for whole in wholes)
+    add(combiner, one)
+    with pytest.raises(StateRefused, match="two different"):
+        add(combiner, other, 1)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        (piece(0, 2, "mine"), piece(1, 3, "yours")),
+        (piece(0, 3, "mine"), piece(1, 3, "ours"), piece(1, 2, "yours")),
+        (piece(1, 2, "yours"), named(1, {"mine": 1, "yours": 1})),
+        (piece(1, 2, "yours"), named(1, {})),
+        (named(1, {"mine": 1, "yours": 1}), piece(0, 2, "mine")),
+        (named(1, {}), piece(0, 2, "mine")),
+        (piece(0, 2, "mine"), piece(1, 2, "yours"), piece(2, 3, "yours")),
+        (piece(0, 2, "mine"), piece(1, 2, "yours"), named(1, {"mine": 1})),
+    ],
+)
+@pytest.mark.parametrize("timestamp", [1, 5])
+def test_partial_counts_that_were_cut_otherwise_are_refused_and_nothing_of_them_is_told(records, timestamp):
+    combiner = together()
+    *before, last = (replace(one, timestamp=timestamp) for one in records)
+    for offset, one in enumerate(before):
+        add(combiner, one, offset)
+    with pytest.raises(StateRefused, match="two different") as refusal:
+        add(combiner, last, 9)
+    assert not any(word in str(refusal.value) for word in ("mine", "yours", "987654"))
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (piece(0, 2, "a", "b"), piece(1, 2, "b", "c")),
+        (piece(1, 2, "b", "c"), piece(0, 2, "a", "b")),
+        (piece(0, 2, "c"), piece(1, 2, "a", "b")),
+        (piece(0, 3, "a", "d"), piece(2, 3, "c", "e")),
+        (piece(0, 2, "a"), replace(named(1, {}), piece=1, of=2)),
+    ],
+)
+def test_pieces_whose_names_do_not_ascend_are_refused(pieces):
+    combiner = together()
+    add(combiner, pieces[0])
+    with pytest.raises(StateRefused, match="malformed") as refusal:
+        add(combiner, pieces[1], 1)
+    assert "987654" not in str(refusal.value)
+
+
+def test_pieces_of_a_partition_that_was_given_up_hold_nothing_back():
+    combiner = Combiner("visits", 1, 2, INSTANCE, 1, named=True)
+    add(combiner, named(1, {"a": 1}), 3)
+    add(combiner, replace(piece(0, 2, "b"), partition=1), 4)
+    combiner.give_up(1, 1, 1)
+    assert combiner.first_offset == 3
+    assert combiner.take().named == {"a": 1}
+    assert combiner.first_offset is None
+    add(combiner, replace(piece(1, 2, "c"), partition=1), 5)
+    assert (combiner.discarded, combiner.missing, combiner.first_offset) == (1, {}, None)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"names": ("b", "a")},
+        {"names": ("a",)},
+        {"names": ("", "a")},
+        {"names": ("a", "b"), "piece": 2, "of": 2},
+        {"names": ()},
+    ],
+)
+def test_a_malformed_partial_count_is_refused(wrong):
+    combiner = Combiner("visits", 1, 1, INSTANCE, 1, named=True)
+    partial = replace(named(1, {"a": 1, "b": 1}), **wrong)
+    with pytest.raises(StateRefused, match="malformed"):
+        combiner.add(partial, partial.encode(), 0)
+
+
+def test_names_are_refused_where_columns_are_listed():
+    combiner = Combiner("visits", 3, 1, INSTANCE, 1)
+    with pytest.raises(StateRefused, match="malformed"):
+        combiner.add(named(1, {"a": 1}), b"x", 0)
+
+
+# A single user, and a flood
+
+
+class Fixed:
+    """Noise that is the same for every column that is tested, and none in releases."""
+
+    def __init__(self, scale: Fraction, draw: int) -> None:
+        self._scale, self._draw = scale, draw
+
+    def discrete_laplace(self, scale, size):
+        return np.full(size, self._draw if scale == self._scale else 0, np.int64)
+
+
+@pytest.mark.parametrize("spread", [False, True], ids=["one column", "one event each"])
+def test_a_user_alone_is_shown_by_no_more_noise_than_delta_allows(spread):
+    """Through counting, merging and releasing: the least draw at which the public log shows the user."""
+    contributions, window = 2, 3
+    of = finding(contributions=contributions)
+    test = the_test_of(HOW.epsilon, HOW.delta, contributions, window)
+    most = 1 if spread else contributions * window
+
+    def public(draw: int, *, present: bool) -> list[bytes]:
+        one = aggregator(of)
+        for start in range(1000, 1060, 10):
+            values = [event(f"v{at}", "crowd", start) for at in range(5)]
+            if present and start < 1000 + 10 * window:
+                names = [f"mine{start}{at}" if spread else "mine" for at in range(5)]
+                values += [event("u", name, start) for name in names]
+            one.process(chunk([(start, value) for value in values], start=one.position))
+        task = worker(of=of, noise=Fixed(test.scale, draw))
+        feed(task, [one.counters["visits"].close() for _ in range(6)])
+        return [one.value or b"" for one in turn(task)[2]]
+
+    for draw in (-5, 0, test.threshold - most - 1):
+        assert not any(b"mine" in record for record in public(draw, present=True))
+        shown = [[*orjson.loads(one).get("counts", {})] for one in public(draw, present=True)]
+        assert shown == [[*orjson.loads(one).get("counts", {})] for one in public(draw, present=False)]
+    assert any(b"mine" in record for record in public(test.threshold - most, present=True))
+    # What noise of this scale does so often, for as many columns as there are of the user's.
+    ratio = np.exp(-1 / float(test.scale))
+    columns = contributions * window if spread else 1
+    assert columns * ratio ** (test.threshold - most) / (1 + ratio) <= float(HOW.delta)
+
+
+#: `python -m benchmarks.utility.finding --flood` measures a million.
+FLOOD = 250_000
+_FLOOD = """
+import resource
+from tests.unit.tasks.test_discovery import FLOOD, finding, named, turn, worker, feed, Search
+from eventveil.privacy.noise import SeededNoise
+from tests.unit.support import aggregator, chunk, event
+of = finding()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+one = aggregator(of)
+for start in range(0, FLOOD, 50_000):
+    events = [(1000, event(f"u{at}", f"once{at}")) for at in range(start, start + 50_000)]
+    one.process(chunk(events, start=start))
+closed = one.counters["visits"].close()
+assert len(closed.names) == FLOOD
+task = worker(of=of, noise=SeededNoise(1))
+feed(task, [closed, named(2, {}), named(3, {})])
+assert task.sanitizers["visits"].combiner.next == 1
+state, releases, records = turn(task)
+assert not any(b"once" in (one.value or b"") for one in records)
+assert max(len(one.value or b"") for one in records) < 1000
+assert len(state.encode()) < 10_000
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_a_flood_of_columns_is_survived_and_shows_nothing():
+    done = subprocess.run([sys.executable, "-c", _FLOOD], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 400  # MiB
+
+
+def test_the_search_needs_a_stream_that_discovers():
+    with pytest.raises(ValueError, match="lists its columns"):
+        Search(stream(), ZeroNoise())
