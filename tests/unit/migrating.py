@@ -14,10 +14,10 @@ from eventveil.audit.history import History
 from eventveil.audit.records import Found
 from eventveil.counting.counter import CounterState
 from eventveil.formats.change import Change, Terms
-from eventveil.formats.release import ledger_entry, release_record
+from eventveil.formats.release import as_json, decided, label, ledger_entry, release_record
 from eventveil.kinds.placement import StreamPlan
-from eventveil.lifecycle.manifest import Genesis
-from eventveil.lifecycle.migration import Following, Life, migration, reset
+from eventveil.lifecycle.manifest import ManifestRecord
+from eventveil.lifecycle.migration import Checkpoint, MigrationTarget, migration, reset
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.registry import build
 from eventveil.model.records import Outgoing, TopicPartition
@@ -42,10 +42,10 @@ class Lifetime:
         self.tables: dict[TopicPartition, dict[bytes, bytes]] = {place: {} for place in self.places}
         self.decisions: Iterator[bool] = cycle([True, False])
         for place in self.places:
-            genesis = Genesis(
+            manifest = ManifestRecord(
                 "visits", "instance-0", self._fields(place), "t", "id", place.partition, FIRST, 0, 0
             )
-            self.tables[place][Genesis.key("visits")] = genesis.encode()
+            self.tables[place][ManifestRecord.key("visits")] = manifest.encode()
 
     @property
     def places(self) -> list[TopicPartition]:
@@ -77,16 +77,16 @@ class Lifetime:
         return attach(build(settings.mechanism, self.columns, settings.sensitivity, source))
 
     @property
-    def life(self) -> Life:
+    def checkpoint(self) -> Checkpoint:
         """As the program would read it back."""
         counting = {}
         for place in self.places[:-1]:
-            genesis = Genesis.find(self.tables[place], "visits", "here")
-            counting[place] = (genesis, genesis.counter_state(self.tables[place], "here"))
+            manifest = ManifestRecord.find(self.tables[place], "visits", "here")
+            counting[place] = (manifest, manifest.counter_state(self.tables[place], "here"))
         budget = self.tables[BUDGET, 0]
-        genesis = Genesis.find(budget, "visits", "here")
-        return Life(
-            "visits", counting, TopicPartition(BUDGET, 0), genesis, genesis.release_state(budget, "here")
+        manifest = ManifestRecord.find(budget, "visits", "here")
+        return Checkpoint(
+            "visits", counting, TopicPartition(BUDGET, 0), manifest, manifest.release_state(budget, "here")
         )
 
     @property
@@ -99,19 +99,20 @@ class Lifetime:
     def release(self, timestamps: int, *, publish: bool = True) -> None:
         """Release more timestamps; without ``publish`` the last ones stay decided."""
         for _ in range(timestamps):
-            state = self.life.state
+            state = self.checkpoint.state
             mechanism = self.mechanism()
             if state.mechanism is not None:
                 mechanism.restore(state.mechanism.encode())
             release = mechanism.step(state.next * np.arange(1, self.columns + 1))
             record = release_record(self.stream, state.next, release, mechanism.units)
+            kept = label(record, self.stream.sink.format, 17)
             if publish:
-                self.ledger.append(ledger_entry(record, state.instance))
-                self.sink.append(record)
+                self.ledger.append(ledger_entry(record, state.instance, decided(kept).published))
+                self.sink.append(decided(kept).published)
             after = state.replace(
                 next=state.next + 1,
                 mechanism=mechanism.snapshot().decode(),
-                pending=() if publish else (*state.pending, record.decode()),
+                pending=() if publish else (*state.pending, kept),
             )
             self.tables[BUDGET, 0][b"visits"] = after.encode()
             for place in self.places[:-1]:
@@ -119,14 +120,14 @@ class Lifetime:
 
     def count(self, place: TopicPartition, next_timestamp: int) -> None:
         """Say that a partition has counted up to a timestamp."""
-        _, state = self.life.counting[place]
+        _, state = self.checkpoint.counting[place]
         counted = state.replace(next=next_timestamp, resume=7, judged=9)
         self.tables[place][b"visits"] = counted.encode()
 
-    def following(self) -> Following:
+    def target(self) -> MigrationTarget:
         self.generation += 1
         mechanism = self.stream.mechanism
-        return Following(
+        return MigrationTarget(
             instance=f"instance-{self.generation}",
             terms=Terms(mechanism.kind, mechanism.epsilon, mechanism.window, self.mechanism().units),
             fields=self._fields(self.places[0]),
@@ -140,7 +141,7 @@ class Lifetime:
 
     def change(self, *, sink_id: str | None = None, **settings: Any) -> None:
         """Migrate to other settings."""
-        life = self.life
+        life = self.checkpoint
         self.settings = {**self.settings, **settings}
         self.sink_id = sink_id or self.sink_id
         history = self.history
@@ -148,15 +149,15 @@ class Lifetime:
             history.add(entry, "pending")
         if sink_id:
             self.sink.clear()
-        self.apply(migration(life, self.following(), history, self.mechanism()))
+        self.apply(migration(life, self.target(), history, self.mechanism()))
 
     def reset(self, start: int = FIRST) -> None:
         """Begin a new generation in a new sink."""
-        life = self.life
+        life = self.checkpoint
         self.sink_id = f"sink-{self.generation + 1}"
         self.sink.clear()
         resume = dict.fromkeys(self.places[:-1], 1)
-        self.apply(reset(life, self.following(), start, resume))
+        self.apply(reset(life, self.target(), start, resume))
 
     def apply(self, records: list[Outgoing]) -> None:
         """What the brokers would hold after the transaction."""
@@ -189,10 +190,11 @@ class Lifetime:
         for found in entries:
             audit.entry(found)
         for number, value in enumerate(self.sink):
-            audit.record(Found.read(TopicPartition("sink", 0), number, b"visits", value))
+            place, content = TopicPartition("sink", 0), as_json(value)
+            audit.record(Found.read(place, number, b"visits", value, content=content))
         return audit.reports("everything")
 
 
-def states(life: Life) -> list[CounterState | ReleaseState]:
+def states(life: Checkpoint) -> list[CounterState | ReleaseState]:
     """All states of a life."""
     return [*(state for _, state in life.counting.values()), life.state]

@@ -21,7 +21,7 @@ from eventveil.kafka.writer import Appended, Writer
 from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Kafka
-from eventveil.process.clock import ClockAhead, OwnerClock
+from eventveil.process.clock import ClockAhead, PartitionClock
 from eventveil.process.faults import FaultHook, no_fault
 
 _TIMEOUT_SECONDS = 30.0
@@ -149,7 +149,7 @@ class FencedTable:
             self._run("mark", records, None, commit=False)
             self._fault("mark:aborted")
 
-    def transact(self, name: str, records: Iterable[Outgoing], clock: OwnerClock | None = None) -> None:
+    def transact(self, name: str, records: Iterable[Outgoing], clock: PartitionClock | None = None) -> None:
         """Write all records in one transaction, or fail: TransactionFailed, or OwnerClosed once given up.
 
         What was decided by a ``clock`` is committed only if the broker confirms that the clock was not ahead
@@ -162,7 +162,9 @@ class FencedTable:
         self.commits += 1
         self._fault(f"{name}:committed")
 
-    def _run(self, name: str, records: Iterable[Outgoing], clock: OwnerClock | None, *, commit: bool) -> None:
+    def _run(
+        self, name: str, records: Iterable[Outgoing], clock: PartitionClock | None, *, commit: bool
+    ) -> None:
         self._check_open()
         writer, began = self._writer, time.monotonic()
         if writer is None:
@@ -191,7 +193,7 @@ class FencedTable:
             raise self._failed(error, time.monotonic() - began) from error
 
     def _write(
-        self, name: str, writer: Writer, records: Iterable[Outgoing], clock: OwnerClock | None
+        self, name: str, writer: Writer, records: Iterable[Outgoing], clock: PartitionClock | None
     ) -> None:
         answers = _Answers(self.topic, self._floors, clock)
         written: list[Outgoing] = []
@@ -241,7 +243,7 @@ class _Answers:
     """What the broker answers to the records of a transaction: where they are, which raises the floors, and
     when those of the table were appended."""
 
-    def __init__(self, topic: str, floors: dict[TopicPartition, int], clock: OwnerClock | None) -> None:
+    def __init__(self, topic: str, floors: dict[TopicPartition, int], clock: PartitionClock | None) -> None:
         self._topic, self._floors, self._clock = topic, floors, clock
         self._before = dict(floors)
         self._began = clock.elapsed() if clock else 0

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 from eventveil.kafka.diagnosis import obstacle
 from eventveil.kafka.rights import needing, with_right
 from eventveil.kafka.settings import librdkafka
-from eventveil.model.errors import EventveilError, doubt
+from eventveil.model.errors import EventveilError, missing
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
 
@@ -137,7 +137,7 @@ class Cluster:
         found = self.topics(names)
         for name in sorted(names):
             if name not in found:
-                raise doubt(f"topic {name}", "it does not exist", "Run `eventveil topics`")
+                raise missing(name)
         return found
 
     def topic(self, name: str) -> Topic:

@@ -16,11 +16,12 @@ import ssl
 import struct
 import time
 from collections import deque
+from collections.abc import Mapping
 from io import BytesIO
 from math import ceil
 from typing import Any
 
-from aiokafka.conn import SaslPlainAuthenticator, ScramAuthenticator
+from aiokafka.conn import SaslGSSAPIAuthenticator, SaslPlainAuthenticator, ScramAuthenticator
 from aiokafka.errors import KafkaError as ClientError
 from aiokafka.protocol.admin import ApiVersionRequest, SaslAuthenticateRequest, SaslHandShakeRequest
 from confluent_kafka import KafkaError
@@ -73,7 +74,9 @@ class Connection:
         self._waiting: deque[tuple[int, Any]] = deque()
         self._unread = bytearray()
         self._correlation, self._seconds = 0, 0
-        self._ends = time.monotonic() + _LIFE_SECONDS
+        self._client = settings.get("client_id", _CLIENT)
+        idle = settings.get("connections_max_idle_ms", _LIFE_SECONDS * 1000) / 1000
+        self._ends = time.monotonic() + min(_LIFE_SECONDS, idle)
         give_up = time.monotonic() + min(seconds, _CONNECT_SECONDS)
         where = f"{address[0]}:{address[1]}"
         try:
@@ -109,7 +112,7 @@ class Connection:
         if answer.error_code:
             raise NotOffered(f"the broker offers {', '.join(answer.enabled_mechanisms)}, not {mechanism}")
         authenticator, token = self._authenticator(mechanism), None
-        while (step := authenticator._step(token)) is not None:
+        while (step := _stepped(authenticator, token)) is not None:
             answer = self._ask(SaslAuthenticateRequest(step[0]), give_up)
             if answer.error_code:
                 raise NotAdmitted(answer.error_message or KafkaError(answer.error_code).str())
@@ -120,7 +123,11 @@ class Connection:
 
     def _authenticator(self, mechanism: str) -> Any:
         if mechanism == "OAUTHBEARER":
-            return _Bearer(self._settings["sasl_oauth_token_provider"].source.token().text)
+            provider = self._settings["sasl_oauth_token_provider"]
+            return _Bearer(provider.source.token().text, provider.extensions())
+        if mechanism == "GSSAPI":
+            principal = f"{self._settings['sasl_kerberos_service_name']}@{self._address[0]}"
+            return SaslGSSAPIAuthenticator(loop=None, principal=principal)
         credentials = {name: self._settings[name] for name in ("sasl_plain_username", "sasl_plain_password")}
         if mechanism == "PLAIN":
             return SaslPlainAuthenticator(loop=None, **credentials)
@@ -149,7 +156,7 @@ class Connection:
     def _send(self, request: Any, give_up: float) -> None:
         self._correlation = (self._correlation + 1) % 2**31
         prepared = request.prepare(self._versions)
-        header = prepared.build_request_header(correlation_id=self._correlation, client_id=_CLIENT)
+        header = prepared.build_request_header(correlation_id=self._correlation, client_id=self._client)
         message = header.encode() + prepared.encode()
         self._waiting.append((self._correlation, prepared))
         self._patience(give_up)
@@ -205,11 +212,23 @@ class Connection:
         self._socket.close()
 
 
+def _stepped(authenticator: Any, told: bytes | None) -> tuple[bytes, bool] | None:
+    """What is to be said next. Raises NoTicket."""
+    try:
+        step: tuple[bytes, bool] | None = authenticator._step(told)
+    except Exception as error:
+        if isinstance(authenticator, SaslGSSAPIAuthenticator):
+            raise NoTicket(" ".join(str(error).split())) from error
+        raise
+    return step
+
+
 class _Bearer:
     """The messages of OAUTHBEARER (RFC 7628): a refusal comes after the answer to what is said of a token."""
 
-    def __init__(self, token: str) -> None:
-        self._steps = [(f"n,,\x01auth=Bearer {token}\x01\x01".encode(), True)]
+    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+        pairs = "".join(f"{name}={value}\x01" for name, value in extensions.items())
+        self._steps = [(f"n,,\x01auth=Bearer {token}\x01{pairs}\x01".encode(), True)]
 
     def _step(self, told: bytes | None) -> tuple[bytes, bool] | None:
         if self._steps:
@@ -223,6 +242,10 @@ class NotAdmitted(Exception):
 
 class NotOffered(NotAdmitted):
     """The broker does not know the SASL mechanism."""
+
+
+class NoTicket(NotAdmitted):
+    """Kerberos gives no ticket for the broker, or has none to ask with."""
 
 
 def _left(give_up: float) -> float:

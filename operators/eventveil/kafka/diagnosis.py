@@ -14,7 +14,15 @@ from collections.abc import Iterator
 from aiokafka.conn import collect_hosts
 from aiokafka.protocol.metadata import MetadataRequest
 
-from eventveil.kafka.connection import Address, Connection, NotAdmitted, NotOffered, Unanswered, Unreached
+from eventveil.kafka.connection import (
+    Address,
+    Connection,
+    NotAdmitted,
+    NoTicket,
+    NotOffered,
+    Unanswered,
+    Unreached,
+)
 from eventveil.kafka.settings import aiokafka as aiokafka_settings
 from eventveil.kafka.tokens import NoToken
 from eventveil.model.errors import EventveilError
@@ -124,8 +132,19 @@ def _says(error: ssl.SSLError, words: tuple[str, ...]) -> bool:
 def _not_admitted(error: NotAdmitted, security: Security) -> tuple[str, str]:
     if isinstance(error, NotOffered):
         return f"{error} (SASL)", "Choose one of these in kafka.security.mechanism, or another listener"
+    if isinstance(error, NoTicket):
+        remedy = (
+            "Give the process a ticket or a keytab (KRB5CCNAME, KRB5_CLIENT_KTNAME); check that the name of"
+            " the broker in kafka.bootstrap, and kafka.security.service_name, are those of its principal"
+        )
+        return f"Kerberos has no ticket for it ({error})", remedy
+    if security.mechanism == "GSSAPI":
+        return f"the broker does not accept the ticket ({error})", "Check the clock, and the broker's keytab"
     if security.mechanism == "OAUTHBEARER":
-        remedy = "Check issuer, audience and scope of the token against what the broker expects"
+        remedy = (
+            "Check issuer, audience and scope of the token, and kafka.security.extensions, against what the"
+            " broker expects"
+        )
         return f"the broker does not accept the token ({error})", remedy
     if security.mechanism == "AWS_MSK_IAM":
         remedy = "Check region, and the rights of the role (kafka-cluster:Connect)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import ssl
 import threading
 import time
@@ -12,19 +13,26 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from functools import cache
+from http.client import HTTPException
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 from eventveil.model.errors import EventveilError
-from eventveil.model.topology import Security
+from eventveil.model.topology import Registry, Security
+
+log = logging.getLogger("eventveil")
 
 _TIMEOUT_SECONDS = 10.0
 #: After this share of its life a token is not handed out any more.
 _SHARE_OF_LIFE = 0.8
+#: After which another one is asked for again.
+_RETRY_SECONDS = 5.0
 #: Of a token whose issuer does not tell.
 _UNKNOWN_LIFE_SECONDS = 300.0
 _LARGEST = 65_536
+#: What says where tokens come from: a file, or an identity provider that gives them for client credentials.
+Grant = Security | Registry
 
 
 class Token(NamedTuple):
@@ -43,22 +51,52 @@ class NoToken(EventveilError):
 
 
 class Tokens:
-    """Hands out a token until most of its life is over, and then the next one. From any thread."""
+    """Hands out a token until most of its life is over, and then the next one. From any thread.
 
-    def __init__(self, fetch: Callable[[], Token], clock: Callable[[], float] = time.time) -> None:
+    If there is no next one, it hands out the old one as long as that holds. With ``each_time`` it asks for
+    the next one whenever a token is wanted.
+    """
+
+    def __init__(
+        self, fetch: Callable[[], Token], clock: Callable[[], float] = time.time, *, each_time: bool = False
+    ) -> None:
         self._fetch, self._clock = fetch, clock
+        self._share, self._retry = (0.0, 0.0) if each_time else (_SHARE_OF_LIFE, _RETRY_SECONDS)
         self._lock = threading.Lock()
         self._token: Token | None = None
         self._renew = 0.0
+        #: Not before this is a failure logged again.
+        self._silent_until = 0.0
 
     def token(self) -> Token:
-        """A token that holds for a while. Blocks; raises NoToken."""
+        """A token that holds for a while. Blocks; raises NoToken.
+
+        What went wrong passes if the source has given a token before, whatever it answers: a gateway or a
+        file may be replaced just now, and a worker would end of it.
+        """
         with self._lock:
             now = self._clock()
             if self._token is None or not now < self._renew:
-                self._token = self._fetch()
-                self._renew = now + _SHARE_OF_LIFE * (self._token.expires - now)
+                try:
+                    self._token = self._fetch()
+                except NoToken as error:
+                    if self._token is None:
+                        raise
+                    self._log(error, now)
+                    if not now < self._token.expires:
+                        error.passes = True
+                        raise
+                    # This one is good for the rest of its life.
+                    self._renew = min(now + self._retry, self._token.expires)
+                else:
+                    self._renew = now + self._share * (self._token.expires - now)
             return self._token
+
+    def _log(self, error: NoToken, now: float) -> None:
+        if now < self._silent_until:
+            return
+        self._silent_until = now + _RETRY_SECONDS
+        log.warning("no new token, which is tried again: %s", error)
 
 
 @cache
@@ -68,15 +106,21 @@ def tokens(security: Security) -> Tokens | None:
         return Tokens(lambda: _signed(security))
     if security.mechanism != "OAUTHBEARER":
         return None
-    if security.token_file is not None:
+    return tokens_of(security, "kafka.security")
+
+
+@cache
+def tokens_of(grant: Grant, section: str) -> Tokens:
+    """Where the tokens of this process come from; ``section`` is that of the topology which says it."""
+    if grant.token_file is not None:
         # The file may be replaced at any time.
-        return Tokens(lambda: _of_file(security.token_file or ""), clock=lambda: float("inf"))
-    return Tokens(lambda: _granted(security))
+        return Tokens(lambda: _of_file(grant.token_file or "", section), each_time=True)
+    return Tokens(lambda: _granted(grant, section))
 
 
-def _granted(security: Security) -> Token:
+def _granted(security: Grant, section: str) -> Token:
     """A token by client credentials (RFC 6749, section 4.4), which the identity provider gives."""
-    url, place = security.token_url or "", f"kafka.security.token_url {security.token_url}"
+    url, place = security.token_url or "", f"{section}.token_url {security.token_url}"
     fields = {"grant_type": "client_credentials", **({"scope": security.scope} if security.scope else {})}
     # As they are, like Kafka's own clients: few providers decode what section 2.3.1 would have encoded.
     pair = f"{security.client_id}:{security.client_secret}"
@@ -85,22 +129,30 @@ def _granted(security: Security) -> Token:
         "Accept": "application/json",
     }
     request = urllib.request.Request(url, urllib.parse.urlencode(fields).encode(), headers)
-    context = ssl.create_default_context(cafile=security.token_ca) if url.startswith("https:") else None
+    context = _context(security, section) if url.startswith("https:") else None
     try:
         with _opener(context).open(request, timeout=_TIMEOUT_SECONDS) as answer:
             content = answer.read(_LARGEST)
     except urllib.error.HTTPError as error:
-        raise _refused(place, error) from None
+        raise _refused(place, error, section) from None
     except urllib.error.URLError as error:
-        raise _unreachable(place, error.reason) from None
-    except OSError as error:
-        raise _unreachable(place, error) from None
+        raise _unreachable(place, error.reason, section) from None
+    except (OSError, HTTPException) as error:
+        raise _unreachable(place, error, section) from None
     try:
         given = json.loads(content)
         text, life = given["access_token"], float(given.get("expires_in", _UNKNOWN_LIFE_SECONDS))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise NoToken(place, "the answer holds no access_token", "Is it the token endpoint?") from None
     return Token(_checked(text, place), time.time() + life)
+
+
+def _context(security: Grant, section: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=security.token_ca)
+    except (OSError, ValueError) as error:
+        place, what = f"{section}.token_ca {security.token_ca}", f"it cannot be used ({error})"
+        raise NoToken(place, what, "Check the file and its rights") from None
 
 
 def _opener(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
@@ -113,33 +165,33 @@ def _opener(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(Stay, urllib.request.HTTPSHandler(context=context))
 
 
-def _refused(place: str, error: urllib.error.HTTPError) -> NoToken:
+def _refused(place: str, error: urllib.error.HTTPError, section: str) -> NoToken:
     try:
         told = json.loads(error.read(_LARGEST))["error"]
     except (OSError, ValueError, KeyError, TypeError):
         told = error.reason
     if told == "invalid_client" or error.code == 401:
-        what, remedy = "does not accept the client", "Check client_id and client_secret of kafka.security"
+        what, remedy = "does not accept the client", f"Check client_id and client_secret of {section}"
     elif told == "invalid_scope":
-        what, remedy = "does not give this scope", "Check scope of kafka.security"
+        what, remedy = "does not give this scope", f"Check scope of {section}"
     elif error.code >= 500 or error.code == 429:
         what, remedy = "is in trouble", "Try again later"
     else:
-        what, remedy = "refuses", "Check token_url of kafka.security, and what the client may have"
+        what, remedy = "refuses", f"Check token_url of {section}, and what the client may have"
     passes = error.code >= 500 or error.code == 429
     return NoToken(place, f"the identity provider {what} (HTTP {error.code}, {told})", remedy, passes=passes)
 
 
-def _unreachable(place: str, reason: object) -> NoToken:
+def _unreachable(place: str, reason: object, section: str) -> NoToken:
     if isinstance(reason, ssl.SSLCertVerificationError):
         what = f"the certificate of the identity provider is not trusted ({reason.verify_message})"
-        return NoToken(place, what, "Name the file of its certificate authority in kafka.security.token_ca")
+        return NoToken(place, what, f"Name the file of its certificate authority in {section}.token_ca")
     what = f"the identity provider cannot be reached ({reason})"
-    return NoToken(place, what, "Check kafka.security.token_url and the network", passes=True)
+    return NoToken(place, what, f"Check {section}.token_url and the network", passes=True)
 
 
-def _of_file(path: str) -> Token:
-    place = f"kafka.security.token_file {path}"
+def _of_file(path: str, section: str) -> Token:
+    place = f"{section}.token_file {path}"
     try:
         text = Path(path).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

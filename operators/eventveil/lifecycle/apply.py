@@ -27,10 +27,10 @@ from eventveil.kinds.placement import StreamPlan, counting_places, writer_of
 from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.beginning import earliest_append, first_events
 from eventveil.lifecycle.layout import Layout
-from eventveil.lifecycle.manifest import Genesis, check_cluster, check_known
+from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_known
 from eventveil.lifecycle.migration import (
-    Following,
-    Life,
+    Checkpoint,
+    MigrationTarget,
     change_of,
     check_reset,
     check_sound,
@@ -39,14 +39,14 @@ from eventveil.lifecycle.migration import (
     reset,
 )
 from eventveil.lifecycle.published import Public
-from eventveil.lifecycle.regrounding import (
+from eventveil.lifecycle.relocation import (
     LOST_FROM,
     LOST_UNTIL,
-    Ground,
+    InputTopics,
     Log,
-    check_ground,
+    check_inputs,
     lost_span,
-    reground,
+    relocate,
     settled,
 )
 from eventveil.lifecycle.rerouting import Rerouting
@@ -56,7 +56,7 @@ from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.privacy.noise import SystemNoise
 from eventveil.process.faults import FaultHook, no_fault
-from eventveil.topology.changes import new_ground
+from eventveil.topology.changes import remedy_for_topics
 
 Found = TypeVar("Found")
 
@@ -72,8 +72,8 @@ class Step:
     after: Terms
 
 
-class Keeper:
-    """Reads and changes the life of one stream. Its methods block.
+class StreamMigrator:
+    """Reads and changes the state of one stream, on to other terms or topics. Its methods block.
 
     They raise StateRefused, Unsettled, TransactionFailed or KafkaException, and then nothing has changed; if
     the outcome of the transaction is unknown, running the command again finds out.
@@ -90,7 +90,7 @@ class Keeper:
         """``layout`` says where the counting state is while it is not where it should be."""
         self._topology, self._cluster, self._plan, self._fault = topology, cluster, plan, fault
         stream = plan.stream
-        self._home = cluster.id()
+        self._cluster_id = cluster.id()
         internal = {topology.partials, topology.counting_changelog, topology.ledger}
         self._topics = cluster.existing({*topology.sources, *internal, stream.sink.topic})
         self._source, self._sink = self._topics[stream.source.topic], self._topics[stream.sink.topic]
@@ -124,47 +124,47 @@ class Keeper:
         """
         if apply:
             self.take_over()
-        life, following = self._checked() if apply else looked(self._read)
-        differences = life.differences_to(following)
-        ground = reground(self._plan.stream, life, self._ground(life), since)
-        if not differences and ground is None:
+        checkpoint, target = self._checked() if apply else looked(self._read)
+        differences = checkpoint.differences_to(target)
+        inputs = relocate(self._plan.stream, checkpoint, self._inputs(checkpoint), since)
+        if not differences and inputs is None:
             return None
-        check_sound(life, differences)
-        if ground is not None:
-            differences = check_ground(life, {**differences, **ground.differences}, accepts_loss=lost)
+        check_sound(checkpoint, differences)
+        if inputs is not None:
+            differences = check_inputs(checkpoint, {**differences, **inputs.differences}, accepts_loss=lost)
         if expected is not None:
-            settled(life.stream, expected.differences, differences)
-        if ground is not None:
+            settled(checkpoint.stream, expected.differences, differences)
+        if inputs is not None:
             if apply:
-                self.write(ground.records(life, following))
+                self.write(inputs.records(checkpoint, target))
         elif apply:
             history = self.history()
-            for number, entry in enumerate(life.pending_entries):
-                history.add(entry, f"pending release {number} of stream {life.stream}")
-            self.write(migration(life, following, history, of_stream(self._plan.stream, SystemNoise())))
-        return Step(life.stream, life.state.next, differences, life.terms, following.terms)
+            for number, entry in enumerate(checkpoint.pending_entries):
+                history.add(entry, f"pending release {number} of stream {checkpoint.stream}")
+            self.write(migration(checkpoint, target, history, of_stream(self._plan.stream, SystemNoise())))
+        return Step(checkpoint.stream, checkpoint.state.next, differences, checkpoint.terms, target.terms)
 
     def reset(self, start: int | None, now: int, *, apply: bool) -> Step:
         """Begin a new generation at timestamp ``start``, by default the stream's first.
 
         To be applied it needs ``take_over``.
         """
-        life, following = self._checked() if apply else self._read()
-        if (moved := reground(self._plan.stream, life, self._ground(life))) is not None:
+        checkpoint, target = self._checked() if apply else self._read()
+        if (moved := relocate(self._plan.stream, checkpoint, self._inputs(checkpoint))) is not None:
             what = f"{', '.join(moved.differences)} changed"
-            raise StateRefused(f"stream {life.stream}", what, "Migrate first")
-        start = life.genesis.first if start is None else start
-        differences = life.differences(following.fields, following.budget_fields)
-        check_reset(life, differences, start)
+            raise StateRefused(f"stream {checkpoint.stream}", what, "Migrate first")
+        start = checkpoint.manifest.first if start is None else start
+        differences = checkpoint.differences(target.fields, target.budget_fields)
+        check_reset(checkpoint, differences, start)
         self._check_sink_unused()
         events = first_events(self._cluster, self._plan, self._source, start, now, later="timestamp")
         if apply:
             resume = {
-                place: events[TopicPartition(self._source.name, genesis.partition)]
-                for place, (genesis, _) in life.counting.items()
+                place: events[TopicPartition(self._source.name, manifest.partition)]
+                for place, (manifest, _) in checkpoint.counting.items()
             }
-            self.write(reset(life, following, start, resume))
-        return Step(life.stream, start, differences, life.terms, following.terms)
+            self.write(reset(checkpoint, target, start, resume))
+        return Step(checkpoint.stream, start, differences, checkpoint.terms, target.terms)
 
     def reroute(self, rerouting: Rerouting, *, apply: bool, lost: bool) -> tuple[Step, list[Outgoing]]:
         """What is done, and the records of it, where the re-keying stage before the stream moves.
@@ -172,37 +172,37 @@ class Keeper:
         They go into one transaction with those of the stage. Arguments and errors are as in ``migrate``; to
         be applied it needs ``take_over``.
         """
-        life, following = self._checked() if apply else looked(self._read)
-        differences = {**life.differences_to(following), **rerouting.differences}
+        checkpoint, target = self._checked() if apply else looked(self._read)
+        differences = {**checkpoint.differences_to(target), **rerouting.differences}
         if rerouting.gone is not None:
-            next_ = min(state.next for _, state in life.counting.values())
+            next_ = min(state.next for _, state in checkpoint.counting.values())
             first, last = lost_span(self._plan.stream.timeline, next_, rerouting.gone)
             differences |= {LOST_FROM: Difference(None, first), LOST_UNTIL: Difference(None, last)}
-        differences = check_ground(life, differences, accepts_loss=lost)
+        differences = check_inputs(checkpoint, differences, accepts_loss=lost)
         events = len(rerouting.stage)
         waiting = {
-            place: (genesis, state.replace(passed=state.passed[:events]).waiting_for(events))
-            for place, (genesis, state) in life.counting.items()
+            place: (manifest, state.replace(passed=state.passed[:events]).waiting_for(events))
+            for place, (manifest, state) in checkpoint.counting.items()
         }
-        change = change_of(life, following, differences)
-        step = Step(life.stream, life.state.next, differences, life.terms, following.terms)
-        return step, goes_on(replace(life, counting=waiting), following, change)
+        change = change_of(checkpoint, target, differences)
+        step = Step(checkpoint.stream, checkpoint.state.next, differences, checkpoint.terms, target.terms)
+        return step, goes_on(replace(checkpoint, counting=waiting), target, change)
 
-    def _check_public(self, life: Life) -> None:
+    def _check_public(self, checkpoint: Checkpoint) -> None:
         """Raise StateRefused unless the state that was taken over is where ledger and former sink are.
 
         A change in the ledger says where the stream goes on, and owners believe it: written from a state that
         was rewound, it would hide that, and what was published since would be drawn again.
         """
-        fields, name = life.genesis.fields, life.stream
+        fields, name = checkpoint.manifest.fields, checkpoint.stream
         former = self._cluster.topics({fields["sink.topic"]}).get(fields["sink.topic"])
         sinks = {name: former} if former is not None and former.id == fields["sink.topic_id"] else {}
         if former is not None and former.name != self._sink.name:
             self._writers[self._budget].mark(former.places)
         public = Public(self._topology.kafka, self._cluster, self._ledger, self._floors)
-        start = life.genesis.ledger_start(self._topics[self._ledger[0]].id)
-        public.check_ledger({name: life.state}, {name: start}, self._budget[0])
-        public.check_sinks({name: life.state}, sinks)
+        start = checkpoint.manifest.ledger_start(self._topics[self._ledger[0]].id)
+        public.check_ledger({name: checkpoint.state}, {name: start}, self._budget[0])
+        public.check_sinks({name: checkpoint.state}, sinks)
 
     def history(self) -> History:
         """What the ledger says of the stream."""
@@ -225,44 +225,48 @@ class Keeper:
         partitions = {name: self._topics[name].partitions for name in self._topology.sources}
         return counting_places(self._topology, self._source.name, partitions)
 
-    def _checked(self) -> tuple[Life, Following]:
+    def _checked(self) -> tuple[Checkpoint, MigrationTarget]:
         """What ``_read`` gives, where ledger and former sink agree with it: what a change may rest on."""
-        life, following = self._read()
-        self._check_public(life)
-        return life, following
+        checkpoint, target = self._read()
+        self._check_public(checkpoint)
+        return checkpoint, target
 
-    def _read(self) -> tuple[Life, Following]:
+    def _read(self) -> tuple[Checkpoint, MigrationTarget]:
         """The life of the stream, and the one that the topology asks for."""
         tables = self._fenced or {place: self._table(place) for place in self._places()}
-        unnamed = [one for place in tables for one in check_cluster(tables[place], self._home, str(place))]
+        unnamed = [
+            one for place in tables for one in check_cluster(tables[place], self._cluster_id, str(place))
+        ]
         live = {name: topic.id for name, topic in self._topics.items()}
         check_known([one for one in unnamed if one.stream == self._plan.name], live)
-        genesis = self._genesis(tables, self._budget, self._topics[self._topology.partials], self._budget[1])
+        manifest = self._manifest(
+            tables, self._budget, self._topics[self._topology.partials], self._budget[1]
+        )
         counting = {}
-        before = genesis.fields.get("source.partitions", 0)
+        before = manifest.fields.get("source.partitions", 0)
         for place, partition in self._counting().items():
             if partition < before:
-                counted = self._genesis(tables, place, self._source, partition)
+                counted = self._manifest(tables, place, self._source, partition)
                 counting[place] = (counted, counted.counter_state(tables[place], str(place)))
-        state = genesis.release_state(tables[self._budget], str(self._budget))
-        return Life(self._plan.name, counting, self._budget, genesis, state), self._following()
+        state = manifest.release_state(tables[self._budget], str(self._budget))
+        return Checkpoint(self._plan.name, counting, self._budget, manifest, state), self._target()
 
     def _table(self, place: TopicPartition) -> dict[bytes, bytes]:
         """What a place holds, wherever that still is, without fencing its writer."""
         now = self._layout.now(place) if self._layout and place != self._budget else place
         return {} if now is None else read_table(self._topology.kafka, *now)
 
-    def _ground(self, life: Life) -> Ground:
+    def _inputs(self, checkpoint: Checkpoint) -> InputTopics:
         """The topics that the life stands on, as they are now."""
         source, cluster, now = self._source, self._cluster, time.time_ns() // 1_000_000
         logs = source.places
         begins, ends = cluster.first_offsets(logs), cluster.end_offsets(logs)
         again = ends
-        if not life.by_boundary:
-            again = cluster.offsets_at(logs, earliest_append(self._plan, life.state.next))
-        known = {genesis.topic_id for genesis, _ in life.counting.values()}
+        if not checkpoint.by_boundary:
+            again = cluster.offsets_at(logs, earliest_append(self._plan, checkpoint.state.next))
+        known = {manifest.topic_id for manifest, _ in checkpoint.counting.values()}
         partials = self._partials
-        return Ground(
+        return InputTopics(
             source_id=source.id,
             partials_id=self._topics[partials.topic].id,
             partials_begin=cluster.first_offsets([partials])[partials],
@@ -283,23 +287,23 @@ class Keeper:
             },
         )
 
-    def _genesis(
+    def _manifest(
         self,
         tables: Mapping[TopicPartition, Mapping[bytes, bytes]],
         place: TopicPartition,
         topic: Topic,
         partition: int,
-    ) -> Genesis:
+    ) -> ManifestRecord:
         if not self._fenced:
             check_begun(tables[place], self._plan.name, place)
-        genesis = Genesis.find(tables[place], self._plan.name, str(place))
+        manifest = ManifestRecord.find(tables[place], self._plan.name, str(place))
         # Of the fields, the topology may differ, and the ids of the topics.
-        genesis.check(genesis.fields, topic.name, genesis.topic_id, partition, str(place))
-        return genesis
+        manifest.check(manifest.fields, topic.name, manifest.topic_id, partition, str(place))
+        return manifest
 
-    def _following(self) -> Following:
+    def _target(self) -> MigrationTarget:
         plan, settings = self._plan, self._plan.stream.mechanism
-        return Following(
+        return MigrationTarget(
             instance=uuid.uuid4().hex,
             terms=Terms(
                 settings.kind,
@@ -311,7 +315,7 @@ class Keeper:
             budget_fields=plan.budget_fields(self._source.partitions, self._sink.id),
             ledger=self._ledger,
             sink=self._sink.name,
-            cluster=self._home,
+            cluster=self._cluster_id,
             ledger_id=self._topics[self._topology.ledger].id,
             partials_end=self._partials_end,
         )
@@ -369,9 +373,9 @@ def looked(read: Callable[[], Found]) -> Found:
         raise Unsettled(refusal.place, refusal.what, refusal) from None
 
 
-def pan_private_genesis(
+def pan_private_manifest(
     topology: Topology, cluster: Cluster, plan: StreamPlan
-) -> tuple[Genesis, TopicPartition]:
+) -> tuple[ManifestRecord, TopicPartition]:
     """The genesis of a pan-private stream, and where its state is; it has to be that of the topology.
 
     Raises StateRefused if it is not, for such a stream cannot be changed.
@@ -384,15 +388,17 @@ def pan_private_genesis(
     table = read_table(topology.kafka, *place)
     check_cluster(table, cluster.id(), str(place))
     check_begun(table, plan.name, place)
-    genesis = Genesis.find(table, plan.name, str(place))
-    fields = plan.genesis_fields(topology, topics, place)
-    genesis.check(fields, source, topics[source].id, number, str(place), partial(new_ground, "accumulate"))
-    return genesis, place
+    manifest = ManifestRecord.find(table, plan.name, str(place))
+    fields = plan.manifest_fields(topology, topics, place)
+    manifest.check(
+        fields, source, topics[source].id, number, str(place), partial(remedy_for_topics, "accumulate")
+    )
+    return manifest, place
 
 
 def check_begun(table: Mapping[bytes, bytes], stream: str, place: TopicPartition) -> None:
     """Raise Unsettled if a table that was read without a barrier lacks the genesis of a stream."""
-    if Genesis.key(stream) not in table:
+    if ManifestRecord.key(stream) not in table:
         what = (
             f"there is no genesis record of stream {stream}; `eventveil topics --create` writes one for a new"
         )

@@ -12,7 +12,7 @@ from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import read_partition, read_table
 from eventveil.kinds.placement import ReadingPlan, StreamPlan, rekeying_places, value_places
 from eventveil.kinds.registry import beside, kind_of, plan_streams
-from eventveil.lifecycle.manifest import Genesis, all_in, check_cluster, check_neighbours
+from eventveil.lifecycle.manifest import ManifestRecord, all_in, check_cluster, check_neighbours
 from eventveil.model.errors import StateRefused, doubt
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.timeline import first_whole_timestamp, format_rfc3339, start_of
@@ -23,7 +23,7 @@ from eventveil.topology.changes import remedy
 _TAIL = 1000
 
 
-class MissingGenesis:
+class MissingManifest:
     """Finds out which genesis records a topology lacks."""
 
     def __init__(
@@ -37,9 +37,9 @@ class MissingGenesis:
         self._topics = cluster.existing(
             {*read, *topology.rekeyed, topology.ledger, *sinks, *announced, *partials}
         )
-        self._home, self._ledger_id = cluster.id(), self._topics[topology.ledger].id
+        self._cluster_id, self._ledger_id = cluster.id(), self._topics[topology.ledger].id
         #: The genesis records that were read and do not name their cluster, by place.
-        self.unnamed: dict[TopicPartition, list[Genesis]] = {}
+        self.unnamed: dict[TopicPartition, list[ManifestRecord]] = {}
         # The ends before the clock: the events of a timestamp that begins later lie behind them.
         begun = [*read, *topology.rekeyed]
         self._ends = cluster.end_offsets(place for name in begun for place in self._topics[name].places)
@@ -48,15 +48,15 @@ class MissingGenesis:
         self._now = clock()
         self._tables: dict[TopicPartition, dict[bytes, bytes]] = {}
 
-    def missing(self, plan: StreamPlan) -> list[tuple[Genesis, Outgoing]]:
+    def missing(self, plan: StreamPlan) -> list[tuple[ManifestRecord, Outgoing]]:
         """The genesis records that the changelogs lack for a stream, and how to write them."""
         places = self._places(plan)
         for place, (topic, partition) in places.items():
             check_neighbours(self._table(*place), topic, partition, str(place))
         existing = {
-            place: Genesis.find(table, plan.name, str(place))
+            place: ManifestRecord.find(table, plan.name, str(place))
             for place in places
-            if Genesis.key(plan.name) in (table := self._table(*place))
+            if ManifestRecord.key(plan.name) in (table := self._table(*place))
         }
         if len(existing) == len(places):
             return []
@@ -74,25 +74,30 @@ class MissingGenesis:
         records = []
         for place, (topic, partition) in places.items():
             if place not in existing:
-                record = Genesis(
+                record = ManifestRecord(
                     stream=plan.name,
                     instance=instance,
-                    fields=plan.genesis_fields(self._topology, self._topics, place),
+                    fields=plan.manifest_fields(self._topology, self._topics, place),
                     topic=topic,
                     topic_id=self._topics[topic].id,
                     partition=partition,
                     first=first,
                     resume=resume[TopicPartition(topic, partition)],
                     ledger=ledger,
-                    cluster=self._home,
+                    cluster=self._cluster_id,
                     ledger_id=self._ledger_id,
                 )
                 records.append(
-                    (record, Outgoing(place.topic, record.encode(), Genesis.key(plan.name), place.partition))
+                    (
+                        record,
+                        Outgoing(
+                            place.topic, record.encode(), ManifestRecord.key(plan.name), place.partition
+                        ),
+                    )
                 )
         return records
 
-    def _check_not_grown(self, place: str, known: Genesis, name: str) -> None:
+    def _check_not_grown(self, place: str, known: ManifestRecord, name: str) -> None:
         """Raise StateRefused if a source has got partitions since: their genesis is a migration's."""
         before = known.fields.get("source.partitions")
         if before != self._topics[name].partitions:
@@ -103,7 +108,7 @@ class MissingGenesis:
                 remedy("source.partitions"),
             )
 
-    def missing_values(self, plan: ReadingPlan) -> list[tuple[Genesis, Outgoing]]:
+    def missing_values(self, plan: ReadingPlan) -> list[tuple[ManifestRecord, Outgoing]]:
         """The same for a value stream, which begins with what is appended from now on."""
         topology, source = self._topology, self._topics[plan.stream.source.topic]
         sizes = {name: self._topics[name].partitions for name in topology.value_sources}
@@ -111,12 +116,15 @@ class MissingGenesis:
         for place, one in places.items():
             check_neighbours(self._table(*place), source.name, one, str(place))
         missing = {
-            place: one for place, one in places.items() if Genesis.key(plan.name) not in self._table(*place)
+            place: one
+            for place, one in places.items()
+            if ManifestRecord.key(plan.name) not in self._table(*place)
         }
         if not missing:
             return []
         known = [
-            Genesis.find(self._table(*place), plan.name, str(place)) for place in places.keys() - missing
+            ManifestRecord.find(self._table(*place), plan.name, str(place))
+            for place in places.keys() - missing
         ]
         if known:
             self._check_not_grown(f"stream {plan.name}", known[0], source.name)
@@ -129,15 +137,18 @@ class MissingGenesis:
         self._check_unpublished(plan.name, plan.stream.sink, plan.ledger_partition)
         fields = plan.fields(source.partitions, self._topics[plan.stream.sink].id)
         instance, ledger = uuid.uuid4().hex, self._ledger_end(plan.ledger_partition)
-        home = (self._home, self._ledger_id)
+        cluster_id = (self._cluster_id, self._ledger_id)
         records = []
         for place, one in missing.items():
             resume = self._unread(place, TopicPartition(source.name, one), source.id)
-            record = Genesis(
-                plan.name, instance, fields, source.name, source.id, one, 1, resume, ledger, *home
+            record = ManifestRecord(
+                plan.name, instance, fields, source.name, source.id, one, 1, resume, ledger, *cluster_id
             )
             records.append(
-                (record, Outgoing(place.topic, record.encode(), Genesis.key(plan.name), place.partition))
+                (
+                    record,
+                    Outgoing(place.topic, record.encode(), ManifestRecord.key(plan.name), place.partition),
+                )
             )
         return records
 
@@ -161,7 +172,7 @@ class MissingGenesis:
         topology, topic = self._topology, self._topics[raw]
         plans = [plan for plan in plan_streams(topology) if plan.stream.source.raw == raw]
         source = plans[0].stream.source
-        key = Genesis.key(source.topic)
+        key = ManifestRecord.key(source.topic)
         sizes = {name: self._topics[name].partitions for name in topology.rekeyed}
         places = rekeying_places(topology, raw, sizes)
         for place, one in places.items():
@@ -171,7 +182,7 @@ class MissingGenesis:
             return []
         for place in places.keys() - missing.keys():
             name = f"{place[0]}, partition {place[1]}"
-            self._check_not_grown(name, Genesis.find(self._table(*place), source.topic, name), raw)
+            self._check_not_grown(name, ManifestRecord.find(self._table(*place), source.topic, name), raw)
         self._check_unfilled(source.topic, plans)
         neediest = min(plans, key=lambda plan: earliest_append(plan, self._first(plan)))
         if source.append_time == "boundary":
@@ -187,8 +198,10 @@ class MissingGenesis:
         for place, one in missing.items():
             resume = offsets[TopicPartition(raw, one)]
             # It releases nothing, so the ledger says nothing of it.
-            home = (self._home, self._ledger_id)
-            record = Genesis(source.topic, instance, fields, raw, topic.id, one, 1, resume, 0, *home)
+            cluster_id = (self._cluster_id, self._ledger_id)
+            record = ManifestRecord(
+                source.topic, instance, fields, raw, topic.id, one, 1, resume, 0, *cluster_id
+            )
             records.append(Outgoing(place.topic, record.encode(), key, place.partition))
         return records
 
@@ -199,7 +212,9 @@ class MissingGenesis:
         was nothing but the nonces of earlier attempts: all genesis records are written together.
         """
         begun = any(
-            Genesis.key(plan.name) in self._table(*place) for plan in plans for place in self._places(plan)
+            ManifestRecord.key(plan.name) in self._table(*place)
+            for plan in plans
+            for place in self._places(plan)
         )
         for place in self._topics[topic].places:
             had_some = begun and self._cluster.first_offsets([place])[place] > 0
@@ -230,7 +245,7 @@ class MissingGenesis:
         place = TopicPartition(topic, partition)
         if place not in self._tables:
             table = read_table(self._topology.kafka, topic, partition, least=least_end(self._floors, place))
-            if unnamed := check_cluster(table, self._home, str(place)):
+            if unnamed := check_cluster(table, self._cluster_id, str(place)):
                 self.unnamed[place] = unnamed
             self._tables[place] = table
         return self._tables[place]

@@ -14,8 +14,8 @@ from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_table
 from eventveil.kinds.placement import writer_of
 from eventveil.kinds.registry import kind_of, plan_readings, plan_streams
-from eventveil.lifecycle.beginning import MissingGenesis
-from eventveil.lifecycle.manifest import Genesis, check_cluster, check_known, check_neighbours
+from eventveil.lifecycle.beginning import MissingManifest
+from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_known, check_neighbours
 from eventveil.lifecycle.topics import TopicPlan, plan_topics
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import Outgoing, TopicPartition
@@ -89,13 +89,13 @@ def check_places(topology: Topology, cluster: Cluster, inspection: Inspection) -
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """What ``write_genesis`` has written, and the changelog partitions that do not name their cluster yet."""
+    """What ``write_manifest`` wrote, and the changelog partitions that do not name their cluster yet."""
 
-    written: list[Genesis]
-    unnamed: dict[TopicPartition, list[Genesis]]
+    written: list[ManifestRecord]
+    unnamed: dict[TopicPartition, list[ManifestRecord]]
 
 
-def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]) -> Provision:
+def write_manifest(topology: Topology, cluster: Cluster, clock: Callable[[], int]) -> Provision:
     """Write the genesis records that are missing, all in one transaction.
 
     A stream that has some records already, because an earlier attempt was cut short or a source is new,
@@ -103,27 +103,27 @@ def write_genesis(topology: Topology, cluster: Cluster, clock: Callable[[], int]
     before, for then its budget state is lost, or if one is of another cluster. ``clock`` tells epoch
     milliseconds.
     """
-    written: list[Genesis] = []
-    unnamed: dict[TopicPartition, list[Genesis]] = {}
+    written: list[ManifestRecord] = []
+    unnamed: dict[TopicPartition, list[ManifestRecord]] = {}
 
     def make(floors: Floors) -> list[Outgoing]:
-        genesis = MissingGenesis(topology, cluster, clock, floors)
-        missing = [record for plan in plan_streams(topology) for record in genesis.missing(plan)]
-        missing += [record for plan in plan_readings(topology) for record in genesis.missing_values(plan)]
+        manifest = MissingManifest(topology, cluster, clock, floors)
+        missing = [record for plan in plan_streams(topology) for record in manifest.missing(plan)]
+        missing += [record for plan in plan_readings(topology) for record in manifest.missing_values(plan)]
         written.extend(one for one, _ in missing)
-        rekeying = [record for raw in topology.rekeyed for record in genesis.missing_rekeying(raw)]
-        unnamed.update(genesis.unnamed)
+        rekeying = [record for raw in topology.rekeyed for record in manifest.missing_rekeying(raw)]
+        unnamed.update(manifest.unnamed)
         return [*(record for _, record in missing), *rekeying]
 
     # To conclude that there was no state before, all of it must have been seen.
-    read = cluster.existing(_read_by_genesis(topology)).values()
+    read = cluster.existing(_read_by_manifest(topology)).values()
     beside = [place for topic in read for place in topic.places]
     write_once(topology.kafka, f"{topology.name}-genesis", make, beside)
     return Provision(written, unnamed)
 
 
 def name_cluster(
-    topology: Topology, cluster: Cluster, places: Mapping[TopicPartition, Collection[Genesis]]
+    topology: Topology, cluster: Cluster, places: Mapping[TopicPartition, Collection[ManifestRecord]]
 ) -> None:
     """Let the genesis records of changelog partitions name the cluster, and the topic of the ledger.
 
@@ -140,12 +140,14 @@ def name_cluster(
         found = check_cluster(table.take_over(), here, f"{topic}, partition {partition}")
         named = [one.replace(cluster=here, ledger_id=ledger) for one in found]
         if named:
-            records = [Outgoing(topic, one.encode(), Genesis.key(one.stream), partition) for one in named]
+            records = [
+                Outgoing(topic, one.encode(), ManifestRecord.key(one.stream), partition) for one in named
+            ]
             table.transact("name-cluster", records)
         table.dispose()
 
 
-def _read_by_genesis(topology: Topology) -> set[str]:
+def _read_by_manifest(topology: Topology) -> set[str]:
     """What is written by Eventveil only, and says whether a stream has begun before."""
     sinks = {kind_of(stream).sink(stream) for stream in topology.all_streams}
     counted = {topology.counting_changelog, topology.ledger_changelog, topology.partials}

@@ -14,8 +14,8 @@ from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_table
 from eventveil.kinds.placement import counting_places, rekeying_places, value_places, writer_of
-from eventveil.lifecycle.manifest import Genesis
-from eventveil.model.errors import Unsettled, doubt
+from eventveil.lifecycle.manifest import ManifestRecord
+from eventveil.model.errors import Unsettled, doubt, missing
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.process.faults import FaultHook, no_fault
@@ -54,9 +54,8 @@ class Layout:
         self._topology, self._cluster, self._fault = topology, cluster, fault
         self._changelog, sources, places = _laid_out(topology, reader)
         topics = cluster.topics({*sources, self._changelog})
-        missing = {*sources, self._changelog} - topics.keys()
-        if missing:
-            raise doubt(f"topic {min(missing)}", "it does not exist", "Run `eventveil topics`")
+        if absent := {*sources, self._changelog} - topics.keys():
+            raise missing(min(absent))
         self._sizes = sizes = {name: topics[name].partitions for name in sources}
         #: Topic and partition of what is counted in each place.
         self._wanted = {
@@ -165,8 +164,8 @@ def relocated(
 
 def _source_of(table: Table, place: TopicPartition) -> TopicPartition | None:
     for key in table:
-        if key.startswith(Genesis.key("")):
-            name = key.removeprefix(Genesis.key("")).decode()
-            genesis = Genesis.find(table, name, str(place))
-            return TopicPartition(genesis.topic, genesis.partition)
+        if key.startswith(ManifestRecord.key("")):
+            name = key.removeprefix(ManifestRecord.key("")).decode()
+            manifest = ManifestRecord.find(table, name, str(place))
+            return TopicPartition(manifest.topic, manifest.partition)
     return None

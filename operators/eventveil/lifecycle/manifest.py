@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from eventveil.counting.counter import CounterState
-from eventveil.counting.growth import Growth, are_ordered
 from eventveil.model.durable import Durable, Natural, Positive, unreadable
 from eventveil.model.errors import StateRefused, doubt
+from eventveil.model.partitioners import Growth, are_ordered
 from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.repartition import RekeyerState
 from eventveil.tasks.values import PerturberState
@@ -25,7 +25,7 @@ _TOLD_BY_BROKERS = {
 }
 
 
-class Genesis(Durable, frozen=True):
+class ManifestRecord(Durable, frozen=True):
     """What a changelog partition knows of a stream before any state.
 
     ``instance`` is drawn at random once per life of the stream and stands in every state and partial.
@@ -56,7 +56,7 @@ class Genesis(Durable, frozen=True):
         return b"genesis/" + stream.encode()
 
     @classmethod
-    def find(cls, table: Mapping[bytes, bytes], stream: str, place: str) -> Genesis:
+    def find(cls, table: Mapping[bytes, bytes], stream: str, place: str) -> ManifestRecord:
         """The genesis of a stream in a changelog partition. Raises StateRefused if there is none."""
         value = table.get(cls.key(stream))
         if value is None:
@@ -66,10 +66,10 @@ class Genesis(Durable, frozen=True):
                 "Run `eventveil topics --create`; if the stream has run before, its state is lost: "
                 "give the stream a new name and a new sink",
             )
-        genesis = cls.decode(value, place)
-        if genesis.stream != stream:
-            raise unreadable(place, f"the genesis record of stream {stream} is that of {genesis.stream}")
-        return genesis
+        manifest = cls.decode(value, place)
+        if manifest.stream != stream:
+            raise unreadable(place, f"the genesis record of stream {stream} is that of {manifest.stream}")
+        return manifest
 
     def contradiction(self) -> str | None:
         """See ``Durable.contradiction``."""
@@ -132,7 +132,7 @@ class Genesis(Durable, frozen=True):
                 self.instance, self.partition, self.first, self.first, self.resume, self.resume
             )
         state = CounterState.decode(value, place)
-        self._same_life((state.instance, state.first, state.partition), place)
+        self._same_instance((state.instance, state.first, state.partition), place)
         return state
 
     def release_state(
@@ -146,7 +146,7 @@ class Genesis(Durable, frozen=True):
         if value is None:
             return ReleaseState(self.instance, self.first, self.first, self.resume)
         state = ReleaseState.decode(value, place)
-        self._same_life((state.instance, state.first, self.partition), place)
+        self._same_instance((state.instance, state.first, self.partition), place)
         return state
 
     def perturber_state(self, table: Mapping[bytes, bytes], place: str) -> PerturberState:
@@ -155,7 +155,7 @@ class Genesis(Durable, frozen=True):
         if value is None:
             return PerturberState(self.instance, self.partition, self.resume)
         state = PerturberState.decode(value, place)
-        self._same_life((state.instance, self.first, state.partition), place)
+        self._same_instance((state.instance, self.first, state.partition), place)
         return state
 
     def rekeyer_state(self, table: Mapping[bytes, bytes], place: str) -> RekeyerState:
@@ -175,8 +175,8 @@ class Genesis(Durable, frozen=True):
             )
         return state
 
-    def _same_life(self, life: tuple[str, int, int], place: str) -> None:
-        if life != (self.instance, self.first, self.partition):
+    def _same_instance(self, checkpoint: tuple[str, int, int], place: str) -> None:
+        if checkpoint != (self.instance, self.first, self.partition):
             raise StateRefused(
                 place,
                 f"the state of stream {self.stream} does not belong to its genesis",
@@ -191,7 +191,7 @@ _GO_BACK = (
 )
 
 
-def check_cluster(table: Mapping[bytes, bytes], cluster: str, place: str) -> list[Genesis]:
+def check_cluster(table: Mapping[bytes, bytes], cluster: str, place: str) -> list[ManifestRecord]:
     """The genesis records of a changelog partition that do not name their cluster yet.
 
     Raises StateRefused if one names another than ``cluster``: what is here is a copy, and where the state
@@ -205,7 +205,7 @@ def check_cluster(table: Mapping[bytes, bytes], cluster: str, place: str) -> lis
     return [one for one in found if one.cluster is None]
 
 
-def check_known(unnamed: Collection[Genesis], live: Mapping[str, str]) -> None:
+def check_known(unnamed: Collection[ManifestRecord], live: Mapping[str, str]) -> None:
     """Raise StateRefused if genesis records that name no cluster know none of the topics that are here.
 
     ``live`` are the ids of these, by name. No two clusters give a topic the same id, so one that a record
@@ -237,9 +237,9 @@ def check_neighbours(table: Mapping[bytes, bytes], topic: str, partition: int, p
             )
 
 
-def all_in(table: Mapping[bytes, bytes], place: str) -> Iterator[Genesis]:
+def all_in(table: Mapping[bytes, bytes], place: str) -> Iterator[ManifestRecord]:
     """The genesis records of all streams in a changelog partition."""
-    prefix = Genesis.key("")
+    prefix = ManifestRecord.key("")
     for key in table:
         if key.startswith(prefix):
-            yield Genesis.find(table, key.removeprefix(prefix).decode(), place)
+            yield ManifestRecord.find(table, key.removeprefix(prefix).decode(), place)

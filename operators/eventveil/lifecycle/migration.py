@@ -1,4 +1,4 @@
-"""From one life of a stream to the next: a migration to other terms, or a reset to run again. Pure.
+"""From one generation of a stream to the next: a migration to other terms, or a reset to run again. Pure.
 
 A stream is changed between two timestamps. All that was counted must have been released, so that no count
 was made under two sets of rules; then the change, the new genesis records and the new states are written in
@@ -45,10 +45,10 @@ from eventveil.audit.history import History
 from eventveil.counting.counter import CounterState
 from eventveil.describe.guarantee import number
 from eventveil.describe.sums import cost, totals
-from eventveil.formats.change import SAME_LIFE, Change, Difference, Kind, Terms
-from eventveil.formats.release import ledger_entry
+from eventveil.formats.change import SAME_INSTANCE, Change, Difference, Kind, Terms
+from eventveil.formats.release import decided, ledger_entry
 from eventveil.kinds.registry import in_sums
-from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.publishing import units_of
 from eventveil.mechanisms.registry import KINDS, LOCAL_KINDS, known
@@ -56,23 +56,33 @@ from eventveil.model.errors import StateRefused
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Level, Stream, Topology
 from eventveil.tasks.release import ReleaseState
-from eventveil.topology.changes import LEVELS, REFUSED_BY_BOUNDARY, RENAME, SOUND, anew, reason
+from eventveil.topology.changes import (
+    DISCOVERS,
+    LEVELS,
+    REFUSED_BY_BOUNDARY,
+    REFUSED_BY_DISCOVERY,
+    REFUSED_BY_GAUSSIAN,
+    RENAME,
+    SOUND,
+    anew,
+    reason,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """What the changelogs hold of a stream: genesis and state by place; ``place`` is that of the budget."""
+class Checkpoint:
+    """What the changelogs hold of a stream: manifest and state by place; ``place`` is that of the budget."""
 
     stream: str
-    counting: Mapping[TopicPartition, tuple[Genesis, CounterState]]
+    counting: Mapping[TopicPartition, tuple[ManifestRecord, CounterState]]
     place: TopicPartition
-    genesis: Genesis
+    manifest: ManifestRecord
     state: ReleaseState
 
     @property
     def terms(self) -> Terms:
         """The terms of the life so far."""
-        fields = self.genesis.fields
+        fields = self.manifest.fields
         window = fields["mechanism.window"]
         return Terms(
             fields["mechanism.kind"], Fraction(fields["mechanism.epsilon"]), window, units_of(window)
@@ -81,12 +91,13 @@ class Life:
     @property
     def pending_entries(self) -> list[bytes]:
         """The ledger entries of releases that are decided and charged but not published yet."""
-        return [ledger_entry(record.encode(), self.state.instance) for record in self.state.pending]
+        released = map(decided, self.state.pending)
+        return [ledger_entry(one.record, self.state.instance, one.published) for one in released]
 
     @property
     def by_boundary(self) -> bool:
         """Whether boundaries tell what is late (``eventveil.counting.boundaries``)."""
-        return self.genesis.fields.get("source.append_time") == "boundary"
+        return self.manifest.fields.get("source.append_time") == "boundary"
 
     def check_between_timestamps(self) -> None:
         """Raise StateRefused unless all that was counted has been released, or is decided."""
@@ -101,9 +112,9 @@ class Life:
             "and try again",
         )
 
-    def differences_to(self, following: Following) -> dict[str, Difference]:
+    def differences_to(self, target: MigrationTarget) -> dict[str, Difference]:
         """``differences`` to the life that follows."""
-        return self.differences(following.fields, following.budget_fields)
+        return self.differences(target.fields, target.budget_fields)
 
     def differences(
         self, fields: Mapping[str, Any], budget_fields: Mapping[str, Any]
@@ -113,11 +124,11 @@ class Life:
         ``fields`` are those of the genesis of a counting place, ``budget_fields`` those of the budget's.
         Raises StateRefused if the places do not agree, for then they are not of one life.
         """
-        old = self.genesis.fields
-        for (topic, partition), (genesis, _) in self.counting.items():
-            life = (genesis.instance, genesis.first) == (self.genesis.instance, self.genesis.first)
-            names = {*genesis.fields, *fields}
-            if not life or any(genesis.fields.get(name) != old.get(name) for name in names):
+        old = self.manifest.fields
+        for (topic, partition), (manifest, _) in self.counting.items():
+            checkpoint = (manifest.instance, manifest.first) == (self.manifest.instance, self.manifest.first)
+            names = {*manifest.fields, *fields}
+            if not checkpoint or any(manifest.fields.get(name) != old.get(name) for name in names):
                 raise StateRefused(
                     f"{topic}, partition {partition}",
                     f"its genesis record of stream {self.stream} is not that of {self.place.topic}",
@@ -130,36 +141,64 @@ class Life:
         }
 
 
-def check_sound(life: Life, differences: Mapping[str, Difference]) -> None:
+def check_sound(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -> None:
     """Raise StateRefused, naming every field that no migration can change, and why.
 
     Nothing but the sink can be migrated at another level than w-event: only windows have bridges.
     """
     unsound = {name: reason(name) for name in differences if name not in SOUND}
-    if life.by_boundary:
+    if checkpoint.by_boundary:
         unsound |= {name: why for name, why in REFUSED_BY_BOUNDARY.items() if name in differences}
-    kind = life.terms.mechanism
+    if checkpoint.manifest.fields.get("mechanism.noise") == "gaussian":
+        unsound |= {name: why for name, why in REFUSED_BY_GAUSSIAN.items() if name in differences}
+    if DISCOVERS in checkpoint.manifest.fields:
+        others = (name for name in differences if not name.startswith(SAME_INSTANCE) and name not in unsound)
+        unsound |= dict.fromkeys(others, REFUSED_BY_DISCOVERY)
+    kind = checkpoint.terms.mechanism
     kinds = {kind, differences.get("mechanism.kind", Difference(kind, kind)).new}
     own = KINDS | LOCAL_KINDS
     levels = {own[one].level for one in kinds if one in own}
-    if not levels <= {"w-event"} or "plugin.level" in life.genesis.fields:
-        unsound |= {name: LEVELS for name in differences if not name.startswith(SAME_LIFE)}
+    if not levels <= {"w-event"} or "plugin.level" in checkpoint.manifest.fields:
+        unsound |= {name: LEVELS for name in differences if not name.startswith(SAME_INSTANCE)}
+    _check_format(checkpoint, differences)
     refused = [
         f"{name} was {differences[name].old!r} and is {differences[name].new!r} now, which cannot be "
         f"migrated: {why}"
         for name, why in sorted(unsound.items())
     ]
     if refused:
-        raise StateRefused(f"stream {life.stream}", "; ".join(refused), anew(unsound))
+        raise StateRefused(f"stream {checkpoint.stream}", "; ".join(refused), anew(unsound))
 
 
-def check_reset(life: Life, differences: Mapping[str, Difference], start: int) -> None:
+def _check_format(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -> None:
+    """Raise StateRefused where releases of two formats would be in one topic: who reads it knows one."""
+    if "sink.format" not in differences:
+        return
+    old, new = (one or "json" for one in differences["sink.format"])
+    place = f"stream {checkpoint.stream}"
+    if "sink.topic_id" not in differences:
+        sink = checkpoint.manifest.fields["sink.topic"]
+        what = f"sink.format was {old} and is {new} now, and who reads {sink}"
+        raise StateRefused(
+            place, f"{what} knows one format", "Give the stream another sink.topic for the new format"
+        )
+    if checkpoint.state.pending:
+        what = f"{len(checkpoint.state.pending)} releases are decided as {old} and not published yet"
+        raise StateRefused(
+            place, what, "Run the worker with the former topology until they are, stop it, and try again"
+        )
+
+
+def check_reset(checkpoint: Checkpoint, differences: Mapping[str, Difference], start: int) -> None:
     """Raise StateRefused unless the stream can begin again at timestamp ``start``, with another sink only."""
-    place = f"stream {life.stream}"
-    if life.terms.mechanism in LOCAL_KINDS:
+    place = f"stream {checkpoint.stream}"
+    if DISCOVERS in checkpoint.manifest.fields:
+        what = "its columns were found in the data, at a cost that a new generation would add to"
+        raise StateRefused(place, what, RENAME)
+    if checkpoint.terms.mechanism in LOCAL_KINDS:
         what = "its threshold is public, and producers who made reports for it would not learn of another one"
         raise StateRefused(place, what, RENAME)
-    if life.by_boundary:
+    if checkpoint.by_boundary:
         what = (
             "with append_time: boundary the offset from which the events of a timestamp can be found is not "
             "known, and which were late is only while their partial counts are kept"
@@ -174,12 +213,15 @@ def check_reset(life: Life, differences: Mapping[str, Difference], start: int) -
     if "sink.topic_id" not in differences:
         what = "its sink holds the releases of this generation, and a timestamp must have one release only"
         raise StateRefused(place, what, "Give the stream another sink.topic for the new generation")
-    if life.genesis.fields.get("source.repartition") is not None and start < life.genesis.first:
-        what = f"events are re-keyed only from timestamp {life.genesis.first} on, and {start} is before it"
-        raise StateRefused(place, what, f"Choose a timestamp from {life.genesis.first} on")
-    if not 1 <= start < life.state.next:
-        what = f"timestamp {start} was not released yet: it is at {life.state.next}"
-        raise StateRefused(place, what, f"Choose a timestamp in 1..{life.state.next - 1}, or run the worker")
+    first = checkpoint.manifest.first
+    if checkpoint.manifest.fields.get("source.repartition") is not None and start < first:
+        what = f"events are re-keyed only from timestamp {first} on, and {start} is before it"
+        raise StateRefused(place, what, f"Choose a timestamp from {first} on")
+    if not 1 <= start < checkpoint.state.next:
+        what = f"timestamp {start} was not released yet: it is at {checkpoint.state.next}"
+        raise StateRefused(
+            place, what, f"Choose a timestamp in 1..{checkpoint.state.next - 1}, or run the worker"
+        )
 
 
 def check_cap(topology: Topology, stream: Stream, history: History) -> None:
@@ -214,12 +256,12 @@ def _dearest(terms: Terms, interval: int, span: int) -> Fraction:
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
-    """The life that follows: ``fields`` and ``budget_fields`` as in ``Life.differences``.
+class MigrationTarget:
+    """What a stream is migrated to: ``fields`` and ``budget_fields`` as in ``Checkpoint.differences``.
 
     ``ledger`` is the stream's partition of the ledger, ``sink`` the topic of its releases. ``partials_end``
     is the end of its partition of partial counts: what lies before it is of the old life. ``cluster`` and
-    ``ledger_id`` are those of ``Genesis``, for records that do not have them.
+    ``ledger_id`` are those of ``ManifestRecord``, for records that do not have them.
     """
 
     instance: str
@@ -232,28 +274,30 @@ class Following:
     cluster: str
     ledger_id: str
 
-    def at_home(self, genesis: Genesis) -> Genesis:
+    def with_cluster(self, manifest: ManifestRecord) -> ManifestRecord:
         """The genesis record, completed if it does not name its cluster."""
-        if genesis.cluster is not None:
-            return genesis
-        return genesis.replace(cluster=self.cluster, ledger_id=self.ledger_id)
+        if manifest.cluster is not None:
+            return manifest
+        return manifest.replace(cluster=self.cluster, ledger_id=self.ledger_id)
 
 
-def migration(life: Life, following: Following, history: History, mechanism: Mechanism) -> list[Outgoing]:
+def migration(
+    checkpoint: Checkpoint, target: MigrationTarget, history: History, mechanism: Mechanism
+) -> list[Outgoing]:
     """The transaction of a migration: all of it, or nothing.
 
     ``history`` holds all releases of the life, pending ones included; ``mechanism`` is fresh. Raises
     StateRefused if something was counted and not released, or if ledger and state contradict each other.
     """
-    state = life.state
-    if not _change(life, following, "migration", state.next).restarts:
-        return _sink_migration(life, following)
-    life.check_between_timestamps()
-    change, snapshot = _change(life, following, "migration", state.next), None
+    state = checkpoint.state
+    if not _change(checkpoint, target, "migration", state.next).restarts:
+        return _sink_migration(checkpoint, target)
+    checkpoint.check_between_timestamps()
+    change, snapshot = _change(checkpoint, target, "migration", state.next), None
     if state.mechanism is not None:
         if (history.first, history.next) != (state.first, state.next):
             raise StateRefused(
-                f"stream {life.stream}",
+                f"stream {checkpoint.stream}",
                 f"the ledger has timestamps {history.first} to {history.next - 1}, "
                 f"the state {state.first} to {state.next - 1}",
                 "`eventveil ledger` says more; restore the topics from one backup",
@@ -261,64 +305,68 @@ def migration(life: Life, following: Following, history: History, mechanism: Mec
         mechanism.inherit(state.mechanism.encode(), history.bridges(change))
         snapshot = mechanism.snapshot().decode()
     successor = state.replace(
-        instance=following.instance,
-        resume=following.partials_end,
+        instance=target.instance,
+        resume=target.partials_end,
         mechanism=snapshot,
         pending=(),
         # Every partition has counted all that was released, so what came too late for it lies before the end.
         missing=(),
     )
     return [
-        *_ledger_records(life, following, change),
-        *_released(life, following),
-        *_genesis_records(life, following, life.genesis.first, {}),
-        _record(life.place, life.stream.encode(), successor.encode()),
+        *_ledger_records(checkpoint, target, change),
+        *_released(checkpoint, target),
+        *_manifest_records(checkpoint, target, checkpoint.manifest.first, {}),
+        _record(checkpoint.place, checkpoint.stream.encode(), successor.encode()),
         *(
-            _record(place, life.stream.encode(), counter.replace(instance=following.instance).encode())
-            for place, (_, counter) in life.counting.items()
+            _record(place, checkpoint.stream.encode(), counter.replace(instance=target.instance).encode())
+            for place, (_, counter) in checkpoint.counting.items()
         ),
     ]
 
 
-def _sink_migration(life: Life, following: Following) -> list[Outgoing]:
+def _sink_migration(checkpoint: Checkpoint, target: MigrationTarget) -> list[Outgoing]:
     """Only the sink is another one; with a sink that is gone no worker could bring a timestamp to its end."""
-    return goes_on(replace(life, counting={}), following, change_of(life, following))
+    return goes_on(replace(checkpoint, counting={}), target, change_of(checkpoint, target))
 
 
 def change_of(
-    life: Life, following: Following, differences: Mapping[str, Difference] | None = None
+    checkpoint: Checkpoint, target: MigrationTarget, differences: Mapping[str, Difference] | None = None
 ) -> Change:
     """The change of a life that goes on as the same one: neither counts nor budget follow other rules."""
-    same = replace(following, instance=life.genesis.instance)
-    change = _change(life, same, "migration", life.state.next)
+    same = replace(target, instance=checkpoint.manifest.instance)
+    change = _change(checkpoint, same, "migration", checkpoint.state.next)
     return change if differences is None else replace(change, fields=differences)
 
 
-def goes_on(life: Life, following: Following, change: Change) -> list[Outgoing]:
+def goes_on(checkpoint: Checkpoint, target: MigrationTarget, change: Change) -> list[Outgoing]:
     """The transaction of a change of the same life, in the middle of a timestamp if need be.
 
-    It writes genesis and state of the budget and of all counting places that ``life`` has.
+    It writes genesis and state of the budget and of all counting places that ``checkpoint`` has.
     """
-    genesis = following.at_home(life.genesis).replace(fields=following.budget_fields)
+    manifest = target.with_cluster(checkpoint.manifest).replace(fields=target.budget_fields)
     return [
-        *_ledger_records(life, following, change),
-        *_released(life, following),
+        *_ledger_records(checkpoint, target, change),
+        *_released(checkpoint, target),
         *(
-            _record(place, Genesis.key(life.stream), one.encode())
-            for place, (one, _) in life.counting.items()
+            _record(place, ManifestRecord.key(checkpoint.stream), one.encode())
+            for place, (one, _) in checkpoint.counting.items()
         ),
-        *(_record(place, life.stream.encode(), one.encode()) for place, (_, one) in life.counting.items()),
-        _record(life.place, Genesis.key(life.stream), genesis.encode()),
-        _record(life.place, life.stream.encode(), life.state.replace(pending=()).encode()),
+        *(
+            _record(place, checkpoint.stream.encode(), one.encode())
+            for place, (_, one) in checkpoint.counting.items()
+        ),
+        _record(checkpoint.place, ManifestRecord.key(checkpoint.stream), manifest.encode()),
+        _record(checkpoint.place, checkpoint.stream.encode(), checkpoint.state.replace(pending=()).encode()),
     ]
 
 
-def _released(life: Life, following: Following) -> list[Outgoing]:
-    return [Outgoing(following.sink, one.encode(), life.stream.encode()) for one in life.state.pending]
+def _released(checkpoint: Checkpoint, target: MigrationTarget) -> list[Outgoing]:
+    released = (decided(one).published for one in checkpoint.state.pending)
+    return [Outgoing(target.sink, one, checkpoint.stream.encode()) for one in released]
 
 
 def reset(
-    life: Life, following: Following, first: int, resume: Mapping[TopicPartition, int]
+    checkpoint: Checkpoint, target: MigrationTarget, first: int, resume: Mapping[TopicPartition, int]
 ) -> list[Outgoing]:
     """The transaction of a reset to timestamp ``first``: all of it, or nothing.
 
@@ -327,49 +375,54 @@ def reset(
     somebody may have seen it; the sink is that of the new generation and does not get it.
     """
     return [
-        *_ledger_records(life, following, _change(life, following, "reset", first)),
-        *_genesis_records(life, following, first, resume),
-        *(_record(place, life.stream.encode(), None) for place in (*life.counting, life.place)),
+        *_ledger_records(checkpoint, target, _change(checkpoint, target, "reset", first)),
+        *_manifest_records(checkpoint, target, first, resume),
+        *(
+            _record(place, checkpoint.stream.encode(), None)
+            for place in (*checkpoint.counting, checkpoint.place)
+        ),
     ]
 
 
-def _change(life: Life, following: Following, kind: Kind, start: int) -> Change:
+def _change(checkpoint: Checkpoint, target: MigrationTarget, kind: Kind, start: int) -> Change:
     return Change(
-        stream=life.stream,
+        stream=checkpoint.stream,
         kind=kind,
         start=start,
-        fields=life.differences(following.fields, following.budget_fields),
-        before=life.terms,
-        after=following.terms,
-        instance=following.instance,
-        previous=life.genesis.instance,
+        fields=checkpoint.differences(target.fields, target.budget_fields),
+        before=checkpoint.terms,
+        after=target.terms,
+        instance=target.instance,
+        previous=checkpoint.manifest.instance,
     )
 
 
-def _ledger_records(life: Life, following: Following, change: Change) -> list[Outgoing]:
-    values = [*life.pending_entries, change.encode()]
-    return [_record(following.ledger, life.stream.encode(), value) for value in values]
+def _ledger_records(checkpoint: Checkpoint, target: MigrationTarget, change: Change) -> list[Outgoing]:
+    values = [*checkpoint.pending_entries, change.encode()]
+    return [_record(target.ledger, checkpoint.stream.encode(), value) for value in values]
 
 
-def _genesis_records(
-    life: Life, following: Following, first: int, resume: Mapping[TopicPartition, int]
+def _manifest_records(
+    checkpoint: Checkpoint, target: MigrationTarget, first: int, resume: Mapping[TopicPartition, int]
 ) -> list[Outgoing]:
-    genesis = {
-        place: following.at_home(genesis).replace(
-            instance=following.instance,
-            fields=following.fields,
+    manifest = {
+        place: target.with_cluster(manifest).replace(
+            instance=target.instance,
+            fields=target.fields,
             first=first,
-            resume=resume.get(place, genesis.resume),
+            resume=resume.get(place, manifest.resume),
         )
-        for place, (genesis, _) in life.counting.items()
+        for place, (manifest, _) in checkpoint.counting.items()
     }
-    genesis[life.place] = following.at_home(life.genesis).replace(
-        instance=following.instance,
-        fields=following.budget_fields,
+    manifest[checkpoint.place] = target.with_cluster(checkpoint.manifest).replace(
+        instance=target.instance,
+        fields=target.budget_fields,
         first=first,
-        resume=following.partials_end,
+        resume=target.partials_end,
     )
-    return [_record(place, Genesis.key(life.stream), one.encode()) for place, one in genesis.items()]
+    return [
+        _record(place, ManifestRecord.key(checkpoint.stream), one.encode()) for place, one in manifest.items()
+    ]
 
 
 def _record(place: TopicPartition, key: bytes, value: bytes | None) -> Outgoing:

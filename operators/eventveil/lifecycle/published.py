@@ -14,7 +14,7 @@ from confluent_kafka import Message
 
 from eventveil.formats.change import Change
 from eventveil.formats.reading import reading_position
-from eventveil.formats.release import fields_of, release_timestamp
+from eventveil.formats.release import decided, fields_of, release_timestamp
 from eventveil.formats.span import Span
 from eventveil.kafka.barrier import Floors, least_end
 from eventveil.kafka.cluster import Cluster, Topic
@@ -122,7 +122,7 @@ class Public:
         for place, name in places.items():
             state = states[name]
             newest, record = self._newest_release(name, place, firsts[place])
-            if newest > state.published and record not in {one.encode() for one in state.pending}:
+            if newest > state.published and record not in {decided(one).published for one in state.pending}:
                 raise StateRefused(
                     f"{place.topic} (sink), partition {place.partition}",
                     f"it shows a release of {name} at {newest}, but the state is only at {state.next}: "

@@ -1,4 +1,4 @@
-"""The re-keying stage on other ground: a topic of events with more partitions, another topic, lost records.
+"""The re-keying stage over other topics: a topic of events with more partitions, another topic, lost records.
 
 Pure. A user's events go to the partition of the re-keyed topic that they went to before, whatever partition
 of the topic of events they come from: the number of re-keyed partitions stays as it is, so nobody counts in
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eventveil.formats.change import Difference
-from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.model.errors import doubt
 from eventveil.model.topology import Source
 from eventveil.tasks.repartition import RekeyerState, fingerprint
@@ -26,7 +26,7 @@ from eventveil.topology.changes import REKEY_ANEW
 
 #: What a change is called in the ledger; the number is of partitions of events.
 _SOURCE, _EVENTS = "source.topic_id", "source.partitions.events"
-Stage = Mapping[int, tuple[Genesis, RekeyerState]]
+Stage = Mapping[int, tuple[ManifestRecord, RekeyerState]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class RawLog:
 
 
 @dataclass(frozen=True, slots=True)
-class RawGround:
+class RawTopic:
     """A topic of events ``now``, with its ``logs`` by partition, and the topic that it is re-keyed into."""
 
     topic_id: str
@@ -54,7 +54,7 @@ class RawGround:
 
 @dataclass(frozen=True, slots=True)
 class Rerouting:
-    """The stage on the new ground, and what the ledger says of it.
+    """The stage over the new topics, and what the ledger says of it.
 
     ``gone`` is when events that are lost were appended, at the latest, in epoch ms; None if none are.
     """
@@ -64,41 +64,41 @@ class Rerouting:
     gone: int | None
 
 
-def reroute(source: Source, stage: Stage, ground: RawGround) -> Rerouting | None:
-    """What becomes of the stage of a source on this ground; None if it stands there already.
+def reroute(source: Source, stage: Stage, inputs: RawTopic) -> Rerouting | None:
+    """What becomes of the stage of a source over these topics; None if it reads them already.
 
     Raises Unsettled if the topic has fewer partitions than the state, by what the brokers say.
     """
-    known = next(genesis for genesis, _ in stage.values())
-    before, now = len(stage), len(ground.logs)
+    known = next(manifest for manifest, _ in stage.values())
+    before, now = len(stage), len(inputs.logs)
     if now < before:
         what = f"{known.topic} has fewer partitions than its state, so it is another topic or another cluster"
         raise doubt(f"topic {known.topic}", what, REKEY_ANEW)
-    replaced = known.topic_id != ground.topic_id
+    replaced = known.topic_id != inputs.topic_id
     differences: dict[str, Difference] = {}
     if replaced:
-        differences[_SOURCE] = Difference(known.topic_id, ground.topic_id)
+        differences[_SOURCE] = Difference(known.topic_id, inputs.topic_id)
     if now > before:
         differences[_EVENTS] = Difference(before, now)
-    fields = fingerprint(source, now, ground.target_id, ground.target_partitions)
-    moved: dict[int, tuple[Genesis, RekeyerState]] = {}
+    fields = fingerprint(source, now, inputs.target_id, inputs.target_partitions)
+    moved: dict[int, tuple[ManifestRecord, RekeyerState]] = {}
     lost: list[int] = []
-    for number, log in sorted(ground.logs.items()):
-        genesis, state = stage.get(number) or _added(known, number, log)
-        position, gone = _position(state, log, ground.now, replaced=replaced, added=number >= before)
+    for number, log in sorted(inputs.logs.items()):
+        manifest, state = stage.get(number) or _added(known, number, log)
+        position, gone = _position(state, log, inputs.now, replaced=replaced, added=number >= before)
         lost += [gone] if gone is not None else []
-        genesis = genesis.replace(topic_id=ground.topic_id, fields=fields)
+        manifest = manifest.replace(topic_id=inputs.topic_id, fields=fields)
         # Of a log that has got shorter, or of another one, they say nothing.
         captures = tuple(one for one in state.captures if one.end <= log.end and not replaced)
-        moved[number] = genesis, state.replace(position=position, captures=captures)
+        moved[number] = manifest, state.replace(position=position, captures=captures)
     if not differences and not lost:
         return None
     return Rerouting(moved, differences, max(lost, default=None))
 
 
-def _added(known: Genesis, number: int, log: RawLog) -> tuple[Genesis, RekeyerState]:
-    genesis = known.replace(partition=number, resume=log.begin)
-    return genesis, RekeyerState(known.instance, number, log.begin)
+def _added(known: ManifestRecord, number: int, log: RawLog) -> tuple[ManifestRecord, RekeyerState]:
+    manifest = known.replace(partition=number, resume=log.begin)
+    return manifest, RekeyerState(known.instance, number, log.begin)
 
 
 def _position(

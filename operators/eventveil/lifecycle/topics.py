@@ -236,12 +236,18 @@ def _compacted(topology: Topology) -> tuple[Setting, ...]:
 
 def _kept_partials(topology: Topology) -> tuple[Setting, ...]:
     longest = max(stream.timeline.interval + stream.timeline.lateness for stream in topology.streams)
+    # Where columns are found, a restart reads the partial counts of the block before it again.
+    searching = (one for one in topology.streams if one.counts.discover is not None)
+    block = max((one.mechanism.window * one.timeline.interval for one in searching), default=0)
     return (
         Setting(
             "cleanup.policy", "delete", "equal", "compaction would merge the partials of different times"
         ),
         Setting(
-            "retention.ms", str(max(7 * _DAY, 10 * longest)), "at-least", "partials must outlive an outage"
+            "retention.ms",
+            str(max(7 * _DAY, 10 * longest) + block),
+            "at-least",
+            "partials must outlive an outage",
         ),
         *_durable(topology),
     )

@@ -22,9 +22,9 @@ from eventveil.kinds.placement import ReadingPlan, value_places, writer_of
 from eventveil.kinds.registry import plan_readings
 from eventveil.lifecycle.apply import check_stopped, looked
 from eventveil.lifecycle.layout import Layout, Table
-from eventveil.lifecycle.manifest import Genesis, check_cluster, check_neighbours
-from eventveil.lifecycle.regrounding import settled
-from eventveil.model.errors import Unsettled, doubt
+from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_neighbours
+from eventveil.lifecycle.relocation import settled
+from eventveil.model.errors import Unsettled, doubt, missing
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.process.faults import FaultHook, no_fault
@@ -32,7 +32,7 @@ from eventveil.tasks.values import PerturberState
 from eventveil.topology.changes import remedy_for_values
 
 _PARTITIONS = "source.partitions"
-Known = list[tuple[Genesis, PerturberState]]
+Known = list[tuple[ManifestRecord, PerturberState]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,11 @@ class Moved:
     lost: tuple[TopicPartition, ...]
 
 
-class ValuesKeeper:
+class ValuesMigrator:
     """Lets the value streams over one topic go on with all partitions that it has now; its methods block.
 
-    ``layout`` says where their state is while it is not where it should be. They raise as ``Keeper`` does.
+    ``layout`` says where their state is while it is not where it should be. They raise as ``StreamMigrator``
+    does.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class ValuesKeeper:
     ) -> None:
         self._topology, self._cluster, self._layout, self._fault = topology, cluster, layout, fault
         self._plans = [plan for plan in plan_readings(topology) if plan.stream.source.topic == source]
-        self._home, topics = cluster.id(), cluster.existing(topology.value_sources)
+        self._cluster_id, topics = cluster.id(), cluster.existing(topology.value_sources)
         # A stream that has not begun need not have one.
         self._sinks = cluster.topics({plan.stream.sink for plan in self._plans})
         self._source = topics[source]
@@ -70,7 +71,7 @@ class ValuesKeeper:
         """Let the streams go on; what is done of each that cannot go on as it is.
 
         Without ``apply``, say what would be. ``lost``: also where values are gone that were never read.
-        ``expected`` is as in ``Keeper.migrate``.
+        ``expected`` is as in ``StreamMigrator.migrate``.
         """
         writers = self._take_over() if apply else []
         find = self._known if apply else self._looked
@@ -137,17 +138,17 @@ class ValuesKeeper:
         found = []
         for place, number in self._places().items():
             table, name = self._table(place), str(place)
-            check_cluster(table, self._home, name)
+            check_cluster(table, self._cluster_id, name)
             check_neighbours(table, self._source.name, number, name)
-            if Genesis.key(plan.name) not in table:
+            if ManifestRecord.key(plan.name) not in table:
                 continue
-            genesis = Genesis.find(table, plan.name, name)
+            manifest = ManifestRecord.find(table, plan.name, name)
             # The number of partitions may differ.
-            expected = {**self._live(plan), _PARTITIONS: genesis.fields.get(_PARTITIONS)}
+            expected = {**self._live(plan), _PARTITIONS: manifest.fields.get(_PARTITIONS)}
             topic = self._source
-            genesis.check(expected, topic.name, topic.id, number, name, remedy_for_values)
-            found.append((genesis, genesis.perturber_state(table, name)))
-        before = {genesis.fields.get(_PARTITIONS) for genesis, _ in found}
+            manifest.check(expected, topic.name, topic.id, number, name, remedy_for_values)
+            found.append((manifest, manifest.perturber_state(table, name)))
+        before = {manifest.fields.get(_PARTITIONS) for manifest, _ in found}
         if found and (before != {len(found)} or found[-1][0].partition != len(found) - 1):
             had = ", ".join(str(one) for one in sorted(before, key=str))
             what = f"stream {plan.name} has its genesis in {len(found)} partitions, and it had {had}"
@@ -157,7 +158,7 @@ class ValuesKeeper:
     def _live(self, plan: ReadingPlan) -> dict[str, Any]:
         """What the genesis of a stream has to say now."""
         if plan.stream.sink not in self._sinks:
-            raise doubt(f"topic {plan.stream.sink}", "it does not exist", "Run `eventveil topics`")
+            raise missing(plan.stream.sink)
         return plan.fields(self._source.partitions, self._sinks[plan.stream.sink].id)
 
     def _records(
@@ -167,13 +168,13 @@ class ValuesKeeper:
         source, (first, _) = self._source, known[0]
         fields = self._live(plan)
         for place, number in self._places().items():
-            begin, key = begins[source.places[number]], Genesis.key(plan.name)
+            begin, key = begins[source.places[number]], ManifestRecord.key(plan.name)
             if number >= len(known):
                 added = first.replace(fields=fields, partition=number, resume=begin)
                 yield Outgoing(place.topic, added.encode(), key, place.partition)
                 continue
-            genesis, state = known[number]
-            yield Outgoing(place.topic, genesis.replace(fields=fields).encode(), key, place.partition)
+            manifest, state = known[number]
+            yield Outgoing(place.topic, manifest.replace(fields=fields).encode(), key, place.partition)
             if state.resume < begin:
                 later = state.replace(resume=begin)
                 yield Outgoing(place.topic, later.encode(), plan.name.encode(), place.partition)

@@ -45,7 +45,7 @@ class Clock:
 SYSTEM_CLOCK = Clock()
 
 
-class OwnerClock:
+class PartitionClock:
     """The clock of one owner of a partition, which may be ahead of the brokers' by ``skew`` ms at most.
 
     Any thread may ask it.

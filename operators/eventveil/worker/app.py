@@ -1,7 +1,7 @@
 """The worker: one Faust app with an agent per role: aggregate and sanitize, rekey, accumulate, perturb.
 
 Faust brings the consumer group, the assignment of partitions and the agents; all state and every offset are
-kept by the owners of the partitions (``eventveil.worker.owner``), in topics that only they can write.
+kept by the owners of the partitions (``eventveil.worker.runner``), in topics that only they can write.
 """
 
 from __future__ import annotations
@@ -66,6 +66,10 @@ _UNDO: Mapping[Hold, str] = {
     "schema-registry": (
         "the schemas that records name cannot be asked for, as the line before this tells; nothing behind "
         "them is read, and nothing is lost. It goes on once the registry answers"
+    ),
+    "sink-schema": (
+        "releases need a schema that the registry has not been found to know, as the line before this tells;"
+        " nothing is drawn or charged, and nothing is lost. It goes on once the registry knows it"
     ),
     "open-transaction": (
         "a producer has left a transaction open, and nothing behind it can be read. It ends when that "
@@ -235,6 +239,10 @@ class Worker:
         """See ``eventveil.worker.faust.driver.Delivery``."""
         return self._assignment.resting(self._clock.wall())
 
+    def quiet_seconds(self) -> float:
+        """See ``eventveil.worker.faust.driver.Delivery``."""
+        return (self._assignment.quiet_until() - self._clock.wall()) / 1000
+
     def delivered(self, partition: TP, records: int) -> None:
         """See ``eventveil.worker.faust.driver.Delivery``."""
         owner = self._assignment.owners.get(partition)
@@ -315,6 +323,7 @@ class Worker:
                     hides=self._consumer.thread.hides(tp),
                     untimed=owner.untimed,
                     unread=owner.unread,
+                    unregistered=owner.unregistered,
                 )
                 for tp, owner in self._assignment.owners.items()
             }

@@ -29,7 +29,8 @@ from eventveil.model.records import Chunk, TopicPartition
 from eventveil.process.clock import ClockAhead
 from eventveil.process.patience import Doubts
 from eventveil.worker.observe.observation import Observation
-from eventveil.worker.owner import Blocking, Owner
+from eventveil.worker.runner import Runner
+from eventveil.worker.threads import Blocking
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Assignment:
 
     def __init__(
         self,
-        make: Callable[[TP], Owner],
+        make: Callable[[TP], Runner],
         go_to: Callable[[TP, int], Awaitable[bool]],
         taking_over: Blocking,
         failed: Callable[[BaseException], None],
@@ -78,12 +79,14 @@ class Assignment:
         self._patience, self._doubt_seconds, self._doubted = patience, doubt_seconds, doubted
         self._observation = observation
         self._supervisors: dict[TP, asyncio.Task[None]] = {}
-        self._ready: dict[TP, Owner] = {}
+        self._ready: dict[TP, Runner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticks = 0
         #: Whose owner may have something to do before it is due, and when the first of the others is due.
         self._lively: set[TP] = set()
         self._resting_until = inf
+        #: When the others next close or release something.
+        self._moments: dict[TP, float] = {}
         # One take-over of a partition at a time: a cancelled one that is still running in its thread would
         # otherwise fence its successor.
         self._turn: defaultdict[TP, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -102,6 +105,7 @@ class Assignment:
         self._supervisors.clear()
         self._ready.clear()
         self._lively.clear()
+        self._moments.clear()
 
     def doubt(self, tp: TP, what: str) -> None:
         """End the owner of a partition, if there is one: the next owner finds out what is the matter."""
@@ -110,7 +114,7 @@ class Assignment:
             owner.end(Unsettled(str(TopicPartition(*tp)), what))
 
     @property
-    def owners(self) -> Mapping[TP, Owner]:
+    def owners(self) -> Mapping[TP, Runner]:
         """The owners that have taken over."""
         return self._ready
 
@@ -130,7 +134,7 @@ class Assignment:
             self._lively.add(tp)
             self._spawn(tp, owner, self._observe(tp, owner, chunk))
 
-    async def _observe(self, tp: TP, owner: Owner, chunk: Chunk) -> None:
+    async def _observe(self, tp: TP, owner: Runner, chunk: Chunk) -> None:
         # A chunk before this one may have been dropped on its way, during a rebalance.
         if not await owner.handle(chunk) or owner.misplaced:
             await self._go_to(tp, owner.position)
@@ -148,8 +152,10 @@ class Assignment:
             self._tick(tp, owner)
         if self._ticks % _TICKS_OF_REST == 0:
             self._lively = {tp for tp, owner in self._ready.items() if not _rests(owner, now)}
-            resting = (owner.due for tp, owner in self._ready.items() if tp not in self._lively)
-            self._resting_until = min((due for due in resting if due is not None), default=inf)
+            resting = {tp: owner for tp, owner in self._ready.items() if tp not in self._lively}
+            dues = (owner.due for owner in resting.values())
+            self._resting_until = min((due for due in dues if due is not None), default=inf)
+            self._moments = {tp: _moment(owner) for tp, owner in resting.items()}
 
     def tick_due(self, after: int, until: int) -> None:
         """The same for those that became due between two times, in epoch milliseconds."""
@@ -159,15 +165,15 @@ class Assignment:
             if owner.due is not None and after < owner.due <= until:
                 self._tick(tp, owner)
 
-    def _those(self, partitions: Iterable[TP]) -> list[tuple[TP, Owner]]:
+    def _those(self, partitions: Iterable[TP]) -> list[tuple[TP, Runner]]:
         """Which of them are owned, and by whom."""
         return [(tp, self._ready[tp]) for tp in partitions if tp in self._ready]
 
-    def _tick(self, tp: TP, owner: Owner) -> None:
+    def _tick(self, tp: TP, owner: Runner) -> None:
         if not owner.busy:
             self._spawn(tp, owner, self._pass_time(tp, owner))
 
-    async def _pass_time(self, tp: TP, owner: Owner) -> None:
+    async def _pass_time(self, tp: TP, owner: Runner) -> None:
         await owner.tick()
         if owner.misplaced:
             await self._go_to(tp, owner.position)
@@ -177,6 +183,15 @@ class Assignment:
         dues = (owner.due for _, owner in self._those(self._lively))
         waits = [self._resting_until - now, *(due - now for due in dues if due is not None)]
         return min((wait for wait in waits if wait > 0), default=inf)
+
+    def quiet_until(self) -> float:
+        """When an owner next closes or releases something, or should have, in epoch milliseconds.
+
+        Minus infinity where one works at every record, or none has taken over.
+        """
+        lively = (_moment(owner) for _, owner in self._those(self._lively))
+        resting = (moment for tp, moment in self._moments.items() if tp not in self._lively)
+        return min((*lively, *resting), default=-inf)
 
     def resting(self, now: int) -> set[TP]:
         """The partitions that have closed what is being released, at ``now`` in epoch milliseconds.
@@ -193,12 +208,12 @@ class Assignment:
         awaits = (owner.awaited for owner in self._ready.values()) if closed else ()
         return closed if any(one is not None and since < one <= now for one in awaits) else set()
 
-    def _spawn(self, tp: TP, owner: Owner, work: Awaitable[None]) -> None:
+    def _spawn(self, tp: TP, owner: Runner, work: Awaitable[None]) -> None:
         task = asyncio.create_task(self._guarded(tp, owner, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _guarded(self, tp: TP, owner: Owner, work: Awaitable[None]) -> None:
+    async def _guarded(self, tp: TP, owner: Runner, work: Awaitable[None]) -> None:
         try:
             await work
         except OwnerClosed:
@@ -268,7 +283,7 @@ class Assignment:
             owner.end()
             asyncio.get_running_loop().run_in_executor(None, owner.table.dispose)
 
-    async def _take_over(self, tp: TP, owner: Owner) -> int:
+    async def _take_over(self, tp: TP, owner: Runner) -> int:
         async def in_turn() -> int:
             async with self._turn[tp]:
                 owner.check_open()
@@ -304,7 +319,12 @@ def _let_go(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-def _rests(owner: Owner, now: int) -> bool:
+def _moment(owner: Runner) -> float:
+    """When an owner next closes or releases something; minus infinity if that is not by the clock."""
+    return min((one for one in (owner.due, owner.awaited) if one is not None), default=-inf)
+
+
+def _rests(owner: Runner, now: int) -> bool:
     """Whether an owner has nothing to do before it is due, nor is anybody's release waited for with it."""
     return owner.rests(now) and (owner.closed is None or owner.closed <= now - _REST_MS)
 

@@ -25,7 +25,10 @@ from eventveil.kafka.rights import is_denied
 from eventveil.model import timeline
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Timeline
-from eventveil.process.clock import OwnerClock
+from eventveil.process.clock import PartitionClock
+from eventveil.tasks.task import Task
+from eventveil.worker.offsets import shortened
+from eventveil.worker.topic_guard import TopicGuard
 from eventveil.worker.watching import Watch
 
 log = logging.getLogger(__name__)
@@ -37,6 +40,8 @@ _PAUSE_SECONDS, _PATIENCE_SECONDS = 0.2, 5.0
 _LOOK_SECONDS = 0.1
 #: A broker that does not answer is logged after this many failures in a row, and then again.
 _TOLD_AFTER = 25
+#: For so long a tick waits for a boundary that is due; the broker mostly tells it within milliseconds.
+_HEAR_SECONDS, _AT_ONCE_SECONDS = 1.0, 0.1
 
 
 class End(NamedTuple):
@@ -78,7 +83,7 @@ class Ends:
         self,
         place: TopicPartition,
         boundaries: Iterable[tuple[Timeline, int]],
-        clock: OwnerClock,
+        clock: PartitionClock,
         position: Callable[[], int],
     ) -> None:
         self.place = place
@@ -209,3 +214,54 @@ class EndWatch:
             self._renew_at = time.monotonic() + 2 * _PATIENCE_SECONDS
         waits = [one.look(self._cluster, self._watch.wake) for one in followed]
         return min(_LOOK_SECONDS, min(waits)) if waits else 3600.0
+
+
+class EndSubscription:
+    """How the owner of a partition hears of its ends; nothing is asked where there are no boundaries."""
+
+    def __init__(
+        self,
+        watch: EndWatch,
+        place: TopicPartition,
+        task: Task,
+        clock: PartitionClock,
+        guard: TopicGuard,
+    ) -> None:
+        self._watch, self._place, self._task = watch, place, task
+        self._clock, self._guard = clock, guard
+        self._ends: Ends | None = None
+        if boundaries := task.boundaries():
+            # Without a reference to the owner, which refers to it.
+            self._ends = watch.follow(Ends(place, boundaries, clock, lambda: task.position))
+
+    def leave(self) -> None:
+        """Ask no more; from any thread."""
+        if self._ends is not None:
+            self._watch.leave(self._ends)
+
+    async def hear(self, check_open: Callable[[], None], seconds: float = _HEAR_SECONDS) -> bool:
+        """Take in what was asked for; whether no boundary is missing, after so long at most.
+
+        Raises Unsettled for a log that got shorter, and what ``check_open`` does.
+        """
+        if self._ends is None:
+            return True
+        give_up = time.monotonic() + seconds
+        while True:
+            for end in self._ends.take():
+                await self._capture(end)
+            if not self._task.wants_boundary(self._clock.now()):
+                return True
+            if time.monotonic() >= give_up:
+                return False
+            await self._ends.wait(_AT_ONCE_SECONDS)
+            check_open()
+
+    async def _capture(self, end: End) -> None:
+        if end.end < end.position:
+            await self._guard.check()
+            raise shortened(self._place, "it ends before the last record that was read")
+        try:
+            self._task.capture_boundary(end.asked_at, end.end)
+        except ValueError:
+            raise shortened(self._place, "it ends before a boundary that was captured in it") from None

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from confluent_kafka import KafkaException
 
-from eventveil.process.clock import Clock, OwnerClock
+from eventveil.process.clock import Clock, PartitionClock
 from eventveil.tasks.outages import Outage, Outages
 from eventveil.worker.watching import Watch
 
@@ -58,7 +58,7 @@ class LeaderWatch:
         """Ask no more."""
         self._watch.stop()
 
-    def outages(self, topic: str, clock: OwnerClock) -> tuple[int, tuple[Outage, ...]]:
+    def outages(self, topic: str, clock: PartitionClock) -> tuple[int, tuple[Outage, ...]]:
         """What was seen of a topic, and up to what time by ``clock``: nothing older will be seen later."""
         with self._lock:
             return clock.now(), self._seen[topic].all()

@@ -11,14 +11,14 @@ from types import MappingProxyType
 
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.lost import first_appended
-from eventveil.lifecycle.regrounding import lost_span
+from eventveil.lifecycle.relocation import lost_span
 from eventveil.model.errors import StateRefused, Unsettled, doubt
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Timeline
 from eventveil.topology import changes
 from eventveil.topology.changes import MIGRATE_LOST
-from eventveil.worker.ground import Ground
-from eventveil.worker.owner import Blocking
+from eventveil.worker.threads import Blocking
+from eventveil.worker.topic_guard import TopicGuard
 
 #: By name of a stream: its timeline and its next timestamp.
 Open = Mapping[str, tuple[Timeline, int]]
@@ -64,13 +64,13 @@ async def end_behind(
     cluster: Cluster,
     place: TopicPartition,
     position: int,
-    ground: Ground,
+    guard: TopicGuard,
     remedy: str = MIGRATE_LOST,
 ) -> int:
     """Where a partition ends now. Raises Unsettled if that is before ``position``: then see ``remedy``."""
     end: int = (await blocking(cluster.end_offsets, [place]))[place]
     if end < position:
-        await ground.check()
+        await guard.check()
         raise shortened(place, "it ends before the last record that was read", remedy)
     return end
 
@@ -90,5 +90,5 @@ def grown(topic: str, partitions: int, role: str) -> StateRefused:
         f"topic {topic}",
         f"it has more partitions than the {partitions} that "
         + ("are read" if role == "perturb" else "its streams are counted in, so nothing more is closed"),
-        changes.remedy(field) if role == "aggregate" else changes.new_ground(role, field),
+        changes.remedy(field) if role == "aggregate" else changes.remedy_for_topics(role, field),
     )

@@ -7,6 +7,7 @@ from functools import partial
 
 from faust.types import TP
 
+from eventveil.formats.release import schema_text
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.kinds.kind import Role
@@ -15,15 +16,14 @@ from eventveil.kinds.registry import merged_streams, plan_readings, plan_streams
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.privacy.noise import NoiseSource
-from eventveil.process.clock import Clock, OwnerClock
+from eventveil.process.clock import Clock, PartitionClock
 from eventveil.process.faults import FaultHook
 from eventveil.schema_registry.known import known_schemas
+from eventveil.schema_registry.subjects import Subjects
 from eventveil.worker.ends import EndWatch
-from eventveil.worker.ground import Inquiry
 from eventveil.worker.missing import LeaderWatch
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.offsets import grown
-from eventveil.worker.owner import Owner
 from eventveil.worker.restore.aggregate import restore_aggregate
 from eventveil.worker.restore.pan_private import restore_pan_private
 from eventveil.worker.restore.release import restore_release
@@ -32,10 +32,11 @@ from eventveil.worker.restore.restored import Context, Restore
 from eventveil.worker.restore.values import restore_values
 from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Threads
+from eventveil.worker.topic_guard import Inquiry
 from eventveil.worker.witnessed import Witnessed
 
 #: Where the state of a partition is, as topic and partition; the clock; and how its task is restored.
-_Kept = tuple[str, int, OwnerClock, Restore]
+_Kept = tuple[str, int, PartitionClock, Restore]
 
 
 class Owners:
@@ -58,7 +59,7 @@ class Owners:
         self._clock, self._fault = clock, fault
         self._context = Context(
             topology, cluster, Inquiry(cluster, threads.waiting), threads, end_watch, leaders, witnessed,
-            observation, noise, known_schemas(topology),
+            observation, noise, known_schemas(topology), _subjects(topology),
         )  # fmt: skip
         self._plans, self._merged = plan_streams(topology), merged_streams(topology)
         self._kept: dict[Role, Callable[[TopicPartition], _Kept]] = {
@@ -86,7 +87,7 @@ class Owners:
             plan.partials_partition == tp.partition for plan in self._merged
         )
 
-    def make(self, tp: TP) -> Owner:
+    def make(self, tp: TP) -> Runner:
         """The owner of a partition; raises StateRefused for one that was added."""
         if tp.partition >= self._sizes.get(tp.topic, tp.partition + 1):
             raise grown(tp.topic, self._sizes[tp.topic], self._observation.role(tp))
@@ -112,7 +113,7 @@ class Owners:
         number = self._first_of_values[place.topic] + place.partition
         plans = [plan for plan in plan_readings(self._topology) if plan.stream.source.topic == place.topic]
         restore = partial(restore_values, plans, place)
-        return self._topology.state_changelog, number, OwnerClock(self._clock, 0), restore
+        return self._topology.state_changelog, number, PartitionClock(self._clock, 0), restore
 
     def _accumulate(self, place: TopicPartition) -> _Kept:
         number, plans, clock = self._counted(place)
@@ -122,13 +123,20 @@ class Owners:
         number, plans, clock = self._counted(place)
         return self._topology.counting_changelog, number, clock, partial(restore_aggregate, plans, place)
 
-    def _counted(self, place: TopicPartition) -> tuple[int, list[StreamPlan], OwnerClock]:
+    def _counted(self, place: TopicPartition) -> tuple[int, list[StreamPlan], PartitionClock]:
         """Where in the counting changelog the state of a partition is, the streams that count it, and the
         clock."""
         plans = [plan for plan in self._plans if plan.stream.source.topic == place.topic]
         return self._first_partition[place.topic] + place.partition, plans, self._clock_for(plans)
 
-    def _clock_for(self, plans: Iterable[StreamPlan]) -> OwnerClock:
+    def _clock_for(self, plans: Iterable[StreamPlan]) -> PartitionClock:
         """The clock of an owner: as good as the stream that asks most of it."""
         skews = [plan.stream.timeline.clock_skew for plan in plans]
-        return OwnerClock(self._clock, min(skews, default=0))
+        return PartitionClock(self._clock, min(skews, default=0))
+
+
+def _subjects(topology: Topology) -> Subjects | None:
+    """None if no sink needs a schema. Raises EventveilError if the extra ``registry`` is missing."""
+    if topology.registry is None or not topology.with_schemas:
+        return None
+    return Subjects(topology.registry, schema_text)

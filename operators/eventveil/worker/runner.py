@@ -1,6 +1,8 @@
-"""Running a task over Kafka: what it reads is asked about, and what it answers is committed.
+"""Owning a partition and running its task over Kafka, from take-over to the first error or revocation.
 
-Roles differ in how their task is restored (``eventveil.worker.restore``), and in nothing here.
+What the task reads is asked about, and what it answers is committed. Roles differ in how their task is
+restored (``eventveil.worker.restore``), and in nothing here. An owner never repairs itself. Whatever goes
+wrong, it is closed, and a new one takes the partition over and reads the truth from the log.
 """
 
 from __future__ import annotations
@@ -11,20 +13,26 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
+from itertools import count
 
-from eventveil.kafka.changelog import FencedTable
+from eventveil.kafka.changelog import FencedTable, OwnerClosed
 from eventveil.model.records import Chunk, Schema, Schemas, TopicPartition
-from eventveil.process.clock import OwnerClock
-from eventveil.schema_registry.client import RegistryUnavailable
+from eventveil.process.clock import PartitionClock
+from eventveil.schema_registry.access import RegistryUnavailable
 from eventveil.schema_registry.known import KnownSchemas, settled, settles_at
 from eventveil.tasks.task import Publisher, StreamView, Task, Transaction
-from eventveil.worker.ground import AppendTimes
-from eventveil.worker.hearing import Hearing
+from eventveil.worker.ends import EndSubscription
 from eventveil.worker.offsets import end_behind, shortened
-from eventveil.worker.owner import Blocking, Owner
 from eventveil.worker.restore.restored import Context, Restore, Restored
+from eventveil.worker.threads import Blocking
+from eventveil.worker.topic_guard import AppendTimes
 
 log = logging.getLogger(__name__)
+
+_tokens = count(1)
+#: Chunks of one partition that may be on their way to its owner. After a large one the next is fetched while
+#: that is worked on; after one with fewer records the next had better be larger.
+_CREDIT, _CREDIT_IF_LARGE, _LARGE = 1, 2, 4096
 
 #: A seek is asked for again after this, should nothing have come of it.
 _SEEK_SECONDS = 5.0
@@ -36,8 +44,8 @@ _GIVEN_UP = (
 )
 
 
-class Runner(Owner):
-    """Runs the task of one input partition."""
+class Runner:
+    """The owner of one partition of a source topic or of the partials topic: it runs the task of that."""
 
     def __init__(
         self,
@@ -45,17 +53,25 @@ class Runner(Owner):
         restore: Restore,
         table: FencedTable,
         context: Context,
-        clock: OwnerClock,
+        clock: PartitionClock,
     ) -> None:
-        super().__init__(table, context.threads)
+        #: Distinguishes the chunks that were fetched for this owner from those of an earlier one.
+        self.token = next(_tokens)
+        self.table = table
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turn = asyncio.Lock()
+        self._outstanding, self._credit = 0, _CREDIT
         self._source, self._restore, self._context = source, restore, context
         self._cluster, self._end_watch, self._observation = (
             context.cluster, context.end_watch, context.observation,
         )  # fmt: skip
         self._clock = clock
+        self._blocking: Blocking = context.threads.waiting
         self._counting: Blocking = context.threads.counting
+        #: Where ``observe`` runs.
+        self._observing: Blocking = self._counting
         self._append_times = AppendTimes(self._cluster, self._blocking, source.topic)
-        self._hearing: Hearing | None = None
+        self._subscription: EndSubscription | None = None
         self._astray, self._sought_at = False, 0.0
         self._unread = False
         #: What is durable and was not told of yet; the event loop does that, which other owners write too.
@@ -63,7 +79,10 @@ class Runner(Owner):
         self._restored: Restored | None = None
 
     def take_over(self) -> int:
-        """See ``Owner.take_over``."""
+        """Fence, read the state, publish what was decided; the offset to resume from. Blocks.
+
+        Raises StateRefused, TransactionFailed, KafkaException or OwnerClosed.
+        """
         self._restored = restored = self._restore(self._context, self.table)
         task = restored.task
         if self.ended.done():
@@ -75,16 +94,24 @@ class Runner(Owner):
                 restored.sinks.check()
             self._commit(left)
         task.begin()
-        self._hearing = Hearing(self._end_watch, self._source, task, self._clock, restored.ground)
+        self._subscription = EndSubscription(self._end_watch, self._source, task, self._clock, restored.guard)
         if self.ended.done():
-            self._hearing.leave()
+            self._subscription.leave()
         return task.position
 
     def end(self, error: BaseException | None = None) -> None:
-        """See ``Owner.end``; nobody asks for its end any more, and nothing is left to be seen."""
-        super().end(error)
-        if self._hearing is not None:
-            self._hearing.leave()
+        """Close for good; ``error`` is what the supervisor will see, None for a quiet farewell.
+
+        Nobody asks for its end any more, and nothing is left to be seen.
+        """
+        self.table.close()
+        if not self.ended.done():
+            if error is None:
+                self.ended.set_result(None)
+            else:
+                self.ended.set_exception(error)
+        if self._subscription is not None:
+            self._subscription.leave()
         if self._restored is not None:
             self._restored.task.end()
 
@@ -99,54 +126,105 @@ class Runner(Owner):
 
     @property
     def position(self) -> int:
-        """See ``Owner.position``."""
+        """The offset of the next record to be observed."""
         return self._task.position
 
     @property
     def due(self) -> int | None:
-        """See ``Owner.due``."""
+        """See ``Task.due``."""
         return self._task.due
 
     def rests(self, now: int) -> bool:
-        """See ``Owner.rests``."""
+        """See ``Task.rests``."""
         return self._task.rests(now)
 
     @property
     def closed(self) -> int | None:
-        """See ``Owner.closed``."""
+        """See ``Task.closed``."""
         return self._task.closed
 
     @property
     def awaited(self) -> int | None:
-        """See ``Owner.awaited``."""
+        """See ``Task.awaited``."""
         return self._task.awaited
 
     @property
     def untimed(self) -> bool:
-        """See ``Owner.untimed``."""
+        """Whether it waits because records have no append time that should have one."""
         return self._task.untimed
 
     @property
     def misplaced(self) -> bool:
-        """See ``Owner.misplaced``: after a release, what was passed over may have to be read again."""
+        """Whether the consumer has to go to the position; not asked for again before that could be done.
+
+        After a release, what was passed over may have to be read again.
+        """
         if not self._astray or time.monotonic() < self._sought_at + _SEEK_SECONDS:
             return False
         self._sought_at = time.monotonic()
         return True
 
     def streams(self) -> Mapping[str, StreamView]:
-        """See ``Owner.streams``."""
+        """What can be seen of each stream now, while another thread may be at work. Does not block."""
         return self._task.views()
 
     @property
     def unread(self) -> bool:
-        """See ``Owner.unread``."""
+        """Whether it waits because the schemas of records cannot be asked for."""
         return self._unread
 
-    async def complete(self, chunk: Chunk) -> Chunk:
-        """See ``Owner.complete``: an unreachable registry is waited for, however long it takes.
+    @property
+    def unregistered(self) -> bool:
+        """Whether nothing is released because a registry does not know the schema of a sink."""
+        return self._around.waits()
 
-        Boundaries become known and durable all the same, so that they do not depend on it.
+    @property
+    def busy(self) -> bool:
+        """Whether a chunk or a tick is being worked on."""
+        return self._turn.locked()
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether another chunk may be sent."""
+        return self._outstanding < self._credit and not self.untimed
+
+    def sent(self, records: int) -> None:
+        """A chunk with this number of records is on its way."""
+        self._outstanding += 1
+        self._credit = _CREDIT_IF_LARGE if records >= _LARGE else _CREDIT
+
+    async def handle(self, chunk: Chunk) -> bool:
+        """Observe a chunk and settle; False if records before it are missing, so that nothing was done."""
+        try:
+            async with self._turn:
+                self.check_open()
+                if chunk.start > self.position:
+                    return False
+                await self.take_in(chunk)
+                return True
+        finally:
+            self._outstanding -= 1
+
+    async def take_in(self, chunk: Chunk) -> None:
+        """Observe a chunk that begins at the position or before, turn by turn, and settle in between.
+
+        So a chunk that takes long does not keep others waiting who count in the same thread.
+        """
+        chunk = await self.complete(chunk)
+        # What was settled meanwhile may have led back to an earlier position.
+        while chunk.start <= self.position:
+            before = self.position
+            await self.prepare()
+            await self._observing(self.observe, chunk)
+            await self._settle()
+            if not max(before + 1, chunk.start) <= self.position < chunk.next_offset:
+                return
+
+    async def complete(self, chunk: Chunk) -> Chunk:
+        """The chunk with the schemas that its values name. Nothing is observed before they are known.
+
+        An unreachable registry is waited for, however long it takes. Boundaries become known and durable all
+        the same, so that they do not depend on it.
         """
         known = self._context.schemas
         if known is None or self._source.topic not in self._context.topology.by_schema:
@@ -183,21 +261,35 @@ class Runner(Owner):
         return found
 
     async def prepare(self) -> None:
-        """See ``Owner.prepare``: nothing is judged before the boundaries are known that were due by now.
+        """Nothing is judged before the boundaries are known that were due by now.
 
         A chunk that was fetched before a timestamp was due lies below its boundary, whenever it is judged.
         """
-        assert self._hearing is not None
-        while not await self._hearing.hear(self.check_open):
+        assert self._subscription is not None
+        while not await self._subscription.hear(self.check_open):
             self.check_open()
 
+    async def tick(self) -> None:
+        """Let time pass: settle what has become due."""
+        async with self._turn:
+            await self._settle()
+
+    async def _settle(self) -> None:
+        self.check_open()
+        await self.settle()
+
+    def check_open(self) -> None:
+        """Raise OwnerClosed if the partition was given up."""
+        if self.ended.done():
+            raise OwnerClosed(self.table.owner)
+
     def observe(self, chunk: Chunk) -> None:
-        """See ``Owner.observe``."""
+        """Take in a chunk that begins at the position or before, as much as one turn may take. Blocks."""
         self._astray = False
         self._task.process(chunk)
 
     async def settle(self) -> None:
-        """See ``Owner.settle``."""
+        """Commit whatever can be committed now."""
         self._tell()
         if self._task.untimed:
             # Nobody can tell whether these were late. Once the topic is as it was, they are dead letters.
@@ -205,8 +297,8 @@ class Runner(Owner):
         if self._task.untimed:
             return
         await self._around.look()
-        assert self._hearing is not None
-        await self._hearing.hear(self.check_open)
+        assert self._subscription is not None
+        await self._subscription.hear(self.check_open)
         await self._ask_for_end()
         while (work := await self._next()) is not None:
             self.check_open()
@@ -245,7 +337,7 @@ class Runner(Owner):
 
     async def _check(self) -> None:
         """Are the topics still those that this rests on, and those to be published in?"""
-        checks: list[Awaitable[None]] = [self._around.ground.check()]
+        checks: list[Awaitable[None]] = [self._around.guard.check()]
         if self._around.sinks is not None:
             checks.append(self._blocking(self._around.sinks.check))
         await asyncio.gather(*checks)
@@ -283,7 +375,7 @@ class Runner(Owner):
             return
         around = self._around
         end = await end_behind(
-            self._blocking, self._cluster, self._source, task.known, around.ground, around.remedy
+            self._blocking, self._cluster, self._source, task.known, around.guard, around.remedy
         )
         try:
             task.capture_end(now, end)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+#: Runs a blocking call in a thread, see ``Threads``.
+Blocking = Callable[..., Awaitable[Any]]
 _WAITING, _ASKING = 32, 1
 
 

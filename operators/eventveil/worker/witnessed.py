@@ -34,7 +34,8 @@ class Witnessed:
         """Raise StateRefused or Unsettled if there is no witness of this topology on this cluster."""
         if self._file is not None:
             witness = self._file.read(self._cluster.id())
-            log.info("witness %s: written %s, and knows nothing newer", self._file.path, witness.when)
+            told = "witness %s: written %s; what came later is not checked against it"
+            log.info(told, self._file.path, witness.when)
 
     def check(self, place: TopicPartition, lines: Collection[Line], floors: Floors) -> None:
         """Raise StateRefused if a partition lacks what was seen of these lines in it.

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from eventveil.kinds.placement import StreamPlan
-from eventveil.lifecycle.manifest import Genesis, check_cluster, check_known, check_neighbours
+from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_known, check_neighbours
 from eventveil.model.errors import StateRefused, Unsettled
 from eventveil.model.topology import Stream
 from eventveil.tasks.release import ReleaseState
@@ -25,24 +25,26 @@ def fields(one: Stream | None = None, partitions: int = 12, partials: int = 4) -
     return StreamPlan(one or stream(options={"factor": Fraction(1)}), partials).fields(partitions)
 
 
-GENESIS = Genesis("visits", INSTANCE, fields(), "raw", "topic-id", 2, 7, 100, 30, "cluster", "ledger-id")
+MANIFEST = ManifestRecord(
+    "visits", INSTANCE, fields(), "raw", "topic-id", 2, 7, 100, 30, "cluster", "ledger-id"
+)
 #: As a version wrote it that did not know the cluster.
-UNNAMED = GENESIS.replace(cluster=None, ledger_id=None)
+UNNAMED = MANIFEST.replace(cluster=None, ledger_id=None)
 
 
 def table(*pairs: tuple[bytes, bytes]) -> dict[bytes, bytes]:
-    return {b"genesis/visits": GENESIS.encode(), **dict(pairs)}
+    return {b"genesis/visits": MANIFEST.encode(), **dict(pairs)}
 
 
 def check(
     current: dict[str, Any], topic: str = "raw", topic_id: str = "topic-id", partition: int = 2
 ) -> None:
-    Genesis.find(table(), "visits", PLACE).check(current, topic, topic_id, partition, PLACE)
+    ManifestRecord.find(table(), "visits", PLACE).check(current, topic, topic_id, partition, PLACE)
 
 
 def test_a_genesis_survives_its_bytes() -> None:
-    assert Genesis.key("visits") == b"genesis/visits"
-    assert Genesis.find(table(), "visits", PLACE) == GENESIS
+    assert ManifestRecord.key("visits") == b"genesis/visits"
+    assert ManifestRecord.find(table(), "visits", PLACE) == MANIFEST
 
 
 def test_an_unchanged_topology_passes() -> None:
@@ -154,7 +156,7 @@ def test_the_state_of_another_topic_is_refused() -> None:
 )
 def test_without_a_genesis_nothing_starts(found: dict[bytes, bytes]) -> None:
     with pytest.raises(StateRefused, match="no genesis record of stream visits") as refusal:
-        Genesis.find(found, "visits", PLACE)
+        ManifestRecord.find(found, "visits", PLACE)
     assert refusal.value.place == PLACE
     assert "topics --create" in refusal.value.remedy
 
@@ -176,29 +178,29 @@ BROKEN: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("break_it", BROKEN.values(), ids=list(BROKEN))
 def test_a_broken_genesis_is_refused(break_it: Callable[[dict[str, Any]], Any]) -> None:
-    value = orjson.dumps(break_it(orjson.loads(GENESIS.encode())))
+    value = orjson.dumps(break_it(orjson.loads(MANIFEST.encode())))
     with pytest.raises(StateRefused):
-        Genesis.find({b"genesis/visits": value}, "visits", PLACE)
+        ManifestRecord.find({b"genesis/visits": value}, "visits", PLACE)
 
 
 def test_a_genesis_that_is_cut_short_anywhere_is_refused() -> None:
-    value = GENESIS.encode()
+    value = MANIFEST.encode()
     for length in range(len(value)):
         with pytest.raises(StateRefused):
-            Genesis.find({b"genesis/visits": value[:length]}, "visits", PLACE)
+            ManifestRecord.find({b"genesis/visits": value[:length]}, "visits", PLACE)
 
 
 def test_without_any_state_counting_and_releasing_begin_at_the_genesis() -> None:
     state = counter_state(partition=2, first=7, next=7, resume=100, judged=100)
-    assert GENESIS.counter_state(table(), PLACE) == state
-    assert GENESIS.release_state(table(), PLACE) == ReleaseState(INSTANCE, 7, 7, 100)
+    assert MANIFEST.counter_state(table(), PLACE) == state
+    assert MANIFEST.release_state(table(), PLACE) == ReleaseState(INSTANCE, 7, 7, 100)
 
 
 def test_state_is_read_back_where_there_is_some() -> None:
     counted = counter_state(partition=2, first=7, next=9, resume=120, judged=150)
-    assert GENESIS.counter_state(table((b"visits", counted.encode())), PLACE) == counted
+    assert MANIFEST.counter_state(table((b"visits", counted.encode())), PLACE) == counted
     released = ReleaseState(INSTANCE, 7, 9, 120, "{}", ("{}",))
-    assert GENESIS.release_state(table((b"visits", released.encode())), PLACE) == released
+    assert MANIFEST.release_state(table((b"visits", released.encode())), PLACE) == released
 
 
 @pytest.mark.parametrize("change", [{"instance": "other"}, {"instance": ""}, {"first": 6}, {"first": 8}])
@@ -206,23 +208,23 @@ def test_the_state_of_another_life_of_the_stream_is_refused(change: dict[str, An
     counted = counter_state(partition=2, first=7, next=9, resume=120, judged=150).replace(**change)
     released = ReleaseState(INSTANCE, 7, 9, 120, "{}").replace(**change)
     with pytest.raises(StateRefused, match="does not belong to its genesis"):
-        GENESIS.counter_state(table((b"visits", counted.encode())), PLACE)
+        MANIFEST.counter_state(table((b"visits", counted.encode())), PLACE)
     with pytest.raises(StateRefused, match="does not belong to its genesis"):
-        GENESIS.release_state(table((b"visits", released.encode())), PLACE)
+        MANIFEST.release_state(table((b"visits", released.encode())), PLACE)
 
 
 def test_the_counting_state_of_another_partition_is_refused() -> None:
     counted = counter_state(partition=1, first=7, next=9, resume=120, judged=150)
     with pytest.raises(StateRefused):
-        GENESIS.counter_state(table((b"visits", counted.encode())), PLACE)
+        MANIFEST.counter_state(table((b"visits", counted.encode())), PLACE)
 
 
-@pytest.mark.parametrize("value", [b"", b"{}", b"\xff", GENESIS.encode()])
+@pytest.mark.parametrize("value", [b"", b"{}", b"\xff", MANIFEST.encode()])
 def test_unreadable_state_is_refused_and_never_taken_for_a_fresh_start(value: bytes) -> None:
     with pytest.raises(StateRefused):
-        GENESIS.counter_state(table((b"visits", value)), PLACE)
+        MANIFEST.counter_state(table((b"visits", value)), PLACE)
     with pytest.raises(StateRefused):
-        GENESIS.release_state(table((b"visits", value)), PLACE)
+        MANIFEST.release_state(table((b"visits", value)), PLACE)
 
 
 def test_state_of_another_topic_or_partition_beside_a_stream_is_refused() -> None:
@@ -242,7 +244,7 @@ def test_a_genesis_of_before_clusters_were_named_has_the_bytes_of_then_and_is_re
         "topic_id": "topic-id", "partition": 2, "first": 7, "resume": 100, "ledger": 30,
     }  # fmt: skip
     assert UNNAMED.encode() == orjson.dumps(then)
-    assert Genesis.find({b"genesis/visits": orjson.dumps(then)}, "visits", PLACE) == UNNAMED
+    assert ManifestRecord.find({b"genesis/visits": orjson.dumps(then)}, "visits", PLACE) == UNNAMED
 
 
 def test_a_copy_of_the_state_on_another_cluster_is_refused_and_the_way_back_is_free() -> None:
@@ -262,7 +264,7 @@ def test_on_its_own_cluster_state_is_accepted_and_what_names_none_is_told() -> N
     found = table((b"visits", b"state"), (b"genesis/other", other.encode()))
     assert check_cluster(found, "cluster", PLACE) == [other]
     assert check_cluster(table(), "cluster", PLACE) == []
-    # What names no cluster is known by the ids of its topics (``Genesis.check``).
+    # What names no cluster is known by the ids of its topics (``ManifestRecord.check``).
     assert check_cluster({b"genesis/visits": UNNAMED.encode()}, "anywhere", PLACE) == [UNNAMED]
 
 
@@ -281,12 +283,12 @@ def test_what_names_no_cluster_is_known_by_a_single_topic_and_refused_without_an
 
 
 def test_where_the_ledger_begins_is_forgotten_with_the_topic_that_it_was_of() -> None:
-    assert (GENESIS.ledger_start("ledger-id"), GENESIS.ledger_start("another-id")) == (30, 0)
+    assert (MANIFEST.ledger_start("ledger-id"), MANIFEST.ledger_start("another-id")) == (30, 0)
     assert UNNAMED.ledger_start("any-id") == 30
 
 
 @pytest.mark.parametrize("name", ["cluster", "ledger_id"])
 def test_a_cluster_or_ledger_that_is_no_text_is_refused(name: str) -> None:
-    value = orjson.dumps({**orjson.loads(GENESIS.encode()), name: 7})
+    value = orjson.dumps({**orjson.loads(MANIFEST.encode()), name: 7})
     with pytest.raises(StateRefused, match=f"cannot be read: .*{name}"):
-        Genesis.find({b"genesis/visits": value}, "visits", PLACE)
+        ManifestRecord.find({b"genesis/visits": value}, "visits", PLACE)

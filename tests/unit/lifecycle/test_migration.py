@@ -17,21 +17,28 @@ from hypothesis import strategies as st
 
 from eventveil.counting.boundaries import Boundary
 from eventveil.formats.change import Change, Difference, Terms
-from eventveil.lifecycle.manifest import Genesis
+from eventveil.formats.release import decided
+from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.lifecycle.migration import _dearest, check_cap, check_reset, check_sound
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.registry import KINDS
 from eventveil.mechanisms.time_unit import TimeUnit
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import TopicPartition
-from eventveil.model.topology import Budget, Condition, NameMap
-from eventveil.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, SOUND
+from eventveil.model.topology import Budget, Condition, Discover, NameMap
+from eventveil.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, REFUSED_BY_GAUSSIAN, SOUND
 from tests.contract.noises import W_EVENT_KINDS, ZeroNoise, make
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, PARTITIONS, Lifetime, states
 from tests.unit.support import topology
 
 ONE, TWO, THIRD = Fraction(1), Fraction(2), Fraction(1, 3)
 EPSILONS = st.sampled_from([ONE, TWO, THIRD, Fraction(5, 7)])
+
+
+DISCOVERS: dict[str, Any] = {
+    "labels": ("other",),
+    "discover": Discover(Fraction(1, 10), Fraction(1, 10**9), Fraction(1, 10), 50, 20),
+}
 
 
 def terms(kind: str = "uniform", epsilon: Fraction = ONE, window: int = 3) -> dict[str, Any]:
@@ -185,16 +192,16 @@ def test_a_second_draw_from_before_a_change_counts_in_the_windows_across_it() ->
 def test_all_places_get_the_new_instance_and_nothing_else_of_the_counting_state_changes() -> None:
     life = Lifetime(**terms())
     life.release(4)
-    before = life.life
+    before = life.checkpoint
     life.change(epsilon=TWO, epsilon_text="2")
-    after = life.life
+    after = life.checkpoint
     assert {state.instance for state in states(after)} == {"instance-1"}
-    for place, (genesis, state) in after.counting.items():
-        assert (genesis.instance, genesis.fields["mechanism.epsilon"]) == ("instance-1", "2")
+    for place, (manifest, state) in after.counting.items():
+        assert (manifest.instance, manifest.fields["mechanism.epsilon"]) == ("instance-1", "2")
         known = before.counting[place][1]
         assert (state.next, state.resume, state.judged) == (known.next, known.resume, known.judged)
     assert (after.state.next, after.state.resume) == (before.state.next, 100)
-    assert after.genesis.fields == life.plan.budget_fields(PARTITIONS, "sink-0")
+    assert after.manifest.fields == life.plan.budget_fields(PARTITIONS, "sink-0")
 
 
 def test_the_ledger_says_what_changed() -> None:
@@ -222,12 +229,43 @@ def test_what_was_decided_and_not_published_goes_out_with_the_change_and_is_paid
     life = Lifetime(**terms("sample", ONE, 3))
     life.release(2)
     life.release(2, publish=False)
-    pending = [one.encode() for one in life.life.state.pending]
+    pending = [one.encode() for one in life.checkpoint.state.pending]
     life.change(**terms("uniform", ONE, 3))
     assert life.sink[-2:] == pending
     life.release(4)
     check_promise(life.ledger)
     assert [report.findings for report in life.audit()] == [()]
+
+
+@pytest.mark.parametrize("form", ["avro", "json-schema"])
+def test_a_stream_goes_on_in_another_format_in_a_new_sink_and_in_no_other(form: str) -> None:
+    life, other = Lifetime(**terms()), Lifetime(**terms(), sink_format=form)
+    life.release(3)
+    differences = life.checkpoint.differences_to(other.target())
+    with pytest.raises(StateRefused, match=r"sink.format was json and is .* who reads .* knows one format"):
+        check_sound(life.checkpoint, differences)
+    other.sink_id = "another"
+    differences = life.checkpoint.differences_to(other.target())
+    check_sound(life.checkpoint, differences)
+    life.release(1, publish=False)
+    with pytest.raises(StateRefused, match="1 releases are decided as json and not published yet"):
+        check_sound(life.checkpoint, differences)
+    life = Lifetime(**terms())
+    life.release(3)
+    life.change(sink_format=form, sink_id="another")
+    assert life.checkpoint.manifest.fields["sink.format"] == form
+    life.release(3)
+    assert {value[0] for value in life.sink} == {0}
+    # In the same format as before what is decided goes out with the change, as it was decided.
+    life.release(1, publish=False)
+    (pending,) = life.checkpoint.state.pending
+    life.change(sink_id="a third")
+    assert life.sink == [decided(pending).published]
+    life.change(sink_format="json", sink_id="a fourth")
+    assert "sink.format" not in life.checkpoint.manifest.fields
+    life.release(2)
+    assert [report.findings for report in life.audit()] == [()]
+    check_promise(life.ledger)
 
 
 def test_releases_before_the_sink_was_replaced_are_not_missed_and_later_ones_are() -> None:
@@ -247,13 +285,13 @@ def test_a_sink_can_be_replaced_in_the_middle_of_a_timestamp_and_the_same_life_g
     life.release(1)
     life.release(1, publish=False)
     life.count(TopicPartition(COUNTING, 1), FIRST + 3)
-    before = life.life
+    before = life.checkpoint
     life.change(sink_id="another")
-    after = life.life
+    after = life.checkpoint
     assert after.state == before.state.replace(pending=())
     assert after.counting == before.counting
     fields = life.plan.budget_fields(PARTITIONS, "another")
-    assert after.genesis == before.genesis.replace(fields=fields, cluster="cluster", ledger_id="ledger-id")
+    assert after.manifest == before.manifest.replace(fields=fields, cluster="cluster", ledger_id="ledger-id")
     assert [orjson.loads(record)["timestamp"] for record in life.sink] == [FIRST + 1]
     life.change(sink_id="a third")
     life.release(5)
@@ -302,15 +340,15 @@ def test_a_gap_in_the_ledger_is_refused() -> None:
 def test_changelogs_of_different_lives_are_refused() -> None:
     life = Lifetime(**terms())
     life.release(4)
-    genesis = life.life.genesis
+    manifest = life.checkpoint.manifest
     life.change(epsilon=TWO, epsilon_text="2")
-    life.tables[BUDGET, 0][Genesis.key("visits")] = genesis.encode()
+    life.tables[BUDGET, 0][ManifestRecord.key("visits")] = manifest.encode()
     with pytest.raises(StateRefused, match="does not belong to its genesis"):
-        _ = life.life
+        _ = life.checkpoint
     del life.tables[BUDGET, 0][b"visits"]
-    following = life.following()
+    target = life.target()
     with pytest.raises(StateRefused, match="is not that of app-ledger-changelog"):
-        life.life.differences(following.fields, following.budget_fields)
+        life.checkpoint.differences(target.fields, target.budget_fields)
 
 
 @pytest.mark.parametrize(
@@ -427,8 +465,10 @@ def test_every_field_is_either_sound_or_refused_with_a_reason() -> None:
         "time_unit": "s",
         "time_zone": "UTC",
     }
-    fields = Lifetime(**terms("budget-absorption"), **everything).life.genesis.fields
-    fields |= Lifetime(**terms("uniform"), count="/n", watermark="/until").life.genesis.fields
+    fields = Lifetime(**terms("budget-absorption"), **everything).checkpoint.manifest.fields
+    fields |= Lifetime(**terms("uniform"), count="/n", watermark="/until").checkpoint.manifest.fields
+    fields |= Lifetime(**terms("uniform"), sink_format="avro").checkpoint.manifest.fields
+    fields |= Lifetime(**terms("uniform"), **DISCOVERS).checkpoint.manifest.fields
     options = {f"mechanism.{option}" for kind in W_EVENT_KINDS for option in KINDS[kind].options}
     assert {*fields, *options, *PLUGIN} == {*SOUND, *REFUSED}
     assert not SOUND.keys() & REFUSED.keys()
@@ -438,21 +478,83 @@ def test_every_field_is_either_sound_or_refused_with_a_reason() -> None:
 def test_a_field_that_cannot_change_is_refused_by_name_with_reason_and_remedy(field: str) -> None:
     with pytest.raises(StateRefused) as refusal:
         check_sound(
-            Lifetime(**terms()).life, {"mechanism.epsilon": Difference("1", "2"), field: Difference(1, 2)}
+            Lifetime(**terms()).checkpoint,
+            {"mechanism.epsilon": Difference("1", "2"), field: Difference(1, 2)},
         )
     why = REFUSED.get(field, "it is not known what it would change")
     assert refusal.value.what == f"{field} was 1 and is 2 now, which cannot be migrated: {why}"
     assert "epsilons add up" in refusal.value.remedy
 
 
+def test_where_columns_are_found_only_where_counts_come_from_and_go_to_may_change() -> None:
+    life = Lifetime(**terms("uniform"), **DISCOVERS).checkpoint
+    check_sound(life, {"sink.topic": Difference("a", "b"), "source.partitions": Difference(2, 3)})
+    with pytest.raises(StateRefused, match=r"window was 3 and is 4 now.*not proved"):
+        check_sound(life, {"mechanism.window": Difference(3, 4)})
+    with pytest.raises(StateRefused, match="found in the data"):
+        check_reset(life, {"sink.topic_id": Difference("a", "b")}, 1)
+
+
+GAUSSIAN = {"noise": "gaussian", "delta": Fraction(1, 10**9)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("uniform", "sample"), ("sample", "seasonal"), ("seasonal", "uniform")]
+)
+@pytest.mark.parametrize("windows", [(3, 3), (2, 5), (5, 2)], ids=str)
+def test_gaussian_kinds_and_windows_go_over_with_what_was_spent(
+    old: str, new: str, windows: tuple[int, int]
+) -> None:
+    life = Lifetime(**terms(old, window=windows[0]), options=GAUSSIAN)
+    life.release(7)
+    life.change(**terms(new, window=windows[1]), options=GAUSSIAN)
+    life.release(12)
+    check_promise(life.ledger)  # mu squared is in proportion to epsilon while epsilon and delta stay
+    (report,) = life.audit()
+    assert report.findings == ()
+    assert report.delta == Fraction(1, 10**9)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ({}, GAUSSIAN, "mechanism.noise"),
+        (GAUSSIAN, {}, "mechanism.noise"),
+        (GAUSSIAN, {**GAUSSIAN, "delta": Fraction(1, 10**12)}, "mechanism.delta"),
+    ],
+)
+def test_noise_is_not_migrated(old: dict[str, Any], new: dict[str, Any], field: str) -> None:
+    before, after = (
+        Lifetime(**terms(), options=options).checkpoint.manifest.fields for options in (old, new)
+    )
+    differences = {
+        name: Difference(before.get(name), after.get(name))
+        for name in {*before, *after}
+        if before.get(name) != after.get(name)
+    }
+    with pytest.raises(StateRefused) as refusal:
+        check_sound(Lifetime(**terms(), options=old).checkpoint, differences)
+    assert f"{field} was" in refusal.value.what
+    assert REFUSED[field] in refusal.value.what
+
+
+def test_epsilon_is_not_migrated_with_gaussian_noise() -> None:
+    change = {"mechanism.epsilon": Difference("1", "2"), "mechanism.window": Difference(3, 4)}
+    check_sound(Lifetime(**terms()).checkpoint, change)
+    with pytest.raises(StateRefused) as refusal:
+        check_sound(Lifetime(**terms(), options=GAUSSIAN).checkpoint, change)
+    why = REFUSED_BY_GAUSSIAN["mechanism.epsilon"]
+    assert refusal.value.what == f"mechanism.epsilon was '1' and is '2' now, which cannot be migrated: {why}"
+
+
 def test_sound_changes_pass() -> None:
-    check_sound(Lifetime(**terms()).life, {field: Difference("a", "b") for field in SOUND})
+    check_sound(Lifetime(**terms()).checkpoint, {field: Difference("a", "b") for field in SOUND})
 
 
 def test_a_partition_that_was_missing_must_have_caught_up_and_is_missed_no_longer() -> None:
     life = Lifetime(**terms())
     life.release(4)
-    state = life.life.state
+    state = life.checkpoint.state
     life.tables[BUDGET, 0][b"visits"] = state.replace(missing=((1, FIRST + 2, FIRST + 3),)).encode()
     life.count(TopicPartition(COUNTING, 1), FIRST + 2)
     with pytest.raises(StateRefused, match="Run the worker with the former topology"):
@@ -460,11 +562,11 @@ def test_a_partition_that_was_missing_must_have_caught_up_and_is_missed_no_longe
     life.settings = terms()
     life.count(TopicPartition(COUNTING, 1), state.next)
     life.change(epsilon=TWO, epsilon_text="2")
-    assert life.life.state.missing == ()
+    assert life.checkpoint.state.missing == ()
 
 
 def test_with_boundaries_the_rules_that_they_rest_on_cannot_change() -> None:
-    life = Lifetime(**terms(), append_time="boundary").life
+    life = Lifetime(**terms(), append_time="boundary").checkpoint
     sound = SOUND.keys() - REFUSED_BY_BOUNDARY.keys()
     check_sound(life, {field: Difference("a", "b") for field in sound})
     for field, why in REFUSED_BY_BOUNDARY.items():
@@ -478,12 +580,12 @@ def test_a_migration_takes_boundaries_along() -> None:
     life = Lifetime(**terms(), append_time="boundary")
     life.release(4)
     for place in life.places[:-1]:
-        _, state = life.life.counting[place]
+        _, state = life.checkpoint.counting[place]
         counted = state.replace(boundaries=(Boundary(state.next - 1, 5), Boundary(state.next + 1, 8)))
         life.tables[place][b"visits"] = counted.encode()
-    before = [state.boundaries for _, state in life.life.counting.values()]
+    before = [state.boundaries for _, state in life.checkpoint.counting.values()]
     life.change(epsilon=TWO, epsilon_text="2")
-    after = [state.boundaries for _, state in life.life.counting.values()]
+    after = [state.boundaries for _, state in life.checkpoint.counting.values()]
     assert before == after == [(Boundary(FIRST + 3, 5), Boundary(FIRST + 5, 8))] * PARTITIONS
 
 
@@ -496,7 +598,7 @@ def test_a_migration_takes_boundaries_along() -> None:
     ],
 )
 def test_only_windows_carry_over(kind: str, differences: dict[str, Difference]) -> None:
-    life = Lifetime(**terms(kind)).life
+    life = Lifetime(**terms(kind)).checkpoint
     with pytest.raises(StateRefused, match="does not carry over"):
         check_sound(life, differences)
     check_sound(life, {"sink.topic": Difference("a", "b")})
@@ -516,8 +618,8 @@ def test_a_reset_begins_a_generation_with_a_fresh_budget_which_is_audited_apart(
     life = Lifetime(**terms("sample", ONE, 3))
     life.release(4)
     life.reset(FIRST + 1)
-    assert {state.next for state in states(life.life)} == {FIRST + 1}
-    assert [state.resume for state in states(life.life)] == [1, 1, 100]
+    assert {state.next for state in states(life.checkpoint)} == {FIRST + 1}
+    assert [state.resume for state in states(life.checkpoint)] == [1, 1, 100]
     life.release(5)
     first, second = life.audit()
     assert (first.findings, second.findings) == ((), ())
@@ -589,14 +691,14 @@ def test_a_reset_that_is_more_or_less_than_that_is_refused(fields: list[str], st
     life = Lifetime(**terms())
     life.release(3)
     with pytest.raises(StateRefused, match=what):
-        check_reset(life.life, {name: Difference("a", "b") for name in fields}, start)
+        check_reset(life.checkpoint, {name: Difference("a", "b") for name in fields}, start)
 
 
 def test_a_reset_of_a_stream_with_boundaries_is_refused() -> None:
     life = Lifetime(**terms(), append_time="boundary")
     life.release(3)
     with pytest.raises(StateRefused, match="append_time: boundary") as refusal:
-        check_reset(life.life, {"sink.topic_id": Difference("a", "b")}, FIRST)
+        check_reset(life.checkpoint, {"sink.topic_id": Difference("a", "b")}, FIRST)
     assert "new name" in refusal.value.remedy
 
 
@@ -604,9 +706,9 @@ def test_a_reset_of_a_re_keyed_stream_begins_no_earlier_than_re_keying_did() -> 
     life = Lifetime(**terms(), raw="keyed otherwise")
     life.release(3)
     sink = {"sink.topic_id": Difference("a", "b")}
-    check_reset(life.life, sink, FIRST)
+    check_reset(life.checkpoint, sink, FIRST)
     with pytest.raises(StateRefused, match=f"re-keyed only from timestamp {FIRST} on"):
-        check_reset(life.life, sink, FIRST - 1)
+        check_reset(life.checkpoint, sink, FIRST - 1)
 
 
 def test_another_generation_is_charged_to_the_cap() -> None:
@@ -638,10 +740,10 @@ def test_a_stream_goes_over_to_a_plug_in_and_back_with_what_it_spent(before: str
 
 def test_another_source_of_a_plug_in_is_refused_by_name_and_can_be_migrated() -> None:
     life = Lifetime(**terms(STRIDE))
-    fields = {**life.life.genesis.fields, "plugin.source": "0" * 64}
+    fields = {**life.checkpoint.manifest.fields, "plugin.source": "0" * 64}
     with pytest.raises(StateRefused, match=r"plugin\.source was '\w{64}' and is '0{64}' now"):
-        life.life.genesis.check(fields, "t", "id", 0, "here")
-    check_sound(life.life, {"plugin.source": Difference("1", "0")})
+        life.checkpoint.manifest.check(fields, "t", "id", 0, "here")
+    check_sound(life.checkpoint, {"plugin.source": Difference("1", "0")})
 
 
 class Events(TimeUnit):
@@ -653,7 +755,7 @@ class Events(TimeUnit):
 def test_a_plug_in_at_another_level_cannot_be_migrated() -> None:
     life = Lifetime(**terms(f"{__name__}:Events", window=1))
     with pytest.raises(StateRefused) as refusal:
-        check_sound(life.life, {"mechanism.epsilon": Difference("1", "2")})
+        check_sound(life.checkpoint, {"mechanism.epsilon": Difference("1", "2")})
     assert refusal.value.what.endswith("what is held back or left of the budget does not carry over")
 
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventveil.formats.change import Difference
-from eventveil.lifecycle.manifest import Genesis
-from eventveil.lifecycle.rerouting import RawGround, RawLog, Rerouting, Stage, reroute
+from eventveil.lifecycle.manifest import ManifestRecord
+from eventveil.lifecycle.rerouting import RawLog, RawTopic, Rerouting, Stage, reroute
 from eventveil.model.errors import Unsettled
 from eventveil.model.records import Mark
 from eventveil.tasks.aggregate import PartitionAggregator
@@ -37,19 +37,19 @@ NOW, GONE = 9000, 8000
 
 def stage(partitions: int = 2, position: int = 20) -> Stage:
     fields = fingerprint(VISITS.source, partitions, "target", 2)
-    record = Genesis(VISITS.source.topic, INSTANCE, fields, "raw", "id", 0, 1, 0, 0)
+    record = ManifestRecord(VISITS.source.topic, INSTANCE, fields, "raw", "id", 0, 1, 0, 0)
     return {
         one: (record.replace(partition=one), RekeyerState(INSTANCE, one, position, 1005))
         for one in range(partitions)
     }
 
 
-def ground(partitions: int = 2, topic_id: str = "id", begin: int = 0, end: int = 50) -> RawGround:
-    return RawGround(topic_id, "target", 2, NOW, {one: RawLog(begin, end, GONE) for one in range(partitions)})
+def inputs(partitions: int = 2, topic_id: str = "id", begin: int = 0, end: int = 50) -> RawTopic:
+    return RawTopic(topic_id, "target", 2, NOW, {one: RawLog(begin, end, GONE) for one in range(partitions)})
 
 
-def moved(ground: RawGround, known: Stage | None = None) -> Rerouting:
-    found = reroute(VISITS.source, known or stage(), ground)
+def moved(inputs: RawTopic, known: Stage | None = None) -> Rerouting:
+    found = reroute(VISITS.source, known or stage(), inputs)
     assert found is not None
     return found
 
@@ -60,66 +60,66 @@ def positions(found: Rerouting) -> list[tuple[int, int]]:
 
 
 def test_on_the_same_ground_nothing_changes() -> None:
-    assert reroute(VISITS.source, stage(), ground()) is None
+    assert reroute(VISITS.source, stage(), inputs()) is None
 
 
 def test_partitions_that_are_added_are_read_from_their_beginning_and_have_left_no_mark() -> None:
-    found = moved(ground(3))
+    found = moved(inputs(3))
     assert positions(found) == [(20, 1005), (20, 1005), (0, 0)]
     assert found.gone is None
     assert found.differences == {"source.partitions.events": Difference(2, 3)}
-    for number, (genesis, state) in found.stage.items():
-        assert (genesis.partition, state.partition, genesis.instance) == (number, number, INSTANCE)
+    for number, (manifest, state) in found.stage.items():
+        assert (manifest.partition, state.partition, manifest.instance) == (number, number, INSTANCE)
         # Users stay in their partitions, and a worker that would move them is refused.
-        assert genesis.fields["repartition.partitions"] == 2
-        assert genesis.fields["source.partitions"] == 3
-    assert reroute(VISITS.source, found.stage, ground(3)) is None
-    assert moved(ground(4), found.stage).differences == {"source.partitions.events": Difference(3, 4)}
+        assert manifest.fields["repartition.partitions"] == 2
+        assert manifest.fields["source.partitions"] == 3
+    assert reroute(VISITS.source, found.stage, inputs(3)) is None
+    assert moved(inputs(4), found.stage).differences == {"source.partitions.events": Difference(3, 4)}
 
 
 def test_another_topic_is_read_from_its_beginning_and_what_was_not_passed_on_is_lost() -> None:
-    found = moved(ground(3, topic_id="new", begin=7))
+    found = moved(inputs(3, topic_id="new", begin=7))
     assert positions(found) == [(7, 1005), (7, 1005), (7, 0)]
-    assert {genesis.topic_id for genesis, _ in found.stage.values()} == {"new"}
+    assert {manifest.topic_id for manifest, _ in found.stage.values()} == {"new"}
     assert found.gone == GONE
     assert found.differences["source.topic_id"] == Difference("id", "new")
 
 
 def test_a_log_that_begins_too_late_loses_what_was_not_passed_on_and_nothing_else() -> None:
-    found = moved(ground(begin=21))
+    found = moved(inputs(begin=21))
     assert positions(found) == [(21, 1005)] * 2
     assert (found.gone, found.differences) == (GONE, {})
-    assert reroute(VISITS.source, stage(), ground(begin=20)) is None
+    assert reroute(VISITS.source, stage(), inputs(begin=20)) is None
 
 
 def test_a_log_that_ends_too_early_goes_on_where_it_ends() -> None:
-    found = moved(ground(end=19))
+    found = moved(inputs(end=19))
     assert positions(found) == [(19, 1005)] * 2
     assert found.gone == NOW
 
 
 def test_captures_of_a_log_that_got_shorter_or_of_another_one_are_gone() -> None:
     captures = (Capture(1018, 10), Capture(1028, 40))
-    known = {one: (genesis, state.replace(captures=captures)) for one, (genesis, state) in stage().items()}
-    assert reroute(VISITS.source, known, ground(end=40)) is None
-    shorter, other = moved(ground(end=39), known), moved(ground(topic_id="new"), known)
+    known = {one: (manifest, state.replace(captures=captures)) for one, (manifest, state) in stage().items()}
+    assert reroute(VISITS.source, known, inputs(end=40)) is None
+    shorter, other = moved(inputs(end=39), known), moved(inputs(topic_id="new"), known)
     assert positions(shorter) == [(20, 1005)] * 2
     assert shorter.gone == NOW
     assert {state.captures for _, state in shorter.stage.values()} == {captures[:1]}
     assert {state.captures for _, state in other.stage.values()} == {()}
-    assert reroute(VISITS.source, shorter.stage, ground(end=39)) is None
+    assert reroute(VISITS.source, shorter.stage, inputs(end=39)) is None
 
 
 def test_a_new_partition_that_has_lost_its_beginning_may_lack_events() -> None:
-    logs = {**ground(3).logs, 2: RawLog(5, 9, GONE)}
-    found = moved(replace(ground(3), logs=logs))
+    logs = {**inputs(3).logs, 2: RawLog(5, 9, GONE)}
+    found = moved(replace(inputs(3), logs=logs))
     assert positions(found)[2] == (5, 0)
     assert found.gone == GONE
 
 
 def test_fewer_partitions_are_a_doubt() -> None:
     with pytest.raises(Unsettled, match="raw has fewer partitions than its state"):
-        reroute(VISITS.source, stage(), ground(1))
+        reroute(VISITS.source, stage(), inputs(1))
 
 
 def test_a_counter_waits_for_partitions_that_were_added_and_keeps_the_marks_that_it_has() -> None:
@@ -154,7 +154,7 @@ class Growing(Pipeline):
             one: (stage()[one][0].replace(fields=fingerprint(VISITS.source, 2, "target", 2)), state)
             for one, state in enumerate(self.states)
         }
-        found = moved(ground(3, end=1000), known)
+        found = moved(inputs(3, end=1000), known)
         self.raw.append(self.added)
         self.states = [state for _, (_, state) in sorted(found.stage.items())]
         self.rekeyers = [rekeyer(state) for state in self.states]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventveil.process.clock import Clock, OwnerClock
+from eventveil.process.clock import Clock, PartitionClock
 
 
 class Times:
@@ -12,7 +12,7 @@ class Times:
 
     def __init__(self) -> None:
         self.wall, self.monotonic = 1_000_000, 0
-        self.clock = OwnerClock(Clock(lambda: self.wall, lambda: self.monotonic), skew=100)
+        self.clock = PartitionClock(Clock(lambda: self.wall, lambda: self.monotonic), skew=100)
 
     def pass_by(self, milliseconds: int) -> None:
         self.wall += milliseconds

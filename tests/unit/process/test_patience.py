@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventveil.model.errors import StateRefused, Unsettled, doubt
+from eventveil.model.errors import StateRefused, Unsettled, doubt, missing
 from eventveil.process.patience import Doubts, Patience, look
 
 REFUSED = StateRefused("topic raw", "it is gone", "Create it")
@@ -40,6 +40,16 @@ def test_a_doubt_tells_what_was_seen_and_its_refusal_the_remedy() -> None:
     assert str(found) == "topic raw: it was deleted. This may be temporary"
     assert str(found.refusal) == (
         "topic raw: it was deleted. Every check found the same. Give the stream a new name"
+    )
+
+
+def test_of_a_missing_topic_is_told_at_once_what_costs_nothing() -> None:
+    assert str(missing("raw")) == (
+        "topic raw: it does not exist. This may be temporary; if not: is its name right in the file?"
+        " `eventveil topics` lists the topics of a file and can create them"
+    )
+    assert str(missing("raw").refusal) == (
+        "topic raw: it does not exist. Every check found the same. Run `eventveil topics`"
     )
 
 

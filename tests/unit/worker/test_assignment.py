@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,12 +17,12 @@ from faust.types import TP
 
 from eventveil.kafka.changelog import OwnerClosed, TransactionFailed
 from eventveil.model.errors import StateRefused, Unsettled
-from eventveil.model.records import Chunk
+from eventveil.model.records import Chunk, TopicPartition
 from eventveil.tasks.task import StreamView
 from eventveil.worker import assignment
 from eventveil.worker.assignment import Assignment
 from eventveil.worker.observe.observation import Observation
-from eventveil.worker.owner import Owner
+from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Threads
 from tests.unit.support import topology
 
@@ -56,11 +57,14 @@ class AtOnce(Threads):
     counting = waiting
 
 
-class Scripted(Owner):
+class Scripted(Runner):
     """An owner whose take-over ends as told: an error is raised, a number is the offset to resume from."""
 
     def __init__(self, outcome: int | Exception, threads: Threads) -> None:
-        super().__init__(Table(), threads)  # type: ignore[arg-type]
+        context = SimpleNamespace(
+            cluster=None, end_watch=None, observation=None, schemas=None, threads=threads
+        )
+        super().__init__(TopicPartition("raw", 0), None, Table(), context, None)  # type: ignore[arg-type]
         self._outcome = outcome
         self.observed: list[int] = []
         self.settled = 0
@@ -99,6 +103,12 @@ class Scripted(Owner):
     def awaited(self) -> int | None:
         return self.next_release
 
+    @property
+    def untimed(self) -> bool:
+        return False
+
+    async def prepare(self) -> None: ...
+
     async def settle(self) -> None:
         self.settled += 1
 
@@ -132,7 +142,7 @@ class Surroundings:
             observation=self.observation,
         )
 
-    def _make(self, _: TP) -> Owner:
+    def _make(self, _: TP) -> Runner:
         if not self.outcomes:
             raise RuntimeError("the script has ended")
         self.made.append(Scripted(self.outcomes.pop(0), AtOnce()))
@@ -282,6 +292,34 @@ def test_who_has_closed_rests_until_the_release_is_there() -> None:
         ):
             counting.last_closed, counting.next_due, releasing.next_release = closed, due, awaited
             assert one.assignment.resting(now) == ({PLACE} if resting else set()), now
+
+    run(scenario)
+
+
+def test_it_is_quiet_until_an_owner_closes_or_releases_and_never_where_each_record_counts() -> None:
+    async def scenario() -> None:
+        one = Surroundings([0])
+        assert one.assignment.quiet_until() == -inf
+        one.assignment.assign({PLACE})
+        owner = await one.owned()
+        for due, awaited, quiet in (
+            (5_000, None, 5_000),
+            (None, 4_000, 4_000),
+            (5_000, 4_000, 4_000),
+            (None, None, -inf),
+        ):
+            owner.next_due, owner.next_release = due, awaited
+            assert one.assignment.quiet_until() == quiet
+        # Of one at rest it is known too, without asking it again and again.
+        owner.next_due, owner.next_release, owner.may_rest = 5_000, None, True
+        for _ in range(20):
+            one.assignment.tick(1_000)
+        owner.next_due = None
+        assert one.assignment.quiet_until() == 5_000
+        one.assignment.handle(chunk(owner.token, 100))
+        assert one.assignment.quiet_until() == -inf
+        one.assignment.revoke()
+        assert one.assignment.quiet_until() == -inf
 
     run(scenario)
 

@@ -14,16 +14,15 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.model.records import NO_APPEND_TIME, TopicPartition
-from eventveil.process.clock import Clock, OwnerClock, wall_clock
+from eventveil.process.clock import Clock, PartitionClock, wall_clock
 from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.worker import ends
-from eventveil.worker.ends import End, Ends, EndWatch
-from eventveil.worker.ground import Ground, Inquiry
-from eventveil.worker.hearing import Hearing
+from eventveil.worker.ends import End, Ends, EndSubscription, EndWatch
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.restore.restored import Context, Restored
 from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Threads
+from eventveil.worker.topic_guard import Inquiry, TopicGuard
 from tests.unit.support import chunk, counter_state, event, stream, topology
 
 PLACE = TopicPartition("raw", 0)
@@ -61,7 +60,7 @@ class Story:
     def __init__(self) -> None:
         self.now, self.woken = 1000, 0
         self.broker = Broker()
-        clock = OwnerClock(Clock(lambda: self.now, lambda: self.now), 0)
+        clock = PartitionClock(Clock(lambda: self.now, lambda: self.now), 0)
         self.ends = Ends(PLACE, [(RULES, 0)], clock, lambda: 5)
 
     def look(self, now: int) -> float:
@@ -165,7 +164,7 @@ def test_the_watch_asks_on_the_clock_while_everybody_else_is_at_work() -> None:
     rules = stream(append_time="boundary", interval=200, origin=origin, lateness=0, clock_skew=0).timeline
     broker, failures = Telling(), list[BaseException]()
     watch = EndWatch(broker, failures.append)
-    followed = Ends(PLACE, [(rules, 0)], OwnerClock(Clock(), 0), lambda: 0)
+    followed = Ends(PLACE, [(rules, 0)], PartitionClock(Clock(), 0), lambda: 0)
     working = True
 
     def work() -> None:
@@ -205,8 +204,8 @@ def test_a_watch_that_fails_tells_the_worker() -> None:
     failures: list[BaseException] = []
     watch = EndWatch(Broken(), failures.append)
     watch.start()
-    watch.follow(Ends(PLACE, [(RULES, 0)], OwnerClock(Clock(), 0), lambda: 0))
-    give_up = time.monotonic() + 10
+    watch.follow(Ends(PLACE, [(RULES, 0)], PartitionClock(Clock(), 0), lambda: 0))
+    give_up = time.monotonic() + 120
     while not failures and time.monotonic() < give_up:
         time.sleep(0.01)
     assert "broken" in str(failures[0])
@@ -237,11 +236,11 @@ def test_what_is_fetched_after_a_timestamp_was_due_is_judged_once_its_boundary_i
 
     async def run() -> None:
         story.now = 1017
-        clock = OwnerClock(Clock(lambda: story.now, lambda: story.now), 0)
+        clock = PartitionClock(Clock(lambda: story.now, lambda: story.now), 0)
         owner = Runner(PLACE, lambda *_: restored, Table(), context, clock)  # type: ignore[arg-type]
         # It would ask for ends in a thread of its own; here the test says when.
         owner.take_over()
-        owner._hearing = Hearing(story, PLACE, counting, clock, restored.ground)  # type: ignore[arg-type]
+        owner._subscription = EndSubscription(story, PLACE, counting, clock, restored.guard)  # type: ignore[arg-type]
         owner.sent(1)
         assert await owner.handle(chunk([(NO_APPEND_TIME, event("before"))]))
         story.look(1018)
@@ -262,7 +261,7 @@ def test_what_is_fetched_after_a_timestamp_was_due_is_judged_once_its_boundary_i
     )
     outputs = Outputs("partials", {"visits": 0}, TopicPartition("changelog", 0))
     counting = Aggregation(outputs, 1, {"visits": (stream(append_time="boundary"), counter_state())})
-    restored = Restored(counting, Ground(inquiry, {}), lambda: None, "")
+    restored = Restored(counting, TopicGuard(inquiry, {}), lambda: None, "")
     asyncio.run(run())
     assert counting.counters["visits"].outcomes == {"counted": 1, "late": 1}
     assert counting.counters["visits"].next == 2

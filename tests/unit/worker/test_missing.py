@@ -9,7 +9,7 @@ import time
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.process.clock import Clock, OwnerClock
+from eventveil.process.clock import Clock, PartitionClock
 from eventveil.tasks.outages import Outage
 from eventveil.worker.missing import LeaderWatch
 
@@ -35,7 +35,7 @@ class Story:
         self.now = 1000
         self.cluster, self.failures = Surroundings(), list[BaseException]()
         clock = Clock(lambda: self.now, lambda: self.now - 900)
-        self.clock = OwnerClock(clock, 0)
+        self.clock = PartitionClock(clock, 0)
         self.watch = LeaderWatch(self.cluster, ["raw", "more"], clock, self.failures.append)
 
     def at(self, now: int, *gone: int, answers: bool = True) -> tuple[Outage, ...]:
@@ -81,7 +81,7 @@ def test_the_cluster_is_asked_once_a_second_though_nothing_is_due_and_everybody_
     story.watch.start()
     begun = time.monotonic()
     while len(story.cluster.asked) < 6:
-        assert time.monotonic() < begun + 60
+        assert time.monotonic() < begun + 180
         time.sleep(0.05)
     took = time.monotonic() - begun
     story.watch.stop()

@@ -13,16 +13,16 @@ from eventveil.counting.boundaries import Boundary
 from eventveil.kafka.cluster import Topic
 from eventveil.model.errors import StateRefused, Unsettled
 from eventveil.model.records import TopicPartition
-from eventveil.process.clock import SYSTEM_CLOCK, OwnerClock
+from eventveil.process.clock import SYSTEM_CLOCK, PartitionClock
 from eventveil.topology.changes import MIGRATE_LOST, lost
 from eventveil.worker.ends import EndWatch
-from eventveil.worker.ground import Ground, Inquiry
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.offsets import check_resume, end_behind, grown
 from eventveil.worker.restore.aggregate import restore_aggregate
 from eventveil.worker.restore.restored import Context
 from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Threads
+from eventveil.worker.topic_guard import Inquiry, TopicGuard
 from tests.unit.migrating import COUNTING, FIRST, Lifetime
 from tests.unit.support import topology
 
@@ -82,7 +82,7 @@ def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
     lived = Lifetime(append_time="boundary")
     lived.count(TopicPartition(COUNTING, 0), FIRST + 1)
     states = lived.tables[COUNTING, 0]
-    state = lived.life.counting[COUNTING, 0][1]
+    state = lived.checkpoint.counting[COUNTING, 0][1]
     states[b"visits"] = state.replace(boundaries=(Boundary(FIRST, 12),)).encode()
 
     class Table:
@@ -112,7 +112,7 @@ def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
         )  # fmt: skip
         restore = partial(restore_aggregate, [lived.plan], TopicPartition("t", 0))
         return Runner(
-            TopicPartition("t", 0), restore, table, context, OwnerClock(SYSTEM_CLOCK, 0)
+            TopicPartition("t", 0), restore, table, context, PartitionClock(SYSTEM_CLOCK, 0)
         ).take_over()
 
     assert asyncio.run(take_over(12)) == 7
@@ -126,8 +126,8 @@ def ask(log: Log, position: int) -> int:
         return call(*arguments)
 
     async def run() -> int:
-        ground = Ground(Inquiry(log, in_place), {"raw": Topic("raw", "id", 1)})
-        return await end_behind(in_place, log, PLACE, position, ground)  # type: ignore[arg-type]  # as above
+        guard = TopicGuard(Inquiry(log, in_place), {"raw": Topic("raw", "id", 1)})
+        return await end_behind(in_place, log, PLACE, position, guard)  # type: ignore[arg-type]  # as above
 
     return asyncio.run(run())
 

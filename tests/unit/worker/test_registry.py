@@ -17,8 +17,8 @@ import pytest
 from eventveil.decoding.avro import AvroSchema
 from eventveil.kafka.changelog import OwnerClosed
 from eventveil.model.records import Chunk, Schema, TopicPartition
-from eventveil.process.clock import Clock, OwnerClock
-from eventveil.schema_registry.client import RegistryUnavailable
+from eventveil.process.clock import Clock, PartitionClock
+from eventveil.schema_registry.access import RegistryUnavailable
 from eventveil.schema_registry.known import LAG_MS, KnownSchemas
 from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.worker import runner
@@ -74,14 +74,14 @@ class World:
 
     def handle(self, given: Chunk) -> Runner:
         async def run() -> Runner:
-            ground, around = SimpleNamespace(check=_nothing), _Around(given.next_offset)
+            guard, around = SimpleNamespace(check=_nothing), _Around(given.next_offset)
             self.done = around.done
-            restored = Restored(self.task, ground, lambda: None, "")  # type: ignore[arg-type]
+            restored = Restored(self.task, guard, lambda: None, "")  # type: ignore[arg-type]
             context: Any = SimpleNamespace(
                 threads=Threads(), cluster=around, end_watch=self, observation=self.seen,
                 topology=topology(self.one), schemas=self.known,
             )  # fmt: skip
-            clock = OwnerClock(Clock(lambda: self.now, lambda: self.now), 0)
+            clock = PartitionClock(Clock(lambda: self.now, lambda: self.now), 0)
             owner = Runner(PLACE, lambda *_: restored, around, context, clock)  # type: ignore[arg-type]
             owner.take_over()
             sleep = asyncio.sleep

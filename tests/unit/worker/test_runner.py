@@ -12,7 +12,7 @@ import pytest
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import Unsettled
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Outgoing, TopicPartition
-from eventveil.process.clock import Clock, OwnerClock
+from eventveil.process.clock import Clock, PartitionClock
 from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
 from eventveil.tasks.task import Task
 from eventveil.worker.observe.observation import Observation
@@ -38,7 +38,7 @@ class Surroundings:
         if what == self.refuses:
             raise Unsettled("here", "it may be another topic")
 
-    def transact(self, name: str, records: Iterable[Outgoing], clock: OwnerClock | None = None) -> None:
+    def transact(self, name: str, records: Iterable[Outgoing], clock: PartitionClock | None = None) -> None:
         assert [*records]
         self.note(name)
 
@@ -57,17 +57,17 @@ def run(task: Task, around: Surroundings, now: int, *chunks: Chunk) -> Observati
     """Let a runner handle chunks; raises what ends it."""
     seen, given = Observation(topology()), around
 
-    class Ground:
+    class TopicGuard:
         async def check(self) -> None:
             given.note("ground")
 
     async def handle() -> None:
-        restored = Restored(task, Ground(), lambda: None, "", given)  # type: ignore[arg-type]
+        restored = Restored(task, TopicGuard(), lambda: None, "", given)  # type: ignore[arg-type]
         context: Any = SimpleNamespace(
             threads=Threads(), cluster=given, end_watch=None, observation=seen, topology=topology(),
             schemas=None,
         )  # fmt: skip
-        clock, table = OwnerClock(Clock(lambda: now, lambda: now), 0), given
+        clock, table = PartitionClock(Clock(lambda: now, lambda: now), 0), given
         owner = Runner(PLACE, lambda *_: restored, table, context, clock)  # type: ignore[arg-type]
         owner.take_over()
         for one in chunks:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 import aiokafka
@@ -41,6 +41,11 @@ _FETCH_BYTES = 8 * 1024 * 1024
 #: records are being counted or it was moved to another offset, waits for the end of that; so the longer time
 #: is for when nothing has come or moved for some seconds. The first record ends it at once.
 _ASK_MS, _ASK_AT_REST_MS, _REST_SECONDS = 250, 1000, 5.0
+#: While nothing is due a broker gathers this much before it answers, for as long as it may keep a fetch:
+#: each answer costs about a millisecond of a worker, however few records it has. A fetch that gathers has
+#: ended this long before something becomes due, and from then on each record ends one at once, until what
+#: was due is released. Shorter than the least time nothing is gathered.
+_GATHERED_BYTES, _BEFORE_DUE_MS, _LEAST_MS = 1024 * 1024, 50, 20
 #: Of a chunk that aiokafka unpacks; the others are bounded where they are made.
 _MAX_RECORDS = 2_000
 #: Why aiokafka unpacks its fetches itself, at several times the cost; empty if it does not.
@@ -91,6 +96,9 @@ class Delivery(Protocol):
     def resting(self) -> Collection[TP]:
         """The partitions of which nothing is to be fetched for a moment."""
 
+    def quiet_seconds(self) -> float:
+        """For how long nothing will be due that has to be closed or released; 0 or less: something is."""
+
     def delivered(self, partition: TP, records: int) -> None:
         """A chunk with this number of records of this partition is on its way to an agent."""
 
@@ -119,6 +127,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     _lost: frozenset[TP] = frozenset()
     #: When something last came or was moved, in monotonic seconds.
     _stirred = 0.0
+    _quiet_until = 0.0
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         if _STOCK:
@@ -130,8 +139,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         session = int(delivery.session_timeout * 1000)
         member = delivery.member
         return aiokafka.AIOKafkaConsumer(
-            **aiokafka_settings(delivery.kafka),
-            client_id=delivery.group,
+            **{"client_id": delivery.group, **aiokafka_settings(delivery.kafka)},
             group_id=delivery.group,
             group_instance_id=None if member is None else instance_id(member, delivery.topics),
             partition_assignment_strategy=[self._assignor],
@@ -156,6 +164,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         await super().on_start()
         if (consumer := self._consumer) is not None:
             keep_first_errors(consumer._fetcher)
+            before_each_request(consumer._fetcher, self._be_patient)
 
     async def fetch(self, wanted: Mapping[TP, int], resting: Collection[TP], seconds: float) -> list[Chunk]:
         """The next chunks of the wanted partitions; if none come within the timeout, an empty list.
@@ -187,7 +196,6 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         fetcher = consumer._fetcher
         if consumer._closed or fetcher._closed:
             return []
-        self._be_patient(fetcher)
         _let_rest(consumer, resting)
         waiter = fetcher._create_fetch_waiter()
         chunks = await self._drain(consumer, wanted)
@@ -255,14 +263,21 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         return block
 
     def _be_patient(self, fetcher: Any) -> None:
-        at_rest = time.monotonic() > self._stirred + _REST_SECONDS
-        fetcher._fetch_max_wait_ms = _ASK_AT_REST_MS if at_rest else _ASK_MS
+        """Set for how long brokers may keep the next fetch, and how much ends it."""
+        now = time.monotonic()
+        fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms = 1, _ASK_MS
+        if now > self._stirred + _REST_SECONDS:
+            fetcher._fetch_max_wait_ms = _ASK_AT_REST_MS
+        elif (quiet := 1000 * (self._quiet_until - now) - _BEFORE_DUE_MS) >= _LEAST_MS:
+            fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms = _GATHERED_BYTES, int(min(_ASK_MS, quiet))
 
     def stir(self) -> None:
         """Ask the brokers more often again; from any thread."""
         self._stirred = time.monotonic()
-        if (consumer := self._consumer) is not None and consumer._fetcher is not None:
-            self._be_patient(consumer._fetcher)
+
+    def let_gather(self, seconds: float) -> None:
+        """Nothing will be due for this long, 0 or less if something is; from any thread."""
+        self._quiet_until = time.monotonic() + seconds
 
     async def go_to(self, partition: TP, offset: int) -> bool:
         """Move a partition to an offset; False if it is not assigned any more."""
@@ -317,6 +332,17 @@ def keep_first_errors(fetcher: Any) -> None:
             note(partition, error)
 
     fetcher._set_error = note_first
+
+
+def before_each_request(fetcher: Any, prepare: Callable[[Any], None]) -> None:
+    """Let an aiokafka fetcher be prepared right before it makes requests for what it has to fetch."""
+    make = fetcher._get_actions_per_node
+
+    def prepared(assignment: Any) -> Any:
+        prepare(fetcher)
+        return make(assignment)
+
+    fetcher._get_actions_per_node = prepared
 
 
 def _position(consumer: aiokafka.AIOKafkaConsumer, partition: TP) -> int | None:
@@ -412,6 +438,7 @@ class ChunkConsumer(driver.Consumer):
             await asyncio.sleep(_WAIT_SECONDS / 10)
             return
         resting = self._delivery.resting()
+        self._thread.let_gather(self._delivery.quiet_seconds())
         # An owner that has enough for now may want more before a new record wakes the fetcher.
         seconds = _WAIT_SECONDS / 10 if resting or self._delivery.satisfied() else _WAIT_SECONDS
         chunks = await self._thread.fetch(wanted, resting, seconds)

@@ -48,10 +48,11 @@ _MOST_BYTES = 8_000_000
 _AT_ONCE = 128
 #: A run has about this many records at most.
 _RUN = 32_768
-#: Where a batch of format 2 has the number of its records, and where they begin.
-_COUNT, _RECORDS = 57, 61
+#: Where a batch of format 2 has its checksum and what that is of, the number of its records, and these.
+_CHECKSUM, _CHECKED, _COUNT, _RECORDS = 17, 21, 57, 61
+#: Those of aiokafka are compiled too, except for gzip (``_gunzip``), which is Python's.
 _UNCOMPRESSED: dict[int, Callable[[bytes], bytes]] = {
-    1: codec.gzip_decode, 2: codec.snappy_decode, 3: codec.lz4_decode, 4: codec.zstd_decode
+    1: lambda packed: _gunzip(packed), 2: codec.snappy_decode, 3: codec.lz4_decode, 4: codec.zstd_decode
 }  # fmt: skip
 
 
@@ -69,9 +70,19 @@ class Fetch:
     """aiokafka's MemoryRecords, whose batches do not tell their bytes; this one tells them."""
 
     def __init__(self, data: bytes) -> None:
-        self._records, self._data, self._next = MemoryRecords(data), data, 0
-        #: The bytes of the batch that came last.
-        self.bytes_of_batch: bytes | memoryview = b""
+        self._records, self._data = MemoryRecords(data), data
+        self._begin = self._next = 0
+
+    @property
+    def bytes_of_batch(self) -> memoryview:
+        """The bytes of the batch that came last."""
+        return memoryview(self._data)[self._begin : self._next]
+
+    def is_sound(self) -> bool:
+        """Whether the checksum of the batch that came last is right, by the kernel; of format 2 only."""
+        told = self._data[self._begin + _CHECKSUM : self._begin + _CHECKED]
+        found: int = kernel.NATIVE.checksum(self._data, self._begin + _CHECKED, self._next)
+        return found == int.from_bytes(told, "big")
 
     def has_next(self) -> bool:
         """See MemoryRecords."""
@@ -84,9 +95,8 @@ class Fetch:
     def next_batch(self) -> Any:
         """See MemoryRecords; raises CorruptRecordException if it is too short for one."""
         batch = self._records.next_batch()
-        begin, behind_length = self._next, self._next + 12
+        self._begin, behind_length = self._next, self._next + 12
         self._next = behind_length + int.from_bytes(self._data[behind_length - 4 : behind_length], "big")
-        self.bytes_of_batch = memoryview(self._data)[begin : self._next]
         return batch
 
 
@@ -180,7 +190,7 @@ def _unpack(source: Any) -> Iterator[Block]:
     run = _Run(source.next_fetch_offset)
     while source._records.has_next():
         batch = source._records.next_batch()
-        if source._check_crcs and not batch.validate_crc():
+        if source._check_crcs and not _is_sound(source._records, batch):
             yield from run.blocks(source)
             raise CorruptRecordException(f"Invalid CRC - {source._tp}")
         if not _is_passed_over(source, batch):
@@ -256,7 +266,7 @@ class _Run:
 
 def _body(batch: Any, data: bytes | memoryview) -> Body | None:
     """The records of a batch, uncompressed; None if they have to be walked through."""
-    if kernel.NATIVE is None or _magic(batch) != 2 or not data:
+    if kernel.NATIVE is None or _magic(batch) != 2 or len(data) < _RECORDS:
         return None
     records = data[_RECORDS:]
     if batch.compression_type:
@@ -267,6 +277,21 @@ def _body(batch: Any, data: bytes | memoryview) -> Body | None:
             return None
     number = int.from_bytes(data[_COUNT:_RECORDS], "big")
     return Body(records, number, batch.base_offset) if len(records) <= 2 * _MOST_BYTES else None
+
+
+def _gunzip(packed: bytes) -> bytes:
+    """Raises ValueError if it is damaged, or too large for a run."""
+    unpacked: bytes | None = kernel.NATIVE.gunzip(packed, 2 * _MOST_BYTES)
+    if unpacked is None:
+        raise ValueError("no gzip of this size")
+    return unpacked
+
+
+def _is_sound(records: Any, batch: Any) -> bool:
+    """Whether the checksum of the batch that came last of these records is right."""
+    if kernel.NATIVE is not None and isinstance(records, Fetch) and _magic(batch) == 2:
+        return records.is_sound()
+    return bool(batch.validate_crc())
 
 
 def _parts(batch: Any) -> Iterator[Iterable[Any]]:

@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from eventveil.formats.release import as_json
 from eventveil.model.records import Outgoing
 from eventveil.model.topology import Topology
 from eventveil.read.health import State, Total, looked_at, state_of, total_of
@@ -41,7 +42,7 @@ class Counting:
         """These records were published; those of ledger and control say nothing here."""
         for record in records:
             if record.topic in self._stream_of and record.value is not None:
-                found = total_of(record.value)
+                found = total_of(as_json(record.value))
                 if found is not None:
                     self._note(*found)
 

@@ -64,7 +64,7 @@ class Losses:
             share = "no event counts" if lost == judged else f"{lost} events do not count"
             remedy = self._remedy(stream, Reason(reason), partitions)
             log.warning(
-                "stream %s: of %d, %s; the commonest reason is %s (%d): %s",
+                "stream %s: of %d, %s; the most common reason is %s (%d): %s",
                 stream, judged, share, reason, counts[reason], remedy,
             )  # fmt: skip
             self._told[stream] = self._clock()

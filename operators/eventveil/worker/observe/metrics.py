@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -19,6 +20,8 @@ from prometheus_client.registry import Collector
 from eventveil import __version__
 from eventveil.kinds.registry import kind_of
 from eventveil.model import timeline
+from eventveil.model.topology import Stream
+from eventveil.privacy import gaussian
 from eventveil.process.memory import NOTHING, Held
 from eventveil.read.health import STATES
 from eventveil.tasks.task import StreamView
@@ -165,12 +168,21 @@ def _released_until(seen: Observation) -> Samples:
 
 def _spent(seen: Observation) -> Samples:
     for stream, view in _views(seen, RELEASING):
-        yield (stream,), view.spent * float(seen.streams[stream].mechanism.epsilon)
+        yield (stream,), _spent_of(seen.streams[stream], view.spent)
+
+
+def _spent_of(stream: Stream, share: float) -> float:
+    """What this share of the units of a window is in terms of epsilon, with what finding columns costs it."""
+    settings = stream.mechanism
+    if settings.delta is None:
+        return share * float(settings.epsilon) + float(stream.epsilon - settings.epsilon)
+    return float(gaussian.spent(settings.epsilon, settings.delta, Fraction(share)))
 
 
 def _remaining(seen: Observation) -> Samples:
     for stream, view in _views(seen, RELEASING):
-        yield (stream,), (1 - view.spent) * float(seen.streams[stream].mechanism.epsilon)
+        of = seen.streams[stream]
+        yield (stream,), float(of.epsilon) - _spent_of(of, view.spent)
 
 
 def _events(seen: Observation) -> Samples:
@@ -240,7 +252,8 @@ METRICS = (
         "Owned partitions in which everything waits for something that people have to undo: a transaction "
         f"that somebody has left open for {HELD_SECONDS:.0f} s or more (open-transaction), records of a "
         "source that should have LogAppendTime and no longer has it (append-time), a schema registry that "
-        "cannot be asked (schema-registry), or the watermark of an engine that counts, for a timestamp that "
+        "cannot be asked (schema-registry) or is not known to have the schema of a sink (sink-schema), or "
+        "the watermark of an engine that counts, for a timestamp that "
         "is due (watermark). The log says what to do.",
         _held_up,
     ),
@@ -308,11 +321,15 @@ METRICS = (
     ),
     Metric(
         "eventveil_budget_spent_epsilon", "gauge", "epsilon", ("stream",),
-        "What the window that ends at the last release has spent.", _spent,
+        "What the window that ends at the last release has spent, in terms of epsilon. With noise: gaussian "
+        "it is the epsilon that the mu squared of its spends has at the delta of the stream, not a share of "
+        "it. Where columns are found in the data, each window has spent all that finding them costs.",
+        _spent,
     ),
     Metric(
         "eventveil_budget_remaining_epsilon", "gauge", "epsilon", ("stream",),
-        "What remains of epsilon in the window that ends at the last release.", _remaining,
+        "What remains of epsilon in the window that ends at the last release: epsilon less what is spent.",
+        _remaining,
     ),
     Metric(
         "eventveil_partials_discarded", "gauge", "partial counts", ("stream",),

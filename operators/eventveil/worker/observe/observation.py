@@ -32,11 +32,12 @@ STALL_SECONDS = 60.0
 #: A transaction that has hidden what comes after it for so long is told of: most take milliseconds.
 HELD_SECONDS = 5.0
 #: What people do that holds up a partition until it is undone, and what readiness says of it.
-Hold = Literal["append-time", "schema-registry", "open-transaction", "watermark"]
+Hold = Literal["append-time", "schema-registry", "sink-schema", "open-transaction", "watermark"]
 _HELD: Mapping[Hold, str] = {
     "append-time": "held up by records without the broker's append time: message.timestamp.type is to be"
     " LogAppendTime",
     "schema-registry": "held up by a schema registry that cannot be asked",
+    "sink-schema": "held up by the schema of a sink, which the registry has not been found to know",
     "open-transaction": "held up by a transaction that somebody leaves open",
     "watermark": "held up by an engine that has not said that a timestamp which is due is complete",
 }
@@ -53,7 +54,8 @@ class PartitionView:
     None before the first. ``progressed`` is when it last moved on or had nothing to do, in monotonic seconds.
     ``hides``: records lie behind ``end``, in or after a transaction that is open; ``hidden_since`` is since
     when all that can be read has been read and nothing else has hidden the rest. ``untimed``: records without
-    an append time hold it up. ``unread``: records whose schemas cannot be asked for do. ``unmarked_since`` is
+    an append time hold it up. ``unread``: records whose schemas cannot be asked for do;
+    ``unregistered``: the schema of a sink, which the registry is not known to have. ``unmarked_since`` is
     since when all has been read and nothing but a watermark of an engine is missing for a timestamp that is
     due.
     """
@@ -67,6 +69,7 @@ class PartitionView:
     hidden_since: float | None = None
     untimed: bool = False
     unread: bool = False
+    unregistered: bool = False
     unmarked_since: float | None = None
 
 
@@ -192,6 +195,8 @@ class Observation:
                 found[tp] = "append-time"
             elif view.unread:
                 found[tp] = "schema-registry"
+            elif view.unregistered:
+                found[tp] = "sink-schema"
             elif view.hidden_since is not None and now - view.hidden_since >= HELD_SECONDS:
                 found[tp] = "open-transaction"
             elif view.unmarked_since is not None and now - view.unmarked_since >= HELD_SECONDS:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kinds.placement import StreamPlan
-from eventveil.lifecycle.manifest import Genesis, check_neighbours
+from eventveil.lifecycle.manifest import ManifestRecord, check_neighbours
 from eventveil.model.records import TopicPartition
 from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.topology.changes import MIGRATE_LOST
-from eventveil.worker.ground import Ground
-from eventveil.worker.home import check_home
 from eventveil.worker.offsets import check_resume
-from eventveil.worker.restore.restored import Context, Restored
+from eventveil.worker.restore.restored import Context, Restored, check_cluster_id
+from eventveil.worker.topic_guard import TopicGuard
 
 
 def restore_aggregate(
@@ -25,15 +24,15 @@ def restore_aggregate(
     live = found[source.topic]
     raw = plans[0].stream.source.raw
     events = 0 if raw is None else cluster.existing({raw})[raw].partitions
-    ground = Ground(context.inquiry, found)
+    guard = TopicGuard(context.inquiry, found)
     states, place = table.take_over(), str(table.place)
-    check_home(cluster, states, place)
+    check_cluster_id(cluster, states, place)
     streams, grown = {}, {}
     for plan in plans:
-        genesis = Genesis.find(states, plan.name, place)
-        genesis.check(plan.fields(live.partitions), source.topic, live.id, source.partition, place)
-        streams[plan.name] = (plan.stream, genesis.counter_state(states, place).waiting_for(events))
-        grown[plan.name] = genesis.grown
+        manifest = ManifestRecord.find(states, plan.name, place)
+        manifest.check(plan.fields(live.partitions), source.topic, live.id, source.partition, place)
+        streams[plan.name] = (plan.stream, manifest.counter_state(states, place).waiting_for(events))
+        grown[plan.name] = manifest.grown
     check_neighbours(states, source.topic, source.partition, place)
     outputs = Outputs(topology.partials, {plan.name: plan.partials_partition for plan in plans}, table.place)
     task = Aggregation(outputs, live.partitions, streams, grown)
@@ -42,4 +41,4 @@ def restore_aggregate(
         open_ = {name: (one.stream.timeline, one.next) for name, one in task.counters.items()}
         check_resume(cluster, source, task.resume, task.known, remedy=MIGRATE_LOST, open_=open_)
 
-    return Restored(task, ground, check, MIGRATE_LOST)
+    return Restored(task, guard, check, MIGRATE_LOST)

@@ -13,21 +13,21 @@ from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.log import offset_of, read_partition
 from eventveil.kinds.placement import StreamPlan
 from eventveil.kinds.registry import kind_of
-from eventveil.lifecycle.manifest import Genesis, check_neighbours
+from eventveil.lifecycle.manifest import ManifestRecord, check_neighbours
 from eventveil.lifecycle.published import Public
 from eventveil.mechanisms.pan_private import PanPrivate
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import StateRefused, doubt
 from eventveil.model.records import TopicPartition
-from eventveil.process.clock import OwnerClock
+from eventveil.process.clock import PartitionClock
 from eventveil.tasks.pan_private import Exposure, PanPrivateStream, Places, release_key
 from eventveil.tasks.release import StreamSanitizer
-from eventveil.topology.changes import RENAME, lost, new_ground
-from eventveil.worker.ground import Ground
-from eventveil.worker.home import check_home
+from eventveil.topology.changes import RENAME, lost, remedy_for_topics
 from eventveil.worker.offsets import check_resume
-from eventveil.worker.restore.restored import Context, Restored, nothing
+from eventveil.worker.restore.restored import Context, Restored, check_cluster_id, nothing
+from eventveil.worker.restore.sink_schemas import SinkSchemas
 from eventveil.worker.sinks import Sinks
+from eventveil.worker.topic_guard import TopicGuard
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _LOST = lost("accumulate")
 
 
 def restore_pan_private(
-    plan: StreamPlan, clock: OwnerClock, context: Context, table: FencedTable
+    plan: StreamPlan, clock: PartitionClock, context: Context, table: FencedTable
 ) -> Restored:
     """See ``Restore``."""
     topology, cluster, stream = context.topology, context.cluster, plan.stream
@@ -45,18 +45,20 @@ def restore_pan_private(
     live = cluster.existing({table.topic, topology.ledger, source.topic, sink, *heard_in})
     sinks = Sinks(cluster, RENAME)
     sinks.remember(live, {sink})
-    ground = Ground(context.inquiry, {name: one for name, one in live.items() if name != sink})
+    guard = TopicGuard(context.inquiry, {name: one for name, one in live.items() if name != sink})
     places = Places(TopicPartition(topology.ledger, plan.partials_partition), table.place)
     states = table.take_over([places.ledger, *live[sink].places])
-    check_home(cluster, states, place)
-    genesis = Genesis.find(states, stream.name, place)
-    fields = plan.genesis_fields(topology, live, table.place)
-    genesis.check(fields, source.topic, live[source.topic].id, 0, place, partial(new_ground, "accumulate"))
+    check_cluster_id(cluster, states, place)
+    manifest = ManifestRecord.find(states, stream.name, place)
+    fields = plan.manifest_fields(topology, live, table.place)
+    manifest.check(
+        fields, source.topic, live[source.topic].id, 0, place, partial(remedy_for_topics, "accumulate")
+    )
     check_neighbours(states, source.topic, 0, place)
-    task = _restore(plan, genesis, states, places, context)
+    task = _restore(plan, manifest, states, places, context)
     public = Public(topology.kafka, cluster, places.ledger, table.floors)
     state = {stream.name: task.sanitizer.state}
-    public.check_ledger(state, {stream.name: genesis.ledger_start(live[topology.ledger].id)}, table.topic)
+    public.check_ledger(state, {stream.name: manifest.ledger_start(live[topology.ledger].id)}, table.topic)
     context.witnessed.check(places.ledger, [Line(stream.name)], table.floors)
     public.check_sinks(state, {stream.name: live[sink]})
     look = nothing
@@ -64,7 +66,9 @@ def restore_pan_private(
         announcements = _Announcements(task, clock, context)
         announcements.end()
         look = announcements.listen
-    return Restored(task, ground, partial(_check, context, source, task), _LOST, sinks, look=look)
+    schemas = SinkSchemas([task.sanitizer], context, look)
+    check = partial(_check, context, source, task)
+    return Restored(task, guard, check, _LOST, sinks, look=schemas.look, waits=schemas.waits)
 
 
 def _check(context: Context, source: TopicPartition, task: PanPrivateStream) -> None:
@@ -72,14 +76,18 @@ def _check(context: Context, source: TopicPartition, task: PanPrivateStream) -> 
 
 
 def _restore(
-    plan: StreamPlan, genesis: Genesis, states: Mapping[bytes, bytes], places: Places, context: Context
+    plan: StreamPlan,
+    manifest: ManifestRecord,
+    states: Mapping[bytes, bytes],
+    places: Places,
+    context: Context,
 ) -> PanPrivateStream:
     stream, place = plan.stream, str(places.changelog)
-    counted = genesis.counter_state(states, place)
-    released = genesis.release_state(states, place, release_key(stream.name))
+    counted = manifest.counter_state(states, place)
+    released = manifest.release_state(states, place, release_key(stream.name))
     known = states.get(Exposure.key(stream.name))
-    exposure = Exposure(genesis.instance) if known is None else Exposure.decode(known, place)
-    if (counted.next, exposure.instance) != (released.next, genesis.instance) or (
+    exposure = Exposure(manifest.instance) if known is None else Exposure.decode(known, place)
+    if (counted.next, exposure.instance) != (released.next, manifest.instance) or (
         exposure.timestamp > counted.next
     ):
         raise StateRefused(
@@ -97,7 +105,7 @@ def _restore(
 class _Announcements:
     """Those who tell that they will look at what is in memory (``eventveil announce``)."""
 
-    def __init__(self, task: PanPrivateStream, clock: OwnerClock, context: Context) -> None:
+    def __init__(self, task: PanPrivateStream, clock: PartitionClock, context: Context) -> None:
         self._task, self._clock = task, clock
         self._cluster, self._kafka = context.cluster, context.topology.kafka
         self._place = TopicPartition(context.topology.announcements, 0)

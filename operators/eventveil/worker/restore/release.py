@@ -11,25 +11,25 @@ from eventveil.formats.witness import Line
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Topic
 from eventveil.kinds.placement import StreamPlan
-from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.lifecycle.published import Public
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.records import TopicPartition
-from eventveil.process.clock import OwnerClock
+from eventveil.process.clock import PartitionClock
 from eventveil.tasks.release import PartitionSanitizer, StreamSanitizer, Topics
-from eventveil.topology.changes import MIGRATE_GROUND, MIGRATE_SINK
-from eventveil.worker.ground import Ground
-from eventveil.worker.home import check_home
+from eventveil.topology.changes import MIGRATE_SINK, MIGRATE_TOPICS
 from eventveil.worker.missing import LeaderWatch
 from eventveil.worker.offsets import check_resume
-from eventveil.worker.restore.restored import Context, Restored
+from eventveil.worker.restore.restored import Context, Restored, check_cluster_id
+from eventveil.worker.restore.sink_schemas import SinkSchemas
 from eventveil.worker.sinks import Sinks
+from eventveil.worker.topic_guard import TopicGuard
 
 log = logging.getLogger(__name__)
 
 
 def restore_release(
-    plans: Sequence[StreamPlan], clock: OwnerClock, context: Context, table: FencedTable
+    plans: Sequence[StreamPlan], clock: PartitionClock, context: Context, table: FencedTable
 ) -> Restored:
     """See ``Restore``."""
     topology, cluster = context.topology, context.cluster
@@ -42,11 +42,11 @@ def restore_release(
     sinks = Sinks(cluster, MIGRATE_SINK)
     sinks.remember(live, names)
     known = {name: live[name] for name in (table.topic, topology.ledger, topology.partials)}
-    ground = Ground(context.inquiry, known)
+    guard = TopicGuard(context.inquiry, known)
     ledger = TopicPartition(topology.ledger, table.partition)
     beside = [ledger, *(TopicPartition(name, 0) for name in control)]
     states = table.take_over(beside + [place for name in names for place in live[name].places])
-    check_home(cluster, states, str(table.place))
+    check_cluster_id(cluster, states, str(table.place))
     public = Public(topology.kafka, cluster, ledger, table.floors)
     streams = {plan.name: _restore(plan, states, live, context, table) for plan in plans}
     _check_published(public, streams, states, live, context, table)
@@ -57,12 +57,13 @@ def restore_release(
     async def look() -> None:
         _look(context.leaders, clock, task)
 
-    return Restored(task, ground, check, MIGRATE_GROUND, sinks, look=look)
+    schemas = SinkSchemas([*task.sanitizers.values()], context, look)
+    return Restored(task, guard, check, MIGRATE_TOPICS, sinks, look=schemas.look, waits=schemas.waits)
 
 
 def _check(context: Context, place: TopicPartition, task: PartitionSanitizer) -> None:
     # Partial counts can be made again.
-    check_resume(context.cluster, place, task.resume, remedy=MIGRATE_GROUND)
+    check_resume(context.cluster, place, task.resume, task.known, remedy=MIGRATE_TOPICS)
 
 
 def _restore(
@@ -74,13 +75,13 @@ def _restore(
 ) -> StreamSanitizer:
     place, partials = str(table.place), context.topology.partials
     partitions = live[plan.stream.source.topic].partitions
-    genesis = Genesis.find(states, plan.name, place)
+    manifest = ManifestRecord.find(states, plan.name, place)
     fields = plan.budget_fields(partitions, live[plan.stream.sink.topic].id)
-    genesis.check(fields, partials, live[partials].id, table.partition, place)
-    mechanism = of_stream(plan.stream, context.noise())
-    return StreamSanitizer(
-        plan.stream, partitions, mechanism, genesis.release_state(states, place), plan.asks
-    )
+    manifest.check(fields, partials, live[partials].id, table.partition, place)
+    state, noise = manifest.release_state(states, place), context.noise()
+    stream = plan.stream.having(state.found)
+    mechanism = of_stream(stream, noise)
+    return StreamSanitizer(stream, partitions, mechanism, state, plan.asks, noise=noise)
 
 
 def _check_published(
@@ -94,7 +95,9 @@ def _check_published(
     """What is public must be what the state says, and what a witness has seen."""
     ledger = live[context.topology.ledger]
     found = {name: one.state for name, one in streams.items()}
-    starts = {name: Genesis.find(states, name, str(table.place)).ledger_start(ledger.id) for name in streams}
+    starts = {
+        name: ManifestRecord.find(states, name, str(table.place)).ledger_start(ledger.id) for name in streams
+    }
     public.check_ledger(found, starts, table.topic)
     place = TopicPartition(ledger.name, table.partition)
     context.witnessed.check(place, [*map(Line, found)], table.floors)
@@ -109,7 +112,7 @@ def _unasked(public: Public, streams: Mapping[str, StreamSanitizer], control: st
     return {name: one for name, one in asked.items() if said.get(name) != one}
 
 
-def _look(leaders: LeaderWatch, clock: OwnerClock, task: PartitionSanitizer) -> None:
+def _look(leaders: LeaderWatch, clock: PartitionClock, task: PartitionSanitizer) -> None:
     """What was seen of the leaders of partitions, for the streams that may go without one."""
     for name, one in task.sanitizers.items():
         if one.stream.timeline.grace is not None:

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from eventveil.kafka.changelog import FencedTable
-from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.tasks.repartition import Rekeyer, fingerprint
-from eventveil.topology.changes import MIGRATE_LOST, new_ground
-from eventveil.worker.ground import Ground
-from eventveil.worker.home import check_home
+from eventveil.topology.changes import MIGRATE_LOST, remedy_for_topics
 from eventveil.worker.offsets import check_resume
-from eventveil.worker.restore.restored import Context, Restored
+from eventveil.worker.restore.restored import Context, Restored, check_cluster_id
+from eventveil.worker.topic_guard import TopicGuard
 
 
 def restore_repartition(
@@ -24,16 +23,16 @@ def restore_repartition(
     source, cluster, where = streams[0].source, context.cluster, str(table.place)
     found = cluster.existing({place.topic, source.topic, table.topic})
     live, target = found[place.topic], found[source.topic]
-    ground = Ground(context.inquiry, found)
+    guard = TopicGuard(context.inquiry, found)
     states = table.take_over()
-    check_home(cluster, states, where)
-    genesis = Genesis.find(states, source.topic, where)
+    check_cluster_id(cluster, states, where)
+    manifest = ManifestRecord.find(states, source.topic, where)
     fields = fingerprint(source, live.partitions, target.id, target.partitions)
-    genesis.check(fields, place.topic, live.id, place.partition, where, partial(new_ground, "rekey"))
-    state = genesis.rekeyer_state(states, where)
+    manifest.check(fields, place.topic, live.id, place.partition, where, partial(remedy_for_topics, "rekey"))
+    state = manifest.rekeyer_state(states, where)
     task = Rekeyer(source, [one.timeline for one in streams], target.partitions, state, table.place)
     check = partial(_check, context, place, task)
-    return Restored(task, ground, check, MIGRATE_LOST)
+    return Restored(task, guard, check, MIGRATE_LOST)
 
 
 def _check(context: Context, place: TopicPartition, task: Rekeyer) -> None:

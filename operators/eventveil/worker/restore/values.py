@@ -8,17 +8,16 @@ from eventveil.formats.witness import Line
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Topic
 from eventveil.kinds.placement import ReadingPlan
-from eventveil.lifecycle.manifest import Genesis, check_neighbours
+from eventveil.lifecycle.manifest import ManifestRecord, check_neighbours
 from eventveil.lifecycle.published import Public
 from eventveil.model.records import TopicPartition
 from eventveil.tasks.values import PartitionPerturber, StreamPerturber, Topics
 from eventveil.topology.changes import MIGRATE_LOST_VALUES, lost, remedy_for_values
 from eventveil.values.kinds import build
-from eventveil.worker.ground import Ground
-from eventveil.worker.home import check_home
 from eventveil.worker.offsets import check_resume
-from eventveil.worker.restore.restored import Context, Restored
+from eventveil.worker.restore.restored import Context, Restored, check_cluster_id
 from eventveil.worker.sinks import Sinks
+from eventveil.worker.topic_guard import TopicGuard
 
 
 def restore_values(
@@ -32,11 +31,11 @@ def restore_values(
     sinks.remember(live, names)
     # Each partition is a stream of values by itself: others do not concern it.
     known = {name: one for name, one in live.items() if name not in names}
-    ground = Ground(context.inquiry, known, growing=[source.topic])
+    guard = TopicGuard(context.inquiry, known, growing=[source.topic])
     beside = {TopicPartition(ledger, plan.ledger_partition) for plan in plans}
     beside |= {TopicPartition(name, source.partition) for name in names}
     states, place = table.take_over(sorted(beside)), str(table.place)
-    check_home(cluster, states, place)
+    check_cluster_id(cluster, states, place)
     check_neighbours(states, source.topic, source.partition, place)
     streams = {plan.name: _restore(plan, source, states, live, context, table) for plan in plans}
     topics = Topics(ledger, {plan.name: plan.ledger_partition for plan in plans}, *table.place)
@@ -47,7 +46,7 @@ def restore_values(
             cluster, source, task.resume, task.known, remedy=MIGRATE_LOST_VALUES, if_cut=lost("perturb")
         )
 
-    return Restored(task, ground, check, MIGRATE_LOST_VALUES, sinks)
+    return Restored(task, guard, check, MIGRATE_LOST_VALUES, sinks)
 
 
 def _restore(
@@ -59,20 +58,20 @@ def _restore(
     table: FencedTable,
 ) -> StreamPerturber:
     stream, place = plan.stream, str(table.place)
-    genesis = Genesis.find(states, plan.name, place)
+    manifest = ManifestRecord.find(states, plan.name, place)
     partitions = live[source.topic].partitions
-    if genesis.topic_id != live[source.topic].id:
+    if manifest.topic_id != live[source.topic].id:
         # That it is another topic is what matters, not how many partitions that one has.
-        partitions = int(genesis.fields["source.partitions"])
+        partitions = int(manifest.fields["source.partitions"])
     fields = plan.fields(partitions, live[stream.sink].id)
-    genesis.check(fields, source.topic, live[source.topic].id, source.partition, place, remedy_for_values)
-    state = genesis.perturber_state(states, place)
+    manifest.check(fields, source.topic, live[source.topic].id, source.partition, place, remedy_for_values)
+    state = manifest.perturber_state(states, place)
     perturber = StreamPerturber(stream, build(stream, context.noise()), state)
     topology = context.topology
     ledger = TopicPartition(topology.ledger, plan.ledger_partition)
     sink = TopicPartition(stream.sink, source.partition)
     public = Public(topology.kafka, context.cluster, ledger, table.floors)
-    public.check_spans(plan.name, state, genesis.ledger_start(live[topology.ledger].id), table.topic)
+    public.check_spans(plan.name, state, manifest.ledger_start(live[topology.ledger].id), table.topic)
     context.witnessed.check(sink, [Line(plan.name, source.partition)], table.floors)
     public.check_readings(plan.name, state, sink, frozenset(perturber.records()))
     return perturber

@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,12 @@ from faust.types import TP
 
 from eventveil.model.topology import Kafka
 from eventveil.worker.faust import driver
-from eventveil.worker.faust.driver import LONGEST_MEMBER, ChunkConsumerThread, keep_first_errors
+from eventveil.worker.faust.driver import (
+    LONGEST_MEMBER,
+    ChunkConsumerThread,
+    before_each_request,
+    keep_first_errors,
+)
 
 PLACE = TopicPartition("raw", 2)
 
@@ -110,3 +116,41 @@ def test_the_longest_name_of_a_worker_is_one_that_brokers_take(monkeypatch: pyte
 
 def test_a_worker_without_a_name_is_a_new_member_at_each_start(monkeypatch: pytest.MonkeyPatch) -> None:
     assert joined_as(monkeypatch, None, "orders") is None
+
+
+GATHERED = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("quiet", "stirred", "asked", "later"),
+    [
+        (10.0, 1.0, (GATHERED, 250), (GATHERED, 250)),
+        # A fetch ends before something is due, whenever it is asked for.
+        (0.25, 1.0, (GATHERED, 200), (GATHERED, 75)),
+        (0.1875, 1.0, (GATHERED, 137), (1, 250)),
+        # Something is due, or was.
+        (0.0625, 1.0, (1, 250), (1, 250)),
+        (-inf, 1.0, (1, 250), (1, 250)),
+        # Nothing has come for a while: the first record is not kept waiting.
+        (10.0, 6.0, (1, 1000), (1, 1000)),
+    ],
+)
+def test_brokers_gather_records_while_nothing_is_due(
+    quiet: float, stirred: float, asked: Any, later: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    thread = ChunkConsumerThread.__new__(ChunkConsumerThread)
+    requests: list[tuple[int, int]] = []
+    fetcher: Any = SimpleNamespace()
+    fetcher._get_actions_per_node = lambda _: requests.append(
+        (fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms)
+    )
+    before_each_request(fetcher, thread._be_patient)
+    thread.stir()
+    now[0] += stirred
+    thread.let_gather(quiet)
+    fetcher._get_actions_per_node("assignment")
+    now[0] += 0.125
+    fetcher._get_actions_per_node("assignment")
+    assert requests == [asked, later]

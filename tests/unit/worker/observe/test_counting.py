@@ -147,7 +147,7 @@ def test_who_asked_for_raw_data_is_told_the_reason_and_the_remedy(caplog: pytest
     with caplog.at_level(logging.INFO):
         judged(seen, [event(column="elsewhere")] * 120 + [b"{"] * 30)
     (told,) = caplog.messages
-    assert "stream visits: of 150, no event counts; the commonest reason is unknown-column (120)" in told
+    assert "stream visits: of 150, no event counts; the most common reason is unknown-column (120)" in told
     assert "list it if it is public knowledge" in told
 
 

@@ -39,7 +39,7 @@ def endpoint() -> Iterator[Endpoint]:
 def get(endpoint: Endpoint, path: str, **headers: str) -> tuple[int, str, str]:
     request = urllib.request.Request(endpoint.url + path, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.headers["Content-Type"], error.read().decode()
@@ -145,7 +145,9 @@ def test_the_command_stops_with_status_1_if_the_port_is_taken(endpoint: Endpoint
         "--metrics",
         address,
     ]
-    ended = subprocess.run(command, cwd=Path(__file__).parents[4], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        command, cwd=Path(__file__).parents[4], capture_output=True, text=True, timeout=180
+    )
     assert ended.returncode == 1
     assert re.search(
         rf"stopped: --metrics: cannot listen on {re.escape(address)}: .*--metrics off", ended.stderr
@@ -216,7 +218,7 @@ def test_the_command_without_an_address_gives_way_to_what_holds_the_default_port
                 env={**os.environ, "KAFKA_BOOTSTRAP": "127.0.0.1:1"},
             )
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             while not (found := re.search(r"health on http://127\.0\.0\.1:(\d+)(.*)", log.read_text())):
                 assert time.monotonic() < deadline, log.read_text()
                 assert worker.poll() is None, log.read_text()

@@ -6,6 +6,7 @@ import re
 import time
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from eventveil.worker.observe import metrics
 from eventveil.worker.observe.metrics import METRICS, RAW, Metric, WorkerCollector
 from eventveil.worker.observe.observation import Observation, PartitionView
 from tests.unit.support import stream, topology
+from tests.unit.tasks.test_discovery import finding
 from tests.unit.values.streams import readings
 
 NOW = 1_800_000_000.0
@@ -187,3 +189,28 @@ def test_delays_are_the_longest_and_in_whole_seconds(monkeypatch: pytest.MonkeyP
 
 def test_there_is_an_outcome_for_every_reason_and_for_what_is_no_dead_letter() -> None:
     assert Counter(OUTCOMES) == Counter(["counted", "bounded", "ignored", "filtered", "discarded", *Reason])
+
+
+def test_a_gaussian_stream_shows_the_epsilon_of_the_mu_squared_that_is_spent() -> None:
+    """After 1 of 24 timestamps, of which a share of epsilon would be 0.042."""
+    made = observation()
+    options = {"noise": "gaussian", "delta": Fraction(1, 10**9)}
+    one = stream(kind="uniform", window=24, epsilon=Fraction(1), options=options)
+    made.streams = {**made.streams, "visits": one}
+    made.partitions[TP("app-partials", 0)] = PartitionView(
+        5, 5, False, {"visits": StreamView(2, spent=1 / 24)}
+    )
+    found = samples(made)
+    label = (("stream", "visits"),)
+    assert found["eventveil_budget_spent_epsilon", label] == pytest.approx(0.191, abs=1e-3)
+    assert found["eventveil_budget_remaining_epsilon", label] == pytest.approx(0.809, abs=1e-3)
+
+
+def test_what_every_window_pays_for_finding_columns_is_spent_and_part_of_epsilon() -> None:
+    """A mechanism of epsilon 0.5, of which 0.75 is spent, and finding columns for another 0.5."""
+    made = observation()
+    made.streams = {**made.streams, "visits": finding(epsilon=Fraction(1, 2))}
+    found = samples(made)
+    label = (("stream", "visits"),)
+    assert found["eventveil_budget_spent_epsilon", label] == 0.875
+    assert found["eventveil_budget_remaining_epsilon", label] == 0.125

@@ -17,7 +17,8 @@ from eventveil.formats.span import Span
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_partition, read_table
 from eventveil.kinds.registry import kind_of
-from eventveil.lifecycle.manifest import Genesis, all_in
+from eventveil.lifecycle.apply import check_stopped
+from eventveil.lifecycle.manifest import ManifestRecord, all_in
 from eventveil.mechanisms.registry import LOCAL_KINDS, known
 from eventveil.model.errors import StateRefused
 from eventveil.model.timeline import format_rfc3339
@@ -42,7 +43,7 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Leftovers:
     """Topics of a name that there are, with what each holds; ``stays``: those of the file that are kept."""
 
     topics: Mapping[str, str]
@@ -50,7 +51,7 @@ class Left:
     released: tuple[Released, ...]
 
 
-def find_left(topology: Topology, cluster: Cluster) -> Left:
+def find_leftovers(topology: Topology, cluster: Cluster) -> Leftovers:
     """What there is of the name of a topology, whatever the file said before. Raises StateRefused."""
     known_names = {**_roles(topology), **_rekeyed(topology, cluster)}
     live = cluster.topics({*known_names})
@@ -62,7 +63,7 @@ def find_left(topology: Topology, cluster: Cluster) -> Left:
     }
     stays = {name: role for name, role in kept.items() if name not in known_names}
     found = {name: role for name, role in known_names.items() if name in live}
-    return Left(found, stays, tuple(_released(topology, cluster) if topology.ledger in live else ()))
+    return Leftovers(found, stays, tuple(_released(topology, cluster) if topology.ledger in live else ()))
 
 
 def _roles(topology: Topology) -> dict[str, str]:
@@ -111,28 +112,22 @@ def _together(one: Released, other: Released) -> Released:
     )
 
 
-def check_stopped(topology: Topology, cluster: Cluster) -> None:
-    """Raise StateRefused if a worker runs."""
-    if cluster.group_members(topology.name):
-        raise StateRefused(f"group {topology.name}", "a worker is running", "Stop the workers first")
-
-
-def check_over(topology: Topology, cluster: Cluster, left: Left, now: int) -> int:
+def check_over(topology: Topology, cluster: Cluster, left: Leftovers, now: int) -> int:
     """When all windows that hold a release were over, epoch ms; 0 if nothing was released.
 
     Raises StateRefused if one is not over at ``now``, or if the ledger may not be all of it.
     """
-    genesis, decided = _lives(topology, cluster, left)
-    _check_whole(topology, cluster, left, genesis, decided)
+    manifest, decided = _generations(topology, cluster, left)
+    _check_whole(topology, cluster, left, manifest, decided)
     over = 0
     for one in (_decided(one, decided) for one in left.released):
         place = f"stream {one.stream}"
         if (what := _without_end(one.kinds)) is not None:
             raise StateRefused(place, what, _NEW_NAME)
-        if one.stream not in genesis:
+        if one.stream not in manifest:
             what = "it has released, but no state says how long its timestamps are"
             raise StateRefused(place, what, _NEW_NAME)
-        end = _end(topology, one, genesis[one.stream].fields)
+        end = _end(topology, one, manifest[one.stream].fields)
         if now < end:
             what = (
                 f"it has released timestamp {one.last}, and a window of {one.window} timestamps that holds it"
@@ -152,15 +147,15 @@ def _decided(one: Released, decided: Mapping[str, int]) -> Released:
 def _check_whole(
     topology: Topology,
     cluster: Cluster,
-    left: Left,
-    genesis: Mapping[str, Genesis],
+    left: Leftovers,
+    manifest: Mapping[str, ManifestRecord],
     decided: Mapping[str, int],
 ) -> None:
     """Raise StateRefused if something was released that the ledger does not have, or not any more."""
     names = {one.stream for one in left.released}
     ledger = cluster.topics({topology.ledger}).get(topology.ledger)
     for name in sorted(decided):
-        known = genesis[name].ledger_id
+        known = manifest[name].ledger_id
         if name not in names or ledger is None or known not in (None, ledger.id):
             what = f"its state has decided timestamp {decided[name]}, and the ledger is not the one of then"
             raise StateRefused(f"stream {name}", what, _NEW_NAME)
@@ -183,22 +178,24 @@ def _without_end(kinds: frozenset[str]) -> str | None:
     return None
 
 
-def _lives(topology: Topology, cluster: Cluster, left: Left) -> tuple[dict[str, Genesis], dict[str, int]]:
+def _generations(
+    topology: Topology, cluster: Cluster, left: Leftovers
+) -> tuple[dict[str, ManifestRecord], dict[str, int]]:
     """By stream: the genesis; and the last timestamp that is decided, where one is."""
-    genesis, decided = dict[str, Genesis](), dict[str, int]()
+    manifest, decided = dict[str, ManifestRecord](), dict[str, int]()
     for name in (topology.ledger_changelog, topology.counting_changelog):
         if name not in left.topics:
             continue
         for place in cluster.topic(name).places:
             table = read_table(topology.kafka, *place)
             for one in all_in(table, str(place)):
-                genesis[one.stream] = one
+                manifest[one.stream] = one
                 # That of a pan-private stream lies beside its counts.
                 key = one.stream.encode() if name == topology.ledger_changelog else release_key(one.stream)
                 state = one.release_state(table, str(place), key)
                 if state.next > state.first:
                     decided[one.stream] = state.next - 1
-    return genesis, decided
+    return manifest, decided
 
 
 def _end(topology: Topology, one: Released, fields: Mapping[str, Any]) -> int:
@@ -223,7 +220,7 @@ def _check_start(topology: Topology, name: str, end: int) -> None:
             raise StateRefused(f"stream {name}", what, remedy)
 
 
-def delete(topology: Topology, cluster: Cluster, left: Left) -> None:
+def delete(topology: Topology, cluster: Cluster, left: Leftovers) -> None:
     """Delete the topics, and the consumer group of the workers, which must be stopped.
 
     Raises StateRefused if a worker runs, and KafkaException.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventveil.lifecycle.leaving import _without_end
+from eventveil.lifecycle.leftovers import _without_end
 from eventveil.mechanisms.registry import KINDS, LOCAL_KINDS
 
 

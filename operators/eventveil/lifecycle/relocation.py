@@ -1,4 +1,4 @@
-"""The same life of a stream on other ground: more partitions, another topic, a log that lost records. Pure.
+"""A stream goes on over other topics: more partitions, another topic, a log that lost records. Pure.
 
 Nothing that was released changes, nothing is charged, and the budget goes on as it is: only where the counts
 of the timestamps that are still to be released come from is another place. So this, unlike a change of terms,
@@ -24,17 +24,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from eventveil.counting.counter import CounterState
-from eventveil.counting.growth import Growth
-from eventveil.formats.change import SAME_LIFE, Difference
-from eventveil.lifecycle.manifest import Genesis
-from eventveil.lifecycle.migration import Following, Life, change_of, goes_on
+from eventveil.formats.change import SAME_INSTANCE, Difference
+from eventveil.lifecycle.manifest import ManifestRecord
+from eventveil.lifecycle.migration import Checkpoint, MigrationTarget, change_of, goes_on
 from eventveil.model import timeline
 from eventveil.model.errors import StateRefused, Unsettled, doubt
+from eventveil.model.partitioners import Growth
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Stream, Timeline
-from eventveil.topology.changes import REKEY_ANEW
+from eventveil.topology.changes import DISCOVERS, REKEY_ANEW
 
-#: What a change of ground is called in the ledger, beside the number of partitions.
+#: What a change of topics is called in the ledger, beside the number of partitions.
 SINCE, LOST_FROM, LOST_UNTIL = "source.partitions.since", "lost.from", "lost.until"
 AGAIN = "partials.again"
 _SOURCE, _PARTIALS = "source.topic_id", "partials.topic_id"
@@ -58,7 +58,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class InputTopics:
     """The source and the topic of partial counts as they are ``now``; ``logs`` by partition of the source."""
 
     source_id: str
@@ -71,72 +71,92 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A partition on the new ground; ``lost`` are the first and the last timestamp that may lack events."""
+    """A partition of the new topics; ``lost`` are the first and the last timestamp that may lack events."""
 
-    genesis: Genesis
+    manifest: ManifestRecord
     state: CounterState
     lost: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Regrounding:
-    """Genesis and state of every source partition on the new ground, and what the ledger says of it."""
+class Relocation:
+    """Genesis and state of every source partition of the new topics, and what the ledger says of it."""
 
-    counting: Mapping[TopicPartition, tuple[Genesis, CounterState]]
+    counting: Mapping[TopicPartition, tuple[ManifestRecord, CounterState]]
     partials_id: str
     #: Whether partial counts are made again; those that are left are not read any more.
     again: bool
     differences: Mapping[str, Difference]
     lost: tuple[int, int] | None
 
-    def records(self, life: Life, following: Following) -> list[Outgoing]:
+    def records(self, checkpoint: Checkpoint, target: MigrationTarget) -> list[Outgoing]:
         """The transaction that goes on there, under the fields that follow: all of it, or nothing."""
-        resume = following.partials_end if self.again else life.state.resume
-        moved = replace(
-            life,
-            counting={
-                place: (following.at_home(genesis).replace(fields=following.fields), state)
-                for place, (genesis, state) in self.counting.items()
-            },
-            genesis=life.genesis.replace(topic_id=self.partials_id),
-            state=life.state.replace(resume=resume),
+        state = (
+            checkpoint.state.replace(resume=target.partials_end, read=0) if self.again else checkpoint.state
         )
-        change = change_of(life, following, {**life.differences_to(following), **self.differences})
-        return goes_on(moved, following, change)
+        if DISCOVERS in checkpoint.manifest.fields:
+            # What was counted before has no partial counts of all partitions that there are from now on.
+            state = state.replace(searched=state.next)
+        moved = replace(
+            checkpoint,
+            counting={
+                place: (target.with_cluster(manifest).replace(fields=target.fields), state)
+                for place, (manifest, state) in self.counting.items()
+            },
+            manifest=checkpoint.manifest.replace(topic_id=self.partials_id),
+            state=state,
+        )
+        change = change_of(checkpoint, target, {**checkpoint.differences_to(target), **self.differences})
+        return goes_on(moved, target, change)
 
 
-def reground(stream: Stream, life: Life, ground: Ground, since: int | None = None) -> Regrounding | None:
-    """What becomes of a life on this ground; None if it stands there already.
+def relocate(
+    stream: Stream, checkpoint: Checkpoint, inputs: InputTopics, since: int | None = None
+) -> Relocation | None:
+    """What becomes of a stream over these topics; None if it reads them already.
 
     ``since`` is the first timestamp that is counted in more partitions, by default the first possible one.
     Raises Unsettled where that cannot be sound by what the brokers say, and StateRefused if ``since`` is too
     early.
     """
-    known = next(genesis for genesis, _ in life.counting.values())
-    before: int = life.genesis.fields[_PARTITIONS]
+    known = next(manifest for manifest, _ in checkpoint.counting.values())
+    before: int = checkpoint.manifest.fields[_PARTITIONS]
     differences: dict[str, Difference] = {}
-    if known.topic_id != ground.source_id:
-        differences[_SOURCE] = Difference(known.topic_id, ground.source_id)
-    if life.genesis.topic_id != ground.partials_id:
-        differences[_PARTIALS] = Difference(life.genesis.topic_id, ground.partials_id)
-    again = _PARTIALS in differences or not ground.partials_begin <= life.state.resume <= ground.partials_end
-    grown = len(ground.logs) > before
-    _check(stream, differences, fewer=len(ground.logs) < before, grown=grown, again=again)
+    if known.topic_id != inputs.source_id:
+        differences[_SOURCE] = Difference(known.topic_id, inputs.source_id)
+    if checkpoint.manifest.topic_id != inputs.partials_id:
+        differences[_PARTIALS] = Difference(checkpoint.manifest.topic_id, inputs.partials_id)
+    again = (
+        _PARTIALS in differences
+        or checkpoint.state.resume < inputs.partials_begin
+        or max(checkpoint.state.resume, checkpoint.state.read) > inputs.partials_end
+    )
+    grown = len(inputs.logs) > before
+    _check(stream, differences, fewer=len(inputs.logs) < before, grown=grown, again=again)
     parts = [
         _moved(
-            stream, life, genesis, state, ground, replaced=_SOURCE in differences, grown=grown, again=again
+            stream,
+            checkpoint,
+            manifest,
+            state,
+            inputs,
+            replaced=_SOURCE in differences,
+            grown=grown,
+            again=again,
         )
-        for genesis, state in life.counting.values()
+        for manifest, state in checkpoint.counting.values()
     ]
     if grown:
         earlier = max((one.since for one in known.grown), default=0)
-        first = max(life.state.next, earlier, *(part.state.next for part in parts))
+        first = max(checkpoint.state.next, earlier, *(part.state.next for part in parts))
         growth = Growth(_declared(stream, since, first), before)
         differences[SINCE] = Difference(None, growth.since)
-        differences[_PARTITIONS] = Difference(before, len(ground.logs))
-        parts += [_added(stream, life, known, ground, number) for number in range(before, len(ground.logs))]
+        differences[_PARTITIONS] = Difference(before, len(inputs.logs))
+        parts += [
+            _added(stream, checkpoint, known, inputs, number) for number in range(before, len(inputs.logs))
+        ]
         parts = [
-            replace(one, genesis=one.genesis.replace(grown=(*one.genesis.grown, growth))) for one in parts
+            replace(one, manifest=one.manifest.replace(grown=(*one.manifest.grown, growth))) for one in parts
         ]
     elif since is not None:
         raise doubt(
@@ -148,37 +168,37 @@ def reground(stream: Stream, life: Life, ground: Ground, since: int | None = Non
     if lost is not None:
         differences |= {LOST_FROM: Difference(None, lost[0]), LOST_UNTIL: Difference(None, lost[1])}
     if again:
-        differences[AGAIN] = Difference(None, life.state.next)
+        differences[AGAIN] = Difference(None, checkpoint.state.next)
     if not differences:
         return None
-    return Regrounding(
-        counting={ground.logs[one.genesis.partition].place: (one.genesis, one.state) for one in parts},
-        partials_id=ground.partials_id,
+    return Relocation(
+        counting={inputs.logs[one.manifest.partition].place: (one.manifest, one.state) for one in parts},
+        partials_id=inputs.partials_id,
         again=again,
         differences=differences,
         lost=lost,
     )
 
 
-def check_ground(
-    life: Life, differences: Mapping[str, Difference], *, accepts_loss: bool
+def check_inputs(
+    checkpoint: Checkpoint, differences: Mapping[str, Difference], *, accepts_loss: bool
 ) -> dict[str, Difference]:
     """The differences again.
 
-    Raises StateRefused where settings change with the ground that make another life, and Unsettled where
-    events are lost, as the brokers say, and nobody has accepted that.
+    Raises StateRefused where settings that make another generation change with the topics, and Unsettled
+    where events are lost, as the brokers say, and nobody has accepted that.
     """
-    others = [name for name in differences if not name.startswith(SAME_LIFE)]
+    others = [name for name in differences if not name.startswith(SAME_INSTANCE)]
     if others:
         raise StateRefused(
-            f"stream {life.stream}",
+            f"stream {checkpoint.stream}",
             f"{', '.join(others)} changed together with what it reads from, and between two timestamps only",
             "Put these settings back, migrate, and change them afterwards",
         )
     if LOST_FROM in differences and not accepts_loss:
         first, last = differences[LOST_FROM].new, differences[LOST_UNTIL].new
         raise doubt(
-            f"stream {life.stream}",
+            f"stream {checkpoint.stream}",
             f"events of timestamps {first} to {last} are gone that were not released yet",
             "Bring them back if that is possible; `eventveil migrate --lost` goes on without them: what is "
             "left of these timestamps is released, the ledger names them, and nothing is charged twice",
@@ -187,7 +207,7 @@ def check_ground(
 
 
 def doubtful(stream: str, differences: Mapping[str, Difference]) -> Unsettled | None:
-    """What a change of ground rests on that an old answer of a broker could have made up.
+    """What a change of topics rests on that an old answer of a broker could have made up.
 
     No broker makes up partitions that are not there.
     """
@@ -225,28 +245,28 @@ def _check(
 
 def _moved(
     stream: Stream,
-    life: Life,
-    genesis: Genesis,
+    checkpoint: Checkpoint,
+    manifest: ManifestRecord,
     state: CounterState,
-    ground: Ground,
+    inputs: InputTopics,
     *,
     replaced: bool,
     grown: bool,
     again: bool,
 ) -> _Part:
     """A partition that was there before."""
-    log = ground.logs[state.partition]
-    following, needed, judged, boundaries = state.next, state.resume, state.judged, state.boundaries
+    log = inputs.logs[state.partition]
+    target, needed, judged, boundaries = state.next, state.resume, state.judged, state.boundaries
     passed = state.passed
     if again:
         # What was closed and not released is gone, and is counted once more.
-        following, needed = life.state.next, min(log.again, state.resume)
+        target, needed = checkpoint.state.next, min(log.again, state.resume)
     if replaced:
         needed, judged, gone, boundaries = log.begin, log.begin, True, boundaries[:0]
     elif max(state.resume, state.judged, *(one.offset for one in boundaries)) > log.end:
         # Its end is gone: what was read may come again at other offsets, and is judged again.
         needed, judged, gone = log.again, log.again, True
-        log = replace(log, gone=ground.now)
+        log = replace(log, gone=inputs.now)
         boundaries = tuple(one for one in boundaries if one.offset <= log.end)
         # Marks of what is gone say nothing about what is read again; those to come do.
         passed = ()
@@ -259,25 +279,27 @@ def _moved(
         passed = ()
     # Who belongs to another partition now is to get a dead letter.
     judged = resume if grown else max(judged, resume)
-    moved = state.replace(next=following, resume=resume, judged=judged, boundaries=boundaries, passed=passed)
-    lost = lost_span(stream.timeline, following, log.gone) if gone else None
-    return _Part(genesis.replace(topic_id=ground.source_id), moved, lost)
+    moved = state.replace(next=target, resume=resume, judged=judged, boundaries=boundaries, passed=passed)
+    lost = lost_span(stream.timeline, target, log.gone) if gone else None
+    return _Part(manifest.replace(topic_id=inputs.source_id), moved, lost)
 
 
-def _added(stream: Stream, life: Life, known: Genesis, ground: Ground, number: int) -> _Part:
+def _added(
+    stream: Stream, checkpoint: Checkpoint, known: ManifestRecord, inputs: InputTopics, number: int
+) -> _Part:
     """A partition that was not there before; it reports all timestamps that are still to be released."""
-    log, following = ground.logs[number], life.state.next
-    genesis = known.replace(topic_id=ground.source_id, partition=number, resume=log.begin)
-    state = CounterState(known.instance, number, known.first, following, log.begin, log.begin)
-    return _Part(genesis, state, lost_span(stream.timeline, following, log.gone) if log.begin else None)
+    log, target = inputs.logs[number], checkpoint.state.next
+    manifest = known.replace(topic_id=inputs.source_id, partition=number, resume=log.begin)
+    state = CounterState(known.instance, number, known.first, target, log.begin, log.begin)
+    return _Part(manifest, state, lost_span(stream.timeline, target, log.gone) if log.begin else None)
 
 
-def lost_span(rules: Timeline, following: int, gone: int) -> tuple[int, int]:
+def lost_span(rules: Timeline, target: int, gone: int) -> tuple[int, int]:
     """The first and the last timestamp that may lack events that were appended before ``gone`` (epoch ms).
 
-    ``following`` is the next timestamp to close.
+    ``target`` is the next timestamp to close.
     """
-    return following, max(following, timeline.timestamp_of(rules, gone + rules.max_ahead))
+    return target, max(target, timeline.timestamp_of(rules, gone + rules.max_ahead))
 
 
 def _all_of(spans: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:

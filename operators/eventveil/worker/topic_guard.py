@@ -16,7 +16,7 @@ from typing import Protocol
 
 from eventveil.kafka.cluster import Topic
 from eventveil.model.errors import Unsettled
-from eventveil.worker.owner import Blocking
+from eventveil.worker.threads import Blocking
 
 _PAUSE_SECONDS = 1.0
 
@@ -82,8 +82,8 @@ class AppendTimes:
         return False
 
 
-class Ground:
-    """The topics that an owner stands on, as they were when it took over.
+class TopicGuard:
+    """The topics that an owner depends on, as they were when it took over.
 
     ``growing`` ones may get more partitions.
     """

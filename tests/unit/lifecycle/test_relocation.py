@@ -10,20 +10,20 @@ import pytest
 
 from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import CounterState
-from eventveil.counting.growth import Growth
 from eventveil.formats.change import Change, Difference
-from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.lifecycle.migration import check_sound
-from eventveil.lifecycle.regrounding import (
-    Ground,
+from eventveil.lifecycle.relocation import (
+    InputTopics,
     Log,
-    Regrounding,
-    check_ground,
+    Relocation,
+    check_inputs,
     doubtful,
-    reground,
+    relocate,
     settled,
 )
 from eventveil.model.errors import StateRefused, Unsettled
+from eventveil.model.partitioners import Growth
 from eventveil.model.records import TopicPartition
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, Lifetime
 
@@ -37,10 +37,10 @@ def logs(partitions: int, **changes: Any) -> dict[int, Log]:
     return {number: Log(place=TopicPartition(COUNTING, number), **fields) for number in range(partitions)}
 
 
-def ground(partitions: int = 2, **changes: Any) -> Ground:
+def inputs(partitions: int = 2, **changes: Any) -> InputTopics:
     fields: dict[str, Any] = {"source_id": "id", "partials_id": "id", "now": NOW}
     fields |= {"partials_begin": 0, "partials_end": 400}
-    return Ground(**{**fields, "logs": logs(partitions), **changes})
+    return InputTopics(**{**fields, "logs": logs(partitions), **changes})
 
 
 @pytest.fixture
@@ -52,36 +52,36 @@ def life() -> Lifetime:
     return made
 
 
-def moved(lifetime: Lifetime, ground: Ground, since: int | None = None) -> Regrounding | None:
-    return reground(lifetime.stream, lifetime.life, ground, since)
+def moved(lifetime: Lifetime, inputs: InputTopics, since: int | None = None) -> Relocation | None:
+    return relocate(lifetime.stream, lifetime.checkpoint, inputs, since)
 
 
-def some(found: Regrounding | None) -> Regrounding:
+def some(found: Relocation | None) -> Relocation:
     assert found is not None
     return found
 
 
-def states(found: Regrounding) -> list[CounterState]:
+def states(found: Relocation) -> list[CounterState]:
     return [state for _, (_, state) in sorted(found.counting.items())]
 
 
-def apply(lifetime: Lifetime, found: Regrounding, partitions: int) -> None:
-    following = lifetime.following()
-    fields = {**following.fields, "source.partitions": partitions}
-    budget = {**following.budget_fields, "source.partitions": partitions}
+def apply(lifetime: Lifetime, found: Relocation, partitions: int) -> None:
+    target = lifetime.target()
+    fields = {**target.fields, "source.partitions": partitions}
+    budget = {**target.budget_fields, "source.partitions": partitions}
     for place in found.counting:
         lifetime.tables.setdefault(place, {})
-    lifetime.apply(found.records(lifetime.life, replace(following, fields=fields, budget_fields=budget)))
+    lifetime.apply(found.records(lifetime.checkpoint, replace(target, fields=fields, budget_fields=budget)))
 
 
 def test_on_the_same_ground_nothing_changes(life: Lifetime) -> None:
-    assert moved(life, ground()) is None
+    assert moved(life, inputs()) is None
 
 
 def test_more_partitions_count_from_the_first_timestamp_that_none_has_closed(life: Lifetime) -> None:
-    found = some(moved(life, ground(4)))
+    found = some(moved(life, inputs(4)))
     growth = Growth(FIRST + 6, 2)
-    assert {genesis.grown for genesis, _ in found.counting.values()} == {(growth,)}
+    assert {manifest.grown for manifest, _ in found.counting.values()} == {(growth,)}
     assert found.differences == {
         "source.partitions": Difference(2, 4),
         "source.partitions.since": Difference(None, FIRST + 6),
@@ -97,17 +97,17 @@ def test_more_partitions_count_from_the_first_timestamp_that_none_has_closed(lif
 
 
 def test_the_life_stays_the_same_and_the_ledger_tells(life: Lifetime) -> None:
-    before = life.life
-    apply(life, some(moved(life, ground(4), FIRST + 9)), 4)
+    before = life.checkpoint
+    apply(life, some(moved(life, inputs(4), FIRST + 9)), 4)
     after = life.tables
     for number in range(4):
-        genesis = Genesis.find(after[COUNTING, number], "visits", "here")
-        state = genesis.counter_state(after[COUNTING, number], "here")
-        assert (genesis.instance, genesis.partition, genesis.first) == ("instance-0", number, FIRST)
+        manifest = ManifestRecord.find(after[COUNTING, number], "visits", "here")
+        state = manifest.counter_state(after[COUNTING, number], "here")
+        assert (manifest.instance, manifest.partition, manifest.first) == ("instance-0", number, FIRST)
         assert (state.instance, state.partition) == ("instance-0", number)
-        assert genesis.grown == (Growth(FIRST + 9, 2),)
-    genesis = Genesis.find(after[BUDGET, 0], "visits", "here")
-    assert genesis.release_state(after[BUDGET, 0], "here") == before.state
+        assert manifest.grown == (Growth(FIRST + 9, 2),)
+    manifest = ManifestRecord.find(after[BUDGET, 0], "visits", "here")
+    assert manifest.release_state(after[BUDGET, 0], "here") == before.state
     change = Change.read(orjson.loads(life.ledger[-1]))
     assert change is not None
     assert (change.start, change.restarts, change.before) == (FIRST + 4, False, change.after)
@@ -117,24 +117,24 @@ def test_the_life_stays_the_same_and_the_ledger_tells(life: Lifetime) -> None:
 
 def test_timestamps_that_are_counted_already_cannot_be_declared(life: Lifetime) -> None:
     with pytest.raises(StateRefused, match=f"Choose a timestamp from {FIRST + 6} on"):
-        moved(life, ground(4), FIRST + 5)
+        moved(life, inputs(4), FIRST + 5)
     with pytest.raises(Unsettled, match="has 2 partitions as before"):
-        moved(life, ground(2), FIRST + 9)
+        moved(life, inputs(2), FIRST + 9)
 
 
 def test_it_grows_again_before_the_first_growth_has_come(life: Lifetime) -> None:
-    apply(life, some(moved(life, ground(4), FIRST + 9)), 4)
+    apply(life, some(moved(life, inputs(4), FIRST + 9)), 4)
     places = [TopicPartition(COUNTING, number) for number in range(4)]
     counting = {}
     for place in places:
-        genesis = Genesis.find(life.tables[place], "visits", "here")
-        counting[place] = (genesis, genesis.counter_state(life.tables[place], "here"))
-    budget = Genesis.find(life.tables[BUDGET, 0], "visits", "here")
-    now = replace(life.life, counting=counting, genesis=budget)
+        manifest = ManifestRecord.find(life.tables[place], "visits", "here")
+        counting[place] = (manifest, manifest.counter_state(life.tables[place], "here"))
+    budget = ManifestRecord.find(life.tables[BUDGET, 0], "visits", "here")
+    now = replace(life.checkpoint, counting=counting, manifest=budget)
     with pytest.raises(StateRefused, match=f"Choose a timestamp from {FIRST + 9} on"):
-        reground(life.stream, now, ground(8), FIRST + 8)
-    found = some(reground(life.stream, now, ground(8)))
-    assert {genesis.grown for genesis, _ in found.counting.values()} == {
+        relocate(life.stream, now, inputs(8), FIRST + 8)
+    found = some(relocate(life.stream, now, inputs(8)))
+    assert {manifest.grown for manifest, _ in found.counting.values()} == {
         (Growth(FIRST + 9, 2), Growth(FIRST + 9, 4))
     }
 
@@ -143,8 +143,8 @@ def test_another_topic_is_read_from_its_beginning_and_what_was_not_released_may_
     life: Lifetime,
 ) -> None:
     begins = logs(2, begin=2, gone=ORIGIN + 19 * INTERVAL)
-    found = some(moved(life, ground(source_id="new", logs=begins)))
-    assert {genesis.topic_id for genesis, _ in found.counting.values()} == {"new"}
+    found = some(moved(life, inputs(source_id="new", logs=begins)))
+    assert {manifest.topic_id for manifest, _ in found.counting.values()} == {"new"}
     assert [(one.next, one.resume, one.judged) for one in states(found)] == [
         (FIRST + 4, 2, 2),
         (FIRST + 6, 2, 2),
@@ -158,7 +158,7 @@ def test_another_topic_is_read_from_its_beginning_and_what_was_not_released_may_
 
 def test_a_log_that_begins_too_late_loses_what_was_not_read_and_nothing_else(life: Lifetime) -> None:
     cut = {**logs(2), 0: replace(logs(2)[0], begin=20, gone=ORIGIN + 9 * INTERVAL)}
-    found = some(moved(life, ground(logs=cut)))
+    found = some(moved(life, inputs(logs=cut)))
     assert [(one.next, one.resume, one.judged) for one in states(found)] == [
         (FIRST + 4, 20, 20),
         (FIRST + 6, 7, 9),
@@ -166,13 +166,13 @@ def test_a_log_that_begins_too_late_loses_what_was_not_read_and_nothing_else(lif
     assert found.lost == (FIRST + 4, 10)
     # What is left of what was judged has had its verdict.
     cut = {**logs(2), 0: replace(logs(2)[0], begin=8)}
-    first, _ = states(some(moved(life, ground(logs=cut))))
+    first, _ = states(some(moved(life, inputs(logs=cut))))
     assert (first.resume, first.judged) == (8, 9)
 
 
 def test_a_log_that_ends_too_early_is_read_again_from_where_events_may_be(life: Lifetime) -> None:
     short = {**logs(2), 1: replace(logs(2)[1], end=8, again=5)}
-    found = some(moved(life, ground(logs=short)))
+    found = some(moved(life, inputs(logs=short)))
     assert [(one.next, one.resume, one.judged) for one in states(found)] == [
         (FIRST + 4, 7, 9),
         (FIRST + 6, 5, 5),
@@ -181,7 +181,7 @@ def test_a_log_that_ends_too_early_is_read_again_from_where_events_may_be(life: 
 
 
 def test_partial_counts_that_are_gone_are_made_again_and_nothing_is_lost(life: Lifetime) -> None:
-    found = some(moved(life, ground(partials_id="new", partials_end=4)))
+    found = some(moved(life, inputs(partials_id="new", partials_end=4)))
     assert [(one.next, one.resume, one.judged) for one in states(found)] == [
         (FIRST + 4, 3, 9),
         (FIRST + 4, 3, 9),
@@ -192,19 +192,29 @@ def test_partial_counts_that_are_gone_are_made_again_and_nothing_is_lost(life: L
         "partials.again": Difference(None, FIRST + 4),
     }
     apply(life, found, 2)
-    genesis = Genesis.find(life.tables[BUDGET, 0], "visits", "here")
-    assert genesis.topic_id == "new"
+    manifest = ManifestRecord.find(life.tables[BUDGET, 0], "visits", "here")
+    assert manifest.topic_id == "new"
     # The end that they have now, as the life that follows has it.
-    assert genesis.release_state(life.tables[BUDGET, 0], "here").resume == 100
+    assert manifest.release_state(life.tables[BUDGET, 0], "here").resume == 100
 
 
-@pytest.mark.parametrize("cut", [{"partials_begin": 201}, {"partials_end": 199}], ids=["begins", "ends"])
-def test_so_are_those_that_a_log_has_lost(cut: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("offsets", "cut"),
+    [
+        ({"resume": 200}, {"partials_begin": 201}),
+        ({"resume": 200}, {"partials_end": 199}),
+        ({"resume": 150, "read": 200}, {"partials_end": 199}),
+    ],
+    ids=["begins", "ends", "ends within a block"],
+)
+def test_so_are_those_that_a_log_has_lost(offsets: dict[str, int], cut: dict[str, int]) -> None:
     life = Lifetime()
     life.release(4)
     table = life.tables[BUDGET, 0]
-    table[b"visits"] = life.life.state.replace(resume=200).encode()
-    found = some(moved(life, ground(**cut)))
+    table[b"visits"] = life.checkpoint.state.replace(**offsets).encode()
+    found = some(moved(life, inputs(**cut)))
+    apply(life, found, 2)
+    assert (life.checkpoint.state.resume, life.checkpoint.state.read) == (100, 0)
     assert found.differences == {"partials.again": Difference(None, FIRST + 4)}
     assert found.again
 
@@ -212,9 +222,9 @@ def test_so_are_those_that_a_log_has_lost(cut: dict[str, int]) -> None:
 def test_they_are_lost_as_far_as_the_source_has_lost_the_events(life: Lifetime) -> None:
     """A search by time finds nothing below the beginning of a log, so what was there is not known."""
     cut = logs(2, begin=6, again=6, gone=ORIGIN + 8 * INTERVAL)
-    assert some(moved(life, ground(partials_id="new", logs=cut))).lost == (FIRST + 4, 9)
+    assert some(moved(life, inputs(partials_id="new", logs=cut))).lost == (FIRST + 4, 9)
     whole = logs(2, begin=5, again=6)
-    assert some(moved(life, ground(partials_id="new", logs=whole))).lost is None
+    assert some(moved(life, inputs(partials_id="new", logs=whole))).lost is None
 
 
 def test_boundaries_stay_with_their_topic() -> None:
@@ -222,22 +232,22 @@ def test_boundaries_stay_with_their_topic() -> None:
     life.release(4)
     kept = (Boundary(FIRST + 2, 7), Boundary(FIRST + 5, 12))
     for place in life.places[:-1]:
-        _, state = life.life.counting[place]
+        _, state = life.checkpoint.counting[place]
         life.tables[place][b"visits"] = state.replace(boundaries=kept).encode()
-    (first, *_) = states(some(moved(life, ground(4))))
+    (first, *_) = states(some(moved(life, inputs(4))))
     assert first.boundaries == kept
     cut = {**logs(2), 0: replace(logs(2)[0], begin=20)}
-    assert states(some(moved(life, ground(logs=cut))))[0].boundaries == kept
+    assert states(some(moved(life, inputs(logs=cut))))[0].boundaries == kept
     short = {**logs(2), 0: replace(logs(2)[0], end=8, again=8)}
-    assert states(some(moved(life, ground(logs=short))))[0].boundaries == kept[:1]
+    assert states(some(moved(life, inputs(logs=short))))[0].boundaries == kept[:1]
     # All that was read is there, but not all that was there when the boundary was captured.
     shorter = {**logs(2), 0: replace(logs(2)[0], end=11, again=8)}
-    found = some(moved(life, ground(logs=shorter)))
+    found = some(moved(life, inputs(logs=shorter)))
     assert states(found)[0].boundaries == kept[:1]
     assert found.lost == (FIRST + 4, 101)
-    assert states(some(moved(life, ground(source_id="new"))))[0].boundaries == ()
+    assert states(some(moved(life, inputs(source_id="new"))))[0].boundaries == ()
     with pytest.raises(Unsettled, match="nothing else tells what was late"):
-        moved(life, ground(partials_id="new"))
+        moved(life, inputs(partials_id="new"))
 
 
 def test_marks_of_re_keyed_events_do_not_outlive_the_log_that_they_stood_in() -> None:
@@ -245,14 +255,14 @@ def test_marks_of_re_keyed_events_do_not_outlive_the_log_that_they_stood_in() ->
     life = Lifetime(raw="keyed otherwise")
     life.release(4)
     for place in life.places[:-1]:
-        state = life.life.counting[place][1]
+        state = life.checkpoint.counting[place][1]
         life.tables[place][b"visits"] = state.replace(passed=(NOW, NOW)).encode()
     short = {**logs(2), 1: replace(logs(2)[1], end=8, again=5)}
-    assert [one.passed for one in states(some(moved(life, ground(logs=short))))] == [(NOW, NOW), ()]
+    assert [one.passed for one in states(some(moved(life, inputs(logs=short))))] == [(NOW, NOW), ()]
 
 
-@pytest.mark.parametrize("other", [ground(4), ground(source_id="new")], ids=["grown", "another topic"])
-def test_re_keyed_events_have_one_ground_only(other: Ground) -> None:
+@pytest.mark.parametrize("other", [inputs(4), inputs(source_id="new")], ids=["grown", "another topic"])
+def test_re_keyed_events_have_one_ground_only(other: InputTopics) -> None:
     life = Lifetime(raw="keyed otherwise")
     with pytest.raises(Unsettled, match="its events are re-keyed"):
         moved(life, other)
@@ -260,28 +270,28 @@ def test_re_keyed_events_have_one_ground_only(other: Ground) -> None:
 
 def test_fewer_partitions_are_refused(life: Lifetime) -> None:
     with pytest.raises(Unsettled, match="fewer partitions"):
-        moved(life, ground(1))
+        moved(life, inputs(1))
 
 
 def test_losses_are_accepted_by_name_and_other_settings_change_by_themselves(life: Lifetime) -> None:
-    found = some(moved(life, ground(source_id="new")))
+    found = some(moved(life, inputs(source_id="new")))
     with pytest.raises(Unsettled, match=f"events of timestamps {FIRST + 4} to 101 are gone") as doubt:
-        check_ground(life.life, found.differences, accepts_loss=False)
+        check_inputs(life.checkpoint, found.differences, accepts_loss=False)
     assert "`eventveil migrate --lost`" in str(doubt.value.refusal)
     assert "new name" not in str(doubt.value.refusal)
-    assert check_ground(life.life, found.differences, accepts_loss=True) == found.differences
+    assert check_inputs(life.checkpoint, found.differences, accepts_loss=True) == found.differences
     sink = {**found.differences, "sink.topic": Difference("a", "b")}
-    assert check_ground(life.life, sink, accepts_loss=True) == sink
+    assert check_inputs(life.checkpoint, sink, accepts_loss=True) == sink
     with pytest.raises(StateRefused, match=r"mechanism\.epsilon changed together with"):
-        check_ground(life.life, {**sink, "mechanism.epsilon": Difference("1", "2")}, accepts_loss=True)
+        check_inputs(life.checkpoint, {**sink, "mechanism.epsilon": Difference("1", "2")}, accepts_loss=True)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "time-unit", "shp-window"])
 def test_the_ground_can_change_at_every_level(kind: str) -> None:
     """Nothing of the budget follows other rules; another setting is refused there as before."""
-    life = Lifetime().life
-    fields = {**life.genesis.fields, "mechanism.kind": kind}
-    life = replace(life, genesis=life.genesis.replace(fields=fields))
+    life = Lifetime().checkpoint
+    fields = {**life.manifest.fields, "mechanism.kind": kind}
+    life = replace(life, manifest=life.manifest.replace(fields=fields))
     ground_only = {name: Difference(1, 2) for name in ("source.partitions", "sink.topic", "sink.topic_id")}
     check_sound(life, ground_only)
     if kind != "uniform":
@@ -290,19 +300,19 @@ def test_the_ground_can_change_at_every_level(kind: str) -> None:
 
 
 def test_what_a_broker_can_make_up_is_doubtful_and_partitions_that_were_added_are_not(life: Lifetime) -> None:
-    def doubt(on: Ground) -> str:
+    def doubt(on: InputTopics) -> str:
         return str(doubtful("visits", some(moved(life, on)).differences))
 
-    assert doubt(ground(4)) == "None"
-    assert "source.topic_id, lost.from changed" in doubt(ground(source_id="new"))
-    assert "partials.topic_id, partials.again changed" in doubt(ground(partials_id="new"))
+    assert doubt(inputs(4)) == "None"
+    assert "source.topic_id, lost.from changed" in doubt(inputs(source_id="new"))
+    assert "partials.topic_id, partials.again changed" in doubt(inputs(partials_id="new"))
     short = {**logs(2), 1: replace(logs(2)[1], end=8, again=5)}
-    assert "lost.from changed" in doubt(ground(logs=short))
+    assert "lost.from changed" in doubt(inputs(logs=short))
 
 
 def test_a_change_that_is_another_one_by_now_is_not_made(life: Lifetime) -> None:
-    found = some(moved(life, ground(source_id="new"))).differences
-    later = some(moved(life, ground(source_id="new", now=NOW + 1000))).differences
+    found = some(moved(life, inputs(source_id="new"))).differences
+    later = some(moved(life, inputs(source_id="new", now=NOW + 1000))).differences
     settled("visits", found, later)
     another = {**found, "source.topic_id": Difference("id", "3")}
     for other in ({}, {"sink.topic": Difference("a", "b")}, another):

@@ -11,7 +11,7 @@ import pytest
 
 from eventveil.kafka.cluster import Topic
 from eventveil.model.errors import Unsettled
-from eventveil.worker.ground import Ground, Inquiry
+from eventveil.worker.topic_guard import Inquiry, TopicGuard
 
 RAW, PARTIALS = Topic("raw", "id", 3), Topic("partials", "p", 2)
 
@@ -38,7 +38,7 @@ async def in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
 def check(known: list[Topic], live: list[Topic], growing: Collection[str] = ()) -> None:
     async def run() -> None:
         inquiry = Inquiry(Answers(*live), in_thread)
-        await Ground(inquiry, {topic.name: topic for topic in known}, growing).check()
+        await TopicGuard(inquiry, {topic.name: topic for topic in known}, growing).check()
 
     asyncio.run(run())
 
