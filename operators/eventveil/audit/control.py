@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from eventveil.audit.findings import Blame
+from eventveil.audit.findings import Violations
 from eventveil.audit.records import Entry, Found
 
 #: The record that asks for the reports of a threshold, with None for those of the distribution.
@@ -23,8 +23,8 @@ _SECOND = "it is a second threshold of the stream: producers were asked for othe
 class ControlAudit:
     """``entry`` for each entry in order, ``record`` for the whole control topic, then ``finish``."""
 
-    def __init__(self, asks: Asks, blame: Blame) -> None:
-        self._asks, self._blame = asks, blame
+    def __init__(self, asks: Asks, flag: Violations) -> None:
+        self._asks, self._flag = asks, flag
         self._entries = 0
         self.threshold: int | None = None
         self._last: Found | None = None
@@ -35,35 +35,35 @@ class ControlAudit:
         fields = found.fields or {}
         phase, threshold = fields.get("phase"), fields.get("threshold")
         if threshold is not None and (type(threshold) is not int or threshold < 1):
-            self._blame("I7", entry.timestamp, found, "its threshold is no whole number above 0")
+            self._flag("I7", entry.timestamp, found, "its threshold is no whole number above 0")
             return
         expected = "distribution" if self.threshold is None else "sums"
         if phase != expected:
             what = f"its reports are said to be for {phase!r:.20}, and were to be for {expected}"
-            self._blame("I7", entry.timestamp, found, what)
+            self._flag("I7", entry.timestamp, found, what)
         self._entries += 1
         if self.threshold is None:
             self.threshold = threshold
         elif threshold != self.threshold:
-            self._blame("I1", entry.timestamp, found, _SECOND, f": {threshold}, not {self.threshold}")
+            self._flag("I1", entry.timestamp, found, _SECOND, f": {threshold}, not {self.threshold}")
 
     def record(self, found: Found, *, newer: bool) -> None:
         """Take in a record of the control topic that is of this stream; ``newer``: see ``StreamAudit``."""
         if found.digest == _digest(self._asks(None)):
             if self._asks_for_sums(self._last) and found.committed:
-                self._blame("I7", None, found, "it asks for the distribution again")
+                self._flag("I7", None, found, "it asks for the distribution again")
         elif self.threshold is not None and found.digest == _digest(self._asks(self.threshold)):
             pass
         elif self.threshold is None and (newer or not found.committed) and self._of_some_threshold(found):
             # Newer than the ledger that was read, or still to be published: but there is only one.
             if any(found.digest != other.digest for other in self._undecided):
-                self._blame("I1", None, found, _SECOND)
+                self._flag("I1", None, found, _SECOND)
             self._undecided.append(found)
         elif self._of_some_threshold(found):
             stated = (found.fields or {}).get("threshold")
-            self._blame("I1", None, found, _SECOND, f": {stated}, not {self.threshold} of the ledger")
+            self._flag("I1", None, found, _SECOND, f": {stated}, not {self.threshold} of the ledger")
         else:
-            self._blame("I7", None, found, "it asks for something else than the topology does")
+            self._flag("I7", None, found, "it asks for something else than the topology does")
         if found.committed:
             self._last = found
 
@@ -74,7 +74,7 @@ class ControlAudit:
         right = _digest(self._asks(self.threshold))
         if self._last is None or self._last.digest != right:
             place = self._last or "the control topic"
-            self._blame("I7", None, place, "it does not end with what the ledger says is asked for")
+            self._flag("I7", None, place, "it does not end with what the ledger says is asked for")
 
     def _asks_for_sums(self, found: Found | None) -> bool:
         return found is not None and (found.fields or {}).get("phase") == "sums"

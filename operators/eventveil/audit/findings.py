@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from eventveil.model.topology import Level
 
 from eventveil.formats.change import Change
+from eventveil.topology.scalars import exact_number
 
 #: See docs/invariants.md.
 Invariant = Literal["I1", "I2", "I7"]
@@ -36,7 +37,7 @@ class Finding:
         return f"{self.invariant} {self.stream}{at}, {self.place}: {self.what}"
 
 
-class Blame:
+class Violations:
     """The violations of a stream: the first of each sort are ``listed``, all of them counted."""
 
     def __init__(self, stream: str) -> None:
@@ -63,6 +64,25 @@ class Blame:
         return self._sorts.total()
 
 
+class Discovery(NamedTuple):
+    """What a window pays for columns that are found in the data, beside what the units say."""
+
+    epsilon: Fraction
+    delta: Fraction
+
+    def __str__(self) -> str:
+        return f"epsilon {self.epsilon} with delta {float(self.delta):.3g}"
+
+
+def discovery_in(fields: Mapping[str, Any]) -> Discovery | None:
+    """What an entry says of it; None if it says nothing, or nothing that can be read."""
+    told = fields.get("discovery")
+    if not isinstance(told, dict) or set(told) != {"epsilon", "delta"}:
+        return None
+    epsilon, delta = (exact_number(told[name]) for name in ("epsilon", "delta"))
+    return None if epsilon is None or delta is None else Discovery(epsilon, delta)
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What the audit of a stream found.
@@ -79,7 +99,8 @@ class Report:
     terms, ``windows_before`` the windows before it, each checked by its own terms. Releases before
     ``sink_since`` are in a former sink; 0 if there is none. ``threshold`` is what local reports are to
     be made for, None before that is chosen. Of pan-private streams ``forfeited`` counts the timestamps that
-    were given up, ``looks`` those that were published for an announced look.
+    were given up, ``looks`` those that were published for an announced look. With a ``delta`` noise was
+    Gaussian, and units are of mu squared. ``discovery``: what every window pays beside the units.
     """
 
     stream: str
@@ -104,6 +125,8 @@ class Report:
     level: Level = "w-event"
     threshold: int | None = None
     last: int | None = None
+    delta: Fraction | None = None
+    discovery: Discovery | None = None
 
 
 @dataclass(frozen=True, slots=True)

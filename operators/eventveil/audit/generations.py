@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from eventveil.audit.control import Asks
-from eventveil.audit.findings import Kept, Report
+from eventveil.audit.findings import Discovery, Kept, Report
 from eventveil.audit.records import Found
 from eventveil.audit.stream import StreamAudit
 from eventveil.formats.change import Change, Options, Terms
 from eventveil.mechanisms.base import Mechanism
-from eventveil.model.topology import MechanismSettings, Timeline
+from eventveil.model.topology import Discover, MechanismSettings, Timeline
 
 
 class GenerationsAudit:
@@ -31,6 +31,8 @@ class GenerationsAudit:
         partition: int,
         changes: Sequence[Change] = (),
         asks: Asks | None = None,
+        discovery: Discovery | None = None,
+        found: tuple[str, Discover] | None = None,
     ) -> None:
         guarantee = mechanism.guarantee
         now = Terms(settings.kind, guarantee.epsilon, guarantee.window, mechanism.units)
@@ -47,7 +49,19 @@ class GenerationsAudit:
             first = own[0].before if own else last
             bounds = told[begin], told[after - 1]
             self._audits.append(
-                StreamAudit(stream, timeline, first, last, partition, guarantee, columns, bounds, asks)
+                StreamAudit(
+                    stream,
+                    timeline,
+                    first,
+                    last,
+                    partition,
+                    guarantee,
+                    columns,
+                    bounds,
+                    asks,
+                    discovery,
+                    found,
+                )
             )
         self._at = 0
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from eventveil.formats.change import Change, Terms, crossings
+from eventveil.formats.change import Change, Terms, change_limits
 from eventveil.model.errors import StateRefused
 from eventveil.privacy.ledger import Bridge
 from eventveil.topology.scalars import exact_number
@@ -97,7 +97,7 @@ class History:
                 past=[ceil(spend / unit) for spend in self._last(one.window - 1)],
                 left=one.until - at,
             )
-            for one in crossings([*self.changes, change], self.first)
+            for one in change_limits([*self.changes, change], self.first)
             if one.until > at
         ]
 

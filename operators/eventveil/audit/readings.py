@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from eventveil.audit.findings import Blame, Kept, ReadingsReport
+from eventveil.audit.findings import Kept, ReadingsReport, Violations
 from eventveil.audit.records import Found
 from eventveil.formats.span import Span
 
@@ -40,7 +40,7 @@ class ReadingsAudit:
         self._units, self._partition = units, partition
         self._instance: str | None = None
         self._partitions: dict[int, _Partition] = {}
-        self._blame = Blame(stream)
+        self._flag = Violations(stream)
         self._aborted_entries: list[tuple[Span, Found]] = []
         self._repeated = self._aborted = self._undecided = self._foreign = 0
 
@@ -48,14 +48,14 @@ class ReadingsAudit:
         """See ``StreamAudit``."""
         if partition == self._partition and offset > 0:
             place = f"{topic}, partition {partition}, offset {offset}"
-            self._blame("I7", None, place, "the ledger begins here: entries before this were removed")
+            self._flag("I7", None, place, "the ledger begins here: entries before this were removed")
 
     def entry(self, found: Found) -> None:
         """Check a record of the ledger."""
         span = Span.read(found.fields)
         if span is None:
             if found.committed:
-                self._blame("I7", None, found, "this is no ledger entry of a value stream")
+                self._flag("I7", None, found, "this is no ledger entry of a value stream")
             return
         if not found.committed:
             self._aborted_entries.append((span, found))
@@ -64,10 +64,10 @@ class ReadingsAudit:
         known = self._of(span.partition)
         if span.start < known.charged:
             what = "positions were charged a second time"
-            self._blame("I7", None, found, what, f": from {span.start}, up to {known.charged} before")
+            self._flag("I7", None, found, what, f": from {span.start}, up to {known.charged} before")
         elif span.start > known.charged:
             what = "positions before this span were never charged"
-            self._blame("I7", None, found, what, f": {known.charged} to {span.start - 1}")
+            self._flag("I7", None, found, what, f": {known.charged} to {span.start - 1}")
         known.add(span)
 
     def record(self, found: Found, *, newer: bool = False) -> None:
@@ -78,10 +78,10 @@ class ReadingsAudit:
         fields = found.fields or {}
         position, reading = fields.get("position"), fields.get("reading")
         if set(fields) != {*_FIELDS, *self._terms} or not _is_position(position):
-            self._blame("I2", None, found, "this is no reading, yet it is of this stream")
+            self._flag("I2", None, found, "this is no reading, yet it is of this stream")
             return
         if type(reading) is not int and reading is not None:
-            self._blame("I2", None, found, "this is no reading, yet it is of this stream")
+            self._flag("I2", None, found, "this is no reading, yet it is of this stream")
             return
         if found.committed:
             self._check_statement(fields, found)
@@ -97,7 +97,7 @@ class ReadingsAudit:
     def _publish(self, known: _Partition, position: int, reading: int | None, found: Found) -> None:
         if known.hashes and position != known.next:
             what = "readings do not follow each other"
-            self._blame("I7", None, found, what, f": {position} comes after {known.next - 1}")
+            self._flag("I7", None, found, what, f": {position} comes after {known.next - 1}")
         known.publish(position, found.digest[:_HASH], held=reading is None)
 
     def reports(self, kept: Kept) -> list[ReadingsReport]:
@@ -109,7 +109,7 @@ class ReadingsAudit:
             elif span.start >= known.charged:
                 self._undecided += 1
             else:
-                self._blame("I1", None, found, "it charged other positions than the entry that was committed")
+                self._flag("I1", None, found, "it charged other positions than the entry that was committed")
         for number, one in sorted(self._partitions.items()):
             self._conclude(number, one, kept)
         parts = self._partitions
@@ -120,8 +120,8 @@ class ReadingsAudit:
                 held=sum(one.held for one in parts.values()),
                 spans=sum(len(one.spans) for one in parts.values()),
                 epsilon=self._terms["epsilon"],
-                findings=self._blame.listed,
-                violations=self._blame.violations,
+                findings=self._flag.listed,
+                violations=self._flag.violations,
                 matched_from={number: one.first for number, one in sorted(parts.items()) if one.first},
                 repeated=self._repeated,
                 aborted=self._aborted,
@@ -133,13 +133,13 @@ class ReadingsAudit:
     def _conclude(self, number: int, one: _Partition, kept: Kept) -> None:
         place = f"the sink, partition {number}"
         if kept == "everything" and one.hashes and one.first:
-            self._blame("I7", None, place, "its first readings are missing", f": it begins at {one.first}")
+            self._flag("I7", None, place, "its first readings are missing", f": it begins at {one.first}")
         span = one.spans[-1] if one.spans else None
         # A span is charged with the first reading of its tree, or with the last value held back for it.
         due = 0 if span is None else span.start + 1 if span.purpose == "tree" else span.stop
         if due > one.next and (kept == "everything" or one.hashes):
             what = "positions were charged, but their records are not in the sink"
-            self._blame("I7", None, place, what, f": {one.next} to {due - 1}")
+            self._flag("I7", None, place, what, f": {one.next} to {due - 1}")
         for position, shown in one.aborted.items():
             if one.published(position):
                 self._aborted += self._check_one_draw(one.hash_of(position), shown, position, place)
@@ -152,32 +152,32 @@ class ReadingsAudit:
     def _check_entry(self, span: Span, found: Found) -> None:
         fields = found.fields or {}
         if found.key != self.stream.encode():
-            self._blame("I7", None, found, "its key is not the name of the stream")
+            self._flag("I7", None, found, "its key is not the name of the stream")
         if found.partition != self._partition:
             what = f"the ledger of this stream is in partition {self._partition}"
-            self._blame("I7", None, found, what)
+            self._flag("I7", None, found, what)
         self._check_terms({**self._terms, "units": self._units}, fields, found)
         if not 1 <= span.spent <= span.units:
             what = "a value paid more than epsilon, or nothing"
-            self._blame("I7", None, found, what, f": {span.spent} of {span.units} units")
+            self._flag("I7", None, found, what, f": {span.spent} of {span.units} units")
         if self._instance is None:
             self._instance = span.instance
         elif span.instance != self._instance:
             what = "the entry is of another instance of the stream than the first one: its budget began anew"
-            self._blame("I7", None, found, what)
+            self._flag("I7", None, found, what)
 
     def _check_statement(self, fields: Mapping[str, Any], found: Found) -> None:
         if found.key != self.stream.encode():
-            self._blame("I7", None, found, "its key is not the name of the stream")
+            self._flag("I7", None, found, "its key is not the name of the stream")
         self._check_terms({**self._terms, "step": self._step}, fields, found)
         if fields["partition"] != found.partition:
-            self._blame("I7", None, found, "it is of another partition of the source")
+            self._flag("I7", None, found, "it is of another partition of the source")
 
     def _check_terms(self, terms: Mapping[str, object], fields: Mapping[str, Any], found: Found) -> None:
         for name, own in terms.items():
             if fields.get(name) != own:
                 what = f"{name} is not that of the topology"
-                self._blame("I7", None, found, what, f": {fields.get(name)!r:.50}, not {own!r}")
+                self._flag("I7", None, found, what, f": {fields.get(name)!r:.50}, not {own!r}")
 
     def _check_charge(
         self, known: _Partition, position: int, reading: int | None, found: Found, *, newer: bool
@@ -189,15 +189,15 @@ class ReadingsAudit:
             if position >= known.charged and (newer or not found.committed):
                 self._undecided += found.committed
             else:
-                self._blame("I2", None, found, _UNCHARGED, f": {position}")
+                self._flag("I2", None, found, _UNCHARGED, f": {position}")
         elif span.purpose == "threshold" and reading is not None:
-            self._blame("I2", None, found, "a value that a threshold was estimated from has a reading")
+            self._flag("I2", None, found, "a value that a threshold was estimated from has a reading")
         elif span.purpose == "tree" and reading is None:
-            self._blame("I7", None, found, "a value of a chunk has no reading")
+            self._flag("I7", None, found, "a value of a chunk has no reading")
 
     def _check_one_draw(self, one: bytes, other: bytes, position: int, place: object) -> bool:
         if one != other:
-            self._blame("I1", None, place, _TWO_DRAWS, f": {position}")
+            self._flag("I1", None, place, _TWO_DRAWS, f": {position}")
         return one == other
 
 

@@ -14,7 +14,7 @@ from eventveil.model.records import TopicPartition
 DIGEST_BYTES, STATEMENT_BYTES, SHOWN_BYTES = 32, 8, 16
 _STATEMENTS = (
     *("fresh", "mechanism", "epsilon", "window", "units", "spent", "window_spent", "exhausted"),
-    *("phase", "threshold", "forfeited"),
+    *("phase", "threshold", "forfeited", "noise", "delta"),
 )
 
 
@@ -22,8 +22,8 @@ _STATEMENTS = (
 class Found:
     """A record of the ledger or of a sink, where it was found; ``digest`` is the SHA-256 of its value.
 
-    ``fields`` is its value if that is a JSON object, else None. ``committed`` is false for a record of an
-    aborted transaction.
+    ``fields`` is its value if that is a JSON object, or a release by a schema, else None. ``committed`` is
+    false for a record of an aborted transaction.
     """
 
     topic: str
@@ -42,10 +42,12 @@ class Found:
         key: bytes | None,
         value: bytes | None,
         committed: bool = True,
+        content: bytes | None = None,
     ) -> Found:
-        """A record from its bytes; ``place`` is topic and partition."""
+        """A record from its bytes; ``place`` is topic and partition. ``content`` is its value as JSON, where
+        that is another one."""
         try:
-            fields = orjson.loads(value or b"null")
+            fields = orjson.loads((value if content is None else content) or b"null")
         except orjson.JSONDecodeError:
             fields = None
         known = fields if isinstance(fields, dict) else None

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from eventveil.audit.change_windows import ChangeWindows, exceeding
 from eventveil.audit.charges import Charges, HorizonSums, Seen, WindowSums
+from eventveil.audit.columns import ColumnsAudit
 from eventveil.audit.control import Asks, ControlAudit
-from eventveil.audit.findings import Blame, Finding, Kept, Report
+from eventveil.audit.findings import Discovery, Finding, Kept, Report, Violations, discovery_in
 from eventveil.audit.order import SinkOrder
 from eventveil.audit.records import Entry, Found
-from eventveil.audit.straddling import Straddling, exceeding
-from eventveil.formats.change import Change, Crossing, Options, Terms, crossings
+from eventveil.formats.change import Change, ChangeLimit, Options, Terms, change_limits
 from eventveil.formats.span import Span
 from eventveil.mechanisms.registry import PAN, known
 from eventveil.model.timeline import format_rfc3339, start_of
-from eventveil.model.topology import Timeline
+from eventveil.model.topology import Discover, Timeline
 from eventveil.privacy.ledger import Spend
 from eventveil.topology.scalars import exact_number
 
@@ -40,21 +42,25 @@ class StreamAudit:
         columns: int,
         options: tuple[Options, Options],
         asks: Asks | None = None,
+        discovery: Discovery | None = None,
+        found: tuple[str, Discover] | None = None,
     ) -> None:
         """``first`` are the terms that the ledger begins with, ``last`` those that it should end with.
 
         ``partition`` is the stream's partition of the ledger. ``guarantee`` is that of the last terms; the
         level is that of all, for no migration changes it. ``options`` are the first and the last. ``asks``:
-        see ``ControlAudit``; None but for local reports.
+        see ``ControlAudit``; None but for local reports. ``discovery``: what a window pays for columns that
+        are found in the data, ``found`` the first column and how the others are; None where they are listed.
         """
         self.stream, self._timeline = stream, timeline
         self._terms, self._last_terms, self._partition = first, last, partition
+        self._discovery = discovery
         self._columns, (self._options, self._last_options) = columns, options
         self._charges = Charges()
         self._guarantee = guarantee
         self._sums, self._published = self._new_sums(first.window), WindowSums(first.window)
         self._changes: list[Change] = []
-        self._straddling: list[Straddling] = []
+        self._change_windows: list[ChangeWindows] = []
         #: The changes up to the last one of terms.
         self._crossed: tuple[Change, ...] = ()
         #: Where the terms began that hold now; releases before ``_sink_since`` are in another sink.
@@ -67,9 +73,11 @@ class StreamAudit:
         #: The timestamp of the first charged record, by partition of the sink.
         self._first_records: dict[int, int] = {}
         self._order = SinkOrder()
-        self._blame = Blame(stream)
+        self._flag = Violations(stream)
         #: Of a stream of local reports.
-        self._control = ControlAudit(asks, self._blame) if asks else None
+        self._control = ControlAudit(asks, self._flag) if asks else None
+        #: Of a stream whose columns are found in the data.
+        self._names = ColumnsAudit(*found, first.window, self._flag) if found else None
         self._repeated = self._aborted = self._undecided = self._foreign = 0
         self._forfeited = self._looks = 0
         self._recount = False
@@ -78,7 +86,7 @@ class StreamAudit:
         """Take note where a partition of the ledger begins; nothing is ever removed from it, so at 0."""
         if partition == self._partition and offset > 0:
             place = f"{topic}, partition {partition}, offset {offset}"
-            self._blame("I7", None, place, "the ledger begins here: entries before this were removed")
+            self._flag("I7", None, place, "the ledger begins here: entries before this were removed")
 
     def entry(self, found: Found) -> None:
         """Check a record of the ledger."""
@@ -92,7 +100,7 @@ class StreamAudit:
         entry = Entry.read(found)
         if entry is None:
             if found.committed:
-                self._blame("I7", found.timestamp, found, "this is no ledger entry")
+                self._flag("I7", found.timestamp, found, "this is no ledger entry")
             return
         if not found.committed:
             # The entry that was committed in its place may come later.
@@ -112,7 +120,7 @@ class StreamAudit:
         elif self._charges.digest(known) != entry.digest:
             self._charged_twice(entry, found, known)
         elif self._charges.statement(known) != found.statement:
-            self._blame("I7", entry.timestamp, found, "an earlier entry charged this release differently")
+            self._flag("I7", entry.timestamp, found, "an earlier entry charged this release differently")
         else:
             self._repeated += 1
 
@@ -124,7 +132,7 @@ class StreamAudit:
         self._recount = True
         first = f"{self._charges.digest(known).hex()[:16]} at offset {self._charges.offsets[known]}"
         what = "an earlier entry charged another release"
-        self._blame(
+        self._flag(
             "I1",
             entry.timestamp,
             found,
@@ -145,8 +153,10 @@ class StreamAudit:
         self._check_key(found)
         timestamp = found.timestamp
         if timestamp is None or found.counts is None:
-            self._blame("I2", timestamp, found, "this is no release record, yet it is of this stream")
+            self._flag("I2", timestamp, found, "this is no release record, yet it is of this stream")
             return
+        if self._names is not None and found.committed:
+            self._names.record(timestamp, found)
         known = self._charges.find(timestamp)
         if known is not None and self._charges.digest(known) == found.digest:
             self._charged_record(found, timestamp, known)
@@ -155,7 +165,7 @@ class StreamAudit:
             if known is None and timestamp > self._last and (newer or not found.committed):
                 self._undecided += 1
             elif not self._charges.charged_again(timestamp, found.digest):
-                self._blame("I2", timestamp, found, _NO_ENTRY)
+                self._flag("I2", timestamp, found, _NO_ENTRY)
         self._check_one_draw(timestamp, found)
 
     def asked(self, found: Found, *, newer: bool = False) -> None:
@@ -163,7 +173,7 @@ class StreamAudit:
         if self._control is not None:
             self._control.record(found, newer=newer)
         elif found.committed:
-            self._blame("I7", None, found, "nothing may be asked for: this is no stream of local reports")
+            self._flag("I7", None, found, "nothing may be asked for: this is no stream of local reports")
 
     def report(self, kept: Kept = "everything") -> Report:
         """The outcome, once all records have been handed in; ``kept`` says what the sink still has."""
@@ -172,6 +182,8 @@ class StreamAudit:
         self._aborted_entries.clear()
         if self._control is not None:
             self._control.finish()
+        if self._names is not None:
+            self._names.finish()
         timestamps, largest = self._charges.timestamps, self._largest()
         matched_from = self._matched_from(kept)
         for index in range(len(timestamps)):
@@ -179,13 +191,13 @@ class StreamAudit:
                 self._check_published(index)
         for timestamp in self._charges.unpaid():
             what = "the release is not fresh, yet it does not repeat the one before it: it was not charged"
-            self._blame("I7", timestamp, "the sink", what)
+            self._flag("I7", timestamp, "the sink", what)
         for timestamp, place in self._order.fallen(complete=kept == "everything"):
-            self._blame("I7", timestamp, place, "the release comes after a later one in its partition")
+            self._flag("I7", timestamp, place, "the release comes after a later one in its partition")
         if (self._terms, self._options) != (self._last_terms, self._last_options):
             what = "the terms that it ends with are not those of the topology"
             ended, file = _words(self._terms, self._options), _words(self._last_terms, self._last_options)
-            self._blame("I7", None, "the ledger", what, f": {ended} in the ledger, {file} in this file")
+            self._flag("I7", None, "the ledger", what, f": {ended} in the ledger, {file} in this file")
         return Report(
             stream=self.stream,
             releases=len(timestamps),
@@ -196,8 +208,10 @@ class StreamAudit:
             largest=largest,
             units=self._terms.units,
             epsilon=self._terms.epsilon,
-            findings=self._blame.listed,
-            violations=self._blame.violations,
+            delta=self._delta,
+            discovery=self._discovery,
+            findings=self._flag.listed,
+            violations=self._flag.violations,
             matched_from=matched_from,
             repeated=self._repeated,
             aborted=self._aborted,
@@ -225,11 +239,11 @@ class StreamAudit:
                 continue
             if sums.add(timestamp, spend) > units >= self._sums.largest:
                 what = "with what was charged twice, the window that ends here spent more than epsilon"
-                self._blame("I7", timestamp, "the ledger", what)
-        for one in self._crossings():
+                self._flag("I7", timestamp, "the ledger", what)
+        for one in self._change_limits():
             for timestamp in exceeding(one, self._crossed, self._charges):
                 what = "with what was charged twice, a window across a change of terms spent more than it may"
-                self._blame("I7", timestamp, "the ledger", what)
+                self._flag("I7", timestamp, "the ledger", what)
         return sums.largest
 
     def _new_sums(self, window: int) -> WindowSums | HorizonSums:
@@ -249,7 +263,7 @@ class StreamAudit:
         """Take note that a reset, which was found in the ledger, begins this generation."""
         self._instance = change.instance
         if change.after != self._terms:
-            self._blame("I7", change.start, found, "the generation begins under other terms than it says")
+            self._flag("I7", change.start, found, "the generation begins under other terms than it says")
 
     def ends(self, change: Change, found: Found) -> None:
         """Take note that a reset, which was found in the ledger, ends this generation."""
@@ -259,10 +273,10 @@ class StreamAudit:
         """Go on under other terms: sum windows up anew, and those across the change beside them."""
         self._check_instance(change, found)
         if self._last and change.start != self._last + 1:
-            self._blame("I7", change.start, found, "the change does not follow the entry before it")
+            self._flag("I7", change.start, found, "the change does not follow the entry before it")
         options = change.options(self._options, "old")
         if (change.before, options) != (self._terms, self._options):
-            self._blame("I7", change.start, found, "the change is one of terms that did not hold")
+            self._flag("I7", change.start, found, "the change is one of terms that did not hold")
         self._changes.append(change)
         self._windows_before += self._windows if change.restarts else 0
         self._instance, self._terms = change.instance, change.after
@@ -275,15 +289,17 @@ class StreamAudit:
         self._sums = self._new_sums(change.after.window)
         self._published = WindowSums(change.after.window)
         self._crossed = tuple(self._changes)
-        self._straddling = [Straddling(one, self._crossed, self._charges) for one in self._crossings()]
+        self._change_windows = [
+            ChangeWindows(one, self._crossed, self._charges) for one in self._change_limits()
+        ]
 
-    def _crossings(self) -> list[Crossing]:
+    def _change_limits(self) -> list[ChangeLimit]:
         """The limits of the windows across the last change of terms, or one before it as well."""
-        return [one for one in crossings(self._crossed, self._first) if one.until > self._since]
+        return [one for one in change_limits(self._crossed, self._first) if one.until > self._since]
 
     def _check_instance(self, change: Change, found: Found) -> None:
         if self._instance is not None and change.previous != self._instance:
-            self._blame("I7", change.start, found, "the change is of another instance of the stream")
+            self._flag("I7", change.start, found, "the change is of another instance of the stream")
 
     @property
     def _first(self) -> int:
@@ -298,17 +314,17 @@ class StreamAudit:
 
     def _check_key(self, found: Found) -> None:
         if found.committed and found.key != self.stream.encode():
-            self._blame("I7", found.timestamp, found, "its key is not the name of the stream")
+            self._flag("I7", found.timestamp, found, "its key is not the name of the stream")
 
     def _check_partition(self, timestamp: int, found: Found) -> None:
         if found.partition != self._partition:
             what = f"the ledger of this stream is in partition {self._partition}"
-            self._blame("I7", timestamp, found, what)
+            self._flag("I7", timestamp, found, what)
 
     def _check_order(self, entry: Entry, found: Found) -> None:
         if self._last and entry.timestamp != self._last + 1:
             what = "the timestamps of the ledger are not consecutive"
-            self._blame("I7", entry.timestamp, found, what, f": the last one before it is {self._last}")
+            self._flag("I7", entry.timestamp, found, what, f": the last one before it is {self._last}")
 
     def _check_terms(self, entry: Entry, found: Found) -> None:
         fields, terms = found.fields or {}, self._terms
@@ -317,57 +333,77 @@ class StreamAudit:
             value = fields.get(name)
             if type(value) is not type(own) or value != own:
                 what = f"{name} is not that of the topology"
-                self._blame("I7", entry.timestamp, found, what, f": {value!r:.50}, not {own!r}")
+                self._flag("I7", entry.timestamp, found, what, f": {value!r:.50}, not {own!r}")
+        own = (self._options.get("noise"), self._delta) if self._gaussian else (None, None)
+        told = (fields.get("noise"), exact_number(fields.get("delta")))
+        if told != own or (own[1] is None and "delta" in fields):
+            what = "its noise is not that of the topology"
+            stated = f"{fields.get('noise')!r:.50} with delta {fields.get('delta')!r:.50}"
+            self._flag("I7", entry.timestamp, found, what, f": {stated}, not {own[0]!r} with {own[1]}")
+        if discovery_in(fields) != self._discovery or ("discovery" in fields) != bool(self._discovery):
+            what = "what finding columns costs is not what the topology says"
+            told_of = f": {fields.get('discovery')!r:.100}, not {self._discovery}"
+            self._flag("I7", entry.timestamp, found, what, told_of)
         if exact_number(text := fields.get("epsilon")) != terms.epsilon:
             what = "epsilon is not that of the topology"
-            self._blame("I7", entry.timestamp, found, what, f": {text!r:.50}, not '{terms.epsilon}'")
+            self._flag("I7", entry.timestamp, found, what, f": {text!r:.50}, not '{terms.epsilon}'")
         if self._instance is None:
             self._instance = entry.instance
         elif entry.instance != self._instance:
             what = "the entry is of another instance of the stream than the first one: its budget began anew"
-            self._blame("I7", entry.timestamp, found, what)
+            self._flag("I7", entry.timestamp, found, what)
+
+    @property
+    def _gaussian(self) -> bool:
+        """Whether units are of mu squared; the delta of other kinds has another meaning."""
+        return self._options.get("noise") == "gaussian"
+
+    @property
+    def _delta(self) -> Fraction | None:
+        """Of Gaussian noise."""
+        return exact_number(str(self._options.get("delta"))) if self._gaussian else None
 
     def _check_spends(self, entry: Entry, found: Found) -> None:
         if entry.fresh and not entry.publish:
-            self._blame("I7", entry.timestamp, found, "a fresh release was not charged")
+            self._flag("I7", entry.timestamp, found, "a fresh release was not charged")
         if entry.publish and not entry.fresh and not entry.forfeited:
-            self._blame("I7", entry.timestamp, found, "a repeated release was charged as a fresh one")
+            self._flag("I7", entry.timestamp, found, "a repeated release was charged as a fresh one")
         self._forfeited += entry.forfeited
         self._looks += PAN in self._options and entry.fresh and not entry.test
         whole = bool(entry.test) == bool(entry.publish)
         if entry.forfeited and not (whole and not entry.fresh and PAN in self._options):
             what = "forfeited is for repeated releases of pan-private streams"
-            self._blame("I7", entry.timestamp, found, what)
+            self._flag("I7", entry.timestamp, found, what)
         kind = known(self._terms.mechanism, self._options)
         if kind and not self._can_spend(kind, Spend(entry.test, entry.publish)):
             what = f"{kind.kind} cannot have spent this"
-            self._blame("I7", entry.timestamp, found, what, f": {entry.test} and {entry.publish} units")
+            self._flag("I7", entry.timestamp, found, what, f": {entry.test} and {entry.publish} units")
         if entry.timestamp < self._last:
             self._recount = True
             return  # out of order, which is a violation already; its windows are added up in the end
         most = self._most_published(kind)
         if most is not None and self._published.add(entry.timestamp, entry.publish) > most:
             what = f"the publications of the window that ends here cost more than {most} units"
-            self._blame("I7", entry.timestamp, found, what)
+            self._flag("I7", entry.timestamp, found, what)
         spend = entry.test + entry.publish
         spent = self._sums.add(entry.timestamp, spend)
         if spent > self._terms.units:
             what = "the window or horizon that ends here spent more than epsilon"
-            self._blame("I7", entry.timestamp, found, what, f": {spent} of {self._terms.units} units")
-        self._straddling = [one for one in self._straddling if entry.timestamp < one.until]
-        for one in self._straddling:
+            self._flag("I7", entry.timestamp, found, what, f": {spent} of {self._terms.units} units")
+        self._change_windows = [one for one in self._change_windows if entry.timestamp < one.until]
+        for one in self._change_windows:
             if not one.add(entry.timestamp, spend, self._terms):
                 what = "a window across a change of terms spent more than the larger epsilon"
-                self._blame("I7", entry.timestamp, found, what)
+                self._flag("I7", entry.timestamp, found, what)
         exhausted = self._sums.exhausted(entry.timestamp)
         if exhausted and (entry.test or entry.publish):
-            self._blame("I7", entry.timestamp, found, "it spent after its horizon had passed")
+            self._flag("I7", entry.timestamp, found, "it spent after its horizon had passed")
         if exhausted != entry.exhausted:
             what = "whether it is exhausted does not agree with the horizon"
-            self._blame("I7", entry.timestamp, found, what)
+            self._flag("I7", entry.timestamp, found, what)
         if spent != entry.window_spent:
             what = "window_spent is not the sum of the window's or horizon's spends"
-            self._blame("I7", entry.timestamp, found, what, f": {entry.window_spent}, not {spent}")
+            self._flag("I7", entry.timestamp, found, what, f": {entry.window_spent}, not {spent}")
 
     def _may_predict(self, entry: Entry) -> bool:
         """Whether the entry's release may be predicted; of a kind that is unknown here it may."""
@@ -393,7 +429,7 @@ class StreamAudit:
     def _charged_record(self, found: Found, timestamp: int, known: int) -> None:
         if self._charges.statement(known) != found.statement:
             what = "the record states another charge than its ledger entry"
-            self._blame("I7", timestamp, found, what)
+            self._flag("I7", timestamp, found, what)
         self._check_times(timestamp, found)
         self._first_records.setdefault(found.partition, timestamp)
         before = self._charges.seen[known]
@@ -413,7 +449,7 @@ class StreamAudit:
                 right = None
             if (found.fields or {}).get(name) != right:
                 what = f"{name} is not that of the timestamp in the topology"
-                self._blame("I7", timestamp, found, what, f", {right}")
+                self._flag("I7", timestamp, found, what, f", {right}")
 
     def _aborted_entry(self, timestamp: int, digest: bytes, found: Found) -> None:
         known = self._charges.find(timestamp)
@@ -424,9 +460,7 @@ class StreamAudit:
         elif self._charges.digest(known) == digest:
             self._aborted += 1
         else:
-            self._blame(
-                "I1", timestamp, found, "it charged another release than the entry that was committed"
-            )
+            self._flag("I1", timestamp, found, "it charged another release than the entry that was committed")
 
     def _check_one_draw(self, timestamp: int, found: Found) -> None:
         others = self._others.get(timestamp)
@@ -436,7 +470,7 @@ class StreamAudit:
         shown = len(others) + (known is not None and self._charges.seen[known] != Seen.NOT)
         if shown > 1:
             self._two_draws.add(timestamp)
-            self._blame("I1", timestamp, found, _TWO_DRAWS)
+            self._flag("I1", timestamp, found, _TWO_DRAWS)
 
     def _matched_from(self, kept: Kept) -> int | None:
         timestamps = self._charges.timestamps
@@ -453,7 +487,7 @@ class StreamAudit:
     def _check_published(self, index: int) -> None:
         if self._charges.seen[index] != Seen.PUBLISHED:
             what = "the release was charged, but its record is not in the sink"
-            self._blame("I7", self._charges.timestamps[index], "the sink", what)
+            self._flag("I7", self._charges.timestamps[index], "the sink", what)
 
 
 def stranger(found: Found) -> Finding | None:

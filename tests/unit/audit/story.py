@@ -46,7 +46,8 @@ def settings_of(kind: str, **options: Option) -> MechanismSettings:
     """Settings that any kind takes; a horizon ends before the story does."""
     level = KINDS[kind].level
     window = {"w-event": WINDOW, "event": 1, "user": HORIZON}[level]
-    given: dict[str, Option] = {} if level == "w-event" else {"span": 2, **options}
+    extent: dict[str, Option] = {"blocks": "2,4"} if kind == "totals" else {"span": 2}
+    given: dict[str, Option] = {} if level == "w-event" else {**extent, **options}
     return replace(SETTINGS, kind=kind, window=window, options=given)
 
 

@@ -99,7 +99,7 @@ def test_what_a_horizon_forbids_is_found(break_it: Callable[[Story], None], at: 
 
 
 @pytest.mark.parametrize(
-    "kind", ["time-unit", "retroactive-grouping", "shp-point", "shp-window", "shp-adaptive"]
+    "kind", ["time-unit", "retroactive-grouping", "totals", "shp-point", "shp-window", "shp-adaptive"]
 )
 def test_what_a_kind_of_another_level_cannot_have_spent_is_found(kind: str) -> None:
     settings = settings_of(kind)

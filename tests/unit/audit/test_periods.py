@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import orjson
 
-from eventveil.audit.life import Life, Stretch
+from eventveil.audit.periods import ChargedPeriod, ChargedPeriods
 from eventveil.audit.records import Found
 from eventveil.formats.change import Change, Difference
 from eventveil.model.records import TopicPartition
@@ -26,11 +26,11 @@ def found(items: Iterable[Item]) -> list[Found]:
     return [Found.read(PLACE, at, item.key, item.value, item.committed) for at, item in enumerate(items)]
 
 
-def life_of(records: Iterable[Found], timeline: Timeline | None = DAILY) -> tuple[Stretch, ...]:
-    life = Life({NAME: timeline})
+def life_of(records: Iterable[Found], timeline: Timeline | None = DAILY) -> tuple[ChargedPeriod, ...]:
+    life = ChargedPeriods({NAME: timeline})
     for record in records:
         life.see(record)
-    return life.stretches()
+    return life.periods()
 
 
 def digest_of(items: Iterable[Item]) -> str:

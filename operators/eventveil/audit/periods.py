@@ -22,7 +22,7 @@ from eventveil.topology.scalars import exact_number
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ChargedPeriod:
     """Entries of a stream that follow each other under the same terms, within a year (UTC).
 
     ``year`` is None for a value stream, whose entries have no time; ``begin`` and ``end`` (RFC 3339) bound
@@ -48,7 +48,7 @@ class Stretch:
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _OpenPeriod:
     """One that is still growing; ``terms`` tell it from the next."""
 
     terms: tuple[object, ...]
@@ -68,11 +68,11 @@ class _Stream:
     generation: int = 1
     records: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
-    stretches: list[_Stretch] = field(default_factory=list)
+    periods: list[_OpenPeriod] = field(default_factory=list)
 
 
-class Life:
-    """``see`` each record of the ledger, in the order of its log; then ask for the ``stretches``.
+class ChargedPeriods:
+    """``see`` each record of the ledger, in the order of its log; then ask for the ``periods``.
 
     ``timelines`` are those of the streams of the topology, None for value streams. Records that are no
     entries count for the digest alone: what is wrong with them, the audit says.
@@ -96,9 +96,9 @@ class Life:
         elif span is not None and stream.timeline is None:
             one = _grown(stream, _terms(stream, None, span.instance, found), 0)
             one.entries += 1
-        if stream.stretches:
-            stream.stretches[-1].records = stream.records
-            stream.stretches[-1].digest = stream.digest.hexdigest()
+        if stream.periods:
+            stream.periods[-1].records = stream.records
+            stream.periods[-1].digest = stream.digest.hexdigest()
 
     def _entry(self, stream: _Stream, timeline: Timeline, entry: Entry, found: Found) -> None:
         year = _time(timeline, entry.timestamp)
@@ -111,10 +111,10 @@ class Life:
         units = (found.fields or {}).get("units")
         one.units = units if type(units) is int and units > 0 else 0
 
-    def stretches(self) -> tuple[Stretch, ...]:
+    def periods(self) -> tuple[ChargedPeriod, ...]:
         """All of them, by stream, the oldest first."""
         return tuple(
-            _finished(name, stream, one) for name, stream in self._streams.items() for one in stream.stretches
+            _finished(name, stream, one) for name, stream in self._streams.items() for one in stream.periods
         )
 
 
@@ -124,18 +124,18 @@ def _terms(stream: _Stream, year: str | None, instance: str, found: Found) -> tu
     return (stream.generation, year, *told, instance)
 
 
-def _grown(stream: _Stream, terms: tuple[object, ...], timestamp: int) -> _Stretch:
+def _grown(stream: _Stream, terms: tuple[object, ...], timestamp: int) -> _OpenPeriod:
     """The newest stretch, if it has these terms; else a new one."""
-    if not stream.stretches or stream.stretches[-1].terms != terms:
-        stream.stretches.append(_Stretch(terms, timestamp, timestamp))
-    return stream.stretches[-1]
+    if not stream.periods or stream.periods[-1].terms != terms:
+        stream.periods.append(_OpenPeriod(terms, timestamp, timestamp))
+    return stream.periods[-1]
 
 
-def _finished(name: str, stream: _Stream, one: _Stretch) -> Stretch:
+def _finished(name: str, stream: _Stream, one: _OpenPeriod) -> ChargedPeriod:
     generation, year, mechanism, epsilon, window, instance = one.terms
     timeline, exact = stream.timeline, exact_number(epsilon)
     assert isinstance(generation, int)
-    return Stretch(
+    return ChargedPeriod(
         stream=name,
         generation=generation,
         year=None if year is None else str(year),

@@ -8,23 +8,23 @@ from fractions import Fraction
 from math import lcm
 
 from eventveil.audit.charges import Charges, WindowSums
-from eventveil.formats.change import Change, Crossing, Terms
+from eventveil.formats.change import Change, ChangeLimit, Terms
 
 
-class Straddling:
+class ChangeWindows:
     """The windows across one of ``changes``, of which the last one begins other terms.
 
     ``charges`` has all that was charged before that one; what it has of later timestamps is left out.
     Sums are kept as integers, in a unit that divides every ledger unit that was in force.
     """
 
-    def __init__(self, crossing: Crossing, changes: Sequence[Change], charges: Charges) -> None:
-        self.until = crossing.until
+    def __init__(self, limit: ChangeLimit, changes: Sequence[Change], charges: Charges) -> None:
+        self.until = limit.until
         units = [(0, changes[0].before.unit), *((one.start, one.after.unit) for one in changes)]
         self._scale = lcm(*(unit.denominator for _, unit in units))
-        self._limit = crossing.epsilon * self._scale
-        self._sums = WindowSums(crossing.window)
-        begin = bisect_left(charges.timestamps, changes[-1].start - crossing.window + 1)
+        self._limit = limit.epsilon * self._scale
+        self._sums = WindowSums(limit.window)
+        begin = bisect_left(charges.timestamps, changes[-1].start - limit.window + 1)
         end = bisect_left(charges.timestamps, changes[-1].start)
         for timestamp, spend in zip(charges.timestamps[begin:end], charges.spends[begin:end], strict=True):
             unit = next(unit for start, unit in reversed(units) if start <= timestamp)
@@ -42,9 +42,9 @@ class Straddling:
         return int(amount * self._scale)
 
 
-def exceeding(crossing: Crossing, changes: Sequence[Change], charges: Charges) -> Iterator[int]:
+def exceeding(limit: ChangeLimit, changes: Sequence[Change], charges: Charges) -> Iterator[int]:
     """The timestamps at which windows across the last change end that exceed the limit, all charges known."""
-    windows = Straddling(crossing, changes, charges)
+    windows = ChangeWindows(limit, changes, charges)
     begin = bisect_left(charges.timestamps, changes[-1].start)
     end = bisect_left(charges.timestamps, windows.until)
     for timestamp, spend in zip(charges.timestamps[begin:end], charges.spends[begin:end], strict=True):
