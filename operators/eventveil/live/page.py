@@ -127,7 +127,10 @@ def _largest(rows: Sequence[Row]) -> list[int]:
     """The columns by the sums of what was released of them."""
     if not rows:
         return []
-    order: list[int] = np.argsort(-sum(row.counts for row in rows), kind="stable").tolist()
+    sums = np.zeros(max(len(row.counts) for row in rows), np.int64)
+    for row in rows:
+        sums[: len(row.counts)] += row.counts
+    order: list[int] = np.argsort(-sums, kind="stable").tolist()
     return order
 
 
@@ -180,7 +183,8 @@ def _tiles(status: Status) -> Iterator[str]:
     )
     left = f"{status.epsilon - status.spent:.4g} left"
     window = count(status.window, "timestamp")
-    what = f"of epsilon spent in the window of {window}; {left} ({status.mechanism})"
+    delta = "" if status.delta is None else f" at delta {status.delta:.3g}"
+    what = f"of epsilon{delta} spent in the window of {window}; {left} ({status.mechanism})"
     yield _tile(f"{status.spent:.4g} of {status.epsilon:g}", what, bar)
 
 
@@ -192,7 +196,7 @@ def _pictures(stream: Stream, rows: Sequence[Row], columns: Iterable[int]) -> It
     interval = stream.timeline.interval
     for column in columns:
         picture = svg(_lines(stream, rows, column), f"events in {duration_words(interval)}")
-        yield f"<figure><figcaption><b>{escape(stream.columns[column])}</b></figcaption>{picture}</figure>"
+        yield f"<figure><figcaption><b>{escape(_name(rows, column))}</b></figcaption>{picture}</figure>"
 
 
 def _lines(stream: Stream, rows: Sequence[Row], column: int) -> Lines:
@@ -202,11 +206,11 @@ def _lines(stream: Stream, rows: Sequence[Row], column: int) -> Lines:
     released, low, high = np.full((3, size), np.nan)
     fresh = np.zeros(size, bool)
     for row in rows:
-        if (at := row.timestamp - first) >= 0:
+        if (at := row.timestamp - first) >= 0 and column < len(row.counts):
             released[at], low[at], high[at] = row.counts[column], row.low[column], row.high[column]
             fresh[at] = row.fresh
     begin = rows[-1].start - (size - 1) * stream.timeline.interval
-    return Lines(stream.columns[column], begin, stream.timeline.interval, released, low, high, fresh)
+    return Lines(_name(rows, column), begin, stream.timeline.interval, released, low, high, fresh)
 
 
 def _last(stream: Stream, rows: Sequence[Row], columns: Sequence[int]) -> Iterator[str]:
@@ -214,21 +218,33 @@ def _last(stream: Stream, rows: Sequence[Row], columns: Sequence[int]) -> Iterat
         return
     row, kind = rows[-1], "fresh" if rows[-1].fresh else "repeated"
     yield f"<h3>Timestamp {row.timestamp}, from {format_rfc3339(row.start)}, {kind}</h3>"
-    lines = ((stream.columns[at], f"{row.counts[at]:,}", _interval(row, at)) for at in columns)
+    columns = [at for at in columns if at < len(row.counts)]
+    lines = ((row.columns[at], f"{row.counts[at]:,}", _interval(row, at)) for at in columns)
     yield table(("column", "released", "95 % interval"), lines, numbers=(1, 2))
     if hidden := len(row.counts) - len(columns):
         yield f'<p class="soft">And {count(hidden, "smaller column")}, which the sink has.</p>'
 
 
 def _numbers(stream: Stream, rows: Sequence[Row], columns: Sequence[int]) -> Iterator[str]:
-    heads = ("from", "kind", *(stream.columns[at] for at in columns))
+    heads = ("from", "kind", *(_name(rows, at) for at in columns))
     lines = (_line(row, columns) for row in rows[: -_NUMBERS - 1 : -1])
     yield table(heads, lines, numbers=range(2, len(heads)))
 
 
 def _line(row: Row, columns: Sequence[int]) -> tuple[str, ...]:
-    counts = (f"{row.counts[at]:,} ({_interval(row, at)})" for at in columns)
+    counts = (_count(row, at) for at in columns)
     return (format_rfc3339(row.start), "fresh" if row.fresh else "repeated", *counts)
+
+
+def _count(row: Row, column: int) -> str:
+    if column >= len(row.counts):
+        return "not found yet"
+    return f"{row.counts[column]:,} ({_interval(row, column)})"
+
+
+def _name(rows: Sequence[Row], column: int) -> str:
+    """That of a column, which the longest of the rows has."""
+    return max((row.columns for row in rows), key=len)[column]
 
 
 def _interval(row: Row, column: int) -> str:

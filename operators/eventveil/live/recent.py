@@ -22,11 +22,15 @@ LEVEL = 0.95
 
 
 class Row(NamedTuple):
-    """A release of d columns. ``start``: epoch ms. Arrays (d,); the interval is NaN where it is not known."""
+    """A release of d ``columns``, all of which a later one has too. ``start``: epoch ms. Arrays (d,).
+
+    The interval is NaN where it is not known.
+    """
 
     timestamp: int
     start: int
     fresh: bool
+    columns: tuple[str, ...]
     counts: NDArray[np.int64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -50,7 +54,7 @@ class Recent:
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self._kept = min(LAST, max(2, _MOST_COUNTS // max(1, len(stream.columns))))
+        self._kept = min(LAST, max(2, _MOST_COUNTS // max(1, stream.most_columns)))
         self._rows: dict[int, Row] = {}
         self._totals: deque[Total] = deque(maxlen=looked_at(stream.mechanism.window))
         self._newest: Record | None = None
@@ -94,6 +98,7 @@ def _row(release: Releases) -> Row:
         int(release.timestamps[0]),
         int(release.starts[0].astype(np.int64)),
         bool(release.fresh[0]),
+        release.columns,
         release.counts[0].astype(np.int64),
         low[0],
         high[0],

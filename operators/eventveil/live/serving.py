@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from eventveil.live.following import Following, Read, read_sinks
 from eventveil.live.page import REFRESH, headers, page
+from eventveil.live.sink_tail import Read, SinkTail, read_sinks
 from eventveil.model.topology import Topology
 
 
@@ -27,10 +27,10 @@ class Shown:
 
     def __init__(self, topology: Topology, read: Read = read_sinks, refresh: int = REFRESH) -> None:
         self._topology, self._refresh = topology, refresh
-        self._following = Following(topology, read)
+        self._tail = SinkTail(topology, read)
 
     def serve(self, obstacles: Sequence[str]) -> Served:
         """The page now; ``obstacles`` are why the worker is not ready, without raw data."""
-        seen, now = self._following.look(), time.time_ns() // 1_000_000
-        text = page(self._topology, seen, self._following.problem, obstacles, now, self._refresh)
+        seen, now = self._tail.look(), time.time_ns() // 1_000_000
+        text = page(self._topology, seen, self._tail.problem, obstacles, now, self._refresh)
         return Served(text, headers(text))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.model.timeline import format_rfc3339, parse_rfc3339
+from eventveil.read.nesting import Blocks, nested
 from eventveil.read.problems import ReadingError
 from eventveil.read.records import Record, decode
 from eventveil.read.releases import Part, Releases
@@ -79,14 +80,16 @@ class Assembly:
         timestamps = sorted(self._rows)
         rows = [self._rows[one] for one in timestamps]
         parts = tuple(dict.fromkeys(row.part for row in rows))
+        # Columns may have been found since, which the releases before that do not have.
+        columns = (self._columns or ())[: max(len(row.counts) for row in rows)]
         return Releases(
             stream=self._stream or next(iter(self._streams)),
-            columns=self._columns or (),
+            columns=columns,
             interval=self._interval,
             timestamps=np.array(timestamps, np.int64),
             starts=np.array([row.start for row in rows], "datetime64[ms]"),
-            counts=np.array([row.counts for row in rows]),
-            errors=np.array([row.errors for row in rows]),
+            counts=_aligned([row.counts for row in rows], len(columns)),
+            errors=_aligned([row.errors for row in rows], len(columns)),
             scales=np.array([row.scale for row in rows]),
             fresh=np.array([row.fresh for row in rows], bool),
             missing=tuple(row.missing for row in rows),
@@ -149,13 +152,35 @@ class Assembly:
             np.nan if record.noise_scale is None else record.noise_scale,
             record.fresh,
             tuple(record.missing or ()),
-            Part(record.mechanism, record.epsilon, record.window, record.span, record.minimum),
+            self._part(record, place),
             tuple(record.history or ()),
         )
 
+    def _part(self, record: Record, place: str) -> Part:
+        terms = Part(
+            record.mechanism,
+            record.epsilon,
+            record.window,
+            record.span,
+            record.minimum,
+            noise=record.noise,
+        )
+        if record.rollups:
+            rollups = tuple(record.rollups)
+            if not nested(rollups) or len(record.counts) % rollups[-1]:
+                raise ReadingError(place, f"rollups of {rollups} are not nested in the columns", _DAMAGED)
+            terms = terms._replace(rollups=rollups)
+        if record.blocks is None:
+            return terms
+        lengths = tuple(record.blocks.lengths)
+        if not nested(lengths) or record.blocks.at > lengths[-1]:
+            raise ReadingError(place, f"blocks of {lengths} are not nested, or at is none of them", _DAMAGED)
+        begin = (record.timestamp - record.blocks.at) % lengths[-1] + 1
+        return terms._replace(blocks=Blocks(lengths, begin, record.blocks.scale))
+
     def _counts(self, record: Record, place: str) -> NDArray[np.int64]:
         if isinstance(record.counts, dict):
-            self._check_columns(tuple(record.counts), place)
+            self._check_columns(tuple(record.counts), place, grows=record.discovery is not None)
             return np.array([*record.counts.values()], np.int64)
         if self._columns is None:
             raise ReadingError(
@@ -175,9 +200,15 @@ class Assembly:
             )
         return np.array(record.counts, np.int64)
 
-    def _check_columns(self, found: tuple[str, ...], place: str) -> None:
+    def _check_columns(self, found: tuple[str, ...], place: str, *, grows: bool) -> None:
+        """``grows``: columns are found in the data, and follow those that were known before."""
         if self._columns is None:
             self._columns, self._digest = found, columns_digest(found)
+        if grows:
+            shorter, longer = sorted((found, self._columns), key=len)
+            if longer[: len(shorter)] == shorter:
+                self._columns = longer
+                return
         if found != self._columns:
             other = sorted(set(found) ^ set(self._columns)) or ["another order"]
             raise ReadingError(
@@ -189,12 +220,21 @@ class Assembly:
         if isinstance(error, Mapping):
             if isinstance(record.counts, dict) and error.keys() != record.counts.keys():
                 raise ReadingError(place, "error has other columns than counts", _DAMAGED)
-            return np.array([error[column] for column in self._columns or ()])
+            return np.array([error[column] for column in (self._columns or ())[:size]])
         if isinstance(error, list):
             if len(error) != size:
                 raise ReadingError(place, f"error has {len(error)} numbers for {size} columns", _DAMAGED)
             return np.array(error, float)
         return np.full(size, np.nan if error is None else error)
+
+
+def _aligned(rows: Sequence[NDArray[Any]], columns: int) -> NDArray[Any]:
+    """The rows as one array, with NaN where a row ends before the others."""
+    if all(len(row) == columns for row in rows):
+        return np.array(rows)
+    return np.array(
+        [np.pad(row.astype(float), (0, columns - len(row)), constant_values=np.nan) for row in rows]
+    )
 
 
 _DAMAGED = "The record is damaged, or of another stream of that name: `eventveil ledger` audits a sink"

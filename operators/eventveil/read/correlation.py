@@ -20,9 +20,12 @@ of the span. ``lasting`` of it never ends, where releases are flat: what is wron
 sign. A column that is released as 0 errs by its true count, always in the same direction. The mean m of
 Poisson numbers with the mean square e^2 has m^2 + m = e^2: the scatter m is new, and all of the rest lasts.
 
-*Columns.* Noise is independent between them; what counts have moved by and estimates have ``columns`` as
-correlation, for what moves one moves others. Of kinds that release count + noise, how much a group moves
-together is learned from its fresh releases (``together``).
+*Columns.* Noise is independent between them, or cancels in blocks of them (``rollups``), exactly; what counts
+have moved by and estimates have ``columns`` as correlation, for what moves one moves others. Of kinds that
+release count + noise, how much a group moves together is learned from its fresh releases (``together``).
+
+*Kinds whose noise cancels in blocks of timestamps* (totals). The variance of the noise of a sum follows from
+the blocks, exactly (``eventveil.read.nesting``); there is nothing else.
 
 *Clipped counts* (sink option ``minimum``) of kinds that release count + noise are too large on average, by
 half the scale of the noise where the true count is 0; that is shared with everything.
@@ -42,6 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.read.intervals import LAPLACE
+from eventveil.read.nesting import Blocks, Noise, noise_of, of_columns
 from eventveil.read.together import correlation
 from eventveil.topology.periods import DAY
 
@@ -78,7 +82,7 @@ UNKNOWN = Rule(filters=False, between=1.0)
 """Of a kind that is not known: the worst that can be within a column."""
 RULES = {
     **dict.fromkeys(("uniform", "sample", "budget-distribution", "budget-absorption"), NOISY),
-    **dict.fromkeys(("time-unit", "shp-point", "shp-window", "topl"), NOISY),
+    **dict.fromkeys(("time-unit", "totals", "shp-point", "shp-window", "topl"), NOISY),
     **dict.fromkeys(("fast", "paced", "seasonal", "shp-adaptive"), FILTERED),
 }
 
@@ -115,11 +119,14 @@ def errors_of_sums(
         noise = moments.noise[:, places]
         rest = np.maximum(moments.variance[:, places] - noise, 0)
         own, together = rest.sum(axis=1), np.sqrt(rest).sum(axis=1) ** 2
-        variance = noise.sum(axis=1) + (1 - rho) * own + rho * together
+        alike = _between_noises(releases, places)
+        variance = alike.variance * noise.sum(axis=1) + (1 - rho) * own + rho * together
         variance += moments.common[:, places].sum(axis=1) ** 2
         deviations[:, number] = np.sqrt(variance)
         with np.errstate(invalid="ignore", divide="ignore"):
-            kurtosis[:, number] = np.nan_to_num(moments.fourth[:, places].sum(axis=1) / variance**2)
+            kurtosis[:, number] = np.nan_to_num(
+                alike.fourth * moments.fourth[:, places].sum(axis=1) / variance**2
+            )
     return Errors(deviations, kurtosis)
 
 
@@ -130,13 +137,36 @@ def _moments(releases: Releases, span_of: NDArray[np.int64], spans: int, used: F
     nearness = np.exp(-releases.interval / _range(releases.interval))
     for span, rows in _by_span(span_of, used):
         adding = _Adding(releases, steady[span], nearness)
+        nested = _noise_in_blocks(releases, rows)
         for row in rows:
-            adding.add(int(row))
+            if releases.parts[releases.part_of[row]].blocks is None:
+                adding.add(int(row))
         adding.end_stretch()
         found.variance[span] = adding.variance + adding.lasting**2
         found.common[span] = len(rows) * bias[span]
-        found.noise[span], found.fourth[span] = adding.noise, adding.fourth
+        found.variance[span] += nested.variance
+        found.noise[span] = adding.noise + nested.variance
+        found.fourth[span] = adding.fourth + nested.fourth
     return found
+
+
+def _noise_in_blocks(releases: Releases, rows: NDArray[np.int64]) -> Noise:
+    """Of the releases among these whose noise cancels in blocks."""
+    some: dict[Blocks, NDArray[np.int64]] = {}
+    for number, part in enumerate(releases.parts):
+        if part.blocks is not None:
+            some[part.blocks] = releases.timestamps[rows[releases.part_of[rows] == number]]
+    return noise_of(some)
+
+
+def _between_noises(releases: Releases, places: Sequence[int]) -> Noise:
+    """What noise of columns has in their sum, of what independent noise had: the most under any terms."""
+    columns = len(releases.columns)
+    found = [
+        of_columns(part.rollups, columns, places) if part.rollups else Noise(1.0, 1.0)
+        for part in releases.parts
+    ]
+    return Noise(max(one.variance for one in found), max(one.fourth for one in found))
 
 
 def _by_span(span_of: NDArray[np.int64], used: Flags) -> Iterator[tuple[int, NDArray[np.int64]]]:
@@ -246,11 +276,15 @@ def _bias(releases: Releases, span_of: NDArray[np.int64], spans: int) -> Floats:
 
 
 def _may_be_clipped(releases: Releases, number: int) -> bool:
+    if releases.parts[number].blocks is not None:
+        return False
     rows = releases.part_of == number
     known = ~np.isnan(releases.scales[rows])
     noisy = RULES.get(releases.parts[number].mechanism, UNKNOWN) is NOISY
     if not noisy or releases.parts[number].minimum is not None:
         return noisy
+    if releases.parts[number].noise is not None:
+        return False  # no version without ``minimum`` had other noise than Laplace
     return not known.any() and bool((releases.counts[rows] >= 0).all())
 
 

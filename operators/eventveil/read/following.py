@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from eventveil.formats.release import release_timestamp
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.log import committed_ends, follow, offset_of
-from eventveil.model.records import TopicPartition
+from eventveil.kafka.log import follow, offset_of
 from eventveil.model.topology import Stream, Topology
 from eventveil.read.assembling import Assembly
-from eventveil.read.newest import MOST_BYTES, newest_releases
+from eventveil.read.by_schema import BySchema
+from eventveil.read.newest import MOST_BYTES, newest_releases, sink_ends
 from eventveil.read.records import decode
 from eventveil.read.releases import Releases
 
 
 class Found(NamedTuple):
-    """A committed record of a sink, and where it was found, for errors."""
+    """A committed release of a sink as JSON, and where it was found, for errors."""
 
     stream: Stream
     record: bytes
@@ -38,17 +37,17 @@ def followed(
     committed records of the sinks, and nothing else. Raises EventveilError and KafkaException.
     """
     cluster = Cluster(topology.kafka)
-    # Before the newest are read: what comes meanwhile is there twice, and told once.
-    starts = {place: end for one in streams for place, end in _ends(cluster, one).items()}
-    told: set[tuple[str, int]] = set()
+    # What comes while the newest are read is told after them, and not among them.
+    starts = {place: end for one in streams for place, end in sink_ends(cluster, one).items()}
     for one in streams:
         wanted = number(one)
-        newest = newest_releases(cluster, one, wanted, most_bytes) if wanted else {}
+        newest = (
+            newest_releases(cluster, one, wanted, topology.registry, most_bytes, starts) if wanted else {}
+        )
         for timestamp, record in newest.items():
-            told.add((one.name, timestamp))
             yield Found(one, record, f"{one.sink.topic}, timestamp {timestamp}")
     yield None
-    by_sink = {one.sink.topic: one for one in streams}
+    by_sink, values = {one.sink.topic: one for one in streams}, BySchema(topology.registry)
     with closing(follow(topology.kafka, starts)) as messages:
         for message in messages:
             if message is None:
@@ -57,14 +56,8 @@ def followed(
             if is_nonce(message.key()):
                 continue
             stream, record = by_sink[str(message.topic())], message.value() or b""
-            if (stream.name, release_timestamp(record, stream.name)) not in told:
-                yield Found(stream, record, f"{message.topic()}, offset {offset_of(message)}")
-
-
-def _ends(cluster: Cluster, stream: Stream) -> Mapping[TopicPartition, int]:
-    topic = cluster.topic(stream.sink.topic)
-    ends = committed_ends(cluster.kafka, topic.name, range(topic.partitions))
-    return {TopicPartition(topic.name, partition): end for partition, end in ends.items()}
+            place = f"{message.topic()}, offset {offset_of(message)}"
+            yield Found(stream, values.json(record, place), place)
 
 
 def assembled(stream: Stream, record: bytes, place: str) -> Releases | None:

@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from eventveil.formats.release import release_timestamp
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import committed_ends, read_backwards
 from eventveil.model.records import TopicPartition
-from eventveil.model.topology import Stream
+from eventveil.model.topology import Registry, Stream
+from eventveil.read.by_schema import BySchema
 
 #: Of wide streams fewer releases are read.
 MOST_BYTES = 64_000_000
 
 
 def newest_releases(
-    cluster: Cluster, stream: Stream, number: int, most_bytes: int = MOST_BYTES
+    cluster: Cluster,
+    stream: Stream,
+    number: int,
+    registry: Registry | None = None,
+    most_bytes: int = MOST_BYTES,
+    ends: Mapping[TopicPartition, int] | None = None,
 ) -> dict[int, bytes]:
-    """The committed release records of the last ``number`` timestamps in a sink, by timestamp, ascending.
+    """The committed releases of the last ``number`` timestamps in a sink as JSON, by timestamp, ascending.
 
-    Fewer if there are fewer, or if they have more than ``most_bytes``. Raises EventveilError and
-    KafkaException.
+    Fewer if there are fewer, or if they have more than ``most_bytes``. ``registry`` has their schemas, where
+    they have some. ``ends`` are the offsets up to which to read, as ``sink_ends`` tells them; without them
+    all is read. Raises EventveilError and KafkaException.
     """
     topic = cluster.topic(stream.sink.topic)
     firsts = cluster.first_offsets(topic.places)
-    ends = committed_ends(cluster.kafka, topic.name, range(topic.partitions))
+    ends = sink_ends(cluster, stream) if ends is None else ends
     found: dict[int, bytes] = {}
     for place in topic.places:
         for timestamp, record in _of(
-            cluster, stream.name, place, firsts[place], ends[place.partition], number, most_bytes
+            cluster, stream.name, place, firsts[place], ends[place], number, most_bytes
         ):
             found.setdefault(timestamp, record)
-    return {timestamp: found[timestamp] for timestamp in sorted(found)[-number:]}
+    values = BySchema(registry)
+    return {
+        timestamp: values.json(found[timestamp], f"{topic.name}, timestamp {timestamp}")
+        for timestamp in sorted(found)[-number:]
+    }
+
+
+def sink_ends(cluster: Cluster, stream: Stream) -> dict[TopicPartition, int]:
+    """Where the committed records of a sink end. Raises EventveilError and KafkaException."""
+    topic = cluster.topic(stream.sink.topic)
+    ends = committed_ends(cluster.kafka, topic.name, range(topic.partitions))
+    return {TopicPartition(topic.name, partition): end for partition, end in ends.items()}
 
 
 def _of(

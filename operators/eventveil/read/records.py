@@ -30,6 +30,21 @@ class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     publish: _Natural
 
 
+class Blocks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nested blocks of timestamps in whose sums noise cancels."""
+
+    lengths: Annotated[list[_Positive], Meta(min_length=1)]
+    at: _Positive
+    scale: _Deviation
+
+
+class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a window pays for columns that are found in the data."""
+
+    epsilon: str
+    delta: str
+
+
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The fields of a release; None for those that it does not have.
 
@@ -48,10 +63,15 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     units: _Positive
     spent: Spent
     window_spent: _Natural
+    noise: Literal["gaussian"] | None = None
+    delta: str | None = None
+    discovery: Discovery | None = None
     columns_digest: str | None = None
     error: dict[str, _Deviation] | list[_Deviation] | _Deviation | None = None
     noise_scale: _Deviation | None = None
     minimum: Literal[0] | None = None
+    blocks: Blocks | None = None
+    rollups: list[_Positive] | None = None
     span: _Positive = 1
     history: list[_Count] | None = None
     groups: list[Group] | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.read import estimates, frames, intervals
+from eventveil.read import estimates, frames, intervals, nesting
 from eventveil.read.problems import ReadingError
 from eventveil.read.tables import Table, long_table, wide_table
 
@@ -27,7 +27,9 @@ class Part(NamedTuple):
     """The terms of releases: kind of mechanism, epsilon as written, window and span in timestamps.
 
     ``minimum``: what counts below it were released as, so that totals are biased upwards; None where records
-    do not say that. They change within a stream where it was migrated, or its sink got another minimum.
+    do not say that. ``blocks``: in whose sums noise cancels, for kinds that have such; ``rollups``: numbers
+    of columns for which it does. ``noise``: gaussian, or None for Laplace. Terms change within a stream where
+    it was migrated, or its sink got another minimum.
     """
 
     mechanism: str
@@ -35,6 +37,9 @@ class Part(NamedTuple):
     window: int
     span: int
     minimum: int | None = None
+    blocks: nesting.Blocks | None = None
+    noise: str | None = None
+    rollups: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +47,10 @@ class Releases:
     """T releases of d columns, in the order of time. A timestamp that is missing is a gap, not a zero.
 
     ``interval``: milliseconds of a timestamp. ``timestamps``: int64 (T,); ``starts``: datetime64[ms] (T,), in
-    UTC. ``counts``: int64 (T, d), float64 if they were made non-negative. ``errors``: float64 (T, d), the
-    expected standard deviation of each count around the true one, NaN where the record has none. ``scales``:
-    float64 (T,), the scale of the noise of a release that is count + noise and nothing else, else NaN.
+    UTC. ``counts``: int64 (T, d); float64 if they were made non-negative, or columns were found in between,
+    which are NaN before. ``errors``: float64 (T, d), the expected standard deviation of each count around the
+    true one, NaN where the record has none. ``scales``: float64 (T,), the scale of the noise of a release
+    that is count + noise and nothing else, else NaN.
     ``fresh``: bool (T,). ``missing``: the partitions that do not count, by timestamp. ``parts`` are the terms
     that the stream had, and ``part_of``, int64 (T,), those of each timestamp. ``history``: at user level with
     a span, the counts of the window that ends at each timestamp.
@@ -139,13 +145,22 @@ class Releases:
     def select(self, columns: Sequence[str]) -> Releases:
         """Some columns, in that order. Raises ReadingError for one that there is not."""
         at = self._places(columns)
+        apart = tuple(part._replace(rollups=()) for part in self.parts)  # which errs on the safe side
         return replace(
-            self, columns=tuple(columns), counts=self.counts[:, at], errors=self.errors[:, at], history=()
+            self,
+            columns=tuple(columns),
+            counts=self.counts[:, at],
+            errors=self.errors[:, at],
+            history=(),
+            parts=apart,
         )
 
     def bounds(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """The ends of an interval around each count, float64 (T, d); NaN where its error is not known."""
         heavy = np.where(np.isnan(self.scales) | ~self.fresh, 0.0, intervals.LAPLACE)
+        for number, part in enumerate(self.parts):
+            if part.blocks is not None:
+                heavy[self.part_of == number] = nesting.kurtosis_of_one(part.blocks)
         half = intervals.quantile(level, heavy[:, np.newaxis]) * self.errors
         return self.counts - half, self.counts + half
 
@@ -154,7 +169,12 @@ class Releases:
 
         Free post-processing; ``eventveil.read.estimates`` says how, and what it does to small columns.
         """
-        return replace(self, counts=estimates.non_negative(self.counts))
+        counts = self.counts.astype(float)
+        known = (~np.isnan(counts)).sum(axis=1)
+        for columns in np.unique(known).tolist():
+            rows = np.flatnonzero(known == columns)
+            counts[rows, :columns] = estimates.non_negative(counts[rows, :columns])
+        return replace(self, counts=counts)
 
     def totals(
         self,

@@ -16,7 +16,7 @@ from eventveil.read.problems import ReadingError
 from eventveil.read.releases import Releases, instant
 
 if TYPE_CHECKING:
-    from eventveil.model.topology import Kafka, Stream, Topology
+    from eventveil.model.topology import Kafka, Registry, Stream, Topology
 
 #: Told now and then while reading: how much is done, and of how much.
 Progress = Callable[[int, int], None]
@@ -64,6 +64,7 @@ def topic(
     *,
     bootstrap: str | None = None,
     topic: str | None = None,
+    registry: str | None = None,
     stream: str | None = None,
     columns: Sequence[str] | None = None,
     start: Any = None,
@@ -73,14 +74,15 @@ def topic(
     """The releases in a sink, committed ones only, up to the end that it has now.
 
     Of a stream of a ``topology``, a file or a loaded one, whose variables come from the environment; or of a
-    ``topic`` on the brokers ``bootstrap``, without security. For the rest see ``file``. Raises ReadingError,
+    ``topic`` on the brokers ``bootstrap``, and with a schema ``registry`` at this address where releases have
+    schemas, both without security. For the rest see ``file``. Raises ReadingError,
     TopologyInvalid, EventveilError and KafkaException.
     """
     from eventveil.read.sinks import read_sink
 
-    kafka, sink, stream, columns = _wanted(topology, bootstrap, topic, stream, columns)
+    kafka, schemas, sink, stream, columns = _wanted(topology, bootstrap, topic, registry, stream, columns)
     assembly = Assembly(f"topic {sink}", stream, columns, _milliseconds(start), _milliseconds(end))
-    read_sink(kafka, sink, assembly, progress)
+    read_sink(kafka, sink, assembly, schemas, progress)
     return assembly.releases()
 
 
@@ -88,10 +90,11 @@ def _wanted(
     topology: str | os.PathLike[str] | Topology | None,
     bootstrap: str | None,
     topic: str | None,
+    registry: str | None,
     stream: str | None,
     columns: Sequence[str] | None,
-) -> tuple[Kafka, str, str | None, Sequence[str] | None]:
-    from eventveil.model.topology import Kafka
+) -> tuple[Kafka, Registry | None, str, str | None, Sequence[str] | None]:
+    from eventveil.model.topology import Kafka, Registry
     from eventveil.topology.loading import load
 
     if topology is None:
@@ -99,12 +102,12 @@ def _wanted(
             raise ReadingError(
                 "read.topic", "no place to read from", "Give a topology, or bootstrap and topic"
             )
-        return Kafka(bootstrap), topic, stream, columns
-    if bootstrap is not None or topic is not None:
+        return Kafka(bootstrap), None if registry is None else Registry(registry), topic, stream, columns
+    if bootstrap is not None or topic is not None or registry is not None:
         raise ReadingError("read.topic", "two places to read from", "Give the topology alone")
     loaded = load(os.fspath(topology), os.environ) if isinstance(topology, str | os.PathLike) else topology
     found = stream_of(loaded, stream)
-    return loaded.kafka, found.sink.topic, found.name, found.columns
+    return loaded.kafka, loaded.registry, found.sink.topic, found.name, found.columns
 
 
 def stream_of(topology: Topology, name: str | None) -> Stream:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from eventveil.model import timeline
 from eventveil.model.topology import Stream
+from eventveil.privacy import gaussian
 from eventveil.read.health import State, Total, state_of, total_of
+from eventveil.read.problems import ReadingError
 from eventveil.read.records import Record, decode
+from eventveil.topology.scalars import exact_number
 
 #: A release that is overdue by more than this is late (`eventveil ledger` says the same).
 LATE_SECONDS = 60
@@ -28,8 +32,9 @@ class Status:
 
     ``last`` is the last released timestamp, None if the sink has none; ``until`` its end. ``following`` is
     the next one, ``due`` when it can be released at the earliest, ``overdue`` for how long it has been due.
-    ``spent`` and ``epsilon`` are of the window that ends at the last release. ``releases`` is how many the
-    ``state`` is about.
+    ``spent`` and ``epsilon`` are of the window that ends at the last release, with what every window pays for
+    columns that are found. With Gaussian noise ``spent`` is the epsilon that the mu squared of the window has
+    at ``delta``; else that is of finding columns. ``releases`` is how many the ``state`` is about.
     """
 
     stream: str
@@ -45,6 +50,12 @@ class Status:
     spent: float
     state: State
     releases: int
+    delta: float | None = None
+
+    @property
+    def promise(self) -> str:
+        """Epsilon, and delta where there is one."""
+        return f"{self.epsilon:g}{'' if self.delta is None else f' at delta {self.delta:.3g}'}"
 
     @property
     def is_late(self) -> bool:
@@ -58,6 +69,7 @@ class Status:
             "mechanism": self.mechanism,
             "window": self.window,
             "epsilon": self.epsilon,
+            "delta": self.delta,
             "spent": self.spent,
             "remaining": self.epsilon - self.spent,
             "released": self.last,
@@ -91,16 +103,19 @@ def status_from(stream: Stream, record: Record | None, totals: Sequence[Total], 
     if record is None:
         begun = timeline.due_of(rules, timeline.first_whole_timestamp(rules, now)) if rules.start else None
         overdue = 0 if begun is None else max(0, now - begun)
+        delta = settings.delta if (how := stream.counts.discover) is None else how.delta
         return Status(
-            stream.name, settings.kind, float(settings.epsilon), settings.window,
+            stream.name, settings.kind, float(stream.epsilon), settings.window,
             None, None, None, None, begun, overdue, 0.0, "unknown", 0,
+            None if delta is None else float(delta),
         )  # fmt: skip
     last = record.timestamp
     due = timeline.due_of(rules, last + 1)
+    finding, promised = _finding(record)
     return Status(
         stream=stream.name,
         mechanism=record.mechanism,
-        epsilon=float(record.epsilon),
+        epsilon=float(_exact(record.epsilon) + finding),
         window=record.window,
         last=last,
         until=timeline.start_of(rules, last + 1),
@@ -108,7 +123,30 @@ def status_from(stream: Stream, record: Record | None, totals: Sequence[Total], 
         following=last + 1,
         due=due,
         overdue=max(0, now - due),
-        spent=float(record.epsilon) * record.window_spent / record.units,
+        spent=_spent(record, finding),
         state=state_of(totals, stream.counts.expected),
         releases=len(totals),
+        delta=None if promised is None else float(_exact(promised)),
     )
+
+
+def _finding(record: Record) -> tuple[Fraction, str | None]:
+    """The epsilon that a window pays for finding columns, whatever it spends, and the delta of the stream."""
+    if record.discovery is None:
+        return Fraction(0), record.delta
+    return _exact(record.discovery.epsilon), record.discovery.delta
+
+
+def _spent(record: Record, finding: Fraction) -> float:
+    """What the window has spent in terms of epsilon, by the record alone; ``finding``: see ``_finding``."""
+    epsilon, share = _exact(record.epsilon), Fraction(record.window_spent, record.units)
+    if record.delta is None:
+        return float(epsilon * share + finding)
+    return float(gaussian.spent(epsilon, _exact(record.delta), share))
+
+
+def _exact(text: str) -> Fraction:
+    exact = exact_number(text)
+    if exact is None:
+        raise ReadingError("a release", f"{text!r} is no epsilon or delta", "Is it the sink of a stream?")
+    return exact

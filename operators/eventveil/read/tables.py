@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.read.problems import ReadingError
-
+#: Before the name of a column that a wide table has itself.
+PREFIX = "column:"
 Table = dict[str, NDArray[Any]]
 
 
@@ -25,10 +25,16 @@ def long_table(
 
 
 def wide_table(fixed: Table, columns: Sequence[str], values: NDArray[Any]) -> Table:
-    """A row for each row, a column for each column. Raises ReadingError if a name is taken."""
-    for name in fixed:
-        if name in columns:
-            raise ReadingError(
-                f"column {name}", "a wide table has a column of that name itself", "Take the long form"
-            )
-    return fixed | {column: values[:, at] for at, column in enumerate(columns)}
+    """A row for each row, a column for each column, under names that ``fixed`` has not: see ``_apart``."""
+    return fixed | {_apart(column, fixed): values[:, at] for at, column in enumerate(columns)}
+
+
+def _apart(column: str, fixed: Table) -> str:
+    """The name of a column in a wide table: one more PREFIX if it is a fixed one after any number of them.
+
+    So no two columns get one name, and none another when others are found later.
+    """
+    rest = column
+    while rest.startswith(PREFIX):
+        rest = rest.removeprefix(PREFIX)
+    return PREFIX + column if rest in fixed else column

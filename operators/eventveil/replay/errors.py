@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.describe.guarantee import count
-from eventveil.replay.run import Released
+from eventveil.replay.releasing import Released
 
 #: The largest columns, one in this many, have figures of their own.
 TENTH = 10
@@ -30,6 +30,7 @@ class Errors:
 
     def add(self, released: Released) -> None:
         """One more timestamp."""
+        self._grow(len(released.truth))
         off = released.release.counts - released.truth
         self.timestamps += 1
         self._truth += released.truth
@@ -41,6 +42,12 @@ class Errors:
             self._bounded = False
         else:
             self._events += released.events
+
+    def _grow(self, columns: int) -> None:
+        """Columns may have been found since, whose errors before that are those of the first column."""
+        if more := columns - len(self._truth):
+            for name in ("_truth", "_absolute", "_events", "_counted"):
+                setattr(self, name, np.append(getattr(self, name), np.zeros(more, np.int64)))
 
     def told(self) -> Iterator[str]:
         """Sentences for people; none before there is a timestamp."""

@@ -34,7 +34,7 @@ def open_file(path: str, pointers: Collection[str]) -> FileInput:
         from eventveil.replay.tables import TableInput
     except ImportError:
         raise EventveilError(
-            f"{path} is a Parquet or Arrow file, and what reads these is missing; "
+            f"{path} is a Parquet or Arrow file, and pyarrow, which reads these, is missing; "
             "install Eventveil with its extra arrow (pip install '.[arrow]'), or pip install pyarrow"
         ) from None
     return TableInput(path, pointers)

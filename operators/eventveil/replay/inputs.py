@@ -121,7 +121,7 @@ class FileInput(Input):
         around = sorted(field for field in stream.source.looked_at if in_envelope(field))
         if around:
             raise EventveilError(
-                f"stream {stream.name} looks at {', '.join(around)}, which a file has not;"
+                f"stream {stream.name} looks at {', '.join(around)}, which a file does not have;"
                 f" read the topic: --input topic:{stream.source.topic_of_events}"
             )
         if last is None:

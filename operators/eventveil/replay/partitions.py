@@ -17,15 +17,16 @@ from eventveil.model.records import NO_APPEND_TIME, Chunk, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.process.memory import NOTHING, Held
 from eventveil.replay.inputs import Input
+from eventveil.replay.releasing import INSTANCE
+from eventveil.replay.runner import Runner
 from eventveil.tasks.aggregate import Aggregation, Batch, Outputs
 
-INSTANCE = "replay"
 #: Nothing of a transaction is written: a replay goes on with what it tells of.
 _NOWHERE = Outputs("", {}, TopicPartition("", 0))
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Scope:
     """What is counted, all by the name of the stream: under which rules, from which timestamp to which one.
 
     ``last`` None: as far as there are events. ``starts`` are the first offsets of all partitions, ``events``
@@ -103,9 +104,9 @@ class Counting(ABC):
 class OwnCounting(Counting):
     """Counts what an input delivers, in this process."""
 
-    def __init__(self, task: Task, source: Input, partitions: Sequence[int]) -> None:
-        self._task, self._source = task, source
-        self._aggregators = {partition: task.aggregation(partition) for partition in partitions}
+    def __init__(self, scope: Scope, source: Input, partitions: Sequence[int]) -> None:
+        self._scope, self._source = scope, source
+        self._aggregators = {partition: scope.aggregation(partition) for partition in partitions}
 
     def steps(self) -> Generator[Sequence[Partial], None, None]:
         """See ``Counting.steps``."""
@@ -117,22 +118,18 @@ class OwnCounting(Counting):
     def past(self, partition: int) -> bool:
         """Whether a partition has closed every timestamp of the range."""
         counters = self._aggregators[partition].counters
-        return all(self._task.past(name, counter.next) for name, counter in counters.items())
+        return all(self._scope.past(name, counter.next) for name, counter in counters.items())
 
     def observe(self, chunk: Chunk) -> Iterator[Sequence[Partial]]:
         """Judge a chunk, and close what is complete then, little by little."""
         if self.past(chunk.partition):
             return
-        task = self._aggregators[chunk.partition]
         now = max(chunk.append_times, default=NO_APPEND_TIME)
-        while True:
-            task.process(chunk)
-            while done := task.next(now):
-                task.committed(done)
-                if isinstance(done.cause, Batch) and done.cause.partials:
-                    yield done.cause.partials
-            if task.position >= chunk.next_offset:
-                break
+        # What is committed is handed on. Nobody knows where the partition ended at that time.
+        runner = Runner(self._aggregators[chunk.partition], lambda _: None, lambda: now)
+        for done in runner.take_in(chunk):
+            if isinstance(done.cause, Batch) and done.cause.partials:
+                yield done.cause.partials
         self.events += len(chunk.offsets)
         yield ()
 

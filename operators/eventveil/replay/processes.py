@@ -26,7 +26,8 @@ from eventveil.model.records import NO_APPEND_TIME
 from eventveil.process import allocator
 from eventveil.process.memory import NOTHING, Held, resident
 from eventveil.replay.inputs import Input, Share
-from eventveil.replay.partitions import INSTANCE, Counting, OwnCounting, Task
+from eventveil.replay.partitions import Counting, OwnCounting, Scope
+from eventveil.replay.releasing import INSTANCE
 
 #: A process takes half a second of a core to start, and counts 700,000 events in that time. With fewer events
 #: than these, all would take more than a tenth of the time to start.
@@ -81,9 +82,9 @@ def cores() -> int:
 class ProcessCounting(Counting):
     """Counts the shares of an input, each in a process of its own. ``source`` is told the progress."""
 
-    def __init__(self, task: Task, source: Input, shares: Sequence[Share]) -> None:
-        self._task, self._source, self._shares = task, source, shares
-        self._next = {(one, name): task.first[name] for one in task.starts for name in task.streams}
+    def __init__(self, scope: Scope, source: Input, shares: Sequence[Share]) -> None:
+        self._scope, self._source, self._shares = scope, source, shares
+        self._next = {(one, name): scope.first[name] for one in scope.starts for name in scope.streams}
         self._ended: set[int] = set()
         self._held: dict[tuple[int, str], Held] = {}
         self._outcomes: Counter[tuple[str, str]] = Counter()
@@ -95,7 +96,7 @@ class ProcessCounting(Counting):
             for share in self._shares:
                 children.append(_Child(share.partitions))
             for child, share in zip(children, self._shares, strict=True):
-                child.begin(self._task, share)
+                child.begin(self._scope, share)
             running = [*children]
             while running:
                 child = min(running, key=lambda one: one.behind)
@@ -164,11 +165,11 @@ class _Child:
                 start_new_session=True,
             )
 
-    def begin(self, task: Task, share: Share) -> None:
+    def begin(self, scope: Scope, share: Share) -> None:
         """Tell it what to do."""
         # One that has ended already is found out when it is listened to.
         with suppress(ConnectionError):
-            self._connection.send((task, share))
+            self._connection.send((scope, share))
 
     @property
     def behind(self) -> tuple[int, int]:
@@ -183,7 +184,7 @@ class _Child:
             listed = ", ".join(map(str, self.partitions))
             raise EventveilError(
                 f"the process that counted partitions {listed} ended with status {self._process.wait()}; "
-                "if it was killed for want of memory, --processes 1 takes less"
+                "if it was killed because memory ran out, --processes 1 takes less"
             ) from None
         if isinstance(message, _Failure):
             raise EventveilError(message.told)
@@ -202,11 +203,11 @@ class _Child:
 
 def count(connection: Connection) -> None:
     """Be a child: count what the parent sends, and tell it."""
-    task, share = connection.recv()
+    scope, share = connection.recv()
     Thread(target=_end_with_parent, args=[connection], daemon=True).start()
     allocator.settle()
     try:
-        for message in _messages(task, share):
+        for message in _messages(scope, share):
             connection.send(message)
     except (EventveilError, KafkaException) as error:
         connection.send(_Failure(str(error)))
@@ -219,12 +220,12 @@ def _end_with_parent(connection: Connection) -> None:
         os._exit(1)
 
 
-def _messages(task: Task, share: Share) -> Iterator[_Step | _End]:
-    counting = OwnCounting(task, share.source, share.partitions)
+def _messages(scope: Scope, share: Share) -> Iterator[_Step | _End]:
+    counting = OwnCounting(scope, share.source, share.partitions)
 
     def step(partition: int, partials: Sequence[Partial], appended: int) -> _Step:
-        following = {name: counting.next(partition, name) for name in task.streams}
-        held = {name: counting.held(name) for name in task.streams}
+        following = {name: counting.next(partition, name) for name in scope.streams}
+        held = {name: counting.held(name) for name in scope.streams}
         read, events = share.source.done, counting.events
         return _Step(partition, partials, following, appended, read, events, held, resident())
 
@@ -234,11 +235,11 @@ def _messages(task: Task, share: Share) -> Iterator[_Step | _End]:
         if all(map(counting.past, share.partitions)):
             break
     for partition in share.partitions:
-        for name in task.streams:
+        for name in scope.streams:
             last = counting.last_open(name)
-            while (timestamp := counting.next(partition, name)) <= last and not task.past(name, timestamp):
+            while (timestamp := counting.next(partition, name)) <= last and not scope.past(name, timestamp):
                 yield step(partition, [counting.close(partition, name)], NO_APPEND_TIME)
-    yield _End({name: counting.outcomes(name) for name in task.streams})
+    yield _End({name: counting.outcomes(name) for name in scope.streams})
 
 
 def main(descriptor: int) -> None:

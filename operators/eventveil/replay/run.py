@@ -7,56 +7,31 @@ Releases come in the order of (timestamp, stream name), as soon as every partiti
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import replace
+from itertools import groupby, product
 from typing import TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import Partial
-from eventveil.formats.release import clipped
 from eventveil.kinds.registry import plan_streams
-from eventveil.mechanisms.base import Release
-from eventveil.mechanisms.registry import find, of_stream
 from eventveil.model.records import TopicPartition
 from eventveil.model.timeline import start_of
 from eventveil.model.topology import UNBOUNDED, Stream, Topology
 from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
-from eventveil.process.memory import NOTHING, Held
+from eventveil.process.memory import Held
 from eventveil.replay.inputs import Input
-from eventveil.replay.partitions import INSTANCE, Counting, OwnCounting, Task
+from eventveil.replay.partitions import Counting, OwnCounting, Scope
 from eventveil.replay.processes import ProcessCounting, shares
+from eventveil.replay.releasing import Released, Releasing, without_bound
 from eventveil.replay.span import Span, plan_span
-from eventveil.tasks.combiner import Merger
-from eventveil.tasks.release import ReleaseState, StreamSanitizer
 
 Noise = Callable[[Stream], NoiseSource]
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """One timestamp of one stream.
-
-    ``record`` are the bytes of the sink. ``counts`` are the true counts of the timestamp, raw data: int64 of
-    shape (columns,). ``truth`` is what the release should be: the same, or their sums where the release is a
-    sum over a span of timestamps. ``events`` is how many there were before bounding, if that was asked for.
-    ``release`` holds the spends, in units of which ``units`` make up epsilon.
-    """
-
-    stream: Stream
-    timestamp: int
-    record: bytes
-    counts: NDArray[np.int64]
-    release: Release
-    units: int
-    truth: NDArray[np.int64]
-    events: NDArray[np.int64] | None = None
+#: How many timestamps of a partition that has ended are closed at once, and with how many counts at most.
+_AHEAD, _AHEAD_COLUMNS = 500, 50_000
 
 
 def replay(
@@ -123,90 +98,6 @@ def seeded_noise(seed: int) -> Noise:
     return make
 
 
-class _StreamReplay:
-    """One stream, from its first timestamp onwards, drawn as a worker draws it."""
-
-    def __init__(
-        self,
-        stream: Stream,
-        partitions: int,
-        first: int,
-        last: int | None,
-        noise: NoiseSource,
-        *,
-        unbounded: bool,
-    ) -> None:
-        columns = len(stream.counts.labels)
-        self.stream, self.next, self.last = stream, first, last
-        mechanism = of_stream(stream, noise)
-        self._units = mechanism.units
-        self._sanitizer = StreamSanitizer(
-            stream, partitions, mechanism, ReleaseState(INSTANCE, first, first, 0), None
-        )
-        #: By the names of what is counted, of which the first is released.
-        self.mergers = {stream.name: self._sanitizer.merger}
-        if unbounded:
-            name = _unbounded(stream.name)
-            self.mergers[name] = Merger(name, columns, partitions, INSTANCE, first)
-        #: The first and the last timestamp known to have counted an event.
-        self.first_counted = self.last_counted = 0
-        self._sums = Sums(_summed(stream), columns)
-
-    @property
-    def ended(self) -> bool:
-        """Whether every timestamp of the range has been released."""
-        return self.last is not None and self.next > self.last
-
-    def add(self, partial: Partial) -> None:
-        """Keep a partial of the range."""
-        if self.last is not None and partial.timestamp > self.last:
-            return
-        self.mergers[partial.stream].add(partial, partial.encode() if partial.columns.size else b"", 0)
-        if partial.columns.size:
-            self.first_counted = min(self.first_counted or partial.timestamp, partial.timestamp)
-            self.last_counted = max(self.last_counted, partial.timestamp)
-
-    def release(self, seeded: bool) -> Released:
-        """Release the next timestamp, which must be complete."""
-        self.next += 1
-        drawn = self._sanitizer.draw(seeded=seeded)
-        events = [one.take() for name, one in self.mergers.items() if name != self.stream.name]
-        release = clipped(drawn.release, self.stream.sink.minimum)
-        truth = self._sums.add(drawn.counts)
-        return Released(
-            self.stream, drawn.timestamp, drawn.record, drawn.counts, release, self._units, truth, *events
-        )
-
-
-class Sums:
-    """Sums of true counts over the last ``span`` timestamps: raw data."""
-
-    def __init__(self, span: int, columns: int) -> None:
-        self._last = deque([np.zeros(columns, np.int64)], maxlen=span)
-        self._sum = np.zeros(columns, np.int64)
-
-    def add(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums that end with these counts."""
-        if self._last.maxlen == 1:
-            return counts
-        if len(self._last) == self._last.maxlen:
-            self._sum -= self._last[0]
-        self._last.append(counts)
-        self._sum += counts
-        return self._sum.copy()
-
-
-def _summed(stream: Stream) -> int:
-    """Over how many timestamps a release of the stream is a sum."""
-    span = stream.mechanism.options.get("span", 1)
-    return int(span) if find(stream.mechanism.kind).level == "event" else 1
-
-
-def _unbounded(name: str) -> str:
-    """What counts the same events without the bound; no stream has such a name."""
-    return f"{name}/unbounded"
-
-
 class Replay:
     """Iterate over it, once, to get every release. ``streams`` in the order of the topology."""
 
@@ -221,9 +112,7 @@ class Replay:
         *,
         seeded: bool,
         unbounded: bool = False,
-        counting: Callable[[Task], Counting] | None = None,
     ) -> None:
-        """``counting``: what counts the partitions instead of reading ``source`` (``eventveil.testing``)."""
         self.streams = list(streams)
         self.span = span
         self._seeded = seeded
@@ -235,26 +124,25 @@ class Replay:
             min(_earliest(judged[name], span.first[name]) for name in judged),
             max(stream.source.max_bytes for stream in streams),
         )
-        task = Task(judged, span.first, last, boundaries, starts, source.events)
+        scope = Scope(judged, span.first, last, boundaries, starts, source.events)
         if unbounded:
-            task = _with_unbounded(task)
+            scope = _with_unbounded(scope)
         self._partitions = list(starts)
-        self._counting = _counting(task, source, processes) if counting is None else counting(task)
+        self._counting = _counting(scope, source, processes)
         self._streams = {
-            stream.name: _StreamReplay(
+            stream.name: Releasing(
                 stream, len(starts), span.first[stream.name], last[stream.name], noise(stream),
-                unbounded=unbounded,
+                seeded=seeded, unbounded=unbounded,
             )
             for stream in sorted(streams, key=lambda stream: stream.name)
         }  # fmt: skip
-        self._counted = {name: one for one in self._streams.values() for name in one.mergers}
+        self._counted = {name: one for one in self._streams.values() for name in one.names}
 
     def __iter__(self) -> Iterator[Released]:
         """The releases, in order. Raises what reading the input raises."""
         with closing(self._counting.steps()) as steps:
             for partials in steps:
-                for partial in partials:
-                    self._counted[partial.stream].add(partial)
+                self._add(partials)
                 self.on_chunk()
                 yield from self._complete()
         self._settle_last()
@@ -286,13 +174,7 @@ class Replay:
     def held(self) -> dict[str, Held]:
         """What is in memory, by stream: raw data."""
         return {
-            name: sum(
-                (
-                    self._counting.held(of) + Held(partials=merger.waiting)
-                    for of, merger in one.mergers.items()
-                ),
-                NOTHING,
-            )
+            name: sum(map(self._counting.held, one.names), Held(partials=one.waiting))
             for name, one in self._streams.items()
         }
 
@@ -301,29 +183,41 @@ class Replay:
         """Bytes of memory that other processes hold for this one."""
         return self._counting.elsewhere
 
+    def _add(self, partials: Sequence[Partial]) -> None:
+        """Partial counts, those of a stream behind each other."""
+        for name, those in groupby(partials, lambda one: one.stream):
+            self._counted[name].add(those)
+
     def _complete(self) -> Iterator[Released]:
         """The releases whose turn it is and whose counts are complete."""
-        while (one := self._turn()) is not None and self._gather(one):
-            yield one.release(self._seeded)
+        while (one := self._turn()) is not None:
+            released = one.take()
+            if released is None and (closed := [*self._close_ended(one)]):
+                one.add(closed)
+                released = one.take()
+            if released is None:
+                return
+            yield released
 
-    def _turn(self) -> _StreamReplay | None:
+    def _turn(self) -> Releasing | None:
         """The stream to release next, None if there is none or if the data have yet to say."""
         running = [one for one in self._streams.values() if not one.ended]
         # The streams are sorted by name, and min takes the first of equals.
         turn = min(running, key=lambda one: one.next, default=None)
-        if turn is None or (turn.last is None and turn.next > turn.last_counted):
-            return None
-        return turn
+        return None if turn is None or turn.next > turn.until else turn
 
-    def _gather(self, one: _StreamReplay) -> bool:
-        """Close a stream's next timestamp where a partition has ended; whether all have closed it now."""
-        counting = self._counting
-        for name, partition in product(one.mergers, self._partitions):
-            while counting.next(partition, name) <= one.next:
-                if not counting.ended(partition):
-                    return False
-                one.add(counting.close(partition, name))
-        return True
+    def _close_ended(self, one: Releasing) -> Iterator[Partial]:
+        """Close a stream's next timestamps where partitions have ended, several at once if they are small."""
+        ended = [partition for partition in self._partitions if self._counting.ended(partition)]
+        size = 0
+        for timestamp in range(one.next, min(one.until, one.next + _AHEAD) + 1):
+            for name, partition in product(one.names, ended):
+                while self._counting.next(partition, name) <= timestamp:
+                    partial = self._counting.close(partition, name)
+                    size += len(partial.columns)
+                    yield partial
+            if size > _AHEAD_COLUMNS:
+                return
 
     def _settle_last(self) -> None:
         """Everything has been read: a stream that the data end ends with its last event."""
@@ -332,9 +226,10 @@ class Replay:
                 one.last = max(one.last_counted, self._counting.last_open(name))
 
 
-def _counting(task: Task, source: Input, processes: int | None) -> Counting:
-    divided = shares(source, processes)
-    return ProcessCounting(task, source, divided) if divided else OwnCounting(task, source, list(task.starts))
+def _counting(scope: Scope, source: Input, processes: int | None) -> Counting:
+    if divided := shares(source, processes):
+        return ProcessCounting(scope, source, divided)
+    return OwnCounting(scope, source, list(scope.starts))
 
 
 def _earliest(stream: Stream, first: int) -> int:
@@ -345,20 +240,20 @@ def _earliest(stream: Stream, first: int) -> int:
     return start_of(rules, first) - rules.max_ahead - rules.clock_skew
 
 
-def _with_unbounded(task: Task) -> Task:
-    """The task, and every stream of it once more without the contribution bound."""
-    streams = dict(task.streams)
-    for name, stream in task.streams.items():
+def _with_unbounded(scope: Scope) -> Scope:
+    """The scope, and every stream of it once more without the contribution bound."""
+    streams = dict(scope.streams)
+    for name, stream in scope.streams.items():
         counts = replace(stream.counts, contributions=UNBOUNDED)
-        streams[_unbounded(name)] = replace(stream, name=_unbounded(name), counts=counts)
+        streams[without_bound(name)] = replace(stream, name=without_bound(name), counts=counts)
 
     def twice(known: Mapping[str, _T]) -> dict[str, _T]:
-        return {**known, **{_unbounded(name): value for name, value in known.items()}}
+        return {**known, **{without_bound(name): value for name, value in known.items()}}
 
     return replace(
-        task,
+        scope,
         streams=streams,
-        first=twice(task.first),
-        last=twice(task.last),
-        boundaries=twice(task.boundaries),
+        first=twice(scope.first),
+        last=twice(scope.last),
+        boundaries=twice(scope.boundaries),
     )

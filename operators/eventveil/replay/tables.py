@@ -32,8 +32,7 @@ from pyarrow import types
 
 from eventveil.decoding.bulk import Columnar
 from eventveil.decoding.columns import UNSURE_TIME, Documents, Fields, Kind, times_of
-from eventveil.decoding.places import pointer_tokens
-from eventveil.decoding.times import TIME_LIMIT
+from eventveil.decoding.places import TIME_LIMIT, pointer_tokens
 from eventveil.model.errors import EventveilError
 from eventveil.replay.inputs import ARROW_STREAM, PARQUET, FileInput
 
@@ -123,7 +122,7 @@ def _check(fields: Collection[pa.Field], parent: str) -> None:
             _check(list(kind), f"{place}.")
         elif not any(known(kind) for known in _SCALARS):
             raise EventveilError(
-                f"column {place} is of type {kind}, which JSON has not; "
+                f"column {place} is of type {kind}, which JSON does not have; "
                 "cast it to a string, an integer or a timestamp with zone"
             )
 

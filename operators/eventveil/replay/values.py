@@ -1,20 +1,22 @@
-"""Replaying value streams: the worker's pure core over history, one reading per value of each partition."""
+"""Replaying value streams: the worker's task over history, one reading per value of each partition."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from eventveil.model.records import Chunk
 from eventveil.model.topology import ReadingStream, Topology
 from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from eventveil.replay.inputs import Input
-from eventveil.tasks.values import PerturberState, StreamPerturber
+from eventveil.replay.releasing import CHANGELOG, INSTANCE, LEDGER
+from eventveil.replay.runner import Runner
+from eventveil.tasks.values import Batch, PartitionPerturber, PerturberState, StreamPerturber, Topics
 from eventveil.values.kinds import build
 from eventveil.values.ledger import Charge
 
-_INSTANCE = "replay"
 Noise = Callable[[ReadingStream, int], NoiseSource]
 
 
@@ -84,32 +86,46 @@ class ValueReplay:
         self.events = 0
         self.on_chunk: Callable[[], object] = lambda: None
         longest = max(stream.source.max_bytes for stream in streams)
-        self._perturbers = {
-            partition: [
-                StreamPerturber(
-                    stream,
-                    build(stream, noise(stream, partition)),
-                    PerturberState(_INSTANCE, partition, start),
-                )
-                for stream in streams
-            ]
+        self._tasks = {
+            partition: self._task(partition, start, noise)
             for partition, start in source.begin(0, longest).items()
         }
+
+    def _task(self, partition: int, start: int, noise: Noise) -> PartitionPerturber:
+        """What gives the values of a partition their readings, as a worker does."""
+        perturbers = {
+            stream.name: StreamPerturber(
+                stream,
+                build(stream, noise(stream, partition)),
+                PerturberState(INSTANCE, partition, start),
+                seeded=self._seeded,
+            )
+            for stream in self.streams
+        }
+        ledger_partitions = dict.fromkeys(perturbers, 0)
+        return PartitionPerturber(Topics(LEDGER, ledger_partitions, CHANGELOG, partition), perturbers)
 
     def __iter__(self) -> Iterator[Replayed]:
         for chunk in self._source.chunks():
             self.events += len(chunk.offsets)
-            for one in self._perturbers[chunk.partition]:
-                batch = one.step(chunk.offsets, chunk.values, chunk.next_offset)
-                self.outcomes[one.stream.name] += batch.outcomes
-                yield Replayed(
-                    one.stream,
-                    chunk.partition,
-                    batch.start,
-                    tuple(one.records(seeded=self._seeded)),
-                    batch.truth,
-                    batch.pending.charges,
-                    one.units,
-                )
-                one.published()
+            yield from self._replayed(chunk)
             self.on_chunk()
+
+    def _replayed(self, chunk: Chunk) -> Iterator[Replayed]:
+        task, made = self._tasks[chunk.partition], dict[str, Batch]()
+        # What becomes public is handed on, and nothing is read again.
+        for done in Runner(task, lambda _: None, lambda: 0).take_in(chunk):
+            for name, outcomes in done.outcomes.items():
+                self.outcomes[name] += outcomes
+            if isinstance(done.cause, dict):
+                made = done.cause
+                continue
+            public = defaultdict[tuple[str, bytes | None], list[bytes]](list)
+            for topic, value, key, *_ in done.records:
+                public[topic, key].append(value or b"")
+            for name, batch in made.items():
+                one = task.streams[name]
+                yield Replayed(
+                    one.stream, chunk.partition, batch.start, public[one.stream.sink, name.encode()],
+                    batch.truth, batch.pending.charges, one.units,
+                )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from eventveil.describe.guarantee import consecutive, duration_words, number
 from eventveil.describe.sums import Total, describe_unbounded, totals_over
@@ -29,14 +30,17 @@ class Population:
     """The streams over the same people.
 
     ``together`` is the sum over each of ``SPANS``, ``instead`` the same for what a person did and not only
-    whether there was one (None where that is no more). ``cap`` says what the budget of the file allows,
-    ``beside`` what no sum has.
+    whether there was one (None where that is no more); ``deltas`` and ``instead_deltas`` are the delta that
+    goes with each of these, None if all is pure. ``cap`` says what the budget of the file allows, ``beside``
+    what no sum has.
     """
 
     name: str
     lines: tuple[Line, ...]
     together: tuple[str, ...]
+    deltas: tuple[str, ...] | None
     instead: tuple[str, ...] | None
+    instead_deltas: tuple[str, ...] | None
     cap: str
     beside: tuple[str, ...]
 
@@ -51,7 +55,10 @@ def populations(topology: Topology) -> tuple[Population, ...]:
         _population(topology, totals, promises, others.pop(totals[0].population, ()))
         for totals in zip(*spans, strict=True)
     ]
-    alone = [Population(name, (), (), None, _cap(topology, name), ones) for name, ones in others.items()]
+    alone = [
+        Population(name, (), (), None, None, None, _cap(topology, name), ones)
+        for name, ones in others.items()
+    ]
     return (*found, *alone)
 
 
@@ -66,9 +73,25 @@ def _population(
     together = tuple(number(total.epsilon) for total in totals)
     instead = tuple(number(total.instead) for total in totals)
     name = totals[0].population
+    deltas = tuple(_rounded(total.delta) for total in totals) if totals[0].delta else None
+    others = tuple(_rounded(total.instead_delta) for total in totals) if totals[0].delta else None
+    more = instead != together
     return Population(
-        name, lines, together, None if instead == together else instead, _cap(topology, name), beside
-    )
+        name, lines, together, deltas, instead if more else None, others if more else None,
+        _cap(topology, name, _delta_of_cap(topology, name)), beside,
+    )  # fmt: skip
+
+
+def _rounded(delta: Fraction | float) -> str:
+    return f"{float(delta):.3g}"
+
+
+def _delta_of_cap(topology: Topology, name: str) -> str | None:
+    """The delta that goes with the capped epsilon: over the span of the budget."""
+    if topology.budget is None:
+        return None
+    (total,) = (one for one in totals_over(in_sums(topology), topology.budget.span) if one.population == name)
+    return _rounded(total.delta) if total.delta else None
 
 
 def _promise(stream: Stream) -> str:
@@ -78,10 +101,15 @@ def _promise(stream: Stream) -> str:
         "event": f"any one timestamp of {covered}",
         "user": f"a horizon of {settings.window} timestamps ({covered})",
     }.get(find(settings.kind, settings.options).level, f"any {consecutive(settings.window)} ({covered})")
-    return f"{settings.epsilon_text} for {per}"
+    delta, how = settings.delta, stream.counts.discover
+    epsilon = settings.epsilon_text
+    if how is not None:
+        epsilon, delta = number(stream.epsilon), how.delta
+    told = "" if delta is None else f" and delta {float(delta):.3g}"
+    return f"{epsilon}{told} for {per}"
 
 
-def _cap(topology: Topology, population: str) -> str:
+def _cap(topology: Topology, population: str, delta: str | None = None) -> str:
     budget = topology.budget
     if budget is None:
         return "The file has no budget: nothing caps what its streams cost together."
@@ -90,4 +118,5 @@ def _cap(topology: Topology, population: str) -> str:
     return (
         f"The file caps the sum at epsilon {number(budget.epsilon)} over any {duration_words(budget.span)};"
         " it is refused above that."
+        + ("" if delta is None else f" That epsilon is at delta {delta}, which nothing caps.")
     )

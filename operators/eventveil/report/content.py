@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import eventveil
-from eventveil.describe.guarantee import count, duration_words
+from eventveil.describe.guarantee import count, duration_words, number
 from eventveil.kinds.registry import kind_of
-from eventveil.model.topology import AnyStream, Stream, Topology
+from eventveil.model.topology import AnyStream, Discover, Stream, Topology
 from eventveil.report.budget import Population, populations
 from eventveil.report.facts import AuditFacts
 from eventveil.report.limits import limits
@@ -104,18 +104,25 @@ def parameters(stream: AnyStream) -> dict[str, str]:
     if not isinstance(stream, Stream):
         settings = {"step": stream.step_text, "epsilon per value": stream.mechanism.epsilon_text}
         return {**_ends(stream), "kind": stream.mechanism.kind, **settings}
-    mechanism, timeline = stream.mechanism, stream.timeline
+    mechanism, timeline, how = stream.mechanism, stream.timeline, stream.counts.discover
     options = ", ".join(f"{name} {value}" for name, value in sorted(mechanism.options.items()))
     return {
         **_ends(stream),
         "kind": mechanism.kind + (f" ({options})" if options else ""),
-        "epsilon": mechanism.epsilon_text,
+        "epsilon": mechanism.epsilon_text if how is None else number(stream.epsilon),
         "window": str(mechanism.window),
         "timestamp": duration_words(timeline.interval),
-        "columns": str(len(stream.columns)),
+        "columns": str(len(stream.columns)) if how is None else _found(how),
         "events per user": _bound(stream),
         "neighbours": mechanism.adjacency,
     }
+
+
+def _found(how: Discover) -> str:
+    return (
+        f"found in the data, at most {how.most}, for epsilon {number(how.epsilon)} and delta"
+        f" {float(how.delta):.3g} of these"
+    )
 
 
 def _bound(stream: Stream) -> str:

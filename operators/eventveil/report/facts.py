@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eventveil.audit.life import Stretch
+from eventveil.audit.periods import ChargedPeriod
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class AuditFacts:
     findings: tuple[str, ...]
     others: tuple[str, ...]
     notes: tuple[str, ...]
-    life: tuple[Stretch, ...]
+    life: tuple[ChargedPeriod, ...]
     violations: int
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eventveil.mechanisms.registry import plugin_of
+from eventveil.mechanisms.registry import find, plugin_of
 from eventveil.model.topology import Stream, Topology
 
 #: What they publish later they have to remember, as true sums.
@@ -70,6 +70,9 @@ def _of(stream: Stream) -> Iterator[str]:
         )
     if kind in _REMEMBER:
         yield f"the ledger changelog holds true sums, and is raw data ({kind})."
+    mechanism = find(kind, stream.mechanism.options)
+    if mechanism.draws_ahead:
+        yield f"the ledger changelog holds noise, also of releases to come, and is raw data ({kind})."
     if kind in _PREDICT:
         yield (
             "releases that are not fresh are predictions. The audit checks that nothing was"

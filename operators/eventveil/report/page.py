@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from eventveil.audit.life import Stretch
+from eventveil.audit.periods import ChargedPeriod
 from eventveil.describe.guarantee import number
 from eventveil.describe.page import filled, items, paragraphs, table
 from eventveil.report.budget import SPANS, Population
@@ -79,8 +79,12 @@ def _population(one: Population) -> str:
     if one.lines:
         rows = [(line.stream, line.promise, *line.epsilons) for line in one.lines]
         rows.append(("together", "", *one.together))
+        if one.deltas is not None:
+            rows.append(("", "with delta", *one.deltas))
         if one.instead is not None:
             rows.append(("what they did instead", "and not only whether they were there", *one.instead))
+        if one.instead_deltas is not None:
+            rows.append(("", "with delta", *one.instead_deltas))
         parts.append(table(("stream", "epsilon promised", *SPANS), rows, numbers=range(2, 2 + len(SPANS))))
     parts.append(paragraphs((one.cap, *(f"In no sum: {line}." for line in one.beside))))
     return "".join(parts)
@@ -95,20 +99,20 @@ def _audit(audit: AuditFacts | None) -> Iterator[str]:
     yield f"<ul>{items(_told(audit))}</ul>"
     if not audit.life:
         return
-    rows = [_stretch(one) for one in _newest(audit.life)]
+    rows = [_period(one) for one in _newest(audit.life)]
     heads = ("stream", "from", "to", "kind, epsilon, window", "releases", "charged", "records", "digest")
     yield table(heads, rows, numbers=range(4, 7))
     if left := len(audit.life) - len(rows):
         yield paragraphs((f"{left} earlier rows are in `eventveil report --json`; the digests cover them.",))
 
 
-def _newest(life: Sequence[Stretch]) -> list[Stretch]:
+def _newest(life: Sequence[ChargedPeriod]) -> list[ChargedPeriod]:
     """The newest rows of each stream, in their order."""
-    by_stream: dict[str, list[Stretch]] = {}
+    by_stream: dict[str, list[ChargedPeriod]] = {}
     for one in life:
         by_stream.setdefault(one.stream, []).append(one)
     each = max(1, _ROWS // len(by_stream))
-    return [one for stretches in by_stream.values() for one in stretches[-each:]]
+    return [one for periods in by_stream.values() for one in periods[-each:]]
 
 
 def _told(audit: AuditFacts) -> Iterator[str]:
@@ -119,7 +123,7 @@ def _told(audit: AuditFacts) -> Iterator[str]:
     yield from audit.notes
 
 
-def _stretch(one: Stretch) -> tuple[str, ...]:
+def _period(one: ChargedPeriod) -> tuple[str, ...]:
     again = f", generation {one.generation}" if one.generation > 1 else ""
     window = "" if one.window is None else f", {one.window}"
     entries = f"{one.entries} ({one.fresh} fresh)" if one.begin else f"{one.entries} spans"
@@ -138,5 +142,5 @@ def _when(time: str | None) -> str:
     return "-" if time is None else time[:16].replace("T", " ")
 
 
-def _short(one: Stretch) -> bool:
+def _short(one: ChargedPeriod) -> bool:
     return one.charged is not None and len(number(one.charged)) <= 6

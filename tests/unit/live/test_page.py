@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from click.testing import CliRunner
@@ -57,6 +57,12 @@ def test_counts_intervals_kind_budget_and_the_next_release_are_on_it() -> None:
     assert "2026-03-01T06:01:01Z timestamp 6 is due" in told
     assert "On time. Events count (by 5 releases)." in told
     assert "The worker is ready." in told
+
+
+def test_the_budget_of_a_gaussian_stream_is_the_epsilon_of_its_mu_squared_at_delta() -> None:
+    fields: dict[str, Any] = {"noise": "gaussian", "delta": "1/1000000000", "units": 24, "window_spent": 1}
+    told = words(text_of(1, -10, error=10.0, noise_scale=None, **fields))
+    assert re.search(r"0\.191\d* of 1 of epsilon at delta 1e-09 spent in the window", told)
 
 
 def test_repeated_releases_are_told_apart_in_words_and_by_marks() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from eventveil.cli.status import lines
 from eventveil.cli.tail import fields, shown_release
 from eventveil.read.following import assembled
+from eventveil.read.problems import ReadingError
 from eventveil.read.status import Status, status_of
 from tests.unit.read.making import HOUR, ORIGIN, record
 from tests.unit.support import stream
@@ -42,6 +46,30 @@ def test_a_stream_that_keeps_up() -> None:
     told = "\n".join(lines(found))
     assert "0.75 of 1 spent in the window, 0.25 left" in told
     assert "overdue" not in told
+
+
+def test_a_gaussian_stream_has_spent_the_epsilon_of_its_mu_squared_by_its_record_alone() -> None:
+    """After 1 of 24 timestamps, of which a share of epsilon would be 0.042."""
+    fields: dict[str, Any] = {"noise": "gaussian", "delta": "1/1000000000", "noise_scale": None, "units": 24}
+    due = ORIGIN + 2 * HOUR + 61_000
+    found = status_of(VIEWS, {1: record(1, **fields, window_spent=1)}, due)
+    assert found.spent == pytest.approx(0.191, abs=1e-3)
+    assert found.delta == 1e-9
+    assert found.fields()["delta"] == 1e-9
+    assert found.fields()["remaining"] == pytest.approx(0.809, abs=1e-3)
+    told = "\n".join(lines(found))
+    assert "of 1 at delta 1e-09 spent in the window, 0.8" in told
+    whole = status_of(VIEWS, {1: record(1, **fields, window_spent=24)}, due)
+    assert whole.spent == 1.0
+    assert status_of(VIEWS, {1: record(1, **fields, window_spent=0)}, due).spent == 0.0
+
+
+def test_an_epsilon_that_is_a_fraction_is_read_and_what_is_no_number_is_refused() -> None:
+    due = ORIGIN + 2 * HOUR + 61_000
+    third = status_of(VIEWS, {1: record(1, epsilon="1/3", window_spent=100)}, due)
+    assert third.spent == third.epsilon == 1 / 3
+    with pytest.raises(ReadingError, match="no epsilon or delta"):
+        status_of(VIEWS, {1: record(1, epsilon="much")}, due)
 
 
 def test_a_stream_whose_releases_have_stopped_is_late_after_a_minute() -> None:

@@ -58,10 +58,24 @@ def test_a_library_that_is_not_there_is_told_with_its_extra(monkeypatch: pytest.
 
 
 def test_a_wide_frame_does_not_overwrite_a_column_of_the_same_name() -> None:
-    found = releases([[1]], 1.0)
-    object.__setattr__(found, "columns", ("time",))
-    with pytest.raises(read.ReadingError, match="long form"):
-        found.to_pandas("wide")
+    found = releases([[1, 2, 3, 4, 5]], 1.0)
+    object.__setattr__(found, "columns", ("time", "column:time", "end", "column:x", "fresh"))
+    wide = found.to_pandas("wide")
+    assert list(wide) == [
+        "time",
+        "fresh",
+        "column:time",
+        "column:column:time",
+        "end",
+        "column:x",
+        "column:fresh",
+    ]
+    assert wide.iloc[0, 2:].tolist() == [1, 2, 3, 4, 5]
+    assert found.to_pandas()["column"].tolist() == [*found.columns]
+    sums = found.totals("all").to_polars("wide")
+    assert [one for one in sums.columns if "column:" in one] == [
+        "column:time", "column:column:time", "column:end", "column:x",
+    ]  # fmt: skip
 
 
 def test_a_selection_has_its_columns_in_the_order_asked_for() -> None:

@@ -31,7 +31,8 @@ from eventveil.model.topology import (
     Topology,
 )
 from eventveil.replay.inputs import FileInput, Input
-from eventveil.replay.run import Released, Replay, replay
+from eventveil.replay.releasing import Released
+from eventveil.replay.run import Replay, replay
 
 HOUR = 3_600_000
 ORIGIN = 1_356_998_400_000  # 2013-01-01T00:00:00Z

@@ -13,7 +13,8 @@ from eventveil.mechanisms.base import Release
 from eventveil.model.topology import Stream
 from eventveil.replay.errors import Errors
 from eventveil.replay.outputs import truth_line
-from eventveil.replay.run import Released, replay
+from eventveil.replay.releasing import Released
+from eventveil.replay.run import replay
 from tests.unit.replay.history import (
     COLUMNS,
     HOUR,

@@ -102,7 +102,7 @@ def test_a_stream_that_looks_around_the_value_is_not_replayed_from_a_file(tmp_pa
     one = stream(topic="raw")
     ruled = replace(one, source=replace(one.source, user="$key", filter=filters))
     with pytest.raises(
-        EventveilError, match=r"looks at \$headers/env, \$key, which a file has not.* topic:raw"
+        EventveilError, match=r"looks at \$headers/env, \$key, which a file does not have.* topic:raw"
     ):
         FileInput(str(tmp_path / "f")).rules(ruled, None)
 

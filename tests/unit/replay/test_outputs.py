@@ -11,7 +11,7 @@ import pytest
 
 from eventveil.model.topology import Sink
 from eventveil.replay.outputs import Paths, open_outputs, truth_line
-from eventveil.replay.run import Released
+from eventveil.replay.releasing import Released
 from tests.unit.replay.history import HOUR, ORIGIN, event, replay_file, stream
 
 

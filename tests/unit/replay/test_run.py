@@ -69,6 +69,17 @@ def test_the_counts_are_those_of_brute_force_empty_timestamps_included(tmp_path:
     assert sum(sum(counts.values()) for counts in found.values()) < 500  # the bound has bitten
 
 
+@pytest.mark.parametrize("form", ["avro", "json-schema"])
+def test_a_replay_writes_json_and_asks_no_registry_whatever_the_sink_has(tmp_path: Path, form: Any) -> None:
+    values, plain = random_events(50, 3, seed=1), stream()
+    by_schema = replace(plain, sink=replace(plain.sink, format=form))
+    first, second = (
+        records(tmp_path, values, one, end=END, noise=seeded_noise(1)) for one in (plain, by_schema)
+    )
+    assert first == second
+    assert len(first) == 10
+
+
 def test_the_kernel_changes_no_bit_of_a_release_nor_of_a_dead_letter(tmp_path: Path) -> None:
     values = random_events(400, 60, seed=2)
     odd = [b"", b"{", b'{"user":7}', event("v", "BOS", ORIGIN).replace(b'"v"', b'"v","user":"w"')]

@@ -289,7 +289,7 @@ def test_a_file_without_any_of_the_columns_has_events_without_fields(tmp_path: P
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"user": pa.array([b"u"])}, "column user is of type binary, which JSON has not; cast it"),
+        ({"user": pa.array([b"u"])}, "column user is of type binary, which JSON does not have; cast it"),
         ({"at": pa.array([1], pa.duration("s"))}, "column at is of type duration"),
         ({"user": pa.array([{"id": [b"u"]}])}, "column user.id is of type binary"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from eventveil.model.topology import Topology
 from eventveil.report.budget import populations
 from eventveil.report.content import document
 from eventveil.report.facts import AuditFacts, StreamFacts
+from eventveil.report.page import page
 from eventveil.report.rights import rights
 from eventveil.topology.loading import load
-from tests.unit.topology.examples import ROOT, TOPOLOGIES
+from tests.unit.topology.examples import ROOT, TOPOLOGIES, changed, load_text
 
 EVERY = ROOT / "tests" / "unit" / "cli" / "shipped" / "every-kind.yaml"
 ALL = [*TOPOLOGIES, EVERY]
@@ -44,6 +46,17 @@ def test_a_day_a_month_and_a_year_cost_what_the_sums_of_check_say() -> None:
     assert visitors.instead == ("6", "74", "840")
     assert visitors.lines[0].promise == "1.0 for any 144 consecutive timestamps (1 day)"
     assert visitors.cap.startswith("The file caps the sum at epsilon 4 over any 1 day")
+
+
+def test_the_sum_and_the_cap_of_gaussian_streams_have_their_delta(tmp_path: Path) -> None:
+    noise = ("kind: budget-absorption", "noise: gaussian\n      delta: 1e-9\n      kind: uniform")
+    topology = load_text(tmp_path, changed(noise))
+    (people,) = populations(topology)
+    assert people.deltas == people.instead_deltas == ("1e-09",) * 3
+    assert "That epsilon is at delta 1e-09, which nothing caps." in people.cap
+    text = page(document(topology, "0" * 64, "now", None))
+    assert re.search(r">with delta</td>\s*<td[^>]*>1e-09</td>", text)
+    assert all(one.deltas is None and "delta" not in one.cap for one in populations(page_views()))
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)

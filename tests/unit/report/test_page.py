@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Page, sync_playwright
 
-from eventveil.audit.life import Stretch
+from eventveil.audit.periods import ChargedPeriod
 from eventveil.report.content import document
 from eventveil.report.page import page
 from tests.unit.browser import CONTRASTS, launched
@@ -27,8 +27,8 @@ BAD = replace(
 )
 
 
-def row(stream: str, year: int) -> Stretch:
-    return Stretch(
+def row(stream: str, year: int) -> ChargedPeriod:
+    return ChargedPeriod(
         stream, 1, str(year), "seasonal", "1.0", 144, "0" * 32, 52_560, 4_000,
         f"{year}-01-01T00:00:00Z", f"{year + 1}-01-01T00:00:00Z", Fraction(4183, 12), 52_560, "ab" * 32,
     )  # fmt: skip

@@ -43,7 +43,7 @@ def _wanted(stream: Stream) -> int:
     return max(LAST, looked_at(stream.mechanism.window))
 
 
-class Following:
+class SinkTail:
     """What the sinks show now. ``read`` is how they are read; only tests pass another."""
 
     def __init__(self, topology: Topology, read: Read = read_sinks, pause: float = _PAUSE_SECONDS) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 import eventveil.live
 from eventveil.kafka import log as reading
-from eventveil.live import following
-from eventveil.live.following import Following
+from eventveil.live import sink_tail
+from eventveil.live.sink_tail import SinkTail
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Topology
 from eventveil.read.following import Found
@@ -32,7 +32,7 @@ def test_the_first_who_looks_gets_the_releases_that_are_there() -> None:
         yield found(2)
         yield None
 
-    seen = Following(SHOP, read).look()["views"]
+    seen = SinkTail(SHOP, read).look()["views"]
     assert [row.timestamp for row in seen.rows] == [1, 2]
 
 
@@ -48,11 +48,11 @@ def test_releases_that_come_are_seen_and_what_was_seen_stays_as_it_was() -> None
         told.wait(60)
         yield None
 
-    following = Following(SHOP, read)
-    before = following.look()["views"]
+    tail = SinkTail(SHOP, read)
+    before = tail.look()["views"]
     more.set()
     assert there.wait(60)
-    assert [row.timestamp for row in following.look()["views"].rows] == [1, 2]
+    assert [row.timestamp for row in tail.look()["views"].rows] == [1, 2]
     assert [row.timestamp for row in before.rows] == [1]
     told.set()
 
@@ -69,16 +69,16 @@ def test_a_sink_that_cannot_be_read_is_told_and_read_again_later() -> None:
         yield None
         healed.set()
 
-    following = Following(SHOP, read, pause=0.0)
-    assert following.look() == {}
-    assert following.problem == "topic sink: it does not exist"
+    tail = SinkTail(SHOP, read, pause=0.0)
+    assert tail.look() == {}
+    assert tail.problem == "topic sink: it does not exist"
     # The next who looks starts anew, once the thread of the first has ended.
     for _ in range(1000):
-        following.look()
+        tail.look()
         if healed.wait(0.06):
             break
-    assert following.problem == ""
-    assert following.look().keys() == {"views"}
+    assert tail.problem == ""
+    assert tail.look().keys() == {"views"}
 
 
 def test_what_nobody_expected_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
@@ -86,15 +86,15 @@ def test_what_nobody_expected_is_told_too(caplog: pytest.LogCaptureFixture) -> N
         yield from ()
         raise RuntimeError("odd")
 
-    following = Following(SHOP, read, pause=0.0)
-    following.look()
-    assert "odd" in following.problem
+    tail = SinkTail(SHOP, read, pause=0.0)
+    tail.look()
+    assert "odd" in tail.problem
     assert "the page of releases cannot be made" in caplog.text
 
 
 def test_when_nobody_looks_any_more_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
-    monkeypatch.setattr(following, "_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(sink_tail, "_IDLE_SECONDS", 0.0)
 
     def read(_: Topology) -> Generator[Found | None, None, None]:
         try:
@@ -103,7 +103,7 @@ def test_when_nobody_looks_any_more_nothing_is_read(monkeypatch: pytest.MonkeyPa
         finally:
             ended.set()
 
-    Following(SHOP, read).look()
+    SinkTail(SHOP, read).look()
     assert ended.wait(60)
 
 
@@ -116,14 +116,14 @@ def test_where_releases_never_pause_nothing_is_read_either_once_nobody_looks(
     def read(_: Topology) -> Generator[Found | None, None, None]:
         try:
             yield None
-            monkeypatch.setattr(following, "_IDLE_SECONDS", 0.0)
+            monkeypatch.setattr(sink_tail, "_IDLE_SECONDS", 0.0)
             for timestamp in range(1, 1000):
                 read_on.append(timestamp)
                 yield found(timestamp)
         finally:
             ended.set()
 
-    Following(SHOP, read).look()
+    SinkTail(SHOP, read).look()
     assert ended.wait(60)
     assert len(read_on) < 999
 
@@ -180,7 +180,7 @@ def test_only_sinks_are_read_and_only_what_is_committed(monkeypatch: pytest.Monk
     monkeypatch.setattr(reading, "_consumer", consumer)
     monkeypatch.setattr(reading, "_watermarks", lambda consumer, topic, partition: (0, 5))
     with pytest.raises(Stop):
-        [*following.read_sinks(SHOP)]
+        [*sink_tail.read_sinks(SHOP)]
     assert {name for kind, name in asked if kind == "topic"} == {VIEWS.sink.topic}
     assert {name for kind, name in asked if kind == "isolation"} == {"read_committed"}
     assert len(asked) >= 4
