@@ -21,6 +21,7 @@ from eventveil.model.topology import (
     Kafka,
     MechanismSettings,
     Sink,
+    SinkFormat,
     Source,
     Stream,
     Timeline,
@@ -34,7 +35,9 @@ INSTANCE = "0123456789abcdef"
 USER_OF_PARTITION = ("foobar", "a-little-bit-longer-string")
 
 
-def stream(name: str = "visits", *, form: str = "object", **changes: Any) -> Stream:
+def stream(
+    name: str = "visits", *, form: str = "object", sink_format: SinkFormat = "json", **changes: Any
+) -> Stream:
     """A stream; ``changes`` are fields of its source, timeline, counts or mechanism settings."""
     defaults: dict[str, Any] = {
         "topic": "raw",
@@ -64,7 +67,8 @@ def stream(name: str = "visits", *, form: str = "object", **changes: Any) -> Str
         "mechanism": part(MechanismSettings),
     }
     assert not fields, f"no such fields: {sorted(fields)}"
-    return Stream(name=name, sink=Sink(f"{name}.sanitized", form), dead_letter=f"{name}.dead", **parts)
+    sink = Sink(f"{name}.sanitized", form, format=sink_format)
+    return Stream(name=name, sink=sink, dead_letter=f"{name}.dead", **parts)
 
 
 def topology(*streams: Stream, **settings: int) -> Topology:

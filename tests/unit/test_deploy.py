@@ -67,6 +67,10 @@ def test_the_unit_does_not_start_an_invalid_topology_again() -> None:
     assert re.findall(r"^RestartPreventExitStatus=(.*)$", UNIT, re.MULTILINE) == [str(EXIT_INVALID)]
 
 
+def test_the_unit_goes_on_when_the_kernel_kills_one_of_its_processes_for_memory() -> None:
+    assert re.findall(r"^OOMPolicy=(.*)$", UNIT, re.MULTILINE) == ["continue"]
+
+
 def test_the_name_in_the_group_that_is_advised_for_systemd_differs_by_host_and_is_taken() -> None:
     """``%i`` is the topology, in the unit itself; two hosts that run it would shut each other out."""
     assert "run /etc/eventveil/%i.yaml" in UNIT

@@ -16,7 +16,7 @@ from eventveil.counting.counter import CounterState, Partial
 from eventveil.formats.announcement import Announcement
 from eventveil.formats.change import Change
 from eventveil.formats.witness import Witness
-from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import StateRefused
@@ -38,7 +38,7 @@ def again(record: Record) -> bytes | None:
     """A record, read and written again; None for what is never read back as a whole."""
     value, key = (record.value or "").encode(), record.key or ""
     if record.topic.startswith("genesis"):
-        return Genesis.find({key.encode(): value}, "visits", "here").encode()
+        return ManifestRecord.find({key.encode(): value}, "visits", "here").encode()
     if record.case.startswith("pan-private") and record.topic == "changelog":
         return in_one_place(key)(value, "here").encode()
     if record.topic in READ:
@@ -89,6 +89,14 @@ def test_every_version_has_its_states_and_a_section_of_the_changelog() -> None:
     assert states() in VERSIONS, "run `python -m tests.golden.making`"
     # What the program is now may be unreleased; whatever was before has been released.
     assert versions - {__version__} <= sections <= versions
+
+
+def test_the_newest_numbered_section_of_the_changelog_is_this_version_with_its_date() -> None:
+    changelog = (SCHEMAS.parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## (.*)$", changelog, re.MULTILINE)
+    numbered = [one for one in sections if one != "Unreleased"]
+    assert "Unreleased" not in sections[1:]
+    assert re.fullmatch(rf"{re.escape(__version__)} - \d{{4}}-\d\d-\d\d", numbered[0])
 
 
 def test_the_states_of_this_version_are_those_that_it_writes() -> None:

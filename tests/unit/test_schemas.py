@@ -63,7 +63,8 @@ def settings_of(kind: str) -> dict[str, Any]:
     if level == "w-event":
         return {"kind": kind}
     columns = {"labels": ("a",)} if level == "user" else {}
-    return {"kind": kind, "window": 1 if level == "event" else 6, "options": {"span": 3}, **columns}
+    options = {"blocks": "2,4"} if kind == "totals" else {"span": 3}
+    return {"kind": kind, "window": 1 if level == "event" else 6, "options": options, **columns}
 
 
 def one_record(form: str = "object", **changes: Any) -> dict[str, Any]:
@@ -94,9 +95,9 @@ def test_a_witness_fits_its_schema_and_no_field_of_it_may_be_left_out() -> None:
 @pytest.mark.parametrize("kind", sorted(VALUE_KINDS))
 @pytest.mark.parametrize("seeded", [False, True])
 def test_readings_and_spans_fit_their_schemas(kind: str, seeded: bool) -> None:
-    one = perturber(readings(kind))
+    one = perturber(readings(kind), seeded=seeded)
     one.step(range(40), [b'{"value": 7}'] * 40, 40)
-    written = [(READING, orjson.loads(record)) for record in one.records(seeded=seeded)]
+    written = [(READING, orjson.loads(record)) for record in one.records()]
     written += [(SPAN, orjson.loads(entry)) for entry in one.entries()]
     assert len(written) == 43
     for validator, fields in written:
@@ -114,7 +115,8 @@ def test_releases_and_ledger_entries_of_every_kind_fit(kind: str, form: str) -> 
         RELEASE.validate(orjson.loads(record))
         ENTRY.validate(orjson.loads(ledger_entry(record, INSTANCE)))
         fresh.add(orjson.loads(record)["fresh"])
-    assert fresh == {True} if kind in ("uniform", "time-unit", "retroactive-grouping") else fresh >= {True}
+    always = ("uniform", "time-unit", "retroactive-grouping", "totals")
+    assert fresh == {True} if kind in always else fresh >= {True}
     assert ("exhausted" in orjson.loads(record)) == (KINDS[kind].level == "user")
     assert ("history" in orjson.loads(record)) == (KINDS[kind].level == "user")
 
@@ -245,7 +247,7 @@ def test_names_of_streams_are_those_that_a_topology_takes() -> None:
 def test_what_releases_and_entries_share_is_described_alike() -> None:
     release, entry = schema("release"), schema("ledger-entry")
     shared = (set(release["properties"]) & set(entry["properties"])) - {"timestamp"}
-    assert len(shared) == 12
+    assert len(shared) == 15
     for name in shared:
         assert release["properties"][name] == entry["properties"][name]
 

@@ -40,8 +40,8 @@ UNCONDITIONAL = {
 MECHANISMS = ROOT / "mechanisms"
 #: Every module of the mechanisms promises something, but for these: interfaces, names, arithmetic.
 WITHOUT_PROMISE = {
-    "__init__", "base", "groups", "movement", "plugins", "registry", "sampling", "segmentation", "sizes",
-    "validation",
+    "__init__", "arithmetic", "base", "groups", "movement", "nested", "plugins", "registry", "sampling",
+    "segmentation", "sizes", "validation",
 }  # fmt: skip
 STATING = sorted(
     path.stem

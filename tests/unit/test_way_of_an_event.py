@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+import pytest
+
 import eventveil
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.records import TopicPartition
 from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
 from eventveil.tasks.task import Task, Transaction
+from tests.fuzz.ways import read_by
 from tests.unit.support import INSTANCE, ZeroNoise, chunk, counter_state, event, stream
 
 ROOT = Path(eventveil.__file__).parent
@@ -45,7 +48,8 @@ def release_one_event() -> list[str]:
     return [done.name for done in (*closed, *all_of(releasing, 1018))]
 
 
-def test_the_page_lists_the_files_that_an_event_enters() -> None:
+@pytest.mark.parametrize("way", ["plain", "kernel"])
+def test_the_page_lists_the_files_that_an_event_enters(way: str) -> None:
     entered = set[str]()
 
     def note(frame: FrameType, what: str, _: object) -> None:
@@ -56,7 +60,8 @@ def test_the_page_lists_the_files_that_an_event_enters() -> None:
     before = sys.getprofile()
     sys.setprofile(note)
     try:
-        names = release_one_event()
+        with read_by(way):
+            names = release_one_event()
     finally:
         sys.setprofile(before)
     assert names == ["close", "decide", "publish"]

@@ -1,4 +1,4 @@
-"""What is asked, and what can be chosen: interval, window, contribution bound, kind of mechanism, roll-up."""
+"""What is asked, and what can be chosen: interval, window, bound, kind of mechanism, noise, roll-up."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ INTERVALS = (HOUR // 4, HOUR, 3 * HOUR, DAY)
 WINDOWED = sorted(
     (kind for kind, one in KINDS.items() if one.level == "w-event"), key=lambda kind: kind != "seasonal"
 )
+#: Those that can have Gaussian noise.
+NORMAL = frozenset(kind for kind in WINDOWED if "noise" in options_of(kind))
 _NEVER_NEGATIVE = frozenset({"seasonal", "paced"})
 #: What a topology would say besides the kind: where a setting is known to be better than the default.
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
@@ -33,7 +35,8 @@ class Question:
 
     ``epsilon`` as it is written, for any ``protect``. ``accuracy`` is the error that is good enough, as a
     part of the count. ``bound`` is the contribution bound, if it is not to be chosen. ``rollable``: columns
-    are texts, so that some can be one with a name of its own. Times in ms.
+    are texts, so that some can be one with a name of its own. ``delta`` as it is written, if Gaussian noise
+    is to be tried. Times in ms.
     """
 
     labels: tuple[str, ...]
@@ -45,6 +48,7 @@ class Question:
     seed: int | None = None
     adjacency: Adjacency = "add-remove"
     rollable: bool = True
+    delta: str | None = None
 
     def sensitivity(self, bound: int) -> int:
         """See ``Stream.sensitivity``."""
@@ -55,7 +59,8 @@ class Question:
 class Choice:
     """Timestamps of ``interval`` ms, in each of which the first ``bound`` events of a user count.
 
-    ``rolled``: small columns are one. ``clipped``: negative counts are released as 0.
+    ``rolled``: small columns are one. ``clipped``: negative counts are released as 0. ``normal``: noise is
+    Gaussian.
     """
 
     interval: int
@@ -63,6 +68,7 @@ class Choice:
     kind: str
     rolled: bool = False
     clipped: bool = False
+    normal: bool = False
 
     def window(self, question: Question) -> int:
         """Timestamps that are protected together."""
@@ -70,7 +76,8 @@ class Choice:
 
     def key(self) -> str:
         """Names it, to seed its noise, which clipping does not change."""
-        return f"{self.interval}:{self.bound}:{self.kind}:{self.rolled}"
+        noise = ":gaussian" if self.normal else ""
+        return f"{self.interval}:{self.bound}:{self.kind}:{self.rolled}{noise}"
 
 
 def intervals(question: Question) -> Iterator[int]:
@@ -81,9 +88,15 @@ def intervals(question: Question) -> Iterator[int]:
             yield interval
 
 
-def kinds(question: Question, interval: int) -> list[str]:
-    """Those worth trying: at a window of one, Sample is Uniform."""
-    return [kind for kind in WINDOWED if kind != "sample" or question.protect > interval]
+def kinds(question: Question, interval: int, *, normal: bool = False) -> list[str]:
+    """Those worth trying: at a window of one, Sample is Uniform. ``normal``: with Gaussian noise."""
+    able = [kind for kind in WINDOWED if kind in NORMAL or not normal]
+    return [kind for kind in able if kind != "sample" or question.protect > interval]
+
+
+def noises(question: Question) -> tuple[bool, ...]:
+    """Whether noise is Gaussian, in all that is to be tried."""
+    return (False,) if question.delta is None else (False, True)
 
 
 def can_be_negative(kind: str) -> bool:
@@ -91,9 +104,12 @@ def can_be_negative(kind: str) -> bool:
     return kind not in _NEVER_NEGATIVE
 
 
-def options_as_text(kind: str) -> Mapping[str, str]:
-    """The options of a kind that a topology is to have."""
-    return _OPTIONS.get(kind, {})
+def options_as_text(question: Question, choice: Choice) -> Mapping[str, str]:
+    """The options of a choice that a topology is to have."""
+    options = _OPTIONS.get(choice.kind, {})
+    if choice.normal and question.delta is not None:
+        return {**options, "noise": "gaussian", "delta": question.delta}
+    return options
 
 
 def settings_of(question: Question, choice: Choice) -> MechanismSettings:
@@ -105,12 +121,12 @@ def settings_of(question: Question, choice: Choice) -> MechanismSettings:
         question.epsilon,
         choice.window(question),
         question.adjacency,
-        options=dict(_options(choice)),
+        options=dict(_options(question, choice)),
     )
 
 
-def _options(choice: Choice) -> Iterator[tuple[str, Option]]:
-    given = options_as_text(choice.kind)
+def _options(question: Question, choice: Choice) -> Iterator[tuple[str, Option]]:
+    given = options_as_text(question, choice)
     for name in sorted(options_of(choice.kind)):
         option = option_of(name)
         read = option.shape.kind.parse(Scalar(START, given[name])) if name in given else None

@@ -37,7 +37,7 @@ def plan_of(findings: Findings, stream: Stream, name: str, remarks: Sequence[str
         column_type="string" if choice.rolled else stream.counts.column_type,
         partitioner=source.partitioner,
         adjacency=question.adjacency,
-        options=options_as_text(choice.kind),
+        options=options_as_text(question, choice),
         minimum=0 if choice.clipped else None,
         rules=rules_of(source, findings.labels(choice), OTHER),
         remarks=remarks,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.advise.generating import Events
-from eventveil.counting.assigner import Placements, Rows
+from eventveil.counting.assigner import AssignedRows, Rows
 from eventveil.counting.counter import CounterState, StreamCounter
 from eventveil.decoding.bulk import FILTERED, IGNORED, BulkReader
 from eventveil.decoding.places import compile_pointer
@@ -24,7 +24,7 @@ from eventveil.model.records import Chunk
 from eventveil.model.timeline import parse_rfc3339
 from eventveil.model.topology import Source, Stream
 from eventveil.replay.inputs import Input
-from eventveil.replay.partitions import INSTANCE
+from eventveil.replay.releasing import INSTANCE
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.topology.columns import COLUMN_LIMIT
 
@@ -82,7 +82,7 @@ class _Collector(StreamCounter):
         super().__init__(*arguments)  # type: ignore[arg-type]
         self._kept: list[tuple[NDArray[np.uint32], NDArray[np.int32], NDArray[np.int64]]] = []
 
-    def _take(self, rows: Rows, placed: Placements, told: int) -> None:
+    def _take(self, rows: Rows, placed: AssignedRows, told: int) -> None:
         """See ``StreamCounter._take``."""
         counts = placed.columns >= 0
         self._book("read", counts[counts])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.advise.choices import Choice
+from eventveil.advise.choices import NORMAL, Choice
 from eventveil.advise.generating import HOUR
 from eventveil.advise.scoring import HOPELESS, pooled, sizes, within
 from eventveil.advise.searching import OTHER, Findings
@@ -66,14 +66,18 @@ def percent(part: float) -> str:
 
 
 def rows(findings: Findings) -> list[Row]:
-    """One for each interval, kind and roll-up, with the bound and minimum that did best; the best first."""
-    found: dict[tuple[int, str, bool], Row] = {}
+    """One for each interval, kind, noise and roll-up, with the bound and minimum that did best.
+
+    The best first.
+    """
+    found: dict[tuple[int, str, bool, bool], Row] = {}
     best = findings.best
     order = sorted(findings.scores, key=lambda one: (one != best, findings.scores[one].pooled))
     for choice in order:
         # What was run once was only to find the bounds worth a second run.
         if findings.scores[choice].runs > 1:
-            found.setdefault((choice.interval, choice.kind, choice.rolled), _row(findings, choice))
+            place = choice.interval, choice.kind, choice.normal, choice.rolled
+            found.setdefault(place, _row(findings, choice))
     return [*found.values()]
 
 
@@ -125,9 +129,13 @@ def table(lines: Sequence[Row]) -> Iterator[str]:
 
 
 def kind_words(choice: Choice) -> str:
-    """The kind, whether negative counts are released as 0, and whether small columns are rolled up."""
-    minimum = ", minimum 0" if choice.clipped else ""
-    return f"{choice.kind}{minimum}, small columns rolled up" if choice.rolled else choice.kind + minimum
+    """The kind, its noise, whether negative counts are released as 0 and small columns rolled up."""
+    said = {
+        ", gaussian": choice.normal,
+        ", minimum 0": choice.clipped,
+        ", small columns rolled up": choice.rolled,
+    }
+    return choice.kind + "".join(words for words, true in said.items() if true)
 
 
 def recommendation(findings: Findings) -> Iterator[str]:
@@ -138,8 +146,9 @@ def recommendation(findings: Findings) -> Iterator[str]:
     yield (
         f"Timestamps of {duration_words(choice.interval)}, kind {choice.kind}, epsilon {question.epsilon},"
         f" window {choice.window(question)}: any {unit_words(question.protect)} of a user costs epsilon"
-        f" {question.epsilon}."
+        f" {question.epsilon}{f' with delta {question.delta}' if choice.normal else ''}."
     )
+    yield from _noise(findings)
     counted = "the first event" if bound == 1 else f"the first {bound} events"
     yield (
         f"Of each user {counted} in {duration_words(choice.interval)} count{'s' if bound == 1 else ''}."
@@ -166,6 +175,32 @@ def recommendation(findings: Findings) -> Iterator[str]:
     )
     if one.columns[first] > question.accuracy:
         yield "What helps: days instead of hours, a shorter time to protect, more epsilon, or more users."
+
+
+def _noise(findings: Findings) -> Iterator[str]:
+    """What Gaussian noise gains or does not, and what its delta means, if one was allowed."""
+    delta, scores = findings.question.delta, findings.scores
+    if delta is None:
+        return
+    pure, normal = (
+        min(one.pooled for choice, one in scores.items() if choice.normal is noise and one.runs > 1)
+        for noise in (False, True)
+    )
+    apart = (
+        f"the best choice with it errs by {percent(normal)} of all events, with pure epsilon {percent(pure)}"
+    )
+    if not findings.best.normal:
+        yield (
+            f"Gaussian noise with delta {delta} was tried: {apart}. That is no gain here, and pure epsilon is"
+            " the stronger promise, which never fails."
+        )
+        return
+    yield (
+        f"Noise is Gaussian, with delta {delta}: {apart}. What that costs: for any one user the promise of"
+        f" epsilon may fail with probability {delta}, over the noise, and then nothing is promised. Delta"
+        " should be far below one in the number of users (1e-9 for a million). Without --delta only pure"
+        " epsilon is tried."
+    )
 
 
 def largest(findings: Findings, choice: Choice) -> int:
@@ -235,6 +270,9 @@ def tried(findings: Findings) -> str:
         f" {', '.join(map(duration_words, spans))}; {', '.join(map(str, bounds))} events a user;"
         f" {', '.join(kinds)}; where counts can be negative, with `minimum: 0` and without."
     )
+    if findings.question.delta is not None:
+        able = ", ".join(kind for kind in kinds if kind in NORMAL)
+        text += f" {able} also with Gaussian noise and delta {findings.question.delta}."
     if findings.skipped:
         text += f" Left out, for want of time: {', '.join(map(duration_words, findings.skipped))}."
     return text

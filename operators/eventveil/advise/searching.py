@@ -3,7 +3,8 @@
 First the kind to try first alone, at every interval and contribution bound, once; then all kinds at the
 bounds that did best, twice; then the best of all, until each has ``RUNS`` runs. Columns that are hopeless
 even there are tried once more as one, in the same way. Each run of a kind that releases negative counts is
-judged with them and without: a minimum of the sink costs neither budget nor a run.
+judged with them and without: a minimum of the sink costs neither budget nor a run. If a delta is allowed,
+the same is done with Gaussian noise beside; of choices that are alike, pure epsilon comes first.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.advise.choices import (
+    NORMAL,
     WINDOWED,
     Choice,
     Question,
     can_be_negative,
     intervals,
     kinds,
+    noises,
     settings_of,
 )
 from eventveil.advise.scoring import HOPELESS, Score, score
@@ -116,7 +119,8 @@ class _Searching:
         skipped = tuple(one for one in found if one not in self._intervals)
         self.findings = Findings(question, tally, skipped)
         self.done = 0
-        self.expected = len(self._intervals) * (5 + 2 * _BOUNDS * len(WINDOWED)) + _FINALISTS * RUNS
+        tried = [5 + 2 * _BOUNDS * len(NORMAL if normal else WINDOWED) for normal in noises(question)]
+        self.expected = len(self._intervals) * sum(tried) + _FINALISTS * RUNS
 
     @staticmethod
     def _work(tally: Tally, interval: int) -> int:
@@ -125,17 +129,21 @@ class _Searching:
     def passes(self) -> Iterator[None]:
         question, findings = self.findings.question, self.findings
         first = [
-            Choice(interval, bound, WINDOWED[0])
+            Choice(interval, bound, WINDOWED[0], normal=normal)
             for interval in self._intervals
             for bound in self._bounds(interval)
+            for normal in noises(question)
         ]
         yield from self._try(first, 1)
         second = [
             choice
             for interval in self._intervals
-            for bound in self._best_bounds([one for one in first if one.interval == interval])
-            for kind in kinds(question, interval)
-            for choice in _with_and_without_minimum(Choice(interval, bound, kind))
+            for normal in noises(question)
+            for bound in self._best_bounds(
+                [one for one in first if (one.interval, one.normal) == (interval, normal)]
+            )
+            for kind in kinds(question, interval, normal=normal)
+            for choice in _with_and_without_minimum(Choice(interval, bound, kind, normal=normal))
         ]
         yield from self._try(second, 2)
         yield from self._try(_order(findings.scores, second)[:_FINALISTS], RUNS)
@@ -153,6 +161,7 @@ class _Searching:
             choice
             for one in places
             for kind in dict.fromkeys([one.kind, *final])
+            if kind in NORMAL or not one.normal
             for choice in _with_and_without_minimum(replace(one, kind=kind))
         ]
         yield from self._try(tried, 2)
@@ -211,13 +220,14 @@ def _with_and_without_minimum(choice: Choice) -> list[Choice]:
 
 
 def _order(scores: dict[Choice, Score], choices: Sequence[Choice]) -> list[Choice]:
-    """The best first; of those that are alike, the one as it is, with the kind to try first."""
+    """The best first; of those alike, the one as it is, without delta, with the kind to try first."""
     ordered = sorted(choices, key=lambda one: scores[one].pooled)
     if not ordered:
         return []
     limit = scores[ordered[0]].pooled * (1 + _ALIKE)
     alike = [one for one in ordered if scores[one].pooled <= limit]
     first = min(
-        alike, key=lambda one: (one.rolled, WINDOWED.index(one.kind), one.clipped, scores[one].pooled)
+        alike,
+        key=lambda one: (one.rolled, one.normal, WINDOWED.index(one.kind), one.clipped, scores[one].pooled),
     )
     return [first, *(one for one in ordered if one != first)]

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -22,14 +23,16 @@ from eventveil.advise.searching import Findings, search
 from eventveil.advise.tally import Tally
 from eventveil.advise.trials import Processes, Runner, alone, perform
 from eventveil.advise.writing import Plan, topology_text
-from eventveil.cli.files import refuse_existing, write_topology
+from eventveil.cli.files import refuse_existing, words_of, write_topology
 from eventveil.cli.loading import EXIT_FAILED, is_topology
 from eventveil.cli.progress import progress
 from eventveil.cli.subjects import Subject, of_file, of_topology, with_found_columns
 from eventveil.describe.guarantee import describe
+from eventveil.mechanisms.gaussian import LARGEST_DELTA
 from eventveil.mechanisms.registry import find, of_stream
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Stream
+from eventveil.privacy.gaussian import LARGEST_EPSILON, LEAST_DELTA
 from eventveil.privacy.noise import SystemNoise
 from eventveil.process.atomic_file import OWNER_ONLY, appearing
 from eventveil.replay.processes import cores
@@ -42,6 +45,7 @@ from eventveil.topology.scalars import Rational, UnfitError
 _SPANS = {"hour": HOUR, "day": DAY, "week": 7 * DAY}
 _SHOWN = 12
 _EPSILON = Rational(1_000_000)
+_DELTA = Rational(1, LEAST_DELTA, 31)
 
 
 class _Percent(click.ParamType):
@@ -65,6 +69,20 @@ def _epsilon(context: click.Context, parameter: click.Parameter, value: str | No
         return None if value is None else _EPSILON.parse(Scalar(START, value)).text
     except UnfitError as unfit:
         raise click.BadParameter(f"{value!r} should be {unfit.expected}") from None
+
+
+def _delta(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        delta = _DELTA.parse(Scalar(START, value))
+    except UnfitError as unfit:
+        raise click.BadParameter(f"{value!r} should be {unfit.expected}") from None
+    if delta.value > LARGEST_DELTA:
+        raise click.BadParameter(
+            f"{value!r} should be at most {float(LARGEST_DELTA):g}, and far below one in the number of users"
+        )
+    return delta.text
 
 
 @click.command()
@@ -95,6 +113,11 @@ def _epsilon(context: click.Context, parameter: click.Parameter, value: str | No
     "--epsilon", metavar="NUMBER", callback=_epsilon,
     help="What a user may cost over --protect; default: as in TOPOLOGY, or 1.",
 )  # fmt: skip
+@click.option(
+    "--delta", metavar="NUMBER", callback=_delta,
+    help="Try Gaussian noise too: the probability with which the promise of epsilon may fail for a user, far"
+    " below one in the number of users, such as 1e-9. Default: pure epsilon alone.",
+)  # fmt: skip
 @click.option("--protect", type=click.Choice([*_SPANS]), help="Over what; default: as in TOPOLOGY, or a day.")
 @click.option(
     "--accuracy", type=_Percent(), default="5%", show_default=True, help="The error that is good enough."
@@ -118,6 +141,7 @@ def advise(
     columns: str | None,
     total: str,
     epsilon: str | None,
+    delta: str | None,
     protect: str | None,
     accuracy: float,
     contributions: int | None,
@@ -138,7 +162,14 @@ def advise(
         known = of_topology(subject, source, only) if source or is_topology(subject) else None
         chosen = known or of_file(subject, user, column, time)
         stream = with_found_columns(chosen, columns if known else columns or "found")
-        question = _question(stream, known, _SPANS[total], epsilon, protect, accuracy, contributions, seed)
+        if stream.counts.discover is not None:
+            raise EventveilError(
+                f"stream {stream.name} finds its columns in the data, and advice needs a list: give the"
+                " stream columns in a copy of the file, such as those of its releases"
+            )
+        question = _question(
+            stream, known, _SPANS[total], epsilon, delta, protect, accuracy, contributions, seed
+        )
         read = _read(chosen, stream)
         if not len(read.events.times):
             raise EventveilError(f"no event can be counted: {report.outcomes(read.outcomes)}; see --columns")
@@ -147,7 +178,7 @@ def advise(
             findings = _search(question, tally, run)
         _answer(findings, read, chosen, stream, output, html)
     except (EventveilError, KafkaException, OSError) as error:
-        click.echo(f"eventveil advise: {error}", err=True)
+        click.echo(f"eventveil advise: {words_of(error)}", err=True)
         sys.exit(EXIT_FAILED)
 
 
@@ -156,6 +187,7 @@ def _question(
     known: Subject | None,
     unit: int,
     epsilon: str | None,
+    delta: str | None,
     protect: str | None,
     accuracy: float,
     bound: int | None,
@@ -163,17 +195,23 @@ def _question(
 ) -> Question:
     mechanism = stream.mechanism
     window = mechanism.window if find(mechanism.kind, mechanism.options).level == "w-event" else 0
+    text = epsilon or (mechanism.epsilon_text if known else "1")
+    if delta is not None and Fraction(text) > LARGEST_EPSILON:
+        raise EventveilError(
+            f"--delta is for epsilon of at most {LARGEST_EPSILON:,}, not {text}; leave it out"
+        )
     span = _SPANS[protect] if protect else window * stream.timeline.interval if known and window else DAY
     return Question(
         labels=stream.counts.labels,
         unit=unit,
-        epsilon=epsilon or (mechanism.epsilon_text if known else "1"),
+        epsilon=text,
         protect=span,
         accuracy=accuracy,
         bound=bound,
         seed=seed,
         adjacency=mechanism.adjacency,
         rollable=stream.counts.column_type == "string",
+        delta=delta,
     )
 
 

@@ -15,7 +15,7 @@ from eventveil.kafka.changelog import write_once
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_partition
 from eventveil.kinds.registry import kind_of
-from eventveil.lifecycle.apply import pan_private_genesis
+from eventveil.lifecycle.apply import pan_private_manifest
 from eventveil.model import timeline
 from eventveil.model.errors import EventveilError, StateRefused
 from eventveil.model.records import Outgoing, TopicPartition
@@ -68,13 +68,13 @@ def _announce(topology: Topology, stream: Stream, timeout: float) -> int:
     """When the timestamp that was announced may close, in epoch milliseconds."""
     cluster, plan = Cluster(topology.kafka), kind_of(stream).plan(topology, stream)
     # What the command says of times must be what the worker goes by.
-    genesis, changelog = pan_private_genesis(topology, cluster, plan)
+    manifest, changelog = pan_private_manifest(topology, cluster, plan)
     place = str(changelog)
     where = TopicPartition(topology.announcements, 0)
     since = cluster.end_offsets([changelog])[changelog]
     number = uuid.uuid4().hex
     until = time.time_ns() // 1_000_000 + int(1000 * timeout)
-    said = Announcement(stream.name, genesis.instance, until, number).encode()
+    said = Announcement(stream.name, manifest.instance, until, number).encode()
     record = Outgoing(topology.announcements, said, stream.name.encode(), 0)
     written = write_once(topology.kafka, f"{topology.name}-announce-{number}", lambda _: [record])
     give_up = time.monotonic() + timeout
@@ -91,5 +91,5 @@ def _announce(topology: Topology, stream: Stream, timeout: float) -> int:
     raise StateRefused(
         f"stream {stream.name}",
         f"no worker answered within {timeout:g} s",
-        "Do not look. See whether a worker runs, or others look before you; announce again then",
+        "Do not look. Check that a worker is running and that nobody else looks first; then announce again",
     )

@@ -16,7 +16,7 @@ from eventveil.audit.generations import GenerationsAudit
 from eventveil.audit.readings import ReadingsAudit
 from eventveil.audit.records import Found
 from eventveil.audit.stream import stranger
-from eventveil.cli.witness import WitnessKeeper
+from eventveil.cli.witness import WitnessUpdater
 from eventveil.formats.change import Change
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster
@@ -26,6 +26,8 @@ from eventveil.kinds.kind import Audit
 from eventveil.kinds.registry import beside, kind_of
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka, Topology
+from eventveil.read.by_schema import BySchema
+from eventveil.read.problems import ReadingError
 
 Watch = Callable[[Found], None]
 """What sees every record of the ledger beside the audits."""
@@ -73,7 +75,7 @@ def run_audit(
     Raises EventveilError and KafkaException.
     """
     cluster = Cluster(topology.kafka)
-    keeper = None if witness is None else WitnessKeeper(topology, cluster, witness)
+    updater = None if witness is None else WitnessUpdater(topology, cluster, witness)
     sinks = {stream.name: kind_of(stream).sink(stream) for stream in topology.all_streams}
     ledger_places = _places(cluster, topology.ledger)
     sink_places = {name: _places(cluster, sink) for name, sink in sinks.items()}
@@ -89,16 +91,16 @@ def run_audit(
         stream.name: kind_of(stream).audit(topology, stream, changes.get(stream.name, ()))
         for stream in topology.all_streams
     }
-    watching = [*([keeper.see] if keeper else ()), *([watch] if watch else ())]
+    watching = [*([updater.see] if updater else ()), *([watch] if watch else ())]
     strangers, others = _read_ledger(cluster, topology.kafka, ledger_ends, audits, watching)
     if control:
         others |= _read_control(cluster, topology.kafka, control, sink_ends, decided, audits)
-    found = []
+    found, schemas = [], BySchema(topology.registry)
     for name, audit in audits.items():
         ends = {place: sink_ends[place] for place in sink_places[name]}
-        reports = _read_sink(cluster, topology.kafka, sinks[name], ends, decided, audit, keeper)
+        reports = _read_sink(cluster, topology.kafka, sinks[name], ends, decided, audit, updater, schemas)
         found.append(AuditedStream(name, sinks[name], tuple(reports)))
-    keep = keeper.keep if keeper else tuple
+    keep = updater.keep if updater else tuple
     return Audited(tuple(found), tuple(strangers), tuple(sorted(others)), keep)
 
 
@@ -176,16 +178,17 @@ def _read_sink(
     ends: Offsets,
     decided: Offsets,
     audit: Audit,
-    keeper: WitnessKeeper | None,
+    updater: WitnessUpdater | None,
+    schemas: BySchema,
 ) -> Sequence[Report | ReadingsReport]:
     compacted = "compact" in cluster.settings([topic])[topic]["cleanup.policy"]
     starts = cluster.first_offsets(ends)
     # Of counts, the ledger tells all that a witness keeps.
-    watching = keeper if isinstance(audit, ReadingsAudit) else None
+    watching = updater if isinstance(audit, ReadingsAudit) else None
     for place, end in ends.items():
         if watching is not None:
             watching.begins(place, starts[place])
-        for found in _read(kafka, place, starts[place], end):
+        for found in _read(kafka, place, starts[place], end, schemas):
             if watching is not None:
                 watching.see(found)
             audit.record(found, newer=found.offset >= decided[place])
@@ -193,8 +196,13 @@ def _read_sink(
     return audit.reports(kept)
 
 
-def _read(kafka: Kafka, place: TopicPartition, start: int, end: int) -> Iterator[Found]:
-    """The records of a partition below a settled end, aborted ones included and marked, nonces left out."""
+def _read(
+    kafka: Kafka, place: TopicPartition, start: int, end: int, schemas: BySchema | None = None
+) -> Iterator[Found]:
+    """The records of a partition below a settled end, aborted ones included and marked, nonces left out.
+
+    ``schemas`` reads those of sinks.
+    """
     if start >= end:
         return
     with (
@@ -212,4 +220,14 @@ def _read(kafka: Kafka, place: TopicPartition, start: int, end: int) -> Iterator
             if is_committed:
                 next_committed = next(committed, None)
             if not is_nonce(message.key()):
-                yield Found.read(place, offset, message.key(), message.value(), is_committed)
+                value = message.value()
+                content = None if schemas is None else _content(schemas, value, f"{place}, offset {offset}")
+                yield Found.read(place, offset, message.key(), value, is_committed, content)
+
+
+def _content(schemas: BySchema, value: bytes | None, place: str) -> bytes:
+    """A record of a sink as JSON; what no schema reads as it is, which the audit finds."""
+    try:
+        return schemas.json(value, place)
+    except ReadingError:
+        return value or b""

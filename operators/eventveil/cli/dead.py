@@ -10,8 +10,9 @@ import click
 import orjson
 from confluent_kafka import KafkaException
 
+from eventveil.cli.files import words_of
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
-from eventveil.doctor.letters import Letter, Pile, piles
+from eventveil.doctor.letters import Letter, LetterGroup, groups
 from eventveil.doctor.report import shown_value
 from eventveil.doctor.sampling import newest
 from eventveil.kafka.cluster import Cluster
@@ -50,16 +51,16 @@ def dead(topology: str, name: str | None, records: int, samples: int, as_json: b
         partitions = _partitions(loaded)
         text = Path(loaded.path).read_text(encoding="utf-8-sig")
     except (EventveilError, KafkaException, OSError) as error:
-        click.echo(f"eventveil dead: {error}", err=True)
+        click.echo(f"eventveil dead: {words_of(error)}", err=True)
         sys.exit(EXIT_FAILED)
-    found = piles(loaded, text, letters, partitions, samples)
+    found = groups(loaded, text, letters, partitions, samples)
     if as_json:
         fields = {"read": len(letters), "held": held, "reasons": [one.fields() for one in found]}
         click.echo(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
         return
     click.echo(f"{len(letters)} dead letters read, of about {held}")
-    for pile in found:
-        click.echo("\n".join(lines(pile)))
+    for group in found:
+        click.echo("\n".join(lines(group)))
 
 
 def _read(topology: Topology, topics: list[str], records: int) -> tuple[list[Letter], int]:
@@ -86,11 +87,11 @@ def _partitions(topology: Topology) -> dict[str, int]:
     return {name: topic.partitions for name, topic in found.items()}
 
 
-def lines(pile: Pile) -> Iterator[str]:
+def lines(group: LetterGroup) -> Iterator[str]:
     """A reason for people."""
-    yield f"{pile.stream}: {pile.number} {pile.reason}"
-    yield f"  {pile.place}: {pile.setting}: {pile.remedy}"
-    for one in pile.samples:
+    yield f"{group.stream}: {group.number} {group.reason}"
+    yield f"  {group.place}: {group.setting}: {group.remedy}"
+    for one in group.samples:
         place = f"{one.topic}, partition {one.partition}, offset {one.offset}"
         yield f"  {place}: {shown_value(one.detail.encode())}"
         yield f"    key {shown_value(one.key)}, value {shown_value(one.value)}"

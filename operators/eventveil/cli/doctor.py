@@ -11,7 +11,7 @@ import click
 import orjson
 from confluent_kafka import KafkaException
 
-from eventveil.cli.files import refuse_existing
+from eventveil.cli.files import refuse_existing, words_of
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.doctor.proposal import commented, propose
 from eventveil.doctor.report import Report, report_on
@@ -59,11 +59,15 @@ def doctor(
     try:
         report = _examine(loaded, records, path)
         if output is not None:
-            _write(report, output, records)
+            _write(report, output)
     except (EventveilError, KafkaException) as error:
         _fail(str(error))
     except (OSError, ValueError) as error:
-        _fail(f"{getattr(error, 'filename', None) or path}: {error}; check the path and its rights")
+        _fail(
+            words_of(error)
+            if getattr(error, "filename", None)
+            else f"{path}: {error}; check the path and its rights"
+        )
     if as_json:
         click.echo(orjson.dumps(report.fields(), option=orjson.OPT_INDENT_2).decode())
     else:
@@ -102,9 +106,9 @@ def _pointers(stream: object) -> set[str]:
     return set() if source is None else {*source.pointers}
 
 
-def _write(report: Report, output: str, records: int) -> None:
+def _write(report: Report, output: str) -> None:
     """Write the proposed topology, if it is valid where it is to be. Raises TopologyInvalid and OSError."""
-    text = commented(report.proposal, records)
+    text = commented(report.proposal)
     load_text(output, text, os.environ)
     Path(output).write_text(text, encoding="utf-8")
     click.echo(f"eventveil doctor: the proposed topology is in {output}", err=True)

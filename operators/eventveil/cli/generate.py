@@ -9,7 +9,7 @@ import click
 
 from eventveil.advise.generating import HOUR, Events, Traffic, draw, json_lines, labels, user_names
 from eventveil.advise.writing import Plan
-from eventveil.cli.files import refuse_existing, write_topology
+from eventveil.cli.files import refuse_existing, words_of, write_topology
 from eventveil.cli.loading import EXIT_FAILED
 from eventveil.cli.times import Time
 from eventveil.model.errors import EventveilError
@@ -84,7 +84,7 @@ def generate(
         if topology is not None:
             write_topology(topology, _plan(name, traffic))
     except (EventveilError, OSError) as error:
-        click.echo(f"eventveil generate: {error}", err=True)
+        click.echo(f"eventveil generate: {words_of(error)}", err=True)
         sys.exit(EXIT_FAILED)
     begins, ends = format_rfc3339(start), format_rfc3339(start + days * 24 * HOUR)
     click.echo(
@@ -112,8 +112,9 @@ def _write_parquet(output: str, events: Events, traffic: Traffic) -> None:
         import pyarrow.parquet as pq
     except ImportError:
         raise EventveilError(
-            f"{output} would be a Parquet file, and what writes these is missing; install Eventveil with its"
-            " extra arrow (pip install '.[arrow]'), or name a file that ends otherwise for JSON lines"
+            f"{output} would be a Parquet file, and pyarrow, which writes these, is missing; install "
+            "Eventveil with its extra arrow (pip install '.[arrow]'), or name a file that ends otherwise for "
+            "JSON lines"
         ) from None
     names = {
         "user": (events.users, user_names(traffic.users)),

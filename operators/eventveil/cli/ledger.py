@@ -6,18 +6,19 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from math import ceil
+from math import ceil, floor, log10
 from pathlib import Path
 
 import click
 from confluent_kafka import KafkaException
 
 from eventveil.audit.findings import Finding, ReadingsReport, Report
+from eventveil.audit.mu import mu_squared
 from eventveil.cli.auditing import AuditedStream, run_audit
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.options import witness_file
 from eventveil.describe.guarantee import number
-from eventveil.formats.change import crossings
+from eventveil.formats.change import change_limits
 from eventveil.model import timeline
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Timeline, Topology
@@ -137,11 +138,12 @@ def describe(report: Report | ReadingsReport, sink: str) -> Iterator[str]:
             f"each value within epsilon {report.epsilon}{violations}"
         )
     elif report.releases:
-        spent = largest_spent(report.largest, report.units, report.epsilon)
+        limit = _limit(report)
+        spent = largest_spent(report.largest, report.units, limit)
         releases, windows = _count(report.releases, "release"), _count(report.windows, _PERIOD[report.level])
         yield (
             f"{report.stream}: {releases}, {windows} checked, "
-            f"largest {spent} of epsilon {number(report.epsilon)}{violations}"
+            f"largest {spent} of {_promise(report, limit)}{violations}"
         )
     else:
         yield f"{report.stream}: nothing released yet{violations}"
@@ -175,6 +177,11 @@ def _history(report: Report, sink: str) -> Iterator[str]:
         yield "threshold: " + (
             "still to be chosen" if report.threshold is None else f"{report.threshold}, the only one"
         )
+    if report.discovery is not None:
+        yield (
+            f"beside that every window has paid epsilon {number(report.discovery.epsilon)} with delta"
+            f" {float(report.discovery.delta):.3g} for finding columns"
+        )
     for change in report.changes:
         fields = ", ".join(f"{name} {one.old} to {one.new}" for name, one in change.fields.items())
         yield f"migrated at timestamp {change.start}: {fields}"
@@ -185,10 +192,10 @@ def _history(report: Report, sink: str) -> Iterator[str]:
     if report.windows_before:
         before = _count(report.windows_before, _PERIOD[report.level])
         yield f"{before} before that checked too, by the epsilon of that time"
-    for crossing in crossings(report.changes, report.first) if report.first else ():
+    for limit in change_limits(report.changes, report.first) if report.first else ():
         yield (
-            f"what was spent from timestamp {crossing.start} on kept windows of {crossing.window} "
-            f"across it within epsilon {number(crossing.epsilon)}"
+            f"what was spent from timestamp {limit.start} on kept windows of {limit.window} "
+            f"across it within epsilon {number(limit.epsilon)}"
         )
     if report.releases and report.matched_from is None:
         yield f"none of them could be matched: nothing of this stream is left in {sink}"
@@ -202,6 +209,21 @@ def _history(report: Report, sink: str) -> Iterator[str]:
             f"charges before timestamp {report.sink_since} are not matched with records: "
             "these went to the sink of that time, which is not read"
         )
+
+
+def _limit(report: Report) -> Fraction:
+    """What the units of a window are worth: epsilon, or mu squared to about three digits, rounded down."""
+    if report.delta is None:
+        return report.epsilon
+    exact = mu_squared(report.epsilon, report.delta)
+    step = Fraction(10) ** (floor(log10(exact)) - 2)
+    return floor(Fraction(exact) / step) * step
+
+
+def _promise(report: Report, limit: Fraction) -> str:
+    if report.delta is None:
+        return f"epsilon {number(limit)}"
+    return f"mu squared {number(limit)} (epsilon {number(report.epsilon)}, delta {float(report.delta):.3g})"
 
 
 def largest_spent(largest: int, units: int, epsilon: Fraction) -> str:

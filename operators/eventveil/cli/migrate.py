@@ -5,20 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import click
 from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.describe.guarantee import number
-from eventveil.formats.change import SAME_LIFE, Crossing, Difference, Terms
+from eventveil.formats.change import SAME_INSTANCE, ChangeLimit, Difference, Terms
 from eventveil.kafka.cluster import Cluster
 from eventveil.kinds.registry import kind_of, merged_streams, plan_readings, plan_streams
-from eventveil.lifecycle.apply import Keeper, Step, pan_private_genesis
+from eventveil.lifecycle.apply import Step, StreamMigrator, pan_private_manifest
 from eventveil.lifecycle.layout import Layout
-from eventveil.lifecycle.regrounding import doubtful
-from eventveil.lifecycle.stage import StageKeeper
-from eventveil.lifecycle.values import Moved, ValuesKeeper
+from eventveil.lifecycle.relocation import doubtful
+from eventveil.lifecycle.stage import StageMigrator
+from eventveil.lifecycle.values import Moved, ValuesMigrator
 from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.topology import Topology
 from eventveil.process.patience import PATIENCE_SECONDS, Patience, look
@@ -69,18 +70,19 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
     )
     if apply:
         _make_room(plan)
-    moved = {name for stage in plan.stages for name in _move(stage, apply=apply, lost=lost)}
-    for keeper, merged, step in zip(plan.keepers, merged_streams(topology), plan.steps, strict=True):
+    deltas = {one.name: one.stream.mechanism.delta for one in merged_streams(topology)}
+    moved = {name for stage in plan.stages for name in _move(stage, deltas, apply=apply, lost=lost)}
+    for migrator, merged, step in zip(plan.migrators, merged_streams(topology), plan.steps, strict=True):
         if merged.name in moved:
             continue
         changes = apply and step
-        written = keeper.migrate(apply=True, lost=lost, since=since, expected=step) if changes else step
+        written = migrator.migrate(apply=True, lost=lost, since=since, expected=step) if changes else step
         if written is None:
             click.echo(f"{merged.name}: unchanged")
         else:
-            _show(written, apply=apply)
+            _show(written, merged.stream.mechanism.delta, apply=apply)
     grown = {step.stream for one in plan.values for step in _grow(one, apply=apply, lost=lost)}
-    begun = {name for one in plan.values for name in one.keeper.begun}
+    begun = {name for one in plan.values for name in one.migrator.begun}
     for name in (one.name for one in plan_readings(topology) if one.name not in grown):
         click.echo(f"{name}: {'unchanged' if name in begun else _NOT_BEGUN}")
     if plan.lacks_room and not apply:
@@ -93,19 +95,19 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
 
 def _make_room(plan: _Plan) -> None:
     """Give the state of every source partition its place, before anything is written there."""
-    for layout, keeper in plan.crowded:
-        keeper.check_stopped()
-        for name, partition in layout.arrange(keeper.check_stopped):
+    for layout, migrator in plan.crowded:
+        migrator.check_stopped()
+        for name, partition in layout.arrange(migrator.check_stopped):
             click.echo(f"the state of {name}, partition {partition}, was moved to make room")
 
 
-def _move(stage: _Stage, *, apply: bool, lost: bool) -> list[str]:
+def _move(stage: _Stage, deltas: Mapping[str, Fraction | None], *, apply: bool, lost: bool) -> list[str]:
     """Move a re-keying stage, or say how; the streams that go on behind it."""
     steps = stage.steps
     if apply and steps:
-        steps = stage.keeper.migrate(apply=True, lost=lost, expected=steps)
+        steps = stage.migrator.migrate(apply=True, lost=lost, expected=steps)
     for step in steps:
-        _show(step, apply=apply)
+        _show(step, deltas[step.stream], apply=apply)
     return [step.stream for step in steps]
 
 
@@ -113,7 +115,7 @@ def _grow(values: _Values, *, apply: bool, lost: bool) -> list[Moved]:
     """Let the value streams over a topic go on, or say how; those that could not go on as they were."""
     steps = values.steps
     if apply and steps:
-        steps = values.keeper.migrate(apply=True, lost=lost, expected=steps)
+        steps = values.migrator.migrate(apply=True, lost=lost, expected=steps)
     for step in steps:
         goes = "goes on" if apply else "would go on"
         click.echo(f"{step.stream}: {goes}{' with' if step.differences else ''}")
@@ -129,7 +131,7 @@ def _grow(values: _Values, *, apply: bool, lost: bool) -> list[Moved]:
 class _Values:
     """What one look has found is to be done with the value streams over a topic."""
 
-    keeper: ValuesKeeper
+    migrator: ValuesMigrator
     steps: list[Moved]
 
 
@@ -137,7 +139,7 @@ class _Values:
 class _Stage:
     """What one look has found is to be done with the re-keying of a topic of events, by stream behind it."""
 
-    keeper: StageKeeper
+    migrator: StageMigrator
     steps: list[Step]
 
 
@@ -146,7 +148,7 @@ class _Plan:
     """What one look has found is to be done, by stream, and who can do it."""
 
     layouts: list[Layout | None]
-    keepers: list[Keeper]
+    migrators: list[StreamMigrator]
     steps: list[Step | None]
     stages: list[_Stage]
     values: list[_Values]
@@ -157,19 +159,21 @@ class _Plan:
         return [*self.steps, *(step for stage in self.stages for step in stage.steps)]
 
     @property
-    def crowded(self) -> list[tuple[Layout, Keeper | StageKeeper | ValuesKeeper]]:
+    def crowded(self) -> list[tuple[Layout, StreamMigrator | StageMigrator | ValuesMigrator]]:
         """The changelogs in which state has to move, or that lack partitions, and who may see to that.
 
         Where counts are kept, only for streams that go on; of value streams, also for one that is still to
         begin.
         """
         counted, rekeyed, values = self.layouts
-        wanted: list[tuple[Layout | None, bool, Sequence[Keeper | StageKeeper | ValuesKeeper]]] = [
-            (counted, any(self.steps), self.keepers),
-            (rekeyed, any(stage.steps for stage in self.stages), [one.keeper for one in self.stages]),
-            (values, self.lacks_room, [one.keeper for one in self.values]),
+        wanted: list[
+            tuple[Layout | None, bool, Sequence[StreamMigrator | StageMigrator | ValuesMigrator]]
+        ] = [
+            (counted, any(self.steps), self.migrators),
+            (rekeyed, any(stage.steps for stage in self.stages), [one.migrator for one in self.stages]),
+            (values, self.lacks_room, [one.migrator for one in self.values]),
         ]
-        return [(layout, keepers[0]) for layout, due, keepers in wanted if layout is not None and due]
+        return [(layout, migrators[0]) for layout, due, migrators in wanted if layout is not None and due]
 
     @property
     def lacks_room(self) -> bool:
@@ -184,47 +188,49 @@ def _plan(topology: Topology, lost: bool, since: int | None) -> _Plan:
     counted = Layout(topology, cluster) if topology.streams else None
     rekeyed = Layout(topology, cluster, reader="rekeying") if topology.rekeyed else None
     values = Layout(topology, cluster, reader="values") if topology.value_sources else None
-    keepers = [Keeper(topology, cluster, plan, layout=counted) for plan in merged_streams(topology)]
+    migrators = [StreamMigrator(topology, cluster, plan, layout=counted) for plan in merged_streams(topology)]
     for plan in plan_streams(topology):
         if not plan.merged:
-            pan_private_genesis(topology, cluster, plan)
-    steps = [one.migrate(apply=False, lost=lost, since=since) for one in keepers]
-    stages = [] if rekeyed is None else list(_stages(topology, cluster, keepers, rekeyed, lost))
+            pan_private_manifest(topology, cluster, plan)
+    steps = [one.migrate(apply=False, lost=lost, since=since) for one in migrators]
+    stages = [] if rekeyed is None else list(_stages(topology, cluster, migrators, rekeyed, lost))
     of_values = [] if values is None else list(_values(topology, cluster, values, lost))
-    return _Plan([counted, rekeyed, values], keepers, steps, stages, of_values)
+    return _Plan([counted, rekeyed, values], migrators, steps, stages, of_values)
 
 
 def _values(topology: Topology, cluster: Cluster, layout: Layout, lost: bool) -> Iterator[_Values]:
     for source in topology.value_sources:
-        keeper = ValuesKeeper(topology, cluster, source, layout)
-        yield _Values(keeper, keeper.migrate(apply=False, lost=lost))
+        migrator = ValuesMigrator(topology, cluster, source, layout)
+        yield _Values(migrator, migrator.migrate(apply=False, lost=lost))
 
 
 def _stages(
-    topology: Topology, cluster: Cluster, keepers: Sequence[Keeper], layout: Layout, lost: bool
+    topology: Topology, cluster: Cluster, migrators: Sequence[StreamMigrator], layout: Layout, lost: bool
 ) -> Iterator[_Stage]:
     streams = [plan.stream for plan in merged_streams(topology)]
     for target in topology.rekeyed.values():
         behind = [
-            (one, keeper) for one, keeper in zip(streams, keepers, strict=True) if one.source.topic == target
+            (one, migrator)
+            for one, migrator in zip(streams, migrators, strict=True)
+            if one.source.topic == target
         ]
-        keeper = StageKeeper(topology, cluster, behind[0][0].source, [one for _, one in behind], layout)
-        yield _Stage(keeper, keeper.migrate(apply=False, lost=lost))
+        migrator = StageMigrator(topology, cluster, behind[0][0].source, [one for _, one in behind], layout)
+        yield _Stage(migrator, migrator.migrate(apply=False, lost=lost))
 
 
 def _doubtful(step: Step | None) -> Unsettled | None:
     return None if step is None else doubtful(step.stream, step.differences)
 
 
-def _show(step: Step, *, apply: bool) -> None:
+def _show(step: Step, delta: Fraction | None, *, apply: bool) -> None:
     click.echo(f"{step.stream}: {'goes' if apply else 'would go'} on from timestamp {step.start} with")
     _show_differences(step.differences)
-    if all(name.startswith(SAME_LIFE) for name in step.differences):
+    if all(name.startswith(SAME_INSTANCE) for name in step.differences):
         return
-    limit = Crossing.between(step.start, step.before, step.after)
+    limit = ChangeLimit.between(step.start, step.before, step.after)
     click.echo(
         f"  windows of {limit.window} timestamps across the change stay within epsilon "
-        f"{number(limit.epsilon)}: what they cannot pay is repeated"
+        f"{number(limit.epsilon)}{delta_words(delta)}: what they cannot pay is repeated"
     )
     if step.after.window > step.before.window:
         click.echo("  but what was spent before in such a window may be more already: nothing is added then")
@@ -235,6 +241,11 @@ def _show_differences(differences: Mapping[str, Difference]) -> None:
         click.echo(f"  {name} {one.new}" + (f", was {one.old}" if one.old is not None else ""))
 
 
-def words(terms: Terms) -> str:
-    """Terms in words."""
-    return f"epsilon {number(terms.epsilon)} for any {terms.window} timestamps"
+def words(terms: Terms, delta: Fraction | None) -> str:
+    """Terms in words, with the delta of the stream."""
+    return f"epsilon {number(terms.epsilon)}{delta_words(delta)} for any {terms.window} timestamps"
+
+
+def delta_words(delta: Fraction | None) -> str:
+    """What follows epsilon where noise is Gaussian."""
+    return "" if delta is None else f" and delta {float(delta):.3g}"

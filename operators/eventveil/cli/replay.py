@@ -13,12 +13,13 @@ import click
 from click.core import ParameterSource
 from confluent_kafka import KafkaException
 
+from eventveil.cli.files import words_of
 from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
 from eventveil.cli.options import memory_limit
 from eventveil.cli.progress import progress
 from eventveil.cli.times import Time
 from eventveil.decoding.rules import Reason
-from eventveil.describe.guarantee import consecutive
+from eventveil.describe.guarantee import consecutive, number
 from eventveil.kinds.registry import kind_of
 from eventveil.mechanisms.registry import find
 from eventveil.model.errors import EventveilError
@@ -144,18 +145,12 @@ def replay(
         click.echo(f"eventveil replay: {error}", err=True)
         sys.exit(EXIT_MEMORY)
     except (EventveilError, KafkaException, OSError) as error:
-        click.echo(f"eventveil replay: {_told(error)}", err=True)
+        click.echo(f"eventveil replay: {words_of(error)}", err=True)
         sys.exit(EXIT_FAILED)
     _conclude(running, given, data_decided=end is None, show_drops=show_drops)
     for name, one in errors.items():
         for sentence in one.told():
             _note(f"raw data, not to be published: {name}: {sentence}")
-
-
-def _told(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename} cannot be opened ({error.strerror}); check the path and its rights"
-    return str(error)
 
 
 def _check_paths(paths: Paths, source: str, force: bool) -> None:
@@ -241,7 +236,15 @@ def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None,
                     "another one or none here, and sums are unused"
                 )
         else:
-            _announce_epsilon(stream.name, stream.mechanism.epsilon_text, f"any {_covered(stream)}")
+            how, delta, epsilon = (
+                stream.counts.discover,
+                stream.mechanism.delta,
+                stream.mechanism.epsilon_text,
+            )
+            if how is not None:
+                epsilon, delta = number(stream.epsilon), how.delta
+            beside = "" if delta is None else f" with delta {float(delta):.3g}"
+            _announce_epsilon(stream.name, epsilon + beside, f"any {_covered(stream)}")
     if start is not None and any(kind_of(stream).raw_events for stream in running.streams):
         _note("--from starts with a fresh budget: what adjacent ranges cost adds up in windows across both")
     _announce_input([one.source.topic for one in running.streams], given, paths, "counts", seeded)

@@ -14,9 +14,9 @@ import click
 import orjson
 from confluent_kafka import KafkaException
 
-from eventveil.audit.life import Life
+from eventveil.audit.periods import ChargedPeriods
 from eventveil.cli.auditing import Audited, AuditedStream, run_audit
-from eventveil.cli.files import refuse_existing
+from eventveil.cli.files import refuse_existing, words_of
 from eventveil.cli.ledger import describe, is_overdue, read_up_to
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.options import witness_file
@@ -78,7 +78,7 @@ def report(
         hint = (
             "" if witness is not None or isinstance(error, OSError) else "; --without-audit needs no broker"
         )
-        click.echo(f"eventveil report: {error}{hint}", err=True)
+        click.echo(f"eventveil report: {words_of(error)}{hint}", err=True)
         sys.exit(EXIT_FAILED)
     if made.state == "violated":
         click.echo(f"eventveil report: {made.verdict}", err=True)
@@ -104,7 +104,7 @@ def _exact(value: object) -> str:
 def _audit(topology: Topology, witness: Path | None, *, barrier: bool) -> AuditFacts:
     """Raises EventveilError, also if the ledger lacks what the witness noted, and KafkaException."""
     timelines = {stream.name: stream.timeline for stream in topology.streams}
-    life = Life({stream.name: timelines.get(stream.name) for stream in topology.all_streams})
+    life = ChargedPeriods({stream.name: timelines.get(stream.name) for stream in topology.all_streams})
     audited = run_audit(topology, witness, barrier=barrier, watch=life.see)
     notes, now = tuple(audited.keep_witness()), _now()
     return AuditFacts(
@@ -116,7 +116,7 @@ def _audit(topology: Topology, witness: Path | None, *, barrier: bool) -> AuditF
         findings=tuple(map(str, _findings(audited))),
         others=audited.others,
         notes=notes,
-        life=life.stretches(),
+        life=life.periods(),
         violations=audited.violations,
     )
 

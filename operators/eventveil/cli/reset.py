@@ -15,7 +15,7 @@ from eventveil.describe.guarantee import number
 from eventveil.kafka.cluster import Cluster
 from eventveil.kinds.placement import StreamPlan
 from eventveil.kinds.registry import kind_of, plan_streams
-from eventveil.lifecycle.apply import Keeper
+from eventveil.lifecycle.apply import StreamMigrator
 from eventveil.lifecycle.migration import check_cap
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Topology
@@ -64,21 +64,22 @@ def _accepted(plan: StreamPlan, adds: str | None) -> bool:
 
 
 def _reset(topology: Topology, plan: StreamPlan, start: int | None, *, apply: bool) -> None:
-    keeper = Keeper(topology, Cluster(topology.kafka), plan)
+    migrator = StreamMigrator(topology, Cluster(topology.kafka), plan)
     if apply:
-        keeper.take_over()
-    history = keeper.history()
+        migrator.take_over()
+    history = migrator.history()
     check_cap(topology, plan.stream, history)
-    step = keeper.reset(start, time.time_ns() // 1_000_000, apply=apply)
-    generations = len(history.generations)
+    step = migrator.reset(start, time.time_ns() // 1_000_000, apply=apply)
+    generations, delta = len(history.generations), plan.stream.mechanism.delta
     total = sum((max(one.epsilon for one in terms) for terms in history.generations), step.after.epsilon)
     click.echo(
         f"{plan.name}: generation {generations + 1} {'begins' if apply else 'would begin'} at timestamp "
         f"{step.start}, into {plan.stream.sink.topic}"
     )
     click.echo(
-        f"  it adds {words(step.after)} to what was released before: over the same people and times "
+        f"  it adds {words(step.after, delta)} to what was released before: over the same people and times "
         f"{generations + 1} generations together cost epsilon {number(total)}"
+        f"{'' if delta is None else ', and their deltas add up too'}"
     )
     click.echo("  the releases of earlier generations stay where they are; dead letters are written again")
     if not apply:

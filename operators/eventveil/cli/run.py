@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -24,6 +25,7 @@ from confluent_kafka import KafkaException
 from eventveil.audit.witness_file import WitnessFile
 from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
 from eventveil.cli.options import memory_limit, witness_file
+from eventveil.cli.several import run_several
 from eventveil.decoding import kernel
 from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.create import inspect_topics
@@ -53,6 +55,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 _METRICS = "127.0.0.1:9464"
 #: As many workers on one machine find a port each behind that one without being told where.
 _FURTHER_PORTS = 99
+_LAST_PORT = 65_535
+#: Of ``--processes``.
+MOST_PROCESSES = 64
 
 
 class Address(click.ParamType):
@@ -71,16 +76,24 @@ class Address(click.ParamType):
         if value == "off":
             return None
         match = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\]\s]+):([0-9]{1,5})", str(value), re.ASCII)
-        if match is None or int(match[2]) > 65_535:
+        if match is None or int(match[2]) > _LAST_PORT:
             self.fail(f"{value!r} should be HOST:PORT, such as {_METRICS}, or off", param, ctx)
         return match[1].strip("[]"), int(match[2])
 
 
 def _member(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Fails, which is wrong usage, for a name that brokers do not take."""
+    try:
+        return _member_name(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _member_name(value: str | None) -> str | None:
+    """The name. Raises ValueError if brokers do not take it."""
     allowed = f"[A-Za-z0-9._-]{{1,{LONGEST_MEMBER}}}"
     if value is not None and (value in {".", ".."} or not re.fullmatch(allowed, value)):
-        raise click.BadParameter(
+        raise ValueError(
             f"it should be 1 to {LONGEST_MEMBER} of the characters A-Z, a-z, 0-9, '.', '_' and '-'"
         )
     return value
@@ -128,6 +141,15 @@ def _member(context: click.Context, param: click.Parameter, value: str | None) -
     "gone is replaced after 30 seconds, without a name after 10 at the latest.",
 )
 @click.option(
+    "--processes",
+    type=click.IntRange(1, MOST_PROCESSES),
+    default=1,
+    show_default=True,
+    help="Run several workers, each a process, one per core. They share --memory-limit. --metrics "
+    "HOST:PORT takes as many ports, from PORT on, and --member NAME becomes NAME-1, NAME-2 ... One that "
+    "dies is started again while the others go on.",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True
 )
 @click.pass_context
@@ -141,6 +163,7 @@ def run(
     memory_limit: int | None,
     witness: Path | None,
     member: str | None,
+    processes: int,
     log_level: str,
 ) -> None:
     """Run the worker of TOPOLOGY until SIGTERM or SIGINT."""
@@ -148,25 +171,99 @@ def run(
         raise click.UsageError("--raw-metrics needs --metrics HOST:PORT")
     if page and metrics is None:
         raise click.UsageError("--page needs --metrics HOST:PORT")
-    configure_logging(log_level)
-    log.info("%s", kernel.WAY)
-    log.info("memory limit: %s", "off" if memory_limit is None else format_size(memory_limit))
     # An address that somebody asked for is where somebody looks: it is had, or the worker ends.
     chosen = context.get_parameter_source("metrics") is not ParameterSource.DEFAULT
-    further = 0 if chosen else _FURTHER_PORTS
-    loaded = load_or_exit(topology)
-    listen = None
-    if metrics is not None:
-        shown = Shown(loaded) if _has_page(page, metrics[0]) else None
-        listen = partial(Endpoint, *metrics, raw_metrics, further, shown)
-    file = None if witness is None else WitnessFile(witness, loaded.name)
+    settings = WorkerSettings(
+        topology, metrics, chosen, page, raw_metrics, raw_log, memory_limit, witness, member, log_level
+    )
+    if processes == 1:
+        settings.work()
+    work = Share(settings, processes)
+    work.check()
+    configure_logging(log_level)
+    load_or_exit(topology)
+    log.info("%d workers, each a process", processes)
+    status = run_several(work, processes)
+    log.log(logging.ERROR if status else logging.INFO, "all workers have stopped")
+    sys.exit(status)
 
-    def make(topology: Topology) -> Worker:
-        worker = Worker(topology, memory_limit=memory_limit, witness=file, member=member)
-        worker.observation.losses = Losses(topology) if raw_log else None
-        return worker
 
-    run_worker(loaded, make, listen)
+@dataclass(frozen=True)
+class WorkerSettings:
+    """What a worker is run with, see the options; ``number`` is None for one that runs alone."""
+
+    topology: str
+    metrics: tuple[str, int] | None
+    chosen: bool
+    page: bool | None
+    raw_metrics: bool
+    raw_log: bool
+    memory_limit: int | None
+    witness: Path | None
+    member: str | None
+    log_level: str
+    number: int | None = None
+
+    def work(self) -> NoReturn:
+        """Be the worker, and end the process."""
+        configure_logging(self.log_level, self.number)
+        log.info("%s", kernel.WAY)
+        limit = self.memory_limit
+        log.info("memory limit: %s", "off" if limit is None else format_size(limit))
+        loaded = load_or_exit(self.topology)
+        file = None if self.witness is None else WitnessFile(self.witness, loaded.name)
+
+        def make(topology: Topology) -> Worker:
+            worker = Worker(topology, memory_limit=limit, witness=file, member=self.member)
+            worker.observation.losses = Losses(topology) if self.raw_log else None
+            return worker
+
+        run_worker(loaded, make, self._listen(loaded))
+
+    def _listen(self, topology: Topology) -> Callable[[], Endpoint] | None:
+        if self.metrics is None:
+            return None
+        shown = Shown(topology) if _has_page(self.page, self.metrics[0]) else None
+        further = 0 if self.chosen else _FURTHER_PORTS
+        return partial(Endpoint, *self.metrics, self.raw_metrics, further, shown)
+
+
+@dataclass(frozen=True)
+class Share:
+    """The work of one of several processes."""
+
+    whole: WorkerSettings
+    processes: int
+
+    def check(self) -> None:
+        """Raise click.UsageError if the settings do not go round."""
+        try:
+            last = self.of(self.processes)
+            _member_name(last.member)
+        except ValueError as error:
+            raise click.UsageError(f"--member: with the number of the process {error}") from None
+        if last.metrics is not None and last.metrics[1] > _LAST_PORT:
+            raise click.UsageError(
+                f"--metrics: {self.processes} processes need ports up to {last.metrics[1]}"
+            )
+
+    def of(self, number: int) -> WorkerSettings:
+        """The settings of process ``number``, from 1 on."""
+        one = self.whole
+        metrics, member, limit = one.metrics, one.member, one.memory_limit
+        if metrics is not None and one.chosen and metrics[1]:
+            metrics = metrics[0], metrics[1] + number - 1
+        return replace(
+            one,
+            metrics=metrics,
+            member=None if member is None else f"{member}-{number}",
+            memory_limit=None if limit is None else limit // self.processes,
+            number=number,
+        )
+
+    def __call__(self, number: int) -> NoReturn:
+        """Be this worker, and end the process."""
+        self.of(number).work()
 
 
 def _has_page(wanted: bool | None, host: str) -> bool:
@@ -179,11 +276,14 @@ def _has_page(wanted: bool | None, host: str) -> bool:
         return host == "localhost"
 
 
-def configure_logging(level: str) -> None:
-    """Log to standard error; Faust and its kind only when something is wrong."""
-    logging.basicConfig(
-        level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+def configure_logging(level: str, number: int | None = None) -> None:
+    """Log to standard error; Faust and its kind only when something is wrong.
+
+    With the ``number`` of the process in each line, if there are several.
+    """
+    name = "%(name)s" if number is None else f"%(name)s[{number}]"
+    line = f"%(asctime)s %(levelname)s {name}: %(message)s"
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format=line)
     logging.getLogger("eventveil").setLevel(level.upper())
 
 
@@ -192,7 +292,7 @@ def run_worker(
     make: Callable[[Topology], Worker],
     listen: Callable[[], Endpoint] | None = None,
     doubt_seconds: float = PATIENCE_SECONDS,
-) -> None:
+) -> NoReturn:
     """Check the topics, run a worker, end the process: 0 after a graceful stop, 1 after a failure, 75 if
     that was the memory limit.
 
@@ -207,7 +307,7 @@ def run_worker(
         if endpoint is not None:
             log.info("metrics and health on %s", endpoint.description)
             if endpoint.page is not None:
-                log.info("the releases are shown on %s", endpoint.page)
+                log.info("page of the releases on %s", endpoint.page)
         failure = _mistakes_that_stay(topology, doubt_seconds) or asyncio.run(_work(topology, make, endpoint))
     except (KafkaException, EventveilError) as error:
         failure = error
@@ -276,7 +376,7 @@ def _watch_surroundings(topology: Topology, observation: Observation) -> Watch:
 
 
 def _cannot_look(error: BaseException) -> None:
-    log.error("the settings of the topics are not looked at any more: %r", error)
+    log.error("topic settings are no longer checked, because the check failed: %r", error)
 
 
 async def _work(

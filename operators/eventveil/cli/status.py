@@ -59,7 +59,7 @@ def _read(topology: Topology, now: int) -> list[Status]:
     """Raises EventveilError and KafkaException."""
     cluster = Cluster(topology.kafka)
     return [
-        status_of(one, newest_releases(cluster, one, looked_at(one.mechanism.window)), now)
+        status_of(one, newest_releases(cluster, one, looked_at(one.mechanism.window), topology.registry), now)
         for one in topology.streams
     ]
 
@@ -74,7 +74,7 @@ def _fields(one: Status) -> dict[str, object]:
 
 def lines(one: Status) -> Iterator[str]:
     """A stream for people."""
-    yield f"{one.stream} ({one.mechanism}, epsilon {one.epsilon:g} for a window of {one.window})"
+    yield f"{one.stream} ({one.mechanism}, epsilon {one.promise} for a window of {one.window})"
     if one.last is None or one.until is None or one.due is None:
         yield "  no release yet: is a worker running, and is the first timestamp over?"
         return
@@ -84,5 +84,5 @@ def lines(one: Status) -> Iterator[str]:
     overdue = f", overdue for {one.overdue // 1000} s{late}" if one.overdue >= 1000 else ""
     yield f"  next      timestamp {one.following}, due at {format_rfc3339(one.due)}{overdue}"
     left = one.epsilon - one.spent
-    yield f"  budget    {one.spent:.4g} of {one.epsilon:g} spent in the window, {left:.4g} left"
+    yield f"  budget    {one.spent:.4g} of {one.promise} spent in the window, {left:.4g} left"
     yield f"  health    {WORDS[one.state]} (by {one.releases} releases)"

@@ -9,21 +9,25 @@ import click
 from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.formats.release import schema_text
 from eventveil.kafka.cluster import Cluster
+from eventveil.lifecycle.apply import check_stopped
 from eventveil.lifecycle.create import (
     Provision,
     check_places,
     create_topics,
     inspect_topics,
     name_cluster,
-    write_genesis,
+    write_manifest,
 )
-from eventveil.lifecycle.leaving import check_over, check_stopped, find_left
-from eventveil.lifecycle.leaving import delete as delete_left
+from eventveil.lifecycle.fitting import refusals
+from eventveil.lifecycle.leftovers import check_over, find_leftovers
+from eventveil.lifecycle.leftovers import delete as delete_left
 from eventveil.lifecycle.topics import TopicPlan, plan_topics
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Topology
+from eventveil.schema_registry.subjects import Subjects, subject_of
 
 _PER_SOURCE = ("counting changelog", "state changelog")
 
@@ -44,7 +48,7 @@ _PER_SOURCE = ("counting changelog", "state changelog")
 def topics(
     topology: str, create: bool, sources: bool, print_only: bool, delete: bool, typed: str | None
 ) -> None:
-    """Show and check the topics of TOPOLOGY; exit 1 if any is missing or set wrongly."""
+    """Show and check the topics of TOPOLOGY; exit 1 if any is missing, set wrongly or of another state."""
     if typed is not None and not delete:
         raise click.UsageError("--name goes with --delete")
     if delete and (create or print_only):
@@ -97,17 +101,51 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
     for mistake in inspection.mistakes:
         click.echo(mistake, err=True)
     good = not inspection.missing and not inspection.mistakes
+    # Before there is anything to release.
+    known = _check_schemas(topology, create=create and good)
     if good and create:
-        _write_genesis(topology, cluster)
+        _write_manifest(topology, cluster)
+    # What counts is in the changelogs: without them, `run` says first that topics are missing.
+    refused = refusals(topology, cluster) if good else []
+    for one in refused:
+        click.echo(f"run would refuse: {one}", err=True)
+    # What was asked for has been created; a migration may be the next step.
+    return good and known and (create or not refused)
+
+
+def _check_schemas(topology: Topology, *, create: bool) -> bool:
+    """Whether the registry knows the schemas of all sinks; with ``create`` it is told those that it lacks.
+
+    Raises EventveilError.
+    """
+    if topology.registry is None or not topology.with_schemas:
+        return True
+    subjects, good = Subjects(topology.registry, schema_text), True
+    for stream in topology.with_schemas:
+        name = subject_of(stream)
+        if (found := subjects.find(stream)) is not None:
+            click.echo(f"found the schema of {name} (id {found})")
+        elif create:
+            click.echo(f"registered the schema of {name} (id {subjects.register(stream)})")
+        else:
+            good = False
+            click.echo(
+                f"the schema of {name} is not registered: `eventveil topics --create` registers it, and until"
+                f" then nothing of {stream.name} is released",
+                err=True,
+            )
     return good
 
 
 def _delete(topology: Topology, *, apply: bool) -> bool:
     """Whether everything is gone, or could be."""
-    cluster = Cluster(topology.kafka)
+    cluster, now = Cluster(topology.kafka), time.time_ns() // 1_000_000
     if apply:
         check_stopped(topology, cluster)
-    left = find_left(topology, cluster)
+    left = find_leftovers(topology, cluster)
+    if apply and left.topics:
+        # Before anything is said to be deleted.
+        check_over(topology, cluster, left, now)
     for name, holds in left.topics.items():
         click.echo(f"{'deletes' if apply else 'would delete'} {name}: {holds}")
     for name, role in left.stays.items():
@@ -120,7 +158,7 @@ def _delete(topology: Topology, *, apply: bool) -> bool:
     if not left.topics:
         click.echo(f"there is nothing that {topology.name} has left behind")
         return True
-    over = check_over(topology, cluster, left, time.time_ns() // 1_000_000)
+    over = check_over(topology, cluster, left, now)
     if not left.released and topology.streams:
         click.echo("no count was released: what is lost can be counted again, and costs nothing")
     if topology.readings:
@@ -138,8 +176,8 @@ def _delete(topology: Topology, *, apply: bool) -> bool:
     return True
 
 
-def _write_genesis(topology: Topology, cluster: Cluster) -> None:
-    provision = write_genesis(topology, cluster, lambda: time.time_ns() // 1_000_000)
+def _write_manifest(topology: Topology, cluster: Cluster) -> None:
+    provision = write_manifest(topology, cluster, lambda: time.time_ns() // 1_000_000)
     values = {stream.name for stream in topology.readings}
     for stream, first in sorted({(record.stream, record.first) for record in provision.written}):
         begins = "the next value of each partition" if stream in values else f"timestamp {first}"

@@ -20,7 +20,7 @@ _LOOK_AGAIN = (
 )
 
 
-class WitnessKeeper:
+class WitnessUpdater:
     """Sees the whole ledger of a topology, then holds it against the witness in a file."""
 
     def __init__(self, topology: Topology, cluster: Cluster, path: Path) -> None:

@@ -46,7 +46,7 @@ class Verdicts:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """How many do not count, by reason, the commonest first."""
+        """How many do not count, by reason, the most common first."""
         known = {reason.value for reason in Reason}
         return {outcome: number for outcome, number in self.outcomes.most_common() if outcome in known}
 

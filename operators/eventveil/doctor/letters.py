@@ -64,7 +64,7 @@ class Letter:
 
 
 @dataclass
-class Pile:
+class LetterGroup:
     """The letters of one stream and reason: ``number`` of them, the newest ``samples``."""
 
     stream: str
@@ -88,9 +88,9 @@ class Pile:
         }
 
 
-def piles(
+def groups(
     topology: Topology, text: str, letters: Sequence[Letter], partitions: Mapping[str, int], samples: int
-) -> list[Pile]:
+) -> list[LetterGroup]:
     """The letters by stream and reason, the highest pile first.
 
     ``text`` is that of the topology; ``partitions`` are those of the topics that events come from.
@@ -106,8 +106,8 @@ def piles(
         at = edits.position(("streams", name, *setting.split(".")))
         place = f"{topology.path}:{at.line}:{at.column}"
         remedy = _remedy(streams.get(name), reason, some, partitions)
-        made.append(Pile(name, reason, setting, place, remedy, len(some), newest[::-1]))
-    return sorted(made, key=lambda pile: (-pile.number, pile.stream, pile.reason))
+        made.append(LetterGroup(name, reason, setting, place, remedy, len(some), newest[::-1]))
+    return sorted(made, key=lambda group: (-group.number, group.stream, group.reason))
 
 
 def _remedy(

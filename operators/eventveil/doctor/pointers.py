@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eventveil.decoding.places import pointer_tokens
+from eventveil.decoding.places import Instant, pointer_tokens
 from eventveil.decoding.rules import Rejection, parse
-from eventveil.decoding.times import Instant
 from eventveil.doctor.sample import Record
 from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.timeline import parse_rfc3339
@@ -32,6 +31,13 @@ class Field:
     texts: int
     integers: int
     times: int
+
+    @property
+    def kind(self) -> str:
+        """What it mostly holds, in a word."""
+        if self.times >= _MOST * (self.texts + self.integers):
+            return "time"
+        return "text" if self.texts >= self.integers else "number"
 
 
 def fields_of(

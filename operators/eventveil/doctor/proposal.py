@@ -14,8 +14,10 @@ from eventveil.counting.written import WORDS
 from eventveil.decoding.rules import Reason
 from eventveil.doctor.diagnosis import MUCH, Diagnosis
 from eventveil.doctor.editing import Edits
+from eventveil.doctor.people import is_of_many, size_of_many
 from eventveil.doctor.pointers import likely
 from eventveil.doctor.sample import Sample
+from eventveil.doctor.separating import separating
 from eventveil.kinds.registry import kind_of
 from eventveil.model.topology import Stream, TimeUnit, Topology
 from eventveil.topology.loading import load_text
@@ -76,16 +78,16 @@ def propose(
     return made
 
 
-def commented(proposal: Proposal, records: int) -> str:
-    """The text with comments at its head that say what was guessed."""
+def commented(proposal: Proposal) -> str:
+    """The text with comments at its head that say what was guessed.
+
+    Why is told at the terminal alone: reasons have numbers of the data, and a topology is public.
+    """
     edits = Edits(proposal.text)
     edits.comment(
         [
-            f"Proposed by `eventveil doctor`, from the newest {records} records of each source. Guessed:",
-            *(
-                f"  streams.{one.stream}.{one.setting}: {one.value or 'left out'} ({one.why})"
-                for one in proposal.changes
-            ),
+            "Proposed by `eventveil doctor`, from the newest records of each source. Guessed:",
+            *(f"  streams.{one.stream}.{one.setting}: {one.value or 'left out'}" for one in proposal.changes),
             *(f"Beside this file: {one}" for one in proposal.beside),
             "Columns are public: they must come from public knowledge, never from the data. None was added.",
         ]
@@ -164,9 +166,31 @@ def _pointers(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
         pointer = getattr(seen.stream.source, name)
         single = isinstance(pointer, str) and pointer.startswith("/")
         found = likely(seen.fields, pointer, time=name == "time") if single else []
-        if len(found) == 1:
+        # Names of fields are data too, such as those of an object with an entry for each user.
+        user = found[0] if name == "user" and found else None
+        if len(found) != 1 or not isinstance(seen.stream, Stream):
+            continue
+        if is_of_many(seen.sample, seen.stream.source, found[0], user):
             yield f"source.{name}", scalar(found[0]), f"{missing} records have nothing at {pointer}"
             return
+
+
+def _filter(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+    """The kinds of events that have a column, where one field tells them from those that have none."""
+    stream = seen.stream
+    if not isinstance(stream, Stream) or stream.source.filter:
+        return
+    details = seen.stamped.details.get(Reason.MISSING_FIELD.value, Counter())
+    missing = sum(number for detail, number in details.items() if detail.startswith("no column at "))
+    if missing < MUCH * max(1, seen.stamped.judged):
+        return
+    texts = [one.pointer for one in seen.fields if one.texts and one.pointer not in stream.source.looked_at]
+    found = [*separating(seen.sample, stream.source, texts)]
+    if len(found) == 1:
+        ((pointer, values),) = found
+        asked = f"[{', '.join(map(scalar, values))}]"
+        why = f"{missing} records are of other kinds, which have no column"
+        yield "source.filter", f"{{{scalar(pointer)}: {asked}}}", why
 
 
 def _user_type(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
@@ -244,14 +268,17 @@ def _with_unit(stream: Stream, unit: TimeUnit) -> Stream:
 
 
 def _max_bytes(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
-    if number := seen.stamped.reasons.get(Reason.TOO_LARGE.value, 0):
-        largest = max(len(one.value or b"") for one in seen.sample.records)
+    number, stream = seen.stamped.reasons.get(Reason.TOO_LARGE.value, 0), seen.stream
+    if not isinstance(stream, Stream) or not number:
+        return
+    if (largest := size_of_many(seen.sample, stream.source)) is not None:
         yield "source.max_bytes", str(1 << largest.bit_length()), f"{number} records are larger"
 
 
 def _unknown(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     number, stream = seen.stamped.reasons.get(Reason.UNKNOWN_COLUMN.value, 0), seen.stream
-    if isinstance(stream, Stream) and number and "other" in stream.counts.labels:
+    listed = isinstance(stream, Stream) and stream.counts.discover is None
+    if isinstance(stream, Stream) and listed and number and "other" in stream.counts.labels:
         yield "counts.unknown", "other", f"{number} records have a column that is not listed"
 
 
@@ -272,6 +299,7 @@ def _lateness(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
 #: In the order in which they are tried: a user that cannot be read hides what is wrong with partitions.
 RULES: tuple[Rule, ...] = (
     _pointers,
+    _filter,
     _user_type,
     _either,
     _max_bytes,

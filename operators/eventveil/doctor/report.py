@@ -13,13 +13,15 @@ from eventveil.doctor.diagnosis import Diagnosis, setting_of
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.judging import Example
 from eventveil.doctor.keys import Keys
+from eventveil.doctor.paths import suggested_maps
 from eventveil.doctor.proposal import Proposal
 from eventveil.doctor.sample import Sample
 from eventveil.kinds.registry import kind_of
+from eventveil.model import fields
 from eventveil.model.topology import Stream, Topology
 from eventveil.topology.scalars import duration_text
 
-_SHOWN, _LONGEST = 10, 200
+_SHOWN, _FIELDS_SHOWN, _LONGEST = 10, 20, 200
 _COLUMNS_ARE_PUBLIC = "raw data: list a column only if it is known publicly"
 
 
@@ -76,6 +78,8 @@ class Report:
             values = _number(len(unlisted), "value")
             yield f"  not listed: {values} of the column field ({_COLUMNS_ARE_PUBLIC})"
             yield f"    {shown}"
+            if isinstance(seen.stream, Stream) and (maps := suggested_maps(seen.stream, unlisted)):
+                yield f"    some are paths to listed columns; to count them there: source.maps: {maps}"
 
     def _reason(self, seen: Diagnosis, reason: str, number: int) -> Iterator[str]:
         example = seen.verdicts.examples[reason][0]
@@ -83,12 +87,21 @@ class Report:
         yield f"  {number} {reason}: {_plain(example.detail)}"
         yield f"    for example {_where(seen.sample, example)}: {shown_value(example.value)}"
         yield f"    {self._place(seen.stream.name, setting)}: {setting}: {self._remedy(seen, reason)}"
+        if reason == Reason.MISSING_FIELD and seen.fields:
+            shown = ", ".join(f"{one.pointer} ({one.kind})" for one in seen.fields[:_FIELDS_SHOWN])
+            yield f"    most records have: {_plain(shown)}"
 
     def _remedy(self, seen: Diagnosis, reason: str) -> str:
         keys = seen.keys
         if reason == Reason.WRONG_PARTITION and keys is not None and isinstance(seen.stream, Stream):
             return explained(keys.users, seen.stream.source.partitioner)
-        return REMEDIES[Reason(reason)].text
+        text = REMEDIES[Reason(reason)].text
+        first = seen.verdicts.examples[reason][0].detail
+        if reason == Reason.MISSING_FIELD and first.startswith(("no user at /", "no time at /")):
+            name = first.split()[1]
+            several = ", ".join(fields.listed(getattr(seen.stream.source, name)))
+            text += f"; if these records have it in another field, list both: {name}: [{several}, ...]"
+        return text
 
     def _place(self, stream: str, setting: str) -> str:
         at = Edits(self.text).position(("streams", stream, *setting.split(".")))

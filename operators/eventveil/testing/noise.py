@@ -37,6 +37,10 @@ class NoiseOff:
             )
         return np.zeros(size, np.int64)
 
+    def rounded_normal(self, sigma: Fraction, size: int) -> NDArray[np.int64]:
+        """Zeros, as of ``discrete_laplace``."""
+        return self.discrete_laplace(sigma, size)
+
     def binomial(self, trials: NDArray[np.int64], rate: Fraction) -> NDArray[np.int64]:
         """The expected number of successes, to the nearest whole number."""
         shares = [(2 * number * rate.numerator + rate.denominator) // (2 * rate.denominator)

@@ -1,4 +1,4 @@
-"""Playing the events of a test: the core of the worker over a log in memory, under a clock of the test.
+"""Playing the events of a test: the tasks of the worker over a log in memory, under a clock of the test.
 
 The worker of a test keeps up: before an event is appended, the clock moves to its append time, everything
 appended before has been read, and what is due is closed. So which timestamp is closed before which event is
@@ -7,27 +7,28 @@ decided by append times alone. Events of a stream with ``repartition`` go throug
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import orjson
 
 from eventveil.counting.counter import Partial
-from eventveil.counting.rejections import DeadLetters
 from eventveil.decoding.places import Envelope
 from eventveil.decoding.rules import Decoder, Rejection, parse, weigh
 from eventveil.model import timeline
 from eventveil.model.errors import EventveilError
 from eventveil.model.partitioners import PARTITIONERS
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Outgoing, TopicPartition
+from eventveil.model.records import NO_APPEND_TIME, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
-from eventveil.replay.inputs import Input
-from eventveil.replay.partitions import INSTANCE, OwnCounting, Task
-from eventveil.replay.run import Released, Replay
-from eventveil.replay.span import Span
-from eventveil.tasks.aggregate import Batch, PartitionAggregator
+from eventveil.replay.log import MemoryLog
+from eventveil.replay.partitions import Scope
+from eventveil.replay.releasing import INSTANCE, Released, Releasing
+from eventveil.replay.runner import Runner
+from eventveil.tasks.aggregate import Batch
 from eventveil.tasks.repartition import Rekeyer, RekeyerState
+from eventveil.tasks.task import Task, Transaction
 from eventveil.testing.model import Case, Played, Sent
 from eventveil.testing.noise import NoiseOff
 from eventveil.topology.problems import Position
@@ -58,146 +59,108 @@ class _Append:
     records: Sequence[Sent]
 
 
-class _Log(Input):
-    """The source topic of a stream, in memory. It is not read as an input: ``_Clocked`` appends to it."""
+class _Worker:
+    """The tasks over a log in memory, run by the clock of the script."""
 
-    def __init__(self, stream: Stream, partitions: int) -> None:
-        super().__init__(stream.source.topic)
-        self.partitions = partitions
-        self.complete = False
-
-    def rules(self, stream: Stream, last: int | None) -> Stream:
-        """As they are."""
-        return stream
-
-    def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
-        """Every partition begins at 0."""
-        return dict.fromkeys(range(self.partitions), 0)
-
-    def chunks(self) -> Iterator[Chunk]:
-        """None: see the class."""
-        return iter(())
-
-    def ended(self, partition: int) -> bool:
-        """Whether the test is over."""
-        return self.complete
-
-
-class _Clocked(OwnCounting):
-    """Counts what a script appends, and closes timestamps when they are due by the clock."""
-
-    def __init__(self, task: Task, log: _Log, case: Case, stream: Stream) -> None:
-        super().__init__(task, log, range(log.partitions))
-        self._log, self._stream, self._case = log, stream, case
+    def __init__(self, case: Case, stream: Stream, last: int | None) -> None:
+        self._case, self._stream, self._now = case, stream, 0
         self._script = [*_script(case, stream)]
-        self._by_boundary = stream.source.append_time == "boundary"
-        self._rekeyers = [self._rekeyer(one) for one in range(log.partitions)] if stream.source.raw else []
-        #: The event that each offset of a source partition belongs to.
-        self._event_at: list[list[int]] = [[] for _ in range(log.partitions)]
+        source, everywhere = stream.source, range(case.partitions)
+        self._log = MemoryLog()
+        self._passing_on: list[_Role] = []
+        self._log.create(source.topic, case.partitions, stamped=source.append_time != "boundary")
+        if source.raw:
+            self._log.create(source.raw, case.partitions)
+            self._passing_on = [self._role(source.raw, one, self._rekeyer(one)) for one in everywhere]
+        scope = Scope(
+            {stream.name: stream}, {stream.name: case.start}, {stream.name: last}, {},
+            dict.fromkeys(everywhere, 0), case.partitions if source.raw else 0,
+        )  # fmt: skip
+        tasks = [scope.aggregation(one) for one in everywhere]
+        self._counters = [task.counters[stream.name] for task in tasks]
+        self._counting = [self._role(source.topic, one, task) for one, task in enumerate(tasks)]
+        #: The event that each offset of a partition of events belongs to.
+        self._event_at: list[list[int]] = [[] for _ in everywhere]
         self.read = 0
         self.played = Played()
 
     def _rekeyer(self, partition: int) -> Rekeyer:
         state = RekeyerState(INSTANCE, partition, 0)
         changelog = TopicPartition("", partition)
-        return Rekeyer(self._stream.source, [self._stream.timeline], self._log.partitions, state, changelog)
+        return Rekeyer(self._stream.source, [self._stream.timeline], self._case.partitions, state, changelog)
 
-    def steps(self) -> Generator[Sequence[Partial], None, None]:
-        """See ``Counting.steps``."""
+    def _role(self, topic: str, partition: int, task: Task) -> _Role:
+        place = TopicPartition(topic, partition)
+        return _Role(place, task, Runner(task, self._commit, lambda: self._now, lambda: self._log.end(place)))
+
+    def _commit(self, work: Transaction) -> None:
+        """Of what is written, re-keyed events are read again; partial counts are handed on."""
+        if work.name == "pass-on":
+            self._log.append([one for one in work.records if one.topic == self._stream.source.topic])
+
+    def steps(self) -> Iterator[list[Partial]]:
+        """The partial counts of each step, in their order."""
         for append in self._script:
             yield self._advance(append.time)
-            self._append(append)
-        last = self.last_open(self._stream.name)
+            yield self._append(append)
         if self._case.until is not None:
             yield self._advance(self._case.until)
-        elif last:
+        elif last := self.last_open:
             yield self._advance(timeline.due_of(self._stream.timeline, last))
-        self._log.complete = True
-        yield ()
+
+    @property
+    def last_open(self) -> int:
+        """The last timestamp that has an event and is not closed, 0 if there is none."""
+        return max(one.last_open or 0 for one in self._counters)
+
+    def close(self, last: int) -> Iterator[Partial]:
+        """What is still open up to a timestamp: the test is over."""
+        for one in self._counters:
+            while one.next <= last:
+                yield one.close()
 
     def _advance(self, now: int) -> list[Partial]:
         """Move the clock: whatever is due is closed."""
-        for one in self._rekeyers:
-            one.capture_end(now, one.position)
-            self._pass_on(one, self.read)
-        partials: list[Partial] = []
-        for aggregator in self._aggregators.values():
-            aggregator.capture_end(now, aggregator.position)
-            self._write_dead_letters(aggregator)
-            while batch := aggregator.close(now):
-                self._commit(aggregator, batch)
-                partials += batch.partials
+        self._now = now
+        self._log.advance(now)
+        return self._go_on()
+
+    def _append(self, append: _Append) -> list[Partial]:
+        self.read = append.event
+        self._event_at[append.partition] += [append.event] * len(append.records)
+        topic = self._stream.source.topic_of_events
+        self._log.append(
+            Outgoing(topic, one.value, one.key, append.partition, one.headers) for one in append.records
+        )
+        return self._go_on()
+
+    def _go_on(self) -> list[Partial]:
+        """Every task reads to the end of its input, and commits what it can."""
+        for role in self._passing_on:
+            for _ in role.go_on(self._log):
+                pass
+        before = self._outcomes()
+        done = [one for role in self._counting for one in role.go_on(self._log)]
+        after = self._outcomes()
+        for why in LEFT_OUT:
+            if number := after[why] - before[why]:
+                self.played.left_out[self.read, why] += number
+        for one in done:
+            self._note_letters(one.letters)
         self._note_closed()
-        return partials
+        return [partial for one in done if isinstance(one.cause, Batch) for partial in one.cause.partials]
+
+    def _outcomes(self) -> Counter[str]:
+        return sum((one.outcomes for one in self._counters), Counter())
 
     def _note_closed(self) -> None:
-        first = min(one.counters[self._stream.name].next for one in self._aggregators.values())
-        known = max(self.played.closed, default=self._task.first[self._stream.name] - 1)
+        first = min(one.next for one in self._counters)
+        known = max(self.played.closed, default=self._case.start - 1)
         if first - self._case.start > MOST_TIMESTAMPS:
             raise Unplayable(self._case.position, _too_many(self._stream, self._case.start))
         self.played.closed |= dict.fromkeys(range(known + 1, first), self.read)
 
-    def _append(self, append: _Append) -> None:
-        self.read = append.event
-        places = self._event_at[append.partition]
-        start = len(places)
-        places += [append.event] * len(append.records)
-        if self._rekeyers:
-            one = self._rekeyers[append.partition]
-            one.process(self._chunk(append.partition, start, append.time, append.records))
-            self._pass_on(one, append.event)
-            return
-        time = NO_APPEND_TIME if self._by_boundary else append.time
-        self._read(self._chunk(append.partition, start, time, append.records), append.event)
-
-    def _pass_on(self, one: Rekeyer, event: int) -> None:
-        """Append what the re-keying stage has for the partitions of users, and read it."""
-        # It goes by the ends that were captured, not by this time.
-        passed = one.next(0)
-        if passed is None:
-            return
-        records = [record for record in passed.records if record.topic == self._stream.source.topic]
-        for partition in range(self._log.partitions):
-            mine = [record for record in records if record.partition == partition]
-            if mine:
-                self._read(self._passed_on(partition, mine), event)
-        one.committed(passed)
-
-    def _passed_on(self, partition: int, records: Sequence[Outgoing]) -> Chunk:
-        start = self._aggregators[partition].position
-        return self._chunk(partition, start, 0, records)
-
-    def _chunk(
-        self, partition: int, start: int, time: int, records: Sequence[Sent] | Sequence[Outgoing]
-    ) -> Chunk:
-        after = start + len(records)
-        offsets, times = range(start, after), [time] * len(records)
-        topic = self._stream.source.topic
-        keys, values = [one.key for one in records], [one.value for one in records]
-        headers: list[Headers | None] = [one.headers for one in records]
-        return Chunk(topic, partition, 0, start, offsets, times, keys, values, after, headers)
-
-    def _read(self, chunk: Chunk, event: int) -> None:
-        before = self.outcomes(self._stream.name)
-        aggregator = self._aggregators[chunk.partition]
-        while aggregator.position < chunk.next_offset:
-            aggregator.process(chunk)
-            self._write_dead_letters(aggregator)
-        after = self.outcomes(self._stream.name)
-        for why in LEFT_OUT:
-            if number := after[why] - before[why]:
-                self.played.left_out[event, why] += number
-        self.events += len(chunk.offsets)
-
-    def _write_dead_letters(self, aggregator: PartitionAggregator) -> None:
-        if batch := aggregator.dead_letter_batch():
-            self._commit(aggregator, batch)
-
-    def _commit(self, aggregator: PartitionAggregator, batch: Batch) -> None:
-        self._note_letters(batch.dead_letters)
-        aggregator.durable(batch)
-
-    def _note_letters(self, letters: DeadLetters) -> None:
+    def _note_letters(self, letters: Iterable[Outgoing]) -> None:
         for letter in letters:
             headers = {name: text.decode() for name, text in letter.headers}
             place = int(headers["eventveil.partition"]), int(headers["eventveil.offset"])
@@ -206,10 +169,24 @@ class _Clocked(OwnCounting):
             self.played.details.setdefault(event, headers["eventveil.detail"])
 
 
+@dataclass(frozen=True, slots=True)
+class _Role:
+    """A task, what it reads, and what runs it."""
+
+    place: TopicPartition
+    task: Task
+    runner: Runner
+
+    def go_on(self, log: MemoryLog) -> Iterator[Transaction]:
+        """Read to the end; the transactions, once they are durable."""
+        yield from self.runner.take_in(log.read(self.place, self.task.position))
+        yield from self.runner.settle()
+
+
 def _script(case: Case, stream: Stream) -> Iterator[_Append]:
     """What is appended, in order. Raises Unplayable for a time that goes back."""
     clock = timeline.start_of(stream.timeline, case.start)
-    placing = _Placing(stream, case.partitions)
+    placing = _Placement(stream, case.partitions)
     for number, event in enumerate(case.events, 1):
         if event.appended is not None and number > 1 and event.appended < clock:
             raise Unplayable(
@@ -243,7 +220,7 @@ def _check_until(case: Case, clock: int) -> None:
         )
 
 
-class _Placing:
+class _Placement:
     """Where a producer that keeps to the topology would put an event, and when it happened."""
 
     def __init__(self, stream: Stream, partitions: int) -> None:
@@ -281,23 +258,24 @@ def play(case: Case, stream: Stream) -> Played:
 
     Raises Unplayable for events that cannot be played, NoiseNeeded or what the mechanism raises.
     """
-    log = _Log(stream, case.partitions)
-    noise = NoiseOff()
-    clocked: list[_Clocked] = []
-
-    def counting(task: Task) -> _Clocked:
-        clocked.append(_Clocked(task, log, case, stream))
-        return clocked[0]
-
-    last = None if case.until is None else {stream.name: timeline.last_due(stream.timeline, case.until)}
-    span = Span({stream.name: case.start}, last)
+    last = None if case.until is None else timeline.last_due(stream.timeline, case.until)
+    worker, noise = _Worker(case, stream, last), NoiseOff()
     # Marked as seeded: even the records that are looked at here say that they are not to be published.
-    running = Replay([stream], log, span, lambda _: noise, {}, 1, seeded=True, counting=counting)
-    (counted,) = clocked
-    for released in running:
-        _note(counted.played, released)
-        noise.next_timestamp()
-    return counted.played
+    releasing = Releasing(stream, case.partitions, case.start, last, noise, seeded=True)
+
+    def release(partials: Iterable[Partial]) -> None:
+        releasing.add(partials)
+        # One by one, for requests for noise are counted by timestamp.
+        while not releasing.ended and (released := releasing.take(min(releasing.next, releasing.until))):
+            _note(worker.played, released)
+            noise.next_timestamp()
+
+    for partials in worker.steps():
+        release(partials)
+    if releasing.last is None:
+        releasing.last = max(releasing.last_counted, worker.last_open)
+    release(worker.close(releasing.last))
+    return worker.played
 
 
 def _note(played: Played, released: Released) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from eventveil.advise.choices import WINDOWED, Choice, Question, intervals, kinds, settings_of
+from eventveil.advise.choices import NORMAL, WINDOWED, Choice, Question, intervals, kinds, settings_of
 from eventveil.advise.generating import HOUR, Traffic, draw, labels
 from eventveil.advise.planning import plan_of
 from eventveil.advise.report import best_errors, impossible, recommendation, rows, table
@@ -75,6 +76,53 @@ def test_the_topology_that_is_written_has_the_mechanism_that_was_tried(
     assert written.sensitivity == trial.sensitivity
     assert (written.timeline.interval, written.counts.contributions) == (HOUR, 4)
     assert written.counts.labels == question.labels
+
+
+@pytest.mark.parametrize("kind", sorted(NORMAL))
+@pytest.mark.parametrize("adjacency", ["add-remove", "substitute"])
+def test_the_topology_that_is_written_has_the_gaussian_noise_that_was_tried(
+    tmp_path: Path, findings: Findings, kind: str, adjacency: str
+) -> None:
+    question = replace(QUESTION, delta="1e-7", protect=7 * DAY, adjacency=adjacency)  # type: ignore[arg-type]
+    choice = Choice(HOUR, 4, kind, normal=True)
+    one = Findings(question, findings.tally, scores={choice: replace(findings.scores[findings.best])})
+    path = tmp_path / "t.yaml"
+    write_topology(str(path), plan_of(one, stream(), "shop", ()))
+    (written,) = load(str(path), {}).streams
+    assert written.mechanism == settings_of(question, choice)
+    assert (written.mechanism.options["noise"], written.mechanism.delta) == ("gaussian", Fraction(1, 10**7))
+
+
+def test_gaussian_noise_is_tried_beside_pure_epsilon_if_a_delta_is_allowed() -> None:
+    asked = Question(labels(2), HOUR, "1", 7 * DAY, bound=1, seed=1, rollable=False)
+    counted = tally(20_000, 2, HOUR)
+    pure, both = found(asked, counted), found(replace(asked, delta="1e-6"), counted)
+    assert not any(one.normal for one in pure.scores)
+    tried = {(one.interval, one.kind) for one in both.scores if one.normal}
+    assert tried == {(interval, kind) for interval in intervals(asked) for kind in NORMAL}
+    # What is tried without a delta is the same, with the same noise.
+    for choice in pure.scores:
+        assert (both.sums[choice][0] == pure.sums[choice][0]).all()
+    words = " ".join(recommendation(both))
+    # Large counts and a week of hours: here noise that grows with the root of the window is less.
+    assert both.best.normal
+    assert "with delta 1e-6: any" not in words
+    assert "costs epsilon 1 with delta 1e-6." in words
+    assert "may fail with probability 1e-6" in words
+    assert "far below one in the number of users" in words
+    assert "delta" not in " ".join(recommendation(pure))
+    assert f"{both.best.kind}, gaussian" in "\n".join(table(rows(both)))
+
+
+def test_pure_epsilon_is_recommended_where_gaussian_noise_gains_nothing() -> None:
+    # Windows of one and four: the whole budget is spent almost at once, which is cheaper with Laplace noise.
+    asked = Question(labels(2), HOUR, "1", HOUR, bound=1, seed=1, rollable=False, delta="1e-6")
+    best = found(asked, tally(columns=2, unit=HOUR))
+    words = " ".join(recommendation(best))
+    assert any(one.normal for one in best.scores)
+    assert not best.best.normal
+    assert "is no gain here, and pure epsilon is the stronger promise" in words
+    assert "with delta 1e-6 was tried" in words
 
 
 def test_negative_counts_are_judged_as_0_too_at_no_further_run(findings: Findings) -> None:

@@ -100,6 +100,33 @@ def test_the_same_seed_gives_the_same_advice() -> None:
     assert advise("shop.jsonl", "--contributions", "1", "--total", "hour").stdout == first.stdout
 
 
+def test_a_delta_is_explained_and_what_is_recommended_with_it_passes_check() -> None:
+    generate(20_000)
+    asked = (
+        "shop.jsonl",
+        "--contributions",
+        "1",
+        "--total",
+        "hour",
+        "--protect",
+        "week",
+        "--columns",
+        "home",
+    )
+    advised = advise(*asked, "--delta", "1e-6", "--output", "advised.yaml")
+    assert advised.exit_code == 0, advised.output
+    assert "also with Gaussian noise and delta 1e-6" in advised.stdout
+    assert "may fail with probability 1e-6" in advised.stdout
+    assert "noise: gaussian\n      delta: 1e-6\n" in Path("advised.yaml").read_text()
+    checked = run("check", "advised.yaml")
+    assert checked.exit_code == 0, checked.output
+    promise = advised.stdout.partition("What it promises\n")[2].partition("\n\n")[0]
+    assert promise in checked.stdout
+    assert "Delta 1e-06: the promise of epsilon may fail" in promise
+    large = advise(*asked, "--delta", "1e-6", "--epsilon", "2000")
+    assert (large.exit_code, "--delta is for epsilon of at most 1,000" in large.stderr) == (1, True)
+
+
 def test_fields_may_be_anywhere_and_of_other_types() -> None:
     events = [
         {"visitor": number % 50, "page": {"section": number % 3}, "at": 1_767_571_200_000 + 40_000 * number}
@@ -122,6 +149,11 @@ def test_fields_may_be_anywhere_and_of_other_types() -> None:
         (("shop.yaml",), "--input FILE or topic:NAME says where events are"),
         (("shop.jsonl", "--epsilon", "-1"), "an exact number above 0"),
         (("shop.jsonl", "--accuracy", "much"), "a number of percent"),
+        (
+            ("shop.jsonl", "--delta", "0.5"),
+            "should be at most 0.0001, and far below one in the number of users",
+        ),
+        (("shop.jsonl", "--delta", "none"), "an exact number above 0 and at most 1,"),
         (("shop.yaml", "--input", "shop.jsonl", "--stream", "other"), "one stream of counts, of views"),
         (("shop.jsonl", "--output", "shop.jsonl"), "shop.jsonl exists; --force replaces it"),
     ],

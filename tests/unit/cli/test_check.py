@@ -117,7 +117,7 @@ def test_the_topologies_to_start_from_pass(path: Path) -> None:
     assert CliRunner().invoke(check, [str(path)]).exit_code == 0
 
 
-def test_there_are_eight_topologies_to_start_from() -> None:
+def test_there_are_nine_topologies_to_start_from() -> None:
     assert [path.stem for path in TOPOLOGIES] == [
         "air-time",
         "engine",
@@ -125,6 +125,7 @@ def test_there_are_eight_topologies_to_start_from() -> None:
         "hospital-visits",
         "managed",
         "museum",
+        "orders",
         "page-views",
         "web-shop",
     ]

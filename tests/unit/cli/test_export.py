@@ -141,3 +141,39 @@ def test_groups_that_are_none_are_refused(source: Path, tmp_path: Path) -> None:
     groups = tmp_path / "groups.yaml"
     groups.write_text("- home\n")
     assert "no mapping" in export(source, tmp_path / "out.csv", "--groups", str(groups)).stderr
+
+
+@pytest.mark.parametrize("rows_of_a_piece", [1, 2**16])
+@pytest.mark.parametrize("form", ["wide", "long"])
+def test_columns_that_are_found_on_the_way_are_there_from_the_first_line_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, rows_of_a_piece: int
+) -> None:
+    names = ("other", "time", 'a,"b', "fresh")
+    cost = {"epsilon": "0.1", "delta": "1/1000000000"}
+    source = written(
+        tmp_path,
+        [
+            record(at, counts={name: 10 * at + of for of, name in enumerate(names[:at])}, discovery=cost)
+            for at in range(1, 5)
+        ],
+    )
+    pieces = read.Releases.pieces
+    monkeypatch.setattr(
+        read.Releases, "pieces", lambda self, form, level: pieces(self, form, level, rows_of_a_piece)
+    )
+    assert export(source, tmp_path / "x.csv", f"--{form}").exit_code == 0
+    assert export(source, tmp_path / "x.parquet", f"--{form}").exit_code == 0
+    text, table = rows(tmp_path / "x.csv"), pq.read_table(tmp_path / "x.parquet").to_pylist()
+    assert [*text[0]] == [*table[0]]
+    if form == "wide":
+        shown = ["other", "column:time", 'a,"b', "column:fresh"]
+        assert [*text[0]] == ["time", "fresh", *shown]
+        told, found = ([[row[name] for name in shown] for row in each] for each in (text, table))
+    else:
+        assert [row["column"] for row in text] == [row["column"] for row in table] == [*names] * 4
+        told, found = (
+            [[row["count"] for row in each[at : at + 4]] for at in range(0, 16, 4)] for each in (text, table)
+        )
+    expected = [[10 * at + of if of < at else None for of in range(4)] for at in range(1, 5)]
+    assert found == expected
+    assert [[float(one) if one else None for one in row] for row in told] == expected

@@ -144,7 +144,11 @@ def test_a_plug_in_that_breaks_it_fails_with_the_property_and_a_counterexample()
         ),
         (["budget-absorption", "--option", "regroup=3"], 2, "has no effect on a single group; add groups"),
         (["shp-point", "--option", "span=5"], 2, "from 1 to 3 (the suite tries horizons of 3, 4, 10 and 30)"),
-        (["uniform", "--option", "factor=1"], 2, "uniform has no option 'factor'; known: none"),
+        (
+            ["uniform", "--option", "factor=1"],
+            2,
+            "uniform has no option 'factor'; known: delta, noise, rollups",
+        ),
         (["sample", "--option", "x"], 2, "sample has no option 'x'"),
         (["budget-absorption", "--option", "factor=-1"], 2, "found '-1', expected an exact number above 0"),
     ],

@@ -76,6 +76,16 @@ def test_every_replay_says_what_it_adds(folder: Path) -> None:
     assert [line["timestamp"] for line in lines(folder / "out.jsonl")] == [2, 3, 4]
 
 
+def test_a_replay_with_gaussian_noise_says_what_delta_it_adds_and_so_do_its_releases(folder: Path) -> None:
+    path = folder / "t.yaml"
+    gaussian = "noise: gaussian\n      delta: 1e-9\n      kind: uniform"
+    path.write_text(path.read_text().replace("kind: budget-absorption", gaussian))
+    assert "it adds epsilon 1.0 with delta 1e-09 over any 120 consecutive timestamps" in run().stderr
+    first = lines(folder / "out.jsonl")[0]
+    assert (first["noise"], first["delta"], "noise_scale" in first) == ("gaussian", "1/1000000000", False)
+    assert first["error"] == pytest.approx(60.2, abs=0.1)
+
+
 def test_last_lets_the_data_decide_and_says_so(folder: Path) -> None:
     result = run(to="last")
     assert len(lines(folder / "out.jsonl")) == 3

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventveil.describe.sums import cost, cost_of, describe_total, timestamps_met, totals
+from eventveil.describe.sums import Normal, cost, cost_of, describe_total, timestamps_met, together, totals
 from eventveil.kinds.registry import in_sums, unbounded
 from eventveil.model.topology import Topology
+from eventveil.privacy.gaussian import epsilon, mu_squared
+from eventveil.topology.problems import TopologyInvalid
 from tests.unit.topology.examples import BASE, changed, load_text, two_streams
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -193,3 +195,55 @@ def test_values_of_other_people_are_beside_their_own_sum(tmp_path: Path) -> None
         "staff": ["bills"],
         "users": ["stays"],
     }
+
+
+def gaussian(line: str, delta: str = "1e-9") -> tuple[str, str]:
+    return line, f"{line}, noise: gaussian, delta: {delta}"
+
+
+def test_mu_squared_of_gaussian_streams_adds_up_first_and_then_epsilons_and_deltas(tmp_path: Path) -> None:
+    first = ("kind: budget-absorption", "noise: gaussian\n      delta: 1e-6\n      kind: uniform")
+    topology = load_text(
+        tmp_path, two_streams(gaussian("window: 120"), ("epsilon: 1,", "epsilon: 0.5,")).replace(*first)
+    )
+    (total,) = totals(topology.streams, topology.budget)
+    one, other = total.costs
+    assert one.normal is not None
+    assert other.normal is not None
+    parts = [
+        2 * mu_squared(Fraction(1), Fraction(1, 10**6)), 2 * mu_squared(Fraction(1, 2), Fraction(1, 10**9)),
+    ]  # fmt: skip
+    assert [one.normal.mu_squared, other.normal.mu_squared] == parts
+    assert total.delta == Fraction(1, 10**6) + Fraction(1, 10**9)
+    assert total.epsilon == epsilon(sum(parts), total.delta)
+    assert one.epsilon == epsilon(parts[0], Fraction(1, 10**6)) < 2
+    assert [one.steps, other.steps] == [2, 1]  # the other one has a single column
+    assert total.instead == epsilon(2 * parts[0] + parts[1], total.delta) < 2 * total.epsilon
+    lines = describe_total(total)
+    assert "epsilon 1.455 and delta 1e-06 (mu squared 0.112)" in lines[0]
+    assert f"together at most epsilon {float(total.epsilon)} and delta 1e-06 over any 5 days" in lines[2]
+    assert lines[2].endswith("; within the cap of 5 on epsilon; nothing caps delta")
+
+
+def test_epsilons_of_pure_streams_are_added_to_that_of_gaussian_ones(tmp_path: Path) -> None:
+    topology = load_text(tmp_path, two_streams(gaussian("window: 120"), ("epsilon: 1,", "epsilon: 0.5,")))
+    (total,) = totals(topology.streams, topology.budget)
+    assert total.costs[0].normal is None
+    assert total.epsilon == total.costs[0].epsilon + total.costs[1].epsilon
+    assert total.delta == Fraction(1, 10**9)
+
+
+def test_a_single_window_of_gaussian_noise_costs_what_the_file_says() -> None:
+    third = Normal(Fraction(1, 3), Fraction(1, 10**9))
+    assert together([Fraction(1)], [third]) == Fraction(4, 3)
+    assert Fraction(1, 3) < together([], [third.times(2)]) < Fraction(2, 3)
+
+
+def test_a_cap_is_compared_with_what_mu_squared_comes_to(tmp_path: Path) -> None:
+    # 2 windows each: epsilon 1.455 at delta 1e-6, where two epsilons would be 2.
+    first = ("kind: budget-absorption", "noise: gaussian\n      delta: 1e-6\n      kind: uniform")
+    load_text(tmp_path, changed(first, ("epsilon: 5,", "epsilon: 1.455,")))
+    with pytest.raises(
+        TopologyInvalid, match=r"cost 1.455 together \(destinations 1.455\), expected at most 1.45"
+    ):
+        load_text(tmp_path, changed(first, ("epsilon: 5,", "epsilon: 1.45,")))

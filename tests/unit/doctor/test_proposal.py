@@ -21,7 +21,7 @@ Make = Callable[[int], dict[str, Any]]
 def proposed(found: Sample, text: str = FILE) -> Proposal:
     made = propose(topology(text), text, {"shop.views": found}, {}, NOW)
     # What is handed out is valid, comments included.
-    topology(commented(made, 600))
+    topology(commented(made))
     return made
 
 
@@ -136,7 +136,7 @@ def test_values_that_are_not_listed_are_reported_and_never_put_into_the_file() -
     made = report(sample("murmur2", made=secret))
     assert made.before["views"].unlisted == {"'rare-disease'": 400}
     assert "'rare-disease' (400)" in "\n".join(made.lines())
-    text = commented(made.proposal, 600)
+    text = commented(made.proposal)
     assert settings(made.proposal) == {"counts.unknown": "other"}
     assert "rare-disease" not in text
     assert "must come from public knowledge" in text
@@ -229,3 +229,127 @@ def test_an_empty_source_is_no_fault_and_is_told() -> None:
 def test_what_a_terminal_would_obey_is_not_printed() -> None:
     made = report(sample("murmur2", made=lambda one: {**event(one), "section": "\x1b[2J\u202e"}))
     assert not any(one in "\n".join(made.lines()) for one in "\x1b\u202e")
+
+
+def mixed(number: int) -> dict[str, Any]:
+    """Three views and an order, which has no section; half are of one shop, half of another."""
+    one = event(number)
+    kind = "bought" if number % 4 == 3 else ("viewed", "seen")[number % 2]
+    if kind == "bought":
+        del one["section"]
+    return {"id": f"e-{number}", "type": kind, "shop": number % 8 // 4 * "second" or "first", **one}
+
+
+def test_a_filter_is_proposed_where_one_field_tells_the_kinds_that_have_a_column() -> None:
+    made = report(sample(made=mixed))
+    assert counting(made.before["views"]) == 450
+    assert settings(made.proposal) == {"source.filter": "{/type: [seen, viewed]}"}
+    after = made.after["views"].verdicts
+    assert (after.lost, after.outcomes["filtered"]) == (0, 150)
+    assert "are of other kinds, which have no column" in "\n".join(made.lines())
+    # The field that tells them is not there, or a second one does too: nobody can say which is meant.
+    for kinds in ({"type": "any"}, {"sort": True}):
+
+        def other(number: int, kinds: dict[str, Any] = kinds) -> dict[str, Any]:
+            one = mixed(number)
+            return one | ({"sort": one["type"]} if "sort" in kinds else kinds)
+
+        assert settings(report(sample(made=other)).proposal) == {}
+
+
+def test_ids_and_fields_that_both_kinds_have_alike_make_no_filter() -> None:
+    def by_id(number: int) -> dict[str, Any]:
+        return {name: value for name, value in mixed(number).items() if name != "type"}
+
+    assert settings(report(sample(made=by_id)).proposal) == {}
+
+
+def test_where_a_field_is_missing_the_fields_that_are_there_are_named() -> None:
+    def anonymous(number: int) -> dict[str, Any]:
+        one = event(number)
+        return {"visitor": {"name": one["customer"]}, "section": one["section"], "at": one["at"]}
+
+    told = "\n".join(report(sample(made=anonymous)).lines())
+    assert "no user at /customer" in told
+    assert "if these records have it in another field, list both: user: [/customer, ...]" in told
+    assert "most records have: /visitor/name (text), /section (text), /at (time)" in told
+    assert "most records have" not in "\n".join(report(sample()).lines())
+
+
+def test_paths_to_listed_columns_get_the_maps_that_name_them() -> None:
+    paths = ("/search", "/search/shoes", "/home/", "/imprint", "/searching")
+
+    def by_path(number: int) -> dict[str, Any]:
+        return event(number) | {"section": paths[number % 5]}
+
+    text = FILE.replace("other]", "other]\n      unknown: other")
+    maps = "{/section: {values: {/home: home, /search: search}, prefixes: {/home/: home, /search/: search}}}"
+    assert f"source.maps: {maps}" in "\n".join(report(sample(made=by_path), text).lines())
+    named = text.replace("column: /section", f"column: /section\n      maps: {maps}")
+    made = report(sample(made=by_path), named)
+    assert made.before["views"].unlisted == {"'/imprint'": 120, "'/searching'": 120}
+    assert "source.maps" not in "\n".join(made.lines())
+    # Nothing of the data is in it, and nothing is said of values that are no paths.
+    assert "shoes" not in maps
+    assert "source.maps" not in "\n".join(report(sample(), FILE.replace("home, ", "")).lines())
+
+
+def mailed(number: int, users: int = 200, rare: str = "letter-to-Anna-Meier") -> dict[str, Any]:
+    """Mails have a section and calls have none; ``rare`` is what one of the mails has."""
+    one = event(number) | {"customer": f"c-{number % users}", "ref": "mail"}
+    if number % 4 == 3:
+        del one["section"]
+        one["ref"] = "call"
+    return one | ({"ref": rare} if number == 8 else {})
+
+
+def test_what_one_person_alone_has_is_not_in_the_proposed_filter() -> None:
+    made = report(sample(made=mailed))
+    assert settings(made.proposal) == {"source.filter": "{/ref: [mail]}"}
+    assert "Meier" not in commented(made.proposal)
+
+
+@pytest.mark.parametrize(("users", "proposed"), [(9, {}), (10, {"source.filter": "{/ref: [mail]}"})])
+def test_ten_users_make_a_value_one_of_many(users: int, proposed: dict[str, str]) -> None:
+    # Every fourth is a call, so users are those of whole rounds.
+    made = report(sample(made=lambda number: mailed(number) | {"customer": f"c-{number // 4 % users}"}))
+    assert settings(made.proposal) == proposed
+
+
+def test_a_field_that_few_users_have_is_not_proposed() -> None:
+    def moved(users: int) -> Make:
+        def made(number: int) -> dict[str, Any]:
+            one = event(number)
+            return {
+                "customer": f"c-{number % users}",
+                "of-Anna-Meier": {"section": one["section"]},
+                "at": one["at"],
+            }
+
+        return made
+
+    assert settings(report(sample(made=moved(9))).proposal) == {}
+    assert settings(report(sample(made=moved(10))).proposal) == {"source.column": "/of-Anna-Meier/section"}
+
+
+def test_the_room_for_large_events_is_that_of_many_users() -> None:
+    def padded(users: int) -> Make:
+        def made(number: int) -> dict[str, Any]:
+            large = 100 if number % 200 < users else 0
+            return {**event(number), "padding": "x" * (5000 if number == 7 else large)}
+
+        return made
+
+    text = FILE.replace("partitioner: murmur2", "max_bytes: 100")
+    assert settings(report(sample(made=padded(9)), text).proposal) == {}
+    assert settings(report(sample(made=padded(10)), text).proposal) == {"source.max_bytes": "256"}
+
+
+def test_comments_of_the_proposed_file_have_no_numbers_of_the_data() -> None:
+    made = report(sample(made=mailed, appended=False))
+    assert settings(made.proposal) == {"source.filter": "{/ref: [mail]}", "source.append_time": "boundary"}
+    head = [one for one in commented(made.proposal).splitlines() if one.startswith("#")]
+    assert "#   streams.views.source.filter: {/ref: [mail]}" in head
+    assert not any(character.isdigit() for character in "".join(head))
+    # The terminal has them.
+    assert "(150 records are of other kinds" in "\n".join(made.lines())

@@ -205,8 +205,8 @@ def lifetime() -> Lifetime:
 
 @pytest.mark.parametrize("name", ["mechanism.kind", "mechanism.epsilon", "timeline.lateness"])
 def test_a_stream_of_local_reports_is_not_migrated(name: str) -> None:
-    life = lifetime().life
-    old = life.genesis.fields[name]
+    life = lifetime().checkpoint
+    old = life.manifest.fields[name]
     with pytest.raises(StateRefused, match="does not carry over"):
         check_sound(life, {name: Difference(old, "uniform" if name == "mechanism.kind" else 9)})
 
@@ -214,7 +214,7 @@ def test_a_stream_of_local_reports_is_not_migrated(name: str) -> None:
 def test_only_the_sink_of_a_stream_of_local_reports_moves_and_the_threshold_stays() -> None:
     one = lifetime()
     before = json.loads(one.sink[-1])
-    check_sound(one.life, {"sink.topic_id": Difference("sink-0", "another")})
+    check_sound(one.checkpoint, {"sink.topic_id": Difference("sink-0", "another")})
     one.change(sink_id="another")
     one.release(2)
     after = json.loads(one.sink[-1])
@@ -234,7 +234,7 @@ def test_nothing_may_be_asked_for_in_the_name_of_another_stream() -> None:
 
 def test_a_stream_of_local_reports_is_not_reset_for_its_producers_would_not_know() -> None:
     with pytest.raises(StateRefused, match="its threshold is public"):
-        check_reset(lifetime().life, {"sink.topic_id": Difference("a", "b")}, 5)
+        check_reset(lifetime().checkpoint, {"sink.topic_id": Difference("a", "b")}, 5)
 
 
 @dataclass

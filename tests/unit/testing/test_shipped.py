@@ -69,6 +69,10 @@ MUTANTS = [
     ("engine", "watermark: /complete_until", "", "last number before the watermark"),
     ("engine", "column: /page", "column: /start", "last number before the watermark"),
     ("engine", "interval: 1h", "interval: 2h", REFUSED),
+    ("orders", "/state: PLACED", "/state: CANCELLED", "cancelled does not count"),
+    ("orders", "column: /customer/country", "column: /state", "once an hour"),
+    ("orders", "unknown: elsewhere", "unknown: dead-letter", "counts as elsewhere"),
+    ("orders", "user_type: integer", "user_type: string", "an integer"),
     ("museum", "maximum: 600", "maximum: 500", REFUSED),
     ("museum", "estimate_after: 10000", "estimate_after: 10001", "choose the threshold"),
 ]

@@ -24,11 +24,15 @@ def readings(kind: str = "tops", name: str = "minutes", **options: Any) -> Readi
 
 
 def perturber(
-    stream: ReadingStream, state: PerturberState | None = None, noise: NoiseSource | None = None
+    stream: ReadingStream,
+    state: PerturberState | None = None,
+    noise: NoiseSource | None = None,
+    *,
+    seeded: bool = False,
 ) -> StreamPerturber:
     """One partition of it, number 1, from the beginning or a state on."""
     mechanism = build(stream, noise or SeededNoise(5))
-    return StreamPerturber(stream, mechanism, state or PerturberState(INSTANCE, 1, 0))
+    return StreamPerturber(stream, mechanism, state or PerturberState(INSTANCE, 1, 0), seeded=seeded)
 
 
 def event(value: object) -> bytes:
