@@ -2,9 +2,10 @@
 
 An event is ``{"user":"u000042","column":"c7","time":1767225600000}``, keyed by its user. Users and
 columns are uniform. Messy events (220 bytes) also have an id, a price, null or a text, a flag, tags and the
-name of a browser. Events are written as fast as the broker takes them. Their times rise evenly over ten
-timestamps, or are those at which they were written; the lateness of the stream is chosen afterwards, so that
-no event is late for a worker that judges by append times. At most one event of a user counts per timestamp.
+name of a browser; nested ones (440 bytes) have all of it inside of objects, and two headers. Events are
+written as fast as the broker takes them. Their times rise evenly over ten timestamps, or are those at which
+they were written; the lateness of the stream is chosen afterwards, so that no event is late for a worker that
+judges by append times. At most one event of a user counts per timestamp.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
 from random import Random
+from typing import Any, Literal
 
 import numpy as np
 from confluent_kafka import Producer
@@ -25,6 +27,22 @@ from tests.kafka.topics import LOG_APPEND_TIME, create_topic, unique
 #: Milliseconds that the last event is written before the first deadline, at least.
 LATENESS = 1000
 _PORTION = 100_000
+Kind = Literal["friendly", "messy", "nested"]
+#: Where events of a kind have user, column and time.
+FIELDS: dict[Kind, tuple[str, str, str]] = {
+    "friendly": ("/user", "/column", "/time"),
+    "messy": ("/user", "/column", "/time"),
+    "nested": ("/who/user", "/page/section", "/at"),
+}
+#: What nested events have.
+HEADERS = [("type", b"viewed"), ("trace", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")]
+_NESTED = (
+    b'{"meta":{"id":"%032x","app":{"name":"shop","version":"4.2.1"}},'
+    b'"who":{"user":"%b","session":"%032x","member":%b},'
+    b'"page":{"section":"c%d","title":"Winter shoes \xc3\xa9","path":["shop",%d]},"at":%d,'
+    b'"basket":[{"sku":%d,"price":%.2f},{"sku":%d,"price":%.2f}],"campaign":%b,"agent":"%b"}'
+)
+_AGENT = b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101"
 
 
 @dataclass(frozen=True)
@@ -44,7 +62,8 @@ class Workload:
     timestamps: int = 10
     seed: int = 5
     moments: tuple[int, ...] = ()
-    messy: bool = False
+    kind: Kind = "friendly"
+    codec: str = "none"
 
     @property
     def window(self) -> int:
@@ -74,7 +93,7 @@ class Workload:
     def lines(self, start: int) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values."""
         for portion in self.portions(start):
-            yield from encoded(*portion, messy=self.messy)
+            yield from encoded(*portion, kind=self.kind)
 
 
 class Truth:
@@ -122,10 +141,13 @@ class Feed:
 
 
 def encoded(
-    users: NDArray[np.int64], columns: NDArray[np.int64], times: NDArray[np.int64], *, messy: bool = False
+    users: NDArray[np.int64], columns: NDArray[np.int64], times: NDArray[np.int64], *, kind: Kind = "friendly"
 ) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of events."""
-    tails = _messy(len(users)) if messy else repeat(b"}", len(users))
+    if kind == "nested":
+        yield from _nested(users, columns, times)
+        return
+    tails = _messy(len(users)) if kind == "messy" else repeat(b"}", len(users))
     for (key, head), at, tail in zip(heads(users, columns), times.tolist(), tails, strict=True):
         yield key, b"%b%d%b" % (head, at, tail)
 
@@ -142,9 +164,22 @@ def _messy(number: int) -> Iterator[bytes]:
                 chance.choice((b"null", b"null", b'"spring"')),
                 chance.choice((b"true", b"false")),
                 chance.choice((b"", b'"new"', b'"new","sale"')),
-                b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101",
+                _AGENT,
             )
         )
+
+
+def _nested(
+    users: NDArray[np.int64], columns: NDArray[np.int64], times: NDArray[np.int64]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of events whose fields are inside of objects, 440 bytes; the same for one number."""
+    chance = Random(len(users))
+    for user, column, at in zip(users.tolist(), columns.tolist(), times.tolist(), strict=True):
+        key = b"u%06d" % user
+        meta = chance.getrandbits(128), key, chance.getrandbits(128), chance.choice((b"true", b"false"))
+        bought = [part for _ in range(2) for part in (chance.randrange(10**6), chance.random() * 100)]
+        campaign = chance.choice((b"null", b'"spring"'))
+        yield key, _NESTED % (*meta, column, chance.randrange(99), at, *bought, campaign, _AGENT)
 
 
 def heads(users: NDArray[np.int64], columns: NDArray[np.int64]) -> Iterator[tuple[bytes, bytes]]:
@@ -154,12 +189,16 @@ def heads(users: NDArray[np.int64], columns: NDArray[np.int64]) -> Iterator[tupl
         yield key, b'{"user":"%b","column":"c%d","time":' % (key, column)
 
 
-def producer_of(bootstrap: str, failed: list[object]) -> Producer:
-    """A producer for events; ``failed`` takes the errors of those that the broker refused."""
+def producer_of(bootstrap: str, failed: list[object], codec: str = "none") -> Producer:
+    """A producer for events, compressed by ``codec``.
+
+    ``failed`` takes the errors of those that the broker refused.
+    """
     return Producer(
         {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
+            "compression.type": codec,
             "linger.ms": 20,
             "batch.num.messages": 100_000,
             "batch.size": 900_000,
@@ -171,11 +210,11 @@ def producer_of(bootstrap: str, failed: list[object]) -> Producer:
     )
 
 
-def send(producer: Producer, topic: str, key: bytes, value: bytes) -> None:
+def send(producer: Producer, topic: str, key: bytes, value: bytes, headers: Any = None) -> None:
     """Send an event; waits while the producer's queue is full."""
     while True:
         try:
-            return producer.produce(topic, value, key)
+            return producer.produce(topic, value, key, headers=headers)
         except BufferError:
             producer.poll(0.05)
 
@@ -188,7 +227,8 @@ def produce(bootstrap: str, workload: Workload, *, live: bool = False) -> Feed:
     """
     topic = create_topic(bootstrap, unique("bench"), workload.partitions, LOG_APPEND_TIME)
     failed: list[object] = []
-    producer = producer_of(bootstrap, failed)
+    producer = producer_of(bootstrap, failed, workload.codec)
+    headers = HEADERS if workload.kind == "nested" else None
     start = _now() // 1000 * 1000
     moments: list[int] = []
     longest = 0
@@ -196,8 +236,8 @@ def produce(bootstrap: str, workload: Workload, *, live: bool = False) -> Feed:
         moments.append(_now() - start)
         if live:
             times = np.full(len(times), start + moments[-1])
-        for key, value in encoded(users, columns, times, messy=workload.messy):
-            send(producer, topic, key, value)
+        for key, value in encoded(users, columns, times, kind=workload.kind):
+            send(producer, topic, key, value, headers)
         if live:
             _flush(producer, failed)
             longest = max(longest, _now() - start - moments[-1])

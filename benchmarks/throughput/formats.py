@@ -2,7 +2,7 @@
 
 The events are those of ``benchmarks.throughput.rules``, and everybody counts the same ones: in JSON they are
 read in arrays, in every other format one by one. Processor time of decoding and counting a chunk of 65,536
-events, the median of five rounds in turn, and the bytes of an event.
+events, the median of five rounds in turn, and the bytes of an event. ``make bench`` has them as a series.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from array import array
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import fastavro
 import orjson
@@ -79,8 +79,17 @@ def protobuf(events: list[_Event]) -> tuple[list[bytes], Schema]:
     return values, ProtobufSchema(base64.b64encode(file.SerializeToString()).decode())
 
 
-def main() -> None:
-    """Print the table."""
+class Cost(NamedTuple):
+    """Of a format: the bytes of an event, the processor seconds of each chunk, whether all counted right."""
+
+    form: str
+    size: float
+    seconds: list[float]
+    right: bool
+
+
+def costs(rounds: int) -> list[Cost]:
+    """Of each format, JSON first: this many chunks in turn."""
     plain, keys = make_records()
     events = [orjson.loads(value) for value in plain]
     written: dict[str, tuple[list[bytes], Schema | None]] = {
@@ -90,19 +99,25 @@ def main() -> None:
         "protobuf": protobuf(events),
     }
     one, times = streams()["single fields"], array("q", [2**45]) * CHUNK
-    seconds: dict[str, list[float]] = {form: [] for form in written}
-    for _ in range(5):
-        for form, (values, schema) in written.items():
+    found = [Cost(form, sum(map(len, values)) / CHUNK, [], True) for form, (values, _) in written.items()]
+    for _ in range(rounds):
+        for at, (form, (values, schema)) in enumerate(written.items()):
             chunk = Chunk("raw", 0, 0, 0, range(CHUNK), times, keys, values, CHUNK, (), {7: schema})
             stream: Stream = replace(one, source=replace(one.source, format=form))  # type: ignore[arg-type]
             began = time.process_time()
             right = judge(stream, chunk) == CHUNK
-            seconds[form].append(time.process_time() - began)
-            if not right:
-                raise SystemExit(f"{form} counted wrong")
-    for form, found in seconds.items():
-        size = sum(map(len, written[form][0])) / CHUNK
-        print(f"{form:12} {size:6.0f} bytes {statistics.median(found) / CHUNK * 1e6:6.2f} us/event")
+            found[at].seconds.append(time.process_time() - began)
+            found[at] = found[at]._replace(right=found[at].right and right)
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    for one in costs(5):
+        if not one.right:
+            raise SystemExit(f"{one.form} counted wrong")
+        cost = statistics.median(one.seconds) / CHUNK * 1e6
+        print(f"{one.form:12} {one.size:6.0f} bytes {cost:6.2f} us/event")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.throughput.events import Feed, Workload, produce
-from benchmarks.throughput.measuring import ROOT, Run, cpu_of
+from benchmarks.throughput.measuring import ROOT, Run, cpu_of, task_of
 from benchmarks.throughput.pace import Pace
 from benchmarks.throughput.product import Deployment
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, unique
@@ -28,10 +28,13 @@ from tests.worker.process import WorkerProcess
 _START_SECONDS = 20  # for a worker to own everything before the first timestamp begins
 
 
-def latency(bootstrap: str, workload: Workload, rate: float) -> tuple[Run, list[float]]:
+def latency(
+    bootstrap: str, workload: Workload, rate: float, beside: list[Run] | None = None
+) -> tuple[Run, list[float]]:
     """Events at a rate; milliseconds from the deadline of each timestamp to its release in a reader's hands.
 
     The deadline is the end of the timestamp and ``lateness``; ``clock_skew`` is part of what is measured.
+    With a list ``beside``, A reads the same events at the same time, and its run is added to the list.
     """
     timestamps = workload.timestamps
     topic = create_topic(bootstrap, unique("live"), workload.partitions, LOG_APPEND_TIME)
@@ -47,18 +50,33 @@ def latency(bootstrap: str, workload: Workload, rate: float) -> tuple[Run, list[
                 [sys.executable, "-m", "benchmarks.throughput.pace", json.dumps(asdict(pace))], cwd=ROOT
             )
             ending.callback(feeder.kill)
+            reader = None if beside is None else _reader(feed, Path(name) / "a.npz", ending)
             time.sleep(max(0.0, start / 1000 - time.time()))
             if worker.log.read_text().count(" owns ") <= workload.partitions:
                 raise RuntimeError("the worker does not own everything yet: the machine is busy")
             begun, clock = cpu_of(worker.process.pid), time.monotonic()
             delays = _delays(deployment, timestamps)
             cpu, wall = cpu_of(worker.process.pid) - begun, time.monotonic() - clock
-            if feeder.wait(60):
-                raise RuntimeError("the producer failed")
+            if feeder.wait(60) or (reader is not None and reader.wait(60)):
+                raise RuntimeError("the producer or the reader failed")
         with np.load(out) as truth:
             correct = np.array_equal(deployment.counts()[0], truth["counts"])
             sent = int(truth["sent"])
+            if beside is not None:
+                with np.load(Path(name) / "a.npz") as found:
+                    right = np.array_equal(found["counts"], truth["counts"])
+                    beside.append(Run(float(found["cpu"]), float(found["wall"]), right, events=sent))
     return Run(cpu, wall, correct, events=sent), delays
+
+
+def _reader(feed: Feed, out: Path, ending: ExitStack) -> subprocess.Popen[bytes]:
+    """A, which keeps up until a second after the last timestamp."""
+    task, _ = task_of(feed, str(out), range(feed.workload.partitions), feed.start / 1000)
+    until = (feed.start + feed.workload.window) / 1000 + 1
+    command = [sys.executable, "-m", "benchmarks.throughput.contenders.live", json.dumps(task), str(until)]
+    started = subprocess.Popen(command, cwd=ROOT)
+    ending.callback(started.kill)
+    return started
 
 
 def _delays(deployment: Deployment, timestamps: int) -> list[float]:

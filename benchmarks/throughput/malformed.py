@@ -13,7 +13,7 @@ import gc
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.throughput.ingest import make_chunk, make_stream
 from eventveil.counting.counter import CounterState
 from eventveil.model.topology import Stream, Timeline
-from eventveil.process.clock import SYSTEM_CLOCK, OwnerClock, wall_clock
+from eventveil.process.clock import SYSTEM_CLOCK, PartitionClock, wall_clock
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.worker.ends import Ends, EndWatch
 
@@ -81,12 +81,15 @@ def judge(stream: Stream, values: Sequence[bytes]) -> int:
     return letters
 
 
-def costs(rounds: int) -> Iterator[tuple[str, list[float], bool]]:
+def costs(rounds: int, names: Container[str] | None = None) -> Iterator[tuple[str, list[float], bool]]:
     """By kind: seconds of processor time for a chunk, one a round, and whether all of it was judged right.
+
+    Of all kinds, or of those in ``names``.
 
     Each round takes all kinds in turn, so that a busy machine is unfair to all alike.
     """
-    stream, chunks = _stream(), kinds()
+    stream = _stream()
+    chunks = {name: values for name, values in kinds().items() if names is None or name in names}
     seconds: dict[str, list[float]] = {name: [] for name in chunks}
     right = dict.fromkeys(chunks, True)
     for _ in range(rounds):
@@ -130,7 +133,7 @@ def delays(work: Callable[[], object] | None, seconds: float) -> list[int]:
     origin = wall_clock()
     rules = Timeline(_INTERVAL, origin, lateness=0, max_ahead=1000, clock_skew=0)
     watch, thread = EndWatch(cluster, fail), threading.Thread(target=keep_working)
-    followed = Ends(("raw", 0), [(rules, 0)], OwnerClock(SYSTEM_CLOCK, 0), lambda: 0)
+    followed = Ends(("raw", 0), [(rules, 0)], PartitionClock(SYSTEM_CLOCK, 0), lambda: 0)
     thread.start()
     watch.start()
     watch.follow(followed)

@@ -88,30 +88,38 @@ def run_client(
     RuntimeError with the end of what one of them said when it fails.
     """
     partitions = range(feed.workload.partitions)
-    sizes = [end_offset(feed.bootstrap, feed.topic, partition=partition) for partition in partitions]
     begin = time.time() + (_START_SECONDS if processes > 1 else 0)
     with tempfile.TemporaryDirectory(prefix="eventveil-bench-") as folder, ThreadPoolExecutor() as threads:
 
         def run_one(number: int) -> dict[str, Any]:
-            share = list(partitions[number::processes])
             out = Path(folder) / f"counts-{number}.npz"
-            task = {
-                "bootstrap": feed.bootstrap,
-                "topic": feed.topic,
-                "partitions": share,
-                "events": sum(sizes[partition] for partition in share),
-                "begin": begin,
-                "start": feed.start,
-                "interval": feed.workload.interval,
-                "timestamps": feed.workload.timestamps,
-                "columns": feed.workload.columns,
-                "out": str(out),
-            }
+            task, _ = task_of(feed, str(out), partitions[number::processes], begin)
             return _run_to_its_end([python, "-m", module, json.dumps(task), *arguments], out)
 
         found = list(threads.map(run_one, range(processes)))
     correct = np.array_equal(sum(one["counts"] for one in found), feed.workload.truth())
     return Run(sum(float(one["cpu"]) for one in found), max(float(one["wall"]) for one in found), correct)
+
+
+def task_of(
+    feed: Feed, out: str, partitions: Sequence[int], begin: float = 0.0
+) -> tuple[dict[str, Any], list[int]]:
+    """What a contender has to count, see ``contenders.common.Task``, and the ends of its partitions."""
+    sizes = [end_offset(feed.bootstrap, feed.topic, partition=partition) for partition in partitions]
+    task = {
+        "bootstrap": feed.bootstrap,
+        "topic": feed.topic,
+        "partitions": list(partitions),
+        "events": sum(sizes),
+        "begin": begin,
+        "start": feed.start,
+        "interval": feed.workload.interval,
+        "timestamps": feed.workload.timestamps,
+        "columns": feed.workload.columns,
+        "kind": feed.workload.kind,
+        "out": out,
+    }
+    return task, sizes
 
 
 def _run_to_its_end(command: Sequence[str], out: Path) -> dict[str, Any]:

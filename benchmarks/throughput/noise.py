@@ -51,7 +51,8 @@ def row(label: str, scale: Fraction, repetitions: int) -> str:
         for size in SMALL
     ]
     small = " | ".join(f"{call * 1e6:.0f}" for call in calls)
-    return f"| {label} | {exact * 1e3:.1f} | {exact / unsafe:.1f} | {small} |"
+    normal = seconds(lambda: source.rounded_normal(scale, LARGE), repetitions)
+    return f"| {label} | {exact * 1e3:.1f} | {exact / unsafe:.1f} | {small} | {normal * 1e3:.1f} |"
 
 
 def main() -> None:
@@ -59,8 +60,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=15)
     repetitions = parser.parse_args().repetitions
-    print(f"| scale | ms for {LARGE:,} draws | numpy's Laplace = 1 | µs for 1 | 10 | 100 draws |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print(f"| scale | ms, {LARGE:,} draws | numpy's Laplace = 1 | µs for 1 | 10 | 100 draws | normal: ms |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for label, scale in SCALES.items():
         print(row(label, scale, repetitions), flush=True)
 

@@ -19,7 +19,7 @@ import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 from numpy.typing import NDArray
 
-from benchmarks.throughput.events import Feed
+from benchmarks.throughput.events import FIELDS, Feed
 from benchmarks.throughput.measuring import Run, cpu_of, peak_memory
 from eventveil.counting.counter import Partial
 from tests.kafka.topics import read, unique
@@ -52,10 +52,10 @@ class Deployment:
         columns = self.folder / f"columns-{feed.workload.columns}.txt"
         columns.write_text("".join(f"c{column}\n" for column in range(feed.workload.columns)))
         start = datetime.fromtimestamp(feed.start / 1000, UTC).isoformat(timespec="milliseconds")
+        user, column, at = FIELDS[feed.workload.kind]
         return {
             "source": {
-                "topic": feed.topic, "user": "/user", "column": "/column", "time": "/time",
-                "partitioner": "crc32",
+                "topic": feed.topic, "user": user, "column": column, "time": at, "partitioner": "crc32",
             },
             "timeline": {
                 "interval": f"{feed.workload.interval}ms", "origin": start, "start": start,

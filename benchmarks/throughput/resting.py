@@ -94,7 +94,7 @@ def measure(bootstrap: str, streams: int, seconds: float) -> Rest:
 @click.option("--streams", type=click.IntRange(1), default=200, show_default=True)
 @click.option("--seconds", type=click.FloatRange(1), default=30, show_default=True, help="To watch it.")
 def main(streams: int, seconds: float) -> None:
-    """Measure, and print a line of the table of docs/performance.md, and which threads the time went to."""
+    """Measure, and print a line for docs/performance-details.md, and which threads took the time."""
     with local_broker() as broker:
         rest = measure(broker.bootstrap, streams, seconds)
     click.echo(

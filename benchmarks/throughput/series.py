@@ -15,18 +15,24 @@ import click
 import numpy as np
 
 from benchmarks.throughput import live
-from benchmarks.throughput.events import Feed, Workload, produce
+from benchmarks.throughput.events import Feed, Kind, Workload, produce
+from benchmarks.throughput.foreign import FOREIGN, Foreign, NotHere
+from benchmarks.throughput.formats import costs as format_costs
 from benchmarks.throughput.malformed import CHUNK, costs
 from benchmarks.throughput.measuring import BASELINE, ROOT, TWO_READERS, Result, Run, repeat, run_client
 from benchmarks.throughput.product import run_replay, run_workers
+from benchmarks.throughput.rules import CHUNK as FORMAT_CHUNK
 from eventveil.decoding.kernel import SWITCH
 
 CLIENTS = "benchmarks.throughput.contenders."
 #: The environment of the other frameworks, which ``make bench`` makes.
 PYTHON = ROOT / ".cache" / "contenders" / "bin" / "python"
-FOREIGN = (("Bytewax, map", "bytewax_flow"), ("Quix Streams, update", "quix"))
+FRAMEWORKS = (("Bytewax, map", "bytewax_flow"), ("Quix Streams, update", "quix"))
 _FAUST_EVENTS = 50_000
 _LIVE_TIMESTAMPS, _FULL_TIMESTAMPS = 60, 20
+_DEADLINE_TIMESTAMPS = 600
+_RATES = (1_000, 20_000, 80_000)
+_CODECS = ("none", "gzip", "lz4", "zstd")
 #: In which about a million events are written.
 _WORLD_CUP_MS = 2000
 
@@ -53,6 +59,13 @@ class Session:
             + ("" if result.correct else ", WRONG COUNTS")
         )
         return result
+
+    def foreign(self, one: Foreign, name: str, feed: Feed, a: float) -> Iterator[Result]:
+        """Run a contender in another language, unless this machine cannot build it, which is printed."""
+        try:
+            yield self.measure(name, feed.workload.events, partial(one.run, feed), a)
+        except NotHere as reason:
+            click.echo(f"{name}: left out: {reason}")
 
     def feed(self, workload: Workload, *, live: bool = False) -> Feed:
         """A workload in a topic, see ``produce``."""
@@ -95,7 +108,7 @@ def contenders(session: Session) -> Iterator[Result]:
         ("confluent-kafka, msgspec on batches", feed, partial(run_client, f"{CLIENTS}batch", feed)),
         *(
             (name, feed, partial(run_client, f"{CLIENTS}{module}", feed, python=session.python))
-            for name, module in FOREIGN
+            for name, module in FRAMEWORKS
         ),
         (
             "stock Faust agent, bytes and orjson",
@@ -110,19 +123,30 @@ def contenders(session: Session) -> Iterator[Result]:
     ]
     for name, given, run in runs:
         yield session.measure(name, given.workload.events, run, a)
+    for one in FOREIGN:
+        yield from session.foreign(one, one.name, feed, a)
 
 
 def kinds(session: Session) -> Iterator[Result]:
-    """Friendly and messy events, with the compiled kernel and in plain Python, each beside A."""
+    """Events of every kind, with the compiled kernel and in plain Python, beside A and others."""
     for kind in ("friendly", "messy"):
-        feed = session.feed(Workload(session.events, messy=kind == "messy"))
-        baseline = session.measure(
-            f"kinds: {kind}, A", session.events, partial(run_client, f"{CLIENTS}raw", feed)
-        )
-        yield replace(baseline, ratio_to_a=1.0)
-        for switch, told in (("on", "kernel"), ("off", "plain Python")):
-            name, a = f"kinds: {kind}, {told}", baseline.cpu_us_per_event
-            yield session.measure(name, session.events, partial(_switched, switch, feed), a)
+        yield from _kind(session, kind, "none", kind)
+    for codec in _CODECS:
+        yield from _kind(session, "nested", codec, f"nested, {codec}")
+
+
+def _kind(session: Session, kind: Kind, codec: str, told: str) -> Iterator[Result]:
+    feed = session.feed(Workload(session.events, kind=kind, codec=codec))
+    read_by_a = partial(run_client, f"{CLIENTS}raw", feed)
+    baseline = session.measure(f"kinds: {told}, A", session.events, read_by_a)
+    yield replace(baseline, ratio_to_a=1.0)
+    a = baseline.cpu_us_per_event
+    for switch, way in (("on", "kernel"), ("off", "plain Python")):
+        name = f"kinds: {told}, {way}"
+        yield session.measure(name, session.events, partial(_switched, switch, feed), a)
+    for one in FOREIGN:
+        if kind in one.kinds:
+            yield from session.foreign(one, f"kinds: {told}, {one.name}", feed, a)
 
 
 def _switched(switch: str, feed: Feed) -> Run:
@@ -165,7 +189,11 @@ def users(session: Session) -> Iterator[Result]:
 
 
 def streams(session: Session) -> Iterator[Result]:
-    """More streams of 100 columns, each over a topic of its own of one partition; the same events in all."""
+    """More streams of 100 columns, each over a topic of its own of one partition; the same events in all.
+
+    The ratio is to one stream.
+    """
+    one: float | None = None
     for count in (1, 20, 200):
         share = max(1, session.events // count)
         feeds = [
@@ -174,7 +202,9 @@ def streams(session: Session) -> Iterator[Result]:
             )
             for seed in range(count)
         ]
-        yield session.measure(f"streams: {count}, run", share * count, partial(run_workers, feeds))
+        found = session.measure(f"streams: {count}, run", share * count, partial(run_workers, feeds), one)
+        one = one or found.cpu_us_per_event
+        yield replace(found, ratio_to_a=round(found.cpu_us_per_event / one, 3))
 
 
 def releases(session: Session) -> Iterator[Result]:
@@ -197,17 +227,8 @@ def latency(session: Session) -> Iterator[Result]:
     machine with broker and worker.
     """
     workload = Workload(session.events, columns=100_000)
-    most = session.measure(
-        "latency: 100,000 columns, catching up",
-        session.events,
-        partial(run_workers, [session.feed(workload)]),
-    )
+    most, full = _most_live(session, workload, "latency")
     yield most
-    run, _ = live.latency(
-        session.bootstrap, replace(workload, timestamps=_FULL_TIMESTAMPS), most.events_per_second
-    )
-    full = run.events * 1000 / (_FULL_TIMESTAMPS * workload.interval)
-    click.echo(f"latency: live, {full:,.0f} events/s at most")
     for percent in (0, 50, 90):
         rate = full * percent / 100
         load = os.getloadavg()[0]
@@ -216,6 +237,64 @@ def latency(session: Session) -> Iterator[Result]:
         name = f"latency: load {percent} %"
         click.echo(f"{name} ({run.events / _LIVE_TIMESTAMPS:,.0f} events/s): p50 {p50} ms, p99 {p99} ms")
         yield Result.of(name, max(1, run.events), [run], p50_ms=p50, p99_ms=p99, **circumstances(load))
+
+
+def _most_live(session: Session, workload: Workload, series: str) -> tuple[Result, float]:
+    """Catching up, and the most events a second that come through live."""
+    feed = session.feed(workload)
+    most = session.measure(
+        f"{series}: 100,000 columns, catching up", session.events, partial(run_workers, [feed])
+    )
+    run, _ = live.latency(
+        session.bootstrap, replace(workload, timestamps=_FULL_TIMESTAMPS), most.events_per_second
+    )
+    full = run.events * 1000 / (_FULL_TIMESTAMPS * workload.interval)
+    click.echo(f"{series}: live, {full:,.0f} events/s at most")
+    return most, full
+
+
+def deadline(session: Session) -> Iterator[Result]:
+    """As ``latency`` at half of the load, over ten minutes, once for each run: for p99 and its spread."""
+    workload = Workload(session.events, columns=100_000)
+    most, full = _most_live(session, workload, "deadline")
+    yield most
+    load, found, runs = os.getloadavg()[0], [], []
+    for _ in range(session.runs):
+        run, delays = live.latency(
+            session.bootstrap, replace(workload, timestamps=_DEADLINE_TIMESTAMPS), full / 2
+        )
+        found.append([round(float(np.percentile(delays, share))) for share in (50, 99)])
+        runs.append(run)
+        click.echo(f"deadline: p50 {found[-1][0]} ms, p99 {found[-1][1]} ms")
+    p50s, p99s = zip(*sorted(found, key=lambda one: one[1]), strict=True)
+    middle = len(found) // 2
+    details = {
+        "p50_ms": p50s[middle],
+        "p99_ms": p99s[middle],
+        "least_p99_ms": p99s[0],
+        "worst_p99_ms": p99s[-1],
+    }
+    name = f"deadline: load 50 %, {_DEADLINE_TIMESTAMPS} timestamps"
+    yield Result.of(name, runs[0].events, runs, **details, **circumstances(load))
+
+
+def keeping(session: Session) -> Iterator[Result]:
+    """A worker that keeps up with events as they come, at several rates, and A at the same time beside it."""
+    for rate in _RATES:
+        load = os.getloadavg()[0]
+        runs, beside = list[Run](), list[Run]()
+        workload = Workload(timestamps=_FULL_TIMESTAMPS)
+        for _ in range(session.runs):
+            runs.append(live.latency(session.bootstrap, workload, rate, beside)[0])
+        a = Result.of(f"keeping: {rate} events/s, A", beside[0].events, beside, **circumstances(load))
+        yield replace(a, ratio_to_a=1.0)
+        core = round(100 * sum(run.cpu for run in runs) / sum(run.wall for run in runs), 1)
+        found = Result.of(
+            f"keeping: {rate} events/s, eventveil run", runs[0].events, runs, a.cpu_us_per_event,
+            core_percent=core, **circumstances(load),
+        )  # fmt: skip
+        click.echo(f"{found.name}: {found.ratio_to_a} of A, {core} % of a core")
+        yield found
 
 
 def takeover(session: Session) -> Iterator[Result]:
@@ -232,12 +311,12 @@ def takeover(session: Session) -> Iterator[Result]:
 
 
 def worldcup(session: Session) -> Iterator[Result]:
-    """As many columns and users as the World Cup of 1998 had, and 10 and 50 times the events, as they happen.
+    """As many columns and users as the World Cup of 1998 had; 10 and 100 times the events, as they happen.
 
     A timestamp takes in about a million of them, as in the papers, and is closed while the next are read.
     """
     once = replace(session, runs=1)
-    for factor in (10, 50):
+    for factor in (10, 100):
         count = factor * session.events
         feed = once.feed(Workload(count, columns=89_997, users=2_770_000, interval=_WORLD_CUP_MS), live=True)
         run = partial(run_workers, [feed])
@@ -256,6 +335,19 @@ def malformed(session: Session) -> Iterator[Result]:
         yield replace(result, ratio_to_a=ratio)
 
 
+def formats(session: Session) -> Iterator[Result]:
+    """Chunks of the same events in each format of a source, in one process; the ratio is to JSON."""
+    load, plain = os.getloadavg()[0], None
+    for form, size, seconds, right in format_costs(session.runs):
+        runs = [Run(one, one, right) for one in seconds]
+        name = f"formats: {form}, {size:.0f} bytes"
+        result = Result.of(name, FORMAT_CHUNK, runs, plain, **circumstances(load))
+        plain = plain or result.cpu_us_per_event
+        ratio = result.ratio_to_a or 1.0
+        click.echo(f"{result.name}: {result.cpu_us_per_event:.2f} us, {ratio:.2f} of JSON")
+        yield replace(result, ratio_to_a=ratio)
+
+
 SERIES: dict[str, Callable[[Session], Iterator[Result]]] = {
     "contenders": contenders,
     "kinds": kinds,
@@ -265,7 +357,10 @@ SERIES: dict[str, Callable[[Session], Iterator[Result]]] = {
     "streams": streams,
     "releases": releases,
     "latency": latency,
+    "deadline": deadline,
+    "keeping": keeping,
     "takeover": takeover,
     "malformed": malformed,
+    "formats": formats,
     "worldcup": worldcup,
 }

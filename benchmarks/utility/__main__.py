@@ -16,10 +16,12 @@ from pathlib import Path
 from benchmarks.utility import (
     bounds,
     event_level,
+    gaussian,
     plots,
     side_by_side,
     summary,
     tables,
+    totals,
     user_level,
     values,
     variants,
@@ -34,14 +36,16 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "drawn": side_by_side.measure_drawn,
     bounds.PART: bounds.measure,
     variants.PART: variants.measure,
+    gaussian.PART: gaussian.measure,
     "w-event": w_event.measure,
     "unseen": w_event.measure_unseen,
     "event-level": event_level.measure,
+    totals.PART: totals.measure,
     "user-level": user_level.measure,
     "values": values.measure,
     "local": values.measure_local,
 }
-SEEDS = {REAL_PART: 1, DRAWN_PART: 1, bounds.PART: 1, variants.PART: 1}
+SEEDS = {REAL_PART: 1, DRAWN_PART: 1, bounds.PART: 1, variants.PART: 1, totals.PART: 1, gaussian.PART: 1}
 """Many streams with one seed say more than one stream with many."""
 
 
@@ -52,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     began = time.monotonic()
     for part in options.parts:
         seeds = options.seeds or SEEDS.get(part, 20)
-        for case in PARTS[part](Scope(seeds, options.quick, tuple(options.only))):
+        scope = Scope(seeds, options.quick, tuple(options.only), tuple(options.streams))
+        for case in PARTS[part](scope):
             (results.renew if options.only else results.put)(case)
             print(f"{time.monotonic() - began:6.0f} s  {case.part}, {case.title}", flush=True)
     plots.draw(results, options.results)
@@ -72,6 +77,7 @@ def _options() -> argparse.ArgumentParser:
         default=[],
         help="of real and drawn, keep the others",
     )
+    parser.add_argument("--streams", nargs="*", default=[], help="names, of real and drawn: keep the others")
     parser.add_argument("--results", type=Path, default=HOME / "benchmarks" / "results", help="directory")
     parser.add_argument("--docs", type=Path, default=HOME / "docs", help="folder of utility.md and utility/")
     return parser

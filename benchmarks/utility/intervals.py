@@ -8,6 +8,7 @@ columns that are 0 nearly always, a release of 0 is right with any error: those 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -16,10 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.utility.measuring import AheadNoise, Case, Scope, epsilons, window_sums
-from benchmarks.utility.real import REAL, WITHOUT_PACKAGES, RealStream
+from benchmarks.utility.real import (
+    REAL,
+    WITHOUT_PACKAGES,
+    RealStream,
+    commits,
+    nyc_carriers,
+    nyc_destinations,
+    nyc_total,
+    stops,
+    us_origins,
+)
 from benchmarks.utility.streams import Counts
 from eventveil.formats.release import clipped
 from eventveil.mechanisms.pan_private import PanPrivate
+from eventveil.mechanisms.registry import KINDS as KINDS_OF_MECHANISMS
 from eventveil.mechanisms.registry import build
 from eventveil.model.topology import Level, MechanismSettings, Option
 
@@ -30,6 +42,17 @@ WINDOW = 24
 EPSILONS = ("0.1", "0.5", "1")
 THIRDS = ("sparse", "middle", "dense")
 QUICK_TIMESTAMPS = 200
+ALONE = (
+    (stops, 5),
+    (commits, 3),
+    (nyc_carriers, 6),
+    (nyc_destinations, 4),
+    (us_origins, 20),
+    (nyc_total, 38),
+)
+"""Streams, and how large the column is that is taken of each; the last timestamps of it."""
+ALONE_TERMS = (("0.1", 24), ("0.1", 120), ("0.5", 120))
+ALONE_TIMESTAMPS, ALONE_SEEDS = 1000, 3
 
 
 @dataclass(frozen=True)
@@ -60,24 +83,29 @@ KINDS = (
     Kind("seasonal", "seasonal", periods=True),
     Kind("time-unit", "time-unit", level="event"),
     Kind("retroactive-grouping", "retroactive-grouping", level="event"),
+    Kind("totals", "totals", level="event"),
     Kind("shp-point", "shp-point", level="user"),
     Kind("shp-window", "shp-window", level="user"),
     Kind("shp-adaptive", "shp-adaptive", level="user"),
 )
 
 
-def covered(kind: Kind, stream: RealStream, epsilon: Fraction, seed: int) -> dict[str, float]:
+def covered(
+    kind: Kind, stream: RealStream, epsilon: Fraction, seed: int, window: int = WINDOW
+) -> dict[str, float]:
     """The part of the cells that are held: of all columns, and of each third if there are three columns."""
     counts = stream.counts.sum(axis=1, keepdims=True) if kind.level == "user" else stream.counts
-    options, window, truth = dict(kind.options), WINDOW, counts
+    options, truth, start = dict(kind.options), counts, START_WINDOWS * window
     if kind.level == "event":
-        options["span"], window, truth = stream.day, 1, window_sums(counts, stream.day)
+        window = 1
+        if "span" in KINDS_OF_MECHANISMS[kind.kind].options:
+            options["span"], truth = stream.day, window_sums(counts, stream.day)
     elif kind.level == "user":
         window = len(counts)
     if kind.periods and stream.periods:
         options["periods"] = stream.periods
     settings = MechanismSettings(kind.kind, epsilon, str(epsilon), window, options=options)
-    held = within(kind, settings, counts, truth, seed)[START_WINDOWS * WINDOW :]
+    held = within(kind, settings, counts, truth, seed)[start:]
     if np.isnan(held).all():
         return {}
     return {name: float(np.nanmean(held[:, some])) for name, some in thirds(counts).items()}
@@ -104,8 +132,31 @@ def within(
     return held
 
 
+def alone() -> Iterator[str]:
+    """What intervals of `seasonal` cover of columns that are alone: a line for each and its terms."""
+    kind = next(kind for kind in KINDS if kind.label == "seasonal")
+    for make, mean in ALONE:
+        stream = make()
+        place = int(np.argmin(np.abs(stream.counts.mean(axis=0) - mean)))
+        counts = np.ascontiguousarray(stream.counts[-ALONE_TIMESTAMPS:, place : place + 1])
+        one = RealStream(stream.name, counts, stream.hours)
+        for epsilon, window in ALONE_TERMS:
+            found = [
+                covered(kind, one, Fraction(epsilon), seed, window)["all"] for seed in range(ALONE_SEEDS)
+            ]
+            shares = f"{np.mean(found):.3f}, from {min(found):.3f} to {max(found):.3f}"
+            yield f"{stream.name}, mean {counts.mean():.1f}, epsilon {epsilon}, window {window}: {shares}"
+
+
 def main() -> None:
-    """Print what is covered, a line for each kind, stream and epsilon: all columns, then each third."""
+    """Print what is covered, a line for each kind, stream and epsilon: all columns, then each third.
+
+    With the argument ``alone`` that of columns that are alone.
+    """
+    if sys.argv[1:] == ["alone"]:
+        for line in alone():
+            print(line, flush=True)
+        return
     for case in measure(Scope(1)):
         for label, found in case.errors.items():
             print(f"{case.title}, {label}: {found[0]:.3f}", flush=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -21,12 +21,13 @@ MOST_AHEAD = 2**16
 class Scope:
     """How much is measured: seeds 0, 1, ... and whether it is only tried out on the beginnings of streams.
 
-    ``only``: contenders side by side that are measured, if not all of them.
+    ``only``: contenders side by side that are measured, if not all of them; ``streams`` the same of streams.
     """
 
     seeds: int
     quick: bool = False
     only: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,15 +106,24 @@ class AheadNoise:
 
     def __init__(self, seed: int) -> None:
         self._source = SeededNoise(seed)
-        self._pieces: dict[tuple[int, int], tuple[NDArray[np.int64], int]] = {}
+        self._pieces: dict[tuple[str, int, int], tuple[NDArray[np.int64], int]] = {}
 
     def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         """See ``NoiseSource``."""
-        key = (scale.numerator, scale.denominator)
+        return self._ahead("laplace", self._source.discrete_laplace, scale, size)
+
+    def rounded_normal(self, sigma: Fraction, size: int) -> NDArray[np.int64]:
+        """See ``NormalSource``."""
+        return self._ahead("normal", self._source.rounded_normal, sigma, size)
+
+    def _ahead(
+        self, name: str, draw: Callable[[Fraction, int], NDArray[np.int64]], scale: Fraction, size: int
+    ) -> NDArray[np.int64]:
+        key = (name, scale.numerator, scale.denominator)
         drawn, used = self._pieces.get(key, (np.empty(0, np.int64), 0))
         if used + size > len(drawn):
             wanted = max(size, min(2 * len(drawn), MOST_AHEAD))
-            drawn, used = self._source.discrete_laplace(scale, wanted), 0
+            drawn, used = draw(scale, wanted), 0
         self._pieces[key] = drawn, used + size
         return drawn[used : used + size]
 

@@ -54,6 +54,14 @@ def event_level(kind: str) -> Picture:
     return title, truth[:, atlanta], released[:, atlanta]
 
 
+def sums_of_days(kind: str, **options: Option) -> Picture:
+    """Hours, each protected by itself, whose noise cancels in the sum of a day."""
+    counts, atlanta = _busiest(departures(1)[: DAY * DAYS])
+    released = _steps(kind, counts, Fraction(1, 2), 1, options)
+    truth, sums = (each[:, atlanta].reshape(-1, DAY).sum(axis=1) for each in (counts, released))
+    return "departures to Atlanta a day, as sums of hours, epsilon 0.5 for each hour", truth, sums
+
+
 def user_level(kind: str) -> Picture:
     """Days, protected together; the total of all destinations, for one column is all these take."""
     counts = departures(DAY).sum(axis=1, keepdims=True)[:DAYS]
@@ -84,6 +92,8 @@ def pictures() -> Iterator[tuple[str, Picture]]:
     """Each with the name of its page."""
     for kind in ("uniform", "sample", "fast", "paced"):
         yield kind, w_event(kind)
+    yield "gaussian", w_event("uniform", noise="gaussian", delta=Fraction(1, 10**9))
+    yield "totals", sums_of_days("totals", blocks=str(DAY))
     yield "seasonal", w_event("seasonal", periods=str(WEEK))
     for kind in ("budget-distribution", "budget-absorption"):
         yield kind, w_event(kind, factor=Fraction(2))

@@ -89,6 +89,8 @@ def _hourly(stream: CountStream) -> RealStream:
 
 def _cases(part: str, streams: Iterable[RealStream], scope: Scope) -> Iterator[Case]:
     for stream in streams:
+        if scope.streams and stream.name not in scope.streams:
+            continue
         tried = stream.first(QUICK_TIMESTAMPS) if scope.quick else stream
         for text, window in TERMS[:1] if scope.quick else TERMS:
             yield _case(part, tried, text, window, scope)

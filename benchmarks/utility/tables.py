@@ -4,6 +4,7 @@
 (a part on a stream), ``user-level, epsilon 1`` (a part with one epsilon), ``values`` (a part),
 ``claims``, and ``paced, unseen`` (our own mechanism in a part). Those of all mechanisms side by side are
 ``kinds``, ``verdict``, ``by stream, real`` (a part) and ``measures``: see ``benchmarks.utility.summary``.
+Those of Gaussian noise are ``gaussian, over pure`` and ``gaussian, seasonal`` (a kind).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.utility import summary
+from benchmarks.utility import gaussian, summary
 from benchmarks.utility.claims import CLAIMS, Claim
 from benchmarks.utility.measuring import Case, Results
 from benchmarks.utility.w_event import BASELINES, OURS
@@ -22,6 +23,7 @@ REFERENCES: dict[str, tuple[str, ...]] = {
     "w-event": BASELINES,
     "unseen": (*BASELINES, "BD", "BD, factor 2", "BA", "BA, factor 2", "FAST"),
     "event-level": ("Baseline",),
+    "totals": ("time-unit",),
     "user-level": ("SHP2 (point)",),
     "values": ("ToPS",),
     "hierarchy": ("ToPS",),
@@ -56,6 +58,8 @@ def table(name: str, results: Results) -> str:
     part, _, choice = name.partition(", ")
     if part in summary.TABLES:
         return summary.table(part, choice, results)
+    if part == gaussian.PART:
+        return gaussian.table(choice, results)
     if part == "paced":
         return _own(results.of(choice))
     cases = [case for case in results.of(part) if choice in ("", case.stream, f"epsilon {case.epsilon}")]

@@ -26,7 +26,7 @@ from benchmarks.utility.contenders import Counts
 from benchmarks.utility.measures import measured
 from benchmarks.utility.measuring import AheadNoise, Case, Scope
 from benchmarks.utility.real import REAL, WITHOUT_PACKAGES, RealStream
-from eventveil.mechanisms.forecasting.arithmetic import Floats
+from eventveil.mechanisms.arithmetic import Floats
 from eventveil.mechanisms.forecasting.forecast import Forecast
 from eventveil.mechanisms.forecasting.mixture import Mixture, Outlook
 from eventveil.mechanisms.forecasting.scatter import Scatter

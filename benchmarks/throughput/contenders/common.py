@@ -21,7 +21,8 @@ import numpy as np
 class Task:
     """What to count, from the command line: the ``events`` that there are in these ``partitions``.
 
-    ``begin`` is when to, in seconds since the epoch; ``out`` takes the counts, by timestamp and column.
+    ``begin`` is when to, in seconds since the epoch; ``kind`` is that of ``events.FIELDS``; ``out`` takes the
+    counts, by timestamp and column.
     """
 
     bootstrap: str
@@ -33,6 +34,7 @@ class Task:
     interval: int
     timestamps: int
     columns: int
+    kind: str
     out: str
 
     @classmethod

@@ -13,16 +13,21 @@ def main() -> None:
     measured = Measured(task)
     source, left, loads = consumer(task), task.events, orjson.loads
     counts, users, start, interval = measured.counts, measured.users, task.start, task.interval
+    nested = task.kind == "nested"
     measured.begin()
     while left:
         messages = source.consume(10_000, 1.0)
         for message in messages:
             event = loads(message.value())
-            timestamp = (event["time"] - start) // interval
-            seen, user = users[timestamp], event["user"]
+            if nested:
+                user, column, at = event["who"]["user"], event["page"]["section"], event["at"]
+            else:
+                user, column, at = event["user"], event["column"], event["time"]
+            timestamp = (at - start) // interval
+            seen = users[timestamp]
             if user not in seen:
                 seen.add(user)
-                counts[timestamp][event["column"]] += 1
+                counts[timestamp][column] += 1
         left -= len(messages)
     measured.finish()
 
