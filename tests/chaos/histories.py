@@ -19,7 +19,7 @@ from eventveil.kafka.changelog import FencedTable, OwnerClosed
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Stream
-from eventveil.process.clock import Clock, ClockAhead, OwnerClock
+from eventveil.process.clock import Clock, ClockAhead, PartitionClock
 from eventveil.tasks.task import Transaction
 from tests.chaos.mutants import broken
 from tests.chaos.verifier import NOISE, Logs, Record, Report, Rules, verify
@@ -51,7 +51,7 @@ class History(World):
 
     def _renew_clock(self) -> None:
         clock = Clock(lambda: self.log.now + self._ahead, lambda: self.log.now)
-        self.clock = OwnerClock(clock, self.stream.timeline.clock_skew)
+        self.clock = PartitionClock(clock, self.stream.timeline.clock_skew)
 
     def pass_time(self, milliseconds: int) -> None:
         self._ahead = _AHEAD if self._armed and self.rnd.random() < self._share else 0

@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 from msgspec import structs
 
-from eventveil.counting.assigner import Placed, Placer
+from eventveil.counting.assigner import AssignedEvent, Assigner
 from eventveil.counting.counter import StreamCounter
 from eventveil.decoding.rules import Reason, Rejection
 from eventveil.kafka.barrier import is_nonce
@@ -25,7 +25,7 @@ from eventveil.kafka.log import committed_ends, read_table
 from eventveil.lifecycle.published import Public
 from eventveil.model import timeline
 from eventveil.model.records import Outgoing
-from eventveil.process.clock import OwnerClock
+from eventveil.process.clock import PartitionClock
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.tasks.release import PartitionSanitizer, ReleaseState
 from eventveil.tasks.task import Transaction
@@ -161,27 +161,27 @@ def skipping_empty() -> None:
 
 def reopening_for_late_events() -> None:
     """Count a late event and close its timestamp once more."""
-    place, observe = Placer._place_by_append_time, StreamCounter.observe
+    place, observe = Assigner._place_by_append_time, StreamCounter.observe
 
     def accepting(self: Any, event: Any, append_time: int, following: int) -> Any:
         verdict = place(self, event, append_time, following)
         if not isinstance(verdict, Rejection) or verdict.reason is not Reason.LATE:
             return verdict
-        return Placed(event, timeline.timestamp_of(self._stream.timeline, event.time))
+        return AssignedEvent(event, timeline.timestamp_of(self._stream.timeline, event.time))
 
     def reopening(self: Any, rows: Any) -> Any:
         rejections = observe(self, rows)
         self.next = min(self.next, *self._open, self.next)
         return rejections
 
-    _patch(Placer, "_place_by_append_time", accepting)
-    _patch(Placer, "_refused", lambda *_: ())
+    _patch(Assigner, "_place_by_append_time", accepting)
+    _patch(Assigner, "_refused", lambda *_: ())
     _patch(StreamCounter, "observe", reopening)
 
 
 def trusting_its_clock() -> None:
     """Close by a clock that nobody compares with the broker's."""
-    _patch(OwnerClock, "ahead", lambda *_: 0)
+    _patch(PartitionClock, "ahead", lambda *_: 0)
 
 
 def without_the_barrier() -> None:

@@ -106,7 +106,7 @@ class ChaosWorker:
         self._signal(signal.SIGKILL)
         self.end()
 
-    def stop(self, seconds: float = 15) -> None:
+    def stop(self, seconds: float = 60) -> None:
         """SIGTERM, and wait; a worker that takes longer than it may has stopped for no good reason."""
         self._signal(signal.SIGCONT)
         self._signal(signal.SIGTERM)

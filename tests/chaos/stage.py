@@ -258,7 +258,8 @@ def forge_partials(application: Application, stream: str) -> None:
         json.dumps(
             {**own[-1], "timestamp": last + ahead, "partition": partition, "columns": [0], "counts": [99]}
         )
-        for ahead in range(1, 20)
+        # A busy machine takes seconds from the reading above to the abort.
+        for ahead in range(1, 80)
         for partition in range(application.partitions)
     ]
     forger = transactional_producer(application.bootstrap, f"{application.name}-forger")

@@ -17,7 +17,7 @@ from tests.chaos.sums import LocalRules
 from tests.chaos.verifier import Record
 from tests.kafka.topics import end_offset, read, unique
 from tests.worker.application import Application, ScatteredTraffic, Traffic
-from tests.worker.waiting import last_release
+from tests.worker.waiting import last_release, newest_of
 
 Found = TypeVar("Found")
 
@@ -165,8 +165,8 @@ class ChaosApplication(Application):
                 meanwhile()
 
     def _last_reading(self, partition: int) -> int:
-        newest = read(self.bootstrap, f"{self.values}.readings", partition=partition)[-1:]
-        return int(json.loads(newest[0].value() or b"")["offset"]) if newest else -1
+        newest = newest_of(self, f"{self.values}.readings", partition)
+        return -1 if newest is None else int(json.loads(newest.value() or b"")["offset"])
 
 
 def persist(look: Callable[[], Found], seconds: float = 300) -> Found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -79,7 +80,8 @@ class Truth:
                 reached = max(0, (appended - rules.lateness - rules.origin) // rules.interval)
                 due = rules.origin + (reached + 1) * rules.interval + rules.lateness + rules.clock_skew
                 early = event["time"] > due + rules.max_ahead
-            if late or early or timestamp < 1 or event["column"] not in "ab":
+            unknown = event["column"] not in "ab" and world.stream.counts.discover is None
+            if late or early or timestamp < 1 or unknown:
                 self.refused[number, offset] += 1
             elif (event["user"], timestamp) not in taken:
                 taken.add((event["user"], timestamp))
@@ -129,12 +131,14 @@ def _place(headers: Any) -> tuple[int, int]:
 def _check_counts(world: World, truth: Truth | EngineTruth, due: int) -> None:
     """Of every timestamp and partition one partial count, and their sum is the true count."""
     counted: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    reported: Counter[tuple[int, int]] = Counter()
+    reported: defaultdict[tuple[int, int], Fraction] = defaultdict(Fraction)
     for record in world.committed(world.topology.partials):
         partial = orjson.loads(record.value or b"")
-        reported[partial["timestamp"], partial["partition"]] += 1
-        for column, count in zip(partial["columns"], partial["counts"], strict=True):
-            counted[partial["timestamp"]][world.stream.counts.labels[column]] += count
+        # All pieces of one are one.
+        reported[partial["timestamp"], partial["partition"]] += Fraction(1, partial.get("of", 1))
+        labels = partial.get("names") or [world.stream.counts.labels[one] for one in partial["columns"]]
+        for column, count in zip(labels, partial["counts"], strict=True):
+            counted[partial["timestamp"]][column] += count
     expected = {(one, number): 1 for one in range(1, due + 1) for number in range(PARTITIONS)}
     assert reported == expected
     assert {one: counted[one] for one in range(1, due + 1)} == {
@@ -159,6 +163,45 @@ def _check_releases(world: World, due: int) -> None:
             draws[value["timestamp"]].add(drawn)
     assert all(len(drawn) == 1 for drawn in draws.values())
     assert set(draws) == set(everyone)
+
+
+def check_found(world: World, seed: int) -> Counter[str]:
+    """Columns of releases are those that blocks of true counts and the same noise have found before them.
+
+    How many were found, and how many were there to be found. The public log shows no other text of an event.
+    """
+    stream, truth, seen = world.stream, Truth(world), Counter[str]()
+    how, window, labels = stream.counts.discover, stream.mechanism.window, [*stream.counts.labels]
+    assert how is not None
+    scale = window / how.epsilon
+    least = next(one for one in range(window + 1, 10**6) if _passes(scale, one, window) <= float(how.delta))
+    sums: Counter[str] = Counter()
+    for record in world.committed(stream.sink.topic):
+        release = orjson.loads(record.value or b"")
+        assert [*release["counts"]] == labels
+        shown = (record.value or b"").decode()
+        assert not any(
+            f'"{one}"' in shown for one in {*sums, *truth.counts[release["timestamp"]]} - {*labels}
+        )
+        for column, count in truth.counts[release["timestamp"]].items():
+            if column not in labels:
+                sums[column] += count
+        if release["timestamp"] % window == 0:
+            columns = sorted(sums)
+            draws = SameNoise(seed).discrete_laplace(scale, len(columns)).tolist()
+            noisy = [(sums[one] + draw, one) for one, draw in zip(columns, draws, strict=True)]
+            passed = sorted((-size, one) for size, one in noisy if size >= least)
+            found = [one for _, one in passed][: how.most + 1 - len(labels)]
+            seen += Counter(tested=len(columns), found=len(found))
+            labels, sums = [*labels, *found], Counter()
+    return seen
+
+
+def _passes(scale: Fraction, threshold: int, events: int) -> float:
+    """How likely a window of a user shows a column that nobody else has, by the largest of both ways."""
+    ratio = math.exp(-1 / float(scale))
+    alone, apart = (ratio ** (threshold - one) / (1 + ratio) for one in (events, 1))
+    return max(alone, events * apart)
 
 
 def check_replay(world: World, seed: int) -> int:

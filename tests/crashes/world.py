@@ -12,7 +12,9 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
+from itertools import chain
 
 import orjson
 
@@ -23,11 +25,12 @@ from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import Unsettled
 from eventveil.model.partitioners import murmur2_partition
 from eventveil.model.records import Chunk, Outgoing, TopicPartition
-from eventveil.model.topology import Kafka, Stream
+from eventveil.model.topology import Discover, Kafka, Stream
 from eventveil.privacy.noise import NoiseSource
-from eventveil.process.clock import Clock, OwnerClock
+from eventveil.process.clock import Clock, PartitionClock
 from eventveil.process.faults import FaultHook
 from eventveil.replay.log import MemoryLog
+from eventveil.replay.runner import Runner
 from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
 from eventveil.tasks.repartition import Rekeyer, RekeyerState
@@ -49,6 +52,13 @@ COUNTS = stream(
 REKEYED = stream(
     interval=10_000, origin=1_000_000, lateness=5_000, max_ahead=7_000, clock_skew=3_000,
     kind="budget-absorption", window=3, raw="events",
+)  # fmt: skip
+
+#: Columns are found in the data, at a cost for which a handful of events is enough.
+DISCOVERS = stream(
+    interval=10_000, origin=1_000_000, lateness=5_000, max_ahead=7_000, clock_skew=3_000,
+    kind="seasonal", window=3, labels=("other",),
+    discover=Discover(Fraction(30), Fraction(1, 10_000), Fraction(1, 10), 40, 20),
 )  # fmt: skip
 
 REKEYED_BY_BOUNDARY = stream(
@@ -114,7 +124,7 @@ class World:
         self.rnd, self.stream, self.topology = random.Random(seed), of, topology(of)
         self._noise, self._table = noise, table
         self.log = MemoryLog(now=of.timeline.origin)
-        self.clock = OwnerClock(Clock(lambda: self.log.now, lambda: self.log.now), of.timeline.clock_skew)
+        self.clock = PartitionClock(Clock(lambda: self.log.now, lambda: self.log.now), of.timeline.clock_skew)
         self.workers = [Worker(number, {}) for number in range(WORKERS)]
         self.owners: dict[Slot, Worker] = {}
         self.seen: Counter[str] = Counter()
@@ -165,7 +175,10 @@ class World:
         state = ReleaseState(INSTANCE, 1, 1, 0)
         if (value := states.get(one.name.encode())) is not None:
             state = ReleaseState.decode(value, "the ledger changelog")
-        sanitizer = StreamSanitizer(one, PARTITIONS, of_stream(one, self._noise), state, None)
+        one = one.having(state.found)
+        sanitizer = StreamSanitizer(
+            one, PARTITIONS, of_stream(one, self._noise), state, None, noise=self._noise
+        )
         topics = Topics(app.ledger, app.ledger_changelog, 0)
         return PartitionSanitizer(topics, {one.name: sanitizer})
 
@@ -230,7 +243,7 @@ class World:
             value = orjson.dumps(
                 {
                     "user": user,
-                    "column": rnd.choice("aaabbz"),
+                    "column": self.column(rnd),
                     "time": self.log.now + rnd.randint(-16_000, 8_000),
                 }
             )
@@ -238,6 +251,13 @@ class World:
             if self.stream.source.raw is not None:
                 partition = rnd.randrange(PARTITIONS)
             self.log.append([Outgoing(topic, value, user.encode(), partition)])
+
+    def column(self, rnd: random.Random) -> str:
+        """Of an event; where columns are found, others come as time goes on."""
+        if self.stream.counts.discover is None:
+            return rnd.choice("aaabbz")
+        age = (self.log.now - self.stream.timeline.origin) // 60_000
+        return f"{rnd.choice('aaabbz')}{max(0, age - rnd.choice((0, 0, 1)))}"
 
     def _give(self, slot: Slot) -> None:
         """Another worker becomes the owner of a task; the former one is not told."""
@@ -266,24 +286,19 @@ class World:
                     del self.owners[slot]
 
     def _begin(self, table: FencedTable, task: Task) -> None:
-        if left := task.left():
-            self._done(table, task, left)
-        task.begin()
+        self._runner(table, task).begin()
 
     def _go_on(self, place: TopicPartition, table: FencedTable, task: Task, most: int) -> None:
-        batch = self.read(place, task.position, most)
-        if batch.next_offset > task.position:
-            task.process(batch)
-        now = self.clock.now()
-        if task.wants_end(now):
-            task.capture_end(now, self.log.end(place))
-        while (work := task.next(self.clock.now())) is not None:
-            self._done(table, task, work)
+        runner = self._runner(table, task, place)
+        for _ in chain(runner.take_in(self.read(place, task.position, most)), runner.settle()):
+            pass
 
-    def _done(self, table: FencedTable, task: Task, work: Transaction) -> None:
-        self.commit(table, replace(work, records=tuple(work.records)))
-        task.committed(work)
-        self.seen[work.name] += 1
+    def _runner(self, table: FencedTable, task: Task, place: TopicPartition | None = None) -> Runner:
+        def commit(work: Transaction) -> None:
+            self.commit(table, replace(work, records=tuple(work.records)))
+            self.seen[work.name] += 1
+
+        return Runner(task, commit, self.clock.now, None if place is None else lambda: self.log.end(place))
 
     def read(self, place: TopicPartition, position: int, most: int) -> Chunk:
         return self.log.read(place, position, most=most)

@@ -1,50 +1,51 @@
-"""``python -m tests.fuzz``: crafted values and random chunks, in bulk, both ways, and one by one."""
+"""``python -m tests.fuzz``: crafted values, random chunks and damaged fetches, by the kernel, in plain Python
+and one by one.
+"""
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import secrets
+import time
 from collections import Counter
-from itertools import chain, islice
-from random import Random
 
-from tests.fuzz.counting import compare
-from tests.fuzz.decoding import STREAMS, Comparison
-from tests.fuzz.values import crafted, mutated, similar
-from tests.fuzz.ways import WAYS, read_by
+from eventveil.decoding import kernel
+from tests.fuzz.decoding import STREAMS
+from tests.fuzz.parts import fuzz
+
+#: Values of a part.
+_SHARE = 100_000
+_PROGRESS_SECONDS = 30
 
 
 def main() -> None:
-    """Exit with a traceback at the first difference."""
+    """Exit with a traceback at the first difference; the seed of its part repeats it."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--values", type=int, default=10_000_000)
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    print(f"seed {options.seed}", flush=True)
-    comparisons: dict[str, list[Comparison]] = {}
-    for way in WAYS:
-        with read_by(way):
-            comparisons[way] = [Comparison(one) for one in STREAMS]
-    chance = Random(options.seed)
-    done, source = 0, mutated(chance)
-    chunk = list(crafted())
-    while chunk:
-        for comparison in chain(*comparisons.values()):
-            comparison.check(chunk)
-        done += len(chunk)
-        size = min(chance.choice((1, 10, 1000, 5000)), max(0, options.values - done))
-        chunk = similar(chance, size) if chance.random() < 0.5 else list(islice(source, size))
-    outcomes: Counter[str] = Counter()
-    for number in range(options.values // 40_000):
-        for way in WAYS:
-            with read_by(way):
-                outcomes += compare(options.seed + number)
-    print(
-        f"{outcomes.total():,} verdicts of whole chunks, the same one by one: {dict(outcomes.most_common())}"
-    )
-    print(f"{done:,} values, decoded alike for {len(STREAMS)} streams")
-    for way, of_way in comparisons.items():
-        print(f"{way} was sure of {', '.join(f'{comparison.sure:,}' for comparison in of_way)}")
+    if kernel.NATIVE is None:
+        # A process of the pool would end, and be replaced, again and again.
+        raise SystemExit(f"there is no kernel to compare with: {kernel.WAY}")
+    print(f"seed {options.seed}, {options.processes} processes", flush=True)
+    begun = told = time.monotonic()
+    found: Counter[str] = Counter()
+    sizes = [_SHARE] * (options.values // _SHARE) + [options.values % _SHARE]
+    # The first part has the seed of the run, so that it can be repeated alone.
+    parts = [(options.seed + 1_000_003 * number, size) for number, size in enumerate(sizes) if size]
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        for done, one in enumerate(pool.imap_unordered(fuzz, parts), 1):
+            found += one
+            if time.monotonic() > told + _PROGRESS_SECONDS:
+                told = time.monotonic()
+                print(f"{done} of {len(parts)} parts after {told - begun:.0f} s", flush=True)
+    print(f"{found['values']:,} values, decoded alike for {len(STREAMS)} streams")
+    print(f"{time.monotonic() - begun:.0f} s")
+    for what, number in sorted(found.items()):
+        print(f"{what}: {number:,}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from eventveil.counting.assigner import Placer
+from eventveil.counting.assigner import Assigner
 from eventveil.counting.counter import CounterState, StreamCounter
 from eventveil.counting.users import Users
 from eventveil.decoding.rules import Rejection, parse
@@ -29,7 +29,7 @@ class OneByOne:
         self.next = state.next
         self.outcomes: Counter[str] = Counter()
         users = Users(one.source, partitions, state.partition)
-        self._placer = Placer(one, partitions, state.partition, state.first, users)
+        self._assigner = Assigner(one, partitions, state.partition, state.first, users)
         self.open: dict[int, dict[bytes, list[tuple[Any, int]]]] = {}
         self.first_offset: dict[int, int] = {}
 
@@ -40,7 +40,7 @@ class OneByOne:
         if offset < self.state.resume:
             return None
         document = parse(value, self.stream.source.max_bytes)
-        verdict = self._placer.verdict(offset, append_time, document, self.next, boundaries)
+        verdict = self._assigner.verdict(offset, append_time, document, self.next, boundaries)
         outcome = (
             verdict.reason.value if isinstance(verdict, Rejection) else self._count(offset, verdict, order)
         )

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from eventveil import __version__
-from eventveil.counting.growth import Growth
 from eventveil.formats.announcement import Announcement
 from eventveil.formats.change import Change, Difference, Terms
 from eventveil.formats.witness import Line, Sighting, Witness
 from eventveil.kinds.placement import StreamPlan
-from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.mechanisms.registry import KINDS
+from eventveil.model.partitioners import Growth
 from eventveil.model.records import Outgoing
 from eventveil.model.topology import Stream
 from eventveil.privacy.noise import SeededNoise
@@ -54,6 +54,7 @@ TIMELINE = {
 OPTIONS: dict[str, dict[str, Any]] = {
     "retroactive-grouping": {"window": 1, "span": 3, "factor": 2},
     "time-unit": {"window": 1, "span": 3},
+    "totals": {"window": 1, "blocks": "2,4"},
     "shp-point": {"labels": ("a",), "window": 6, "span": 2, "on_horizon": "renew"},
     "shp-window": {"labels": ("a",), "window": 30, "span": 3},
     "shp-adaptive": {"labels": ("a",), "window": 30, "span": 3, "samples": 0.5},
@@ -61,7 +62,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 GROUPS = {"groups": 2, "regroup": 2}
 #: Cases of counts that came when the file had others behind them.
-ADDED = ("re-keyed, by boundaries",)
+ADDED = ("re-keyed, by boundaries", "totals")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +229,8 @@ def by_hand() -> Iterator[Record]:
     one = stream()
     plan = StreamPlan(one, 4)
     fields = plan.budget_fields(12, "the id of the sink")
-    genesis = Genesis(one.name, INSTANCE, fields, "raw", "the id of the source", 3, 17, 40, 5)
-    key = Genesis.key(one.name)
+    manifest = ManifestRecord(one.name, INSTANCE, fields, "raw", "the id of the source", 3, 17, 40, 5)
+    key = ManifestRecord.key(one.name)
     terms = Terms("uniform", Fraction(1, 2), 4, 8 * 2**20)
     change = {
         "stream": one.name, "start": 30, "before": terms, "after": terms._replace(epsilon=Fraction(1)),
@@ -239,9 +240,9 @@ def by_hand() -> Iterator[Record]:
     sighting = Sighting(one.name, None, INSTANCE, 7, "ab" * 32, "app-ledger", 1, 9)
     line = Line(one.name)
     for topic, key_, value in (
-        ("genesis, without a cluster", key, genesis.encode()),
-        ("genesis", key, genesis.replace(cluster="the cluster", ledger_id="the ledger").encode()),
-        ("genesis, grown", key, genesis.replace(cluster="c", ledger_id="l", grown=(Growth(9, 6),)).encode()),
+        ("genesis, without a cluster", key, manifest.encode()),
+        ("genesis", key, manifest.replace(cluster="the cluster", ledger_id="the ledger").encode()),
+        ("genesis, grown", key, manifest.replace(cluster="c", ledger_id="l", grown=(Growth(9, 6),)).encode()),
         ("change", b"visits", Change(kind="migration", fields=differences, **change).encode()),
         ("change", b"visits", Change(kind="reset", fields={}, **change).encode()),
         ("announcement", b"visits", Announcement(one.name, INSTANCE, 1_000_000, "7").encode()),

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.throughput.events import Feed, Workload, produce
 from benchmarks.throughput.measuring import BASELINE, TWO_READERS, run_client
 from benchmarks.throughput.profiling import self_time, whole_time
-from benchmarks.throughput.report import FILE, renewed
+from benchmarks.throughput.report import FILE, RUST, renewed
 from benchmarks.throughput.series import Session, contenders
 
 EVENTS = 3_000
@@ -38,8 +38,9 @@ def test_the_truth_is_what_counting_one_by_one_gives() -> None:
 
 
 def test_contenders_count_right_and_are_compared_with_a(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All but those that need an environment of their own."""
+    """All but those that need an environment of their own, or are built first."""
     session = Session(kafka, events=EVENTS, runs=1, python=sys.executable, interval=200)
+    monkeypatch.setattr("benchmarks.throughput.series.FRAMEWORKS", ())
     monkeypatch.setattr("benchmarks.throughput.series.FOREIGN", ())
     found = {result.name: result for result in contenders(session)}
     assert len(found) == 9
@@ -97,13 +98,20 @@ def test_aims_are_compared_with_what_was_measured_and_with_nothing_else() -> Non
     def entry(name: str, cost: float, **details: float) -> dict[str, Any]:
         return {"name": name, "cpu_us_per_event": cost, "events_per_second": 1e6 / cost, "details": details}
 
-    entries = [entry(BASELINE, 1.5), entry("eventveil run", 0.75), entry(FILE, 1.25)]
-    entries.append(entry("latency: load 50 %", 2, p99_ms=249))
+    entries = [entry(BASELINE, 1.5), entry(FILE, 1.25)]
+    entries.append(entry("deadline: load 50 %, 600 timestamps", 2, worst_p99_ms=199))
+    entries.append(entry("kinds: messy, kernel", 0.6, ratio_to_a=0.4))
+    entries.append(entry(f"kinds: messy, {RUST}", 0.75))
+    entries.append(entry("keeping: 1000 events/s, eventveil run", 2, core_percent=3.5, ratio_to_a=1.2))
     page = renewed("<!-- bench: aims -->\n<!-- end -->\n", entries)
-    assert "that of A | at most 0.6 | 0.5 | met |" in page
+    assert "messy events, over A | at most 0.35 | 0.4 | missed |" in page
+    assert "messy events, over the Rust loop | at most 1 | 0.8 | met |" in page
     assert "file, over that of A | at least 1.5 | 1.2 | missed |" in page
-    assert "at 50 % load, ms | at most 250 | 249 | met |" in page
-    assert page.count("not yet") == 5
+    assert "the worst run, ms | at most 200 | 199 | met |" in page
+    assert "per cent of a core | at most 3 | 3.5 | missed |" in page
+    # One of the three rates is not enough.
+    assert "over A, the worst | at most 1.5 | not yet |" in page
+    assert page.count("not yet") == 11
 
 
 def test_chunks_of_malformed_events_are_set_against_one_of_good_ones() -> None:
@@ -113,7 +121,7 @@ def test_chunks_of_malformed_events_are_set_against_one_of_good_ones() -> None:
     }  # fmt: skip
     page = renewed("<!-- bench: malformed -->\n<!-- end -->\n<!-- bench: aims -->\n<!-- end -->\n", [entry])
     assert "ratio to a good chunk |" in page
-    assert "the worst kind | at most 3 | 2.5 | met |" in page
+    assert "good events, the worst kind | at most 3 | 2.5 | met |" in page
 
 
 def test_the_world_cup_is_projected_from_the_largest_run() -> None:

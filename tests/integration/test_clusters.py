@@ -82,7 +82,7 @@ def test_a_mirror_of_all_topics_on_another_cluster_is_refused_by_worker_and_comm
     assert refusals(path) == []
 
 
-def genesis(
+def manifest(
     application: Application, bootstrap: str | None = None
 ) -> dict[tuple[str, int, bytes], dict[str, object]]:
     """The newest genesis records, by changelog, partition and key."""
@@ -102,11 +102,40 @@ def genesis(
 
 def forget_cluster(application: Application, bootstrap: str | None = None) -> None:
     """Make the genesis records such as a version wrote that did not know the cluster."""
-    for (topic, partition, key), record in genesis(application, bootstrap).items():
+    for (topic, partition, key), record in manifest(application, bootstrap).items():
         del record["cluster"]
         record.pop("ledger_id", None)
         value, where = json.dumps(record), bootstrap or application.bootstrap
         produce(where, topic, [value], key=key, partition=partition)
+
+
+def test_what_run_would_refuse_of_the_state_is_told_by_topics(kafka: str, tmp_path: Path) -> None:
+    application = Application(kafka, tmp_path)
+    source = application.document["streams"]["places"]["source"]
+    source["repartition"] = True
+    application.document["streams"]["minutes"] = value_stream(application)
+    application.write()
+    path, say = str(application.path), "run would refuse: "
+    application.create()
+    assert say not in application.command("topics", path)
+    before = source["user"]
+    source["user"] = "/another"
+    application.write()
+    told = application.failing_command("topics", path)
+    # The stream, and the re-keying of its source.
+    assert told.count(say) == told.count(f"source.user was '{before}' and is '/another' now") == 2
+    for line in told.split(say)[1:]:
+        assert line.splitlines()[0] in refusals(application.path)
+    # Creating has nothing to create, and says that it is not enough.
+    assert say in application.command("topics", path, "--create")
+    source["user"] = before
+    application.write()
+    application.recreate(f"{application.name}-ledger-changelog")
+    told = application.failing_command("topics", path)
+    assert told.count(say) == 1
+    assert "there is no genesis record of stream places. Run `eventveil topics --create`" in told
+    application.create()
+    assert say not in application.command("topics", path)
 
 
 def test_genesis_records_of_before_are_accepted_told_and_completed(kafka: str, tmp_path: Path) -> None:
@@ -115,28 +144,28 @@ def test_genesis_records_of_before_are_accepted_told_and_completed(kafka: str, t
     application.document["streams"]["minutes"] = value_stream(application)
     application.write()
     application.create()
-    before = genesis(application)
+    before = manifest(application)
     assert {record["cluster"] for record in before.values()} == {cluster_id(kafka)}
     # Counting, budget, values and re-keying.
     assert len(before) == application.partitions * 3 + 1
     forget_cluster(application)
-    assert genesis(application) != before
+    assert manifest(application) != before
 
     create = ("topics", str(application.path), "--create")
     with WorkerProcess("tests.worker.silent", application.path, tmp_path / "log", "3") as worker:
-        told = worker.wait_for_log("sanitize")
+        worker.wait_for_log("sanitize")
+        worker.wait_for_log("the genesis of places does not name its Kafka cluster")
         wait_for_releases(application, 3)
         output = application.command(*create)
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
-    assert "the genesis of places does not name its Kafka cluster" in told
     assert "does not name its Kafka cluster, for an earlier version wrote it, and a worker is runn" in output
-    assert genesis(application) != before
+    assert manifest(application) != before
 
     wait_until_nobody_is_in_the_group(application)
     application._wait_for_decisions()
     assert "places: it names its Kafka cluster now\n" in application.command(*create)
-    assert genesis(application) == before
+    assert manifest(application) == before
     assert "now" not in application.command(*create)
     assert refusals(application.path) == []
 

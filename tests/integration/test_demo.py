@@ -49,7 +49,7 @@ class Demo:
         printed, _ = self.process.communicate(timeout=seconds)
         return printed
 
-    def wait_for_file(self, name: str, text: str, seconds: float = 60) -> None:
+    def wait_for_file(self, name: str, text: str, seconds: float = 180) -> None:
         """Wait until one of its files holds ``text``."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -72,7 +72,7 @@ class Demo:
 
 
 def topics_of_demos(bootstrap: str) -> set[str]:
-    topics = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=20).topics
+    topics = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=60).topics
     return {topic for topic in topics if topic.startswith("flights-demo-")}
 
 
@@ -142,7 +142,7 @@ def test_an_interrupted_demo_leaves_no_process_and_no_temporary_file(
     demo.process.send_signal(number)
     time.sleep(0.3)
     demo.process.send_signal(number)
-    printed = demo.finish(60)
+    printed = demo.finish(180)
     assert demo.process.returncode == status, printed
     assert "Interrupted" in printed
     assert demo.processes() == []

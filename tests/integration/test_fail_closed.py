@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from eventveil.cli.main import main
 from eventveil.topology.changes import MIGRATE, REFUSED, SOUND, anew
 from tests.kafka.topics import create_topic, end_offset, produce, read
 from tests.worker.application import COLUMNS, Application, Traffic
@@ -90,7 +92,9 @@ ELSEWHERE = {
     "source.format", "fingerprint.version", "source.topic", "source.partitions", "topics.partials",
     "sink.topic", "sink.topic_id", "source.repartition", "plugin.class", "plugin.source",
     "plugin.distribution", "plugin.level", "mechanism.regroup", "mechanism.max_samples", "mechanism.drift",
-    "mechanism.periods", "source.counts", "source.count", "source.watermark",
+    "mechanism.periods", "mechanism.noise", "mechanism.delta", "mechanism.rollups", "source.counts",
+    "source.count", "source.watermark", "sink.format", "counts.columns.delta", "counts.columns.share",
+    "counts.columns.most", "counts.columns.longest",
 }  # fmt: skip
 
 
@@ -125,6 +129,17 @@ def test_another_sink_is_named(edited: Application) -> None:
     create_topic(edited.bootstrap, other)
     (message,) = refusals(edited.path)
     assert f"sink.topic was '{edited.sink}' and is '{other}' now. {MIGRATE}" in message
+
+
+def test_another_format_of_the_sink_is_named_before_any_registry_is_asked(edited: Application) -> None:
+    edited.document["registry"] = {"url": "http://127.0.0.1:1"}
+    edited.document["streams"]["places"]["sink"]["format"] = "avro"
+    edited.write()
+    (message,) = refusals(edited.path)
+    assert f"sink.format was None and is 'avro' now. {MIGRATE}" in message
+    told = CliRunner().invoke(main, ["migrate", str(edited.path)])
+    assert told.exit_code == 1
+    assert "knows one format. Give the stream another sink.topic for the new format" in told.output
 
 
 def test_another_source_is_refused(edited: Application) -> None:

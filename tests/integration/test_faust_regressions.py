@@ -177,7 +177,7 @@ def test_robinhood_658_a_second_worker_joins_and_the_first_goes_on(kafka: str, t
         with worker(application, tmp_path, "alone") as alone:
             wait_for_releases(application, 8)
             alone.signal(signal.SIGTERM)
-            assert alone.wait(12) == 0
+            assert alone.wait() == 0
         with worker(application, tmp_path, "first") as first:
             wait_for_releases(application, len(application.releases()) + 8)
             with worker(application, tmp_path, "second") as second:

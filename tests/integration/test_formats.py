@@ -1,4 +1,5 @@
-"""Avro, Protobuf and JSON Schema with a real registry, which is away for a while, and schemas that change."""
+"""Avro, Protobuf and JSON Schema with a real registry, which is away for a while, and schemas that change;
+releases in each format that a sink can have, and who reads them."""
 
 from __future__ import annotations
 
@@ -7,24 +8,34 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from eventveil.cli.main import main
+from eventveil.formats.release import as_json, schema_text
+from eventveil.live.sink_tail import SinkTail
 from eventveil.model.timeline import start_of, timestamp_of
-from eventveil.model.topology import Topology
+from eventveil.model.topology import Registry, Stream, Topology
+from eventveil.read.problems import ReadingError
+from eventveil.read.sources import topic as read_topic
 from eventveil.replay.inputs import TopicInput
 from eventveil.replay.run import replay
+from eventveil.schema_registry.access import RegistryUnavailable
+from eventveil.schema_registry.subjects import Subjects
 from eventveil.topology.loading import load
+from tests.kafka.guarded import guarded
 from tests.kafka.registry import local_registry
+from tests.kafka.secured import Authority
 from tests.kafka.topics import read, unique
 from tests.unit.schema_registry.protos import KINDS, classes, file, message
 from tests.worker.process import WorkerProcess
@@ -36,7 +47,7 @@ STREAM = """
     timeline: {{interval: 1s, origin: 2026-01-01T00:00:00Z, lateness: 8s, max_ahead: 1h}}
     counts: {{columns: [home, shoes]}}
     mechanism: {{kind: uniform, epsilon: 1.0, window: 2}}
-    sink: {{topic: {name}.{form}.sanitized}}
+    sink: {{topic: {name}.{form}.sanitized, format: {sink}}}
     dead_letter: {name}.{form}.dead
 """
 FIELDS = {
@@ -44,6 +55,8 @@ FIELDS = {
     "protobuf": "user: $key, column: /place/page, time: $headers/ce_time, filter: {$headers/ce_type: seen}",
     "json-schema": "user: /user, column: /page, time: /at",
 }
+#: Of the streams that wait for the registry in any case, and of one that does not.
+SINKS = {"avro": "avro", "protobuf": "json-schema", "json-schema": "json"}
 Write = Callable[[int, str, int], bytes]
 
 
@@ -78,7 +91,7 @@ def serializers(client: SchemaRegistryClient, name: str) -> dict[str, Write]:
     return {
         "avro": writing("avro", AvroSerializer(client, json.dumps(visit("page"))), old),
         "protobuf": writing("protobuf", protobuf, lambda user, page, at: kind(place={"page": page})),
-        "json-schema": writing("json-schema", JSONSerializer(described, client), as_json),
+        "json-schema": writing("json-schema", JSONSerializer(described, client), flat),
     }
 
 
@@ -86,7 +99,7 @@ def old(user: int, page: str, at: int) -> dict[str, Any]:
     return {"visitor": {"id": user}, "page": page, "at": at * 1000}
 
 
-def as_json(user: int, page: str, at: int) -> dict[str, Any]:
+def flat(user: int, page: str, at: int) -> dict[str, Any]:
     return {"user": str(user), "page": page, "at": at}
 
 
@@ -102,7 +115,10 @@ def send(bootstrap: str, topic: str, values: Mapping[int, bytes], at: int) -> No
 def topology(folder: Path, bootstrap: str, name: str, url: str) -> Path:
     head = f"version: 1\nname: {name}\nkafka: {{bootstrap: '{bootstrap}'}}\nregistry: {{url: '{url}'}}\n"
     head += "topics: {replication: 1, min_insync: 1, partitions: 1, partials: 1}\nstreams:"
-    streams = [STREAM.format(form=form, name=name, fields=fields) for form, fields in FIELDS.items()]
+    streams = [
+        STREAM.format(form=form, name=name, fields=fields, sink=SINKS[form])
+        for form, fields in FIELDS.items()
+    ]
     path = folder / "formats.yaml"
     path.write_text(head + "".join(streams), encoding="utf-8")
     return path
@@ -118,7 +134,7 @@ def released(bootstrap: str, loaded: Topology, form: str, at: int) -> dict[str, 
     stream = next(one for one in loaded.streams if one.name == form)
     wanted = timestamp_of(stream.timeline, at)
     for one in read(bootstrap, stream.sink.topic):
-        release = json.loads(one.value() or b"")
+        release = json.loads(as_json(one.value() or b""))
         if release["timestamp"] == wanted:
             return dict(release["counts"])
     return None
@@ -137,16 +153,89 @@ def letters(bootstrap: str, topic: str) -> Counter[tuple[str, str]]:
     return Counter((one["eventveil.reason"].decode(), one["eventveil.detail"].decode()) for one in found)
 
 
+def check_readers(bootstrap: str, path: Path, loaded: Topology, url: str, at: int) -> None:
+    """What the serializers' own counterparts read, and every command of ours."""
+    client = SchemaRegistryClient({"url": url})
+    deserializers: dict[str, Callable[..., Any]] = {
+        "avro": AvroDeserializer(client),
+        "json-schema": JSONDeserializer(None, schema_registry_client=client),
+    }
+    for stream in loaded.with_schemas:
+        topic = stream.sink.topic
+        assert f"{topic}-value" in client.get_subjects()
+        context = SerializationContext(topic, MessageField.VALUE)
+        values = [one.value() or b"" for one in read(bootstrap, topic)]
+        found = [deserializers[stream.sink.format](value, context) for value in values]
+        assert {one["stream"] for one in found} == {stream.name}
+        releases = read_topic(str(path), stream=stream.name)
+        assert releases.timestamps.tolist() == sorted(one["timestamp"] for one in found)
+        direct = read_topic(bootstrap=bootstrap, topic=topic, registry=url)
+        assert (direct.counts == releases.counts).all()
+        assert (direct.errors == releases.errors).all()
+        place = timestamp_of(stream.timeline, at)
+        assert dict(zip(releases.columns, releases.counts[releases.timestamps == place][0], strict=True)) == {
+            "home": 2, "shoes": 1,
+        }  # fmt: skip
+    with pytest.raises(ReadingError, match=r"it is written by schema .* of a registry, and none is given"):
+        read_topic(bootstrap=bootstrap, topic=loaded.with_schemas[0].sink.topic)
+    table = path.with_suffix(".csv")
+    for arguments in (
+        ["ledger", str(path)],
+        ["tail", str(path), "avro", "--last", "1", "--count", "1", "--json"],
+        ["export", str(path), "--stream", "avro", "--output", str(table)],
+        ["topics", str(path)],
+    ):
+        told = CliRunner().invoke(main, arguments)
+        assert told.exit_code == 0, (arguments, told.output)
+    assert "home" in table.read_text()
+    told = CliRunner().invoke(main, ["status", str(path), "--json"])
+    streams = {one["stream"]: one for one in json.loads(told.output)["streams"]}
+    assert all(streams[stream.name]["releases_looked_at"] for stream in loaded.with_schemas)
+    following = SinkTail(loaded)
+    seen = following.look()
+    assert following.problem == ""
+    assert all(seen[stream.name].rows for stream in loaded.with_schemas)
+
+
+def check_doors(folder: Path, stream: Stream, url: str) -> None:
+    """The registry behind TLS that wants a certificate and a token: with both, and without either."""
+    authority, base = Authority(folder, "authority"), url.removesuffix("/apis/ccompat/v7")
+    certificate, key = map(str, authority.certificate("worker"))
+    door = guarded(
+        base,
+        authority.certificate("registry"),
+        authority.file,
+        lambda given: None if given == "Bearer known" else 401,
+    )
+    with door as secured:
+        known = Registry(
+            secured + "/apis/ccompat/v7", ca=str(authority.file), certificate=certificate, key=key,
+            token="known",
+        )  # fmt: skip
+        assert Subjects(known, schema_text).find(stream) == Subjects(Registry(url), schema_text).find(stream)
+        for wrong, told in (
+            (replace(known, token="other"), "It does not accept the token"),
+            (replace(known, token=None), "It asks who we are"),
+            (replace(known, certificate=None, key=None), "it asks for a client certificate"),
+            (replace(known, ca=None), "its certificate is not trusted"),
+        ):
+            with pytest.raises(RegistryUnavailable, match=told):
+                Subjects(wrong, schema_text).find(stream)
+    with pytest.raises(RegistryUnavailable, match="it cannot be reached"):
+        Subjects(known, schema_text).find(stream)
+
+
 def test_a_worker_waits_for_its_registry_and_goes_on_while_schemas_change(kafka: str, tmp_path: Path) -> None:
     name = unique("formats")
     with local_registry(kafka, f"{name}-registry", tmp_path) as registry:
         path = topology(tmp_path, kafka, name, registry.url)
+        registry.wait()
         made = CliRunner().invoke(
             main, ["topics", str(path), "--create", "--sources"], catch_exceptions=False
         )
         assert made.exit_code == 0, made.output
+        assert f"registered the schema of {name}.avro.sanitized-value (id " in made.output
         loaded, log = load(str(path), os.environ), tmp_path / "worker.log"
-        registry.wait()
         client = SchemaRegistryClient({"url": registry.url})
         write = serializers(client, name)
         for one in write.values():
@@ -165,7 +254,8 @@ def test_a_worker_waits_for_its_registry_and_goes_on_while_schemas_change(kafka:
         send(kafka, f"{name}.avro", broken, first)
         with WorkerProcess("tests.worker.silent", path, log, "6") as worker:
             worker.wait_for_log(f"{name}.avro, partition 0, is held up: the schemas that records name")
-            assert "waits: the schema registry at http" in log.read_text()
+            worker.wait_for_log("waits: the schema registry at http")
+            worker.wait_for_log("nothing of avro is released: the schema registry at http")
             # What needs no schema goes on, past the deadline of what waits.
             counts = {"json-schema": await_release(kafka, loaded, "json-schema", first, log)}
             assert released(kafka, loaded, "avro", first) is None
@@ -175,6 +265,7 @@ def test_a_worker_waits_for_its_registry_and_goes_on_while_schemas_change(kafka:
             counts |= {form: await_release(kafka, loaded, form, first, log) for form in ("avro", "protobuf")}
             assert counts == {form: {"home": 2, "shoes": 1} for form in FIELDS}
             worker.wait_for_log(f"{name}.avro, partition 0, is no longer held up")
+            worker.wait_for_log("releases of avro have the schema")
 
             new = AvroSerializer(client, json.dumps(wider()))
             context = SerializationContext(f"{name}.avro", MessageField.VALUE)
@@ -193,6 +284,9 @@ def test_a_worker_waits_for_its_registry_and_goes_on_while_schemas_change(kafka:
         assert any("is of protobuf, and the source has format: avro" in detail for _, detail in found)
         assert not letters(kafka, f"{name}.protobuf.dead")
 
+        check_readers(kafka, path, loaded, registry.url, first)
+        check_doors(tmp_path, loaded.with_schemas[0], registry.url)
+
         # The same once more from the log, and what the doctor says of it.
         for stream in loaded.streams:
             by_schema = loaded.registry if stream.name != "json-schema" else None
@@ -205,5 +299,6 @@ def test_a_worker_waits_for_its_registry_and_goes_on_while_schemas_change(kafka:
         told = CliRunner().invoke(main, ["doctor", str(path)])
         assert "unknown-schema" in told.output
         registry.stop()
-        told = CliRunner().invoke(main, ["doctor", str(path)])
-        assert (told.exit_code, "cannot be asked" in told.output) == (1, True)
+        for command in ("doctor", "status", "ledger", "topics"):
+            told = CliRunner().invoke(main, [command, str(path)])
+            assert (told.exit_code, "cannot be asked" in told.output) == (1, True), (command, told.output)

@@ -61,7 +61,7 @@ class Reports(Application):
         """What producers were asked for, the last word at the end."""
         return [one.value() or b"" for one in read(self.bootstrap, self.control, **isolation)]
 
-    def wait_until_asked_for(self, phase: str, seconds: float = 60) -> Control:
+    def wait_until_asked_for(self, phase: str, seconds: float = 180) -> Control:
         """What a producer finds once it is asked for reports of this phase."""
         deadline = time.monotonic() + seconds
         while not (asked := self.asked()) or json.loads(asked[-1])["phase"] != phase:
@@ -88,7 +88,7 @@ class Reports(Application):
             input=lines.encode(),
             env={**os.environ, "KAFKA_BOOTSTRAP": self.bootstrap, "PYTHONPATH": str(ROOT)},
             check=True,
-            timeout=60,
+            timeout=180,
         )
 
     def sent(self) -> dict[int, list[str]]:

@@ -65,7 +65,7 @@ def test_status_and_tail_read_what_is_public(application: Application, kafka: st
     shown = Shown(load(path, {}))
     assert f"timestamp {last - 1}, fresh" in shown.serve([]).text
     transact(writer, application.sink, [released(last)])
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 180
     while f"timestamp {last}, fresh" not in shown.serve([]).text:
         assert time.monotonic() < give_up
         time.sleep(0.1)

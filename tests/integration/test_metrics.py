@@ -13,7 +13,7 @@ from pathlib import Path
 from eventveil.read.health import STATES
 from eventveil.worker.observe.metrics import METRICS
 from tests.kafka.topics import abandon, read, transactional_producer
-from tests.worker.application import Application, Traffic
+from tests.worker.application import ORIGIN, Application, Traffic
 from tests.worker.process import WorkerProcess
 from tests.worker.waiting import wait_for_releases
 from tests.worker.watch import Watch
@@ -34,13 +34,13 @@ def keeps_up(found: Mapping[tuple[str, ...], float]) -> bool:
     )
 
 
-def wait_for_releases_of(application: Application, told: float) -> int:
-    """How many releases there are, once they are as many as a worker tells: it may be ahead of a reader."""
-    deadline = time.monotonic() + 60
-    while (found := len(application.releases())) < told:
+def wait_for_releases_of(application: Application, told: float) -> list[int]:
+    """The released timestamps, once they are as many as a worker tells: it may be ahead of a reader."""
+    deadline = time.monotonic() + 180
+    while len(found := application.releases()) < told:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    return found
+    return sorted(found)
 
 
 def test_health_and_public_metrics_of_a_worker_that_works(application: Application, tmp_path: Path) -> None:
@@ -50,8 +50,18 @@ def test_health_and_public_metrics_of_a_worker_that_works(application: Applicati
             watch.wait_until_ready()
             wait_for_releases(application, 20)
             found = watch.until(keeps_up)
+            # What is not to be seen in the sink yet is released after this moment, but for its transaction.
+            began = time.time()
             published = wait_for_releases_of(application, found[RELEASES])
-            after = watch.until(lambda metrics: metrics[RELEASES] >= published)
+            end_of_the_last_seen = (ORIGIN + published[-1] * application.interval) / 1000
+            # A page of metrics is no snapshot: one of them may be older than another.
+            after = watch.until(
+                lambda metrics: (
+                    metrics[RELEASES] > len(published) + 4
+                    and metrics["eventveil_released_until_seconds", "places"] > end_of_the_last_seen
+                    and metrics["eventveil_last_release_time_seconds", "places"] >= int(began)
+                )
+            )
         # Nothing is read of values here, and no stream is pan-private.
         public = {metric.name for metric in METRICS if not metric.raw}
         public -= {"eventveil_readings_total", "eventveil_forfeited_total"}
@@ -60,14 +70,14 @@ def test_health_and_public_metrics_of_a_worker_that_works(application: Applicati
             assert found["eventveil_assigned_partitions", role] == partitions
             assert found["eventveil_owned_partitions", role] == partitions
             assert found["eventveil_owner_failures_total", role] == 0
-        assert 20 <= found[RELEASES] <= published <= after[RELEASES]
+        assert 20 <= found[RELEASES] <= len(published) < after[RELEASES]
         assert found["eventveil_budget_remaining_epsilon", "places"] == 0
         assert found["eventveil_topic_mistakes",] == 0
         states = {state: found["eventveil_counting_state", state, "places"] for state in STATES}
         assert sum(states.values()) == 1
         assert states["unknown"] == 0
-        assert time.time() - 5 < after["eventveil_last_release_time_seconds", "places"] < time.time()
-        assert time.time() - 5 < after["eventveil_released_until_seconds", "places"] < time.time()
+        assert after["eventveil_last_release_time_seconds", "places"] < time.time()
+        assert after["eventveil_released_until_seconds", "places"] < time.time()
     assert {status for path, status in watch.statuses if path != "/health/ready"} == {200}
     assert watch.statuses["/health/ready", 200] > 0
 
@@ -90,11 +100,13 @@ def test_a_second_worker_on_the_machine_starts_and_shares_the_work(
 
 
 def test_a_take_over_that_takes_long_is_not_ready_and_alive(application: Application, tmp_path: Path) -> None:
-    zombie = transactional_producer(application.bootstrap, f"{application.name}-zombie")
+    identity = f"{application.name}-zombie"
+    # Longer than a busy machine takes to get so far.
+    zombie = transactional_producer(application.bootstrap, identity, transaction_timeout_ms=600_000)
     abandon(zombie, f"{application.name}-counting-changelog", ["{}"], 0, "zombie")
     place = f"{application.source}: 1 partition being taken over"
     with worker(application, tmp_path) as running, Watch(running) as watch:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not (len(found := watch.obstacles()) == 1 and found[0].startswith(place)):
             assert time.monotonic() < deadline, found
             time.sleep(0.05)
@@ -163,7 +175,7 @@ def events(watches: tuple[Watch, ...]) -> Counter[str]:
     return found
 
 
-def wait_for_total(watches: tuple[Watch, ...], total: int, seconds: float = 60) -> None:
+def wait_for_total(watches: tuple[Watch, ...], total: int, seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while (found := events(watches)).total() != total:
         assert time.monotonic() < deadline, f"{found.total()} of {total}: {json.dumps(found)}"

@@ -55,10 +55,10 @@ def migrate_between_timestamps(application: Application, former: str) -> Result:
         result = invoke("migrate", str(application.path), "--apply")
         if "stop it between two timestamps" not in result.output:
             return result
-        following = application.path.read_text()
+        target = application.path.read_text()
         application.path.write_text(former)
         run(application, 1)
-        application.path.write_text(following)
+        application.path.write_text(target)
     return result
 
 
@@ -130,10 +130,10 @@ def test_a_migration_that_is_killed_has_happened_or_has_not(application: Applica
         (*counting, budget) = refusals(application.path)
         assert len(counting) == application.partitions
         assert all("mechanism.epsilon was '1' and is '3' now" in message for message in (*counting, budget))
-        following = application.path.read_text()
+        target = application.path.read_text()
         application.path.write_text(former)
         assert refusals(application.path) == []
-        application.path.write_text(following)
+        application.path.write_text(target)
     assert unharmed == 4
     assert die(application, former, "change:committed")
     assert refusals(application.path) == []
@@ -145,14 +145,14 @@ def die(application: Application, former: str, point: str) -> bool:
     """Migrate until kill -9 at ``point``; whatever refuses the migration before that is waited for."""
     for _ in range(20):
         command = [sys.executable, "-m", "tests.worker.killed_change", str(application.path), point]
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
         if ended.returncode == -signal.SIGKILL:
             return True
         assert "stop it between two timestamps" in ended.stderr, ended.stderr
-        following = application.path.read_text()
+        target = application.path.read_text()
         application.path.write_text(former)
         run(application, 1)
-        application.path.write_text(following)
+        application.path.write_text(target)
     return False
 
 

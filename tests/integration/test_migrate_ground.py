@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from eventveil.cli import migrate
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kinds.registry import merged_streams
-from eventveil.lifecycle.apply import Keeper
+from eventveil.lifecycle.apply import StreamMigrator
 from eventveil.lifecycle.layout import Layout
 from eventveil.model.errors import Unsettled
 from eventveil.model.timeline import start_of
@@ -59,7 +59,7 @@ def run(application: Application, events: list[tuple[str, int, int]] | None = No
             send(application, source, partitions, number)
         wanted = (time.time_ns() // 1_000_000 - ORIGIN) // INTERVAL + 1
         for stream in application.document["streams"].values():
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             while last_release(application, stream["sink"]["topic"]) < wanted:
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
@@ -180,14 +180,14 @@ def test_what_was_lost_is_named_and_nothing_else_is_lost(kafka: str, tmp_path: P
         f"{source}, partition 0: it begins after the first record that the state needs; timestamps "
         in message
     )
-    following = first_lost(message, before)
+    target = first_lost(message, before)
     assert "of places may lack events" in message
     assert "`eventveil migrate --lost`" in message
     assert "new name" not in message
     refused = application.failing_command("migrate", path, "--apply")
-    assert f"events of timestamps {following} to " in refused
+    assert f"events of timestamps {target} to " in refused
     told = application.command("migrate", path, "--apply", "--lost")
-    assert f"lost.from {following}" in told
+    assert f"lost.from {target}" in told
     assert refusals(application.path) == []
     run(application)
     found = counted(application, application.sink)
@@ -222,7 +222,7 @@ def test_what_was_lost_is_named_and_nothing_else_is_lost(kafka: str, tmp_path: P
     # Behind the barrier an old answer does not make partial counts look gone.
     topology = load(path, {})
     (plan,) = merged_streams(topology)
-    assert Keeper(topology, Forgetful(topology), plan).migrate(apply=True) is None
+    assert StreamMigrator(topology, Forgetful(topology), plan).migrate(apply=True) is None
 
 
 def test_events_that_are_re_keyed_go_on_from_more_partitions_and_from_another_topic(
@@ -250,10 +250,10 @@ def test_events_that_are_re_keyed_go_on_from_more_partitions_and_from_another_to
     application.delete_records(first, end_offset(kafka, first, partition=0))
     assert any("stop the workers and run `eventveil migrate`" in one for one in refusals(application.path))
     refused = application.failing_command("migrate", path, "--apply")
-    following = first_lost(refused, before)
+    target = first_lost(refused, before)
     told = application.command("migrate", path, "--lost")
     assert "source.partitions.events 3, was 2" in told
-    assert f"lost.from {following}" in told
+    assert f"lost.from {target}" in told
     # As a command does that is killed after its first step. Making what is missing is up to the next one.
     topology = load(path, {})
     moved = Layout(topology, Cluster(topology.kafka), reader="rekeying").arrange(lambda: None)

@@ -21,7 +21,7 @@ from eventveil.model.errors import Unsettled
 from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
 from eventveil.worker.observe.observation import ROLES
-from eventveil.worker.owner import Owner
+from eventveil.worker.runner import Runner
 from tests.chaos.streams import ChaosApplication
 
 
@@ -34,7 +34,7 @@ class Bounded(ChaosApplication):
         super().write()
 
 
-async def _give_up(worker: Worker, tp: TP) -> weakref.ref[Owner]:
+async def _give_up(worker: Worker, tp: TP) -> weakref.ref[Runner]:
     owner = worker.owners.make(tp)
     await worker._threads.taking_over(owner.take_over)
     owner.end(Unsettled("topic", "it may be stale"))
@@ -45,7 +45,7 @@ async def _give_up(worker: Worker, tp: TP) -> weakref.ref[Owner]:
 
 async def _until(condition: Callable[[], bool]) -> None:
     """Threads let go of what they have done a moment after they have told its result."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while not condition():
             await asyncio.sleep(0.01)
 

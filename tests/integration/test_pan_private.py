@@ -187,7 +187,8 @@ def test_each_announced_look_has_a_timestamp_of_its_own_which_is_published_witho
     assert "given up after failures, and charged" in audit
     content = log.read_text()
     assert f"timestamp {given_up} of places was given up" in content
-    assert content.count("of places will be looked at, and published") == 4
+    # The log follows the answer, so that the fourth look may not be in it: its worker was killed.
+    assert all(f"timestamp {one} of places will be looked at, and published" in content for one in looked_at)
     entries = application.entries()
     for timestamp in looked_at:
         assert entries[timestamp]["fresh"]

@@ -65,7 +65,7 @@ def test_events_keyed_otherwise_count_once_through_kills_and_alike_in_a_replay(
                 worker.start()
             wait_for_releases(application, 80)
         # However far behind the worker is: each event has its verdict, and so its dead letter, by then.
-        settle(application, seconds=120)
+        settle(application)
         last = last_release(application, application.sink)
         worker.kill()
     # A transaction that was aborted leaves the same bytes that the next one publishes.
@@ -153,7 +153,7 @@ def test_a_topic_with_the_times_of_producers_is_re_keyed_by_boundaries_through_k
                 worker.kill()
                 worker.start()
             wait_for_releases(application, 30)
-        settle(application, seconds=120)
+        settle(application)
         last = last_release(application, application.sink)
         worker.kill()
     kinds = {message.timestamp()[0] for message in read(kafka, application.source)}

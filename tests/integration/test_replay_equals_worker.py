@@ -24,7 +24,12 @@ HORIZONS: dict[str, dict[str, object]] = {
     "shp-adaptive": {"horizon": 2000, "span": 8, "samples": 0.5},
 }
 GROUPS = {"window": 5, "groups": 2, "regroup": 3, "shift": True}
-OTHER_LEVELS = {"time-unit": {"span": 6}, "retroactive-grouping": {"span": 6, "factor": 100}, **HORIZONS}
+OTHER_LEVELS: dict[str, dict[str, object]] = {
+    "time-unit": {"span": 6},
+    "retroactive-grouping": {"span": 6, "factor": 100},
+    "totals": {"blocks": [3, 6]},
+    **HORIZONS,
+}
 PLUGIN = {"stride": {"kind": "docs.examples.stride:Stride", "window": 5, "stride": 2}}
 
 

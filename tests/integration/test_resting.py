@@ -43,7 +43,7 @@ def test_nothing_comes_of_a_partition_that_rests_and_nothing_is_lost(kafka: str,
 async def some_of(consumer: aiokafka.AIOKafkaConsumer, partition: TopicPartition) -> int:
     """Read some records of a partition; how many."""
     found = 0
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not found:
             batch = await consumer.getmany(partition, timeout_ms=100, max_records=30)
             found = len(batch.get(partition, []))
@@ -54,7 +54,7 @@ async def more_of(consumer: aiokafka.AIOKafkaConsumer, partitions: set[int]) -> 
     """The offsets of all that comes until the last records of these partitions have come, and a while on."""
     found: dict[int, list[int]] = {}
     quiet = 0
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while quiet < 5 or any(found.get(one, [])[-1:] != [_RECORDS - 1] for one in partitions):
             batch = await consumer.getmany(timeout_ms=100)
             quiet = 0 if batch else quiet + 1

@@ -81,7 +81,8 @@ class Secured:
     """An application on a secured broker, and who may do what."""
 
     def __init__(self, broker: SecuredBroker, folder: Path) -> None:
-        self.application = Application(broker.bootstrap, folder)
+        # So far ahead that an event that is of the near future is in time, however long sending it takes.
+        self.application = Application(broker.bootstrap, folder, max_ahead=5000)
         self._broker, self._folder = broker, folder
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         name, source = self.application.name, self.application.source
@@ -320,7 +321,7 @@ def test_with_local_reports_auditors_and_devices_may_read_what_is_asked_for(secu
 
 
 def event() -> dict[str, object]:
-    return {"user": "somebody", "place": "north", "time": time.time_ns() // 1_000_000 + 800}
+    return {"user": "somebody", "place": "north", "time": time.time_ns() // 1_000_000 + 4500}
 
 
 def test_without_one_of_its_rights_the_worker_says_so_and_stops(
@@ -341,7 +342,7 @@ def test_without_one_of_its_rights_the_worker_says_so_and_stops(
             secured.withdraw("worker", right)
             refused.append((right, secured, stack.enter_context(secured.worker())))
         for right, secured, one in refused:
-            assert one.wait(90) == 1, right
+            assert one.wait(180) == 1, right
             assert "authorization failed" in said(one) or "authorizationfailed" in said(one), right
             assert not secured.application.releases()
 

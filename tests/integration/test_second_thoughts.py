@@ -15,10 +15,13 @@ from confluent_kafka import Consumer
 from eventveil.cli.main import main
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_table
-from eventveil.lifecycle.manifest import Genesis
+from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.model.topology import Kafka
+from eventveil.tasks.pan_private import release_key
 from eventveil.topology.changes import ELSEWHERE, PLACES, RENAME
 from tests.integration.test_fail_closed import refusals
+from tests.integration.test_pan_private import PanPrivate
+from tests.integration.test_values import TOPS, Values
 from tests.kafka.topics import create_topic, transactional_producer, unique
 from tests.unit.read.making import record
 from tests.worker.application import COLUMNS, ORIGIN, Application
@@ -61,10 +64,12 @@ def charged(application: Application, timestamp: int, window: int, kind: str = "
     write(application, f"{application.name}-ledger", orjson.dumps(entry))
 
 
-def write(application: Application, topic: str, value: bytes, partition: int = 0) -> None:
+def write(
+    application: Application, topic: str, value: bytes, partition: int = 0, key: str | bytes = "places"
+) -> None:
     writer = transactional_producer(application.bootstrap, unique("writer"))
     writer.begin_transaction()
-    writer.produce(topic, value, "places", partition)
+    writer.produce(topic, value, key, partition)
     writer.commit_transaction(30)
 
 
@@ -105,7 +110,7 @@ def test_nothing_is_deleted_under_a_worker(application: Application) -> None:
     member = Consumer({"bootstrap.servers": application.bootstrap, "group.id": application.name})
     try:
         member.subscribe([application.source])
-        give_up = time.monotonic() + 60
+        give_up = time.monotonic() + 180
         while not member.assignment():
             assert time.monotonic() < give_up
             member.poll(0.1)
@@ -113,7 +118,7 @@ def test_nothing_is_deleted_under_a_worker(application: Application) -> None:
     finally:
         member.close()
     assert status == 1
-    assert "a worker is running. Stop the workers first" in told
+    assert "so a worker is running. Stop the workers; one that was killed" in told
     assert names(application) == before
 
 
@@ -128,6 +133,7 @@ def test_what_was_spent_is_not_forgotten_while_a_window_holds_it(application: Ap
     assert status == 1
     assert "what it spent would be forgotten" in told
     assert "Wait until then" in told
+    assert "deletes" not in told
     assert before <= names(application)
 
 
@@ -153,9 +159,9 @@ def decided(application: Application) -> None:
     kafka, topic = Kafka(application.bootstrap), f"{application.name}-ledger-changelog"
     for number in range(Cluster(kafka).topic(topic).partitions):
         table = read_table(kafka, topic, number)
-        if Genesis.key("places") in table:
-            genesis = Genesis.find(table, "places", topic)
-            state = genesis.release_state(table, topic).replace(next=genesis.first + 1, mechanism="{}")
+        if ManifestRecord.key("places") in table:
+            manifest = ManifestRecord.find(table, "places", topic)
+            state = manifest.release_state(table, topic).replace(next=manifest.first + 1, mechanism="{}")
             write(application, topic, state.encode(), number)
 
 
@@ -167,8 +173,8 @@ def test_what_the_state_has_decided_is_not_forgotten_with_the_ledger(application
     assert status == 1
     assert "and the ledger is not the one of then" in told
     assert "costs nothing" not in told
-    # An older entry is there, and a window that holds the decided timestamp is open.
-    charged(application, now() - 5_000, 10)
+    # An older entry is there, whose window is over, and one that holds the decided timestamp is open.
+    charged(application, now() - 5_000, 4_000)
     status, told = call("topics", path, "--delete", "--name", application.name)
     assert status == 1
     assert "what it spent would be forgotten" in told
@@ -203,3 +209,40 @@ def test_released_timestamps_are_not_released_again_from_a_start_in_the_past(
     status, told = call("topics", str(application.path), "--delete", "--name", application.name)
     assert status == 1
     assert "timeline.start is 2026-01-02T00:00:00Z, before what it has released" in told
+
+
+def test_streams_of_values_and_pan_private_ones_leave_nothing_behind_either(
+    kafka: str, tmp_path: Path
+) -> None:
+    for made in (Values(kafka, tmp_path, tops=TOPS), PanPrivate(kafka, tmp_path, "single")):
+        path, before = str(made.path), names(made)
+        status, told = call("topics", path, "--delete")
+        assert (status, names(made)) == (0, before)
+        assert "nothing was deleted" in told
+        internal = {name for name in before if name.startswith(f"{made.name}-")}
+        assert all(f"would delete {name}: " in told for name in internal)
+        assert ("values that have no reading yet are lost" in told) == isinstance(made, Values)
+        assert ("no count was released" in told) == isinstance(made, PanPrivate)
+        assert call("topics", path, "--delete", "--name", made.name)[0] == 0
+        assert names(made) == before - internal
+        status, told = call("topics", path, "--create")
+        assert status == 0
+        assert "it begins with" in told
+        assert names(made) == before
+        assert refusals(made.path) == []
+
+
+def test_what_a_pan_private_stream_has_decided_is_not_forgotten(kafka: str, tmp_path: Path) -> None:
+    """Its state lies beside its counts."""
+    made = PanPrivate(kafka, tmp_path, "single")
+    place, topic = Kafka(kafka), f"{made.name}-counting-changelog"
+    table = read_table(place, topic, 0)
+    manifest = ManifestRecord.find(table, "places", topic)
+    key = release_key("places")
+    state = manifest.release_state(table, topic, key).replace(next=manifest.first + 1, mechanism="{}")
+    write(made, topic, state.encode(), key=key)
+    before = names(made)
+    status, told = call("topics", str(made.path), "--delete", "--name", made.name)
+    assert status == 1
+    assert f"its state has decided timestamp {manifest.first}" in told
+    assert names(made) == before

@@ -17,6 +17,7 @@ from typing import Any
 
 import aiokafka
 import pytest
+from aiokafka.errors import KafkaError
 from click.testing import CliRunner
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
@@ -39,6 +40,7 @@ from eventveil.topology.loading import load
 from tests.kafka.jars import missing_tools
 from tests.kafka.secured import (
     CLIENT,
+    EXTENSIONS,
     KEY_PASSWORD,
     NO_COMPILER,
     PASSWORD,
@@ -104,20 +106,25 @@ async def fetched(kafka: Kafka, topic: str) -> bytes | None:
         await consumer.stop()
 
 
+def come_in(broker: SecuredBroker, name: str, kafka: Kafka) -> None:
+    """Every client of ours does something there."""
+    topic = create_topic(broker.bootstrap, unique("door"))
+    writer = Writer(kafka, unique("owner"), 20)
+    writer.initialise(60)
+    writer.begin(60)
+    writer.write([Outgoing(topic, name.encode(), None, 0)])
+    writer.commit(60)
+    found = Cluster(kafka)
+    assert found.topic(topic).partitions == 1
+    assert found.settings([topic])[topic]["cleanup.policy"] == "delete"
+    assert committed_ends(kafka, topic, [0]) == {0: 2}
+    assert [message.value() for message in read_partition(kafka, topic, 0)] == [name.encode()]
+    assert asyncio.run(fetched(kafka, topic)) == name.encode()
+
+
 def test_every_client_comes_in_by_every_door_and_one_token_is_enough(broker: SecuredBroker) -> None:
     for name, kafka in ways(broker).items():
-        topic = create_topic(broker.bootstrap, unique("door"))
-        writer = Writer(kafka, unique("owner"), 20)
-        writer.initialise(60)
-        writer.begin(60)
-        writer.write([Outgoing(topic, name.encode(), None, 0)])
-        writer.commit(60)
-        found = Cluster(kafka)
-        assert found.topic(topic).partitions == 1
-        assert found.settings([topic])[topic]["cleanup.policy"] == "delete"
-        assert committed_ends(kafka, topic, [0]) == {0: 2}
-        assert [message.value() for message in read_partition(kafka, topic, 0)] == [name.encode()]
-        assert asyncio.run(fetched(kafka, topic)) == name.encode()
+        come_in(broker, name, kafka)
     # Half a dozen clients of three kinds have come in with it.
     assert broker.provider.given == 1
 
@@ -132,6 +139,35 @@ def shut(kafka: Kafka) -> str:
     for secret in (PASSWORD, SECRET, KEY_PASSWORD, "wrong"):
         assert secret not in told
     return told
+
+
+def cloud(broker: SecuredBroker, extensions: str | None = EXTENSIONS) -> Kafka:
+    """The door of tokens that are taken beside extensions alone."""
+    bearer = ways(broker)["OAUTHBEARER"].security
+    return Kafka(broker.door("CLOUD"), replace(bearer, extensions=extensions))
+
+
+@pytest.mark.skipif(bool(NO_COMPILER), reason=NO_COMPILER)
+def test_every_client_tells_the_extensions_that_are_wanted_beside_a_token(broker: SecuredBroker) -> None:
+    come_in(broker, "cloud", cloud(broker))
+    for extensions in (None, "logicalCluster=lkc-12345", "logicalCluster=lkc-1,identityPoolId=pool-12345"):
+        told = shut(cloud(broker, extensions))
+        assert "the broker does not accept the token" in told
+        assert "kafka.security.extensions" in told
+    unheard = asyncio.run(producing(cloud(broker, None)))
+    assert isinstance(unheard, KafkaError), "aiokafka's door is as shut as the others"
+
+
+async def producing(kafka: Kafka) -> Exception | None:
+    """What keeps the producer of Faust's library out."""
+    producer = aiokafka.AIOKafkaProducer(**settings.aiokafka(kafka))
+    try:
+        await producer.start()
+    except KafkaError as error:
+        return error
+    finally:
+        await producer.stop()
+    return None
 
 
 def test_each_door_that_stays_shut_says_why_and_what_to_do(
@@ -251,6 +287,15 @@ def test_a_worker_that_comes_in_by_tokens_releases_and_all_commands_read_what_it
             assert worker.running
             assert time.monotonic() < deadline
             time.sleep(0.3)
+        # The provider is away for longer than the newest token holds, and the broker ends its sessions.
+        expired = time.monotonic() + broker.provider.life
+        broker.provider.trouble = True
+        deadline = time.monotonic() + 120
+        while time.monotonic() < expired or broker.provider.refused < 3:
+            assert worker.running
+            assert time.monotonic() < deadline
+            time.sleep(0.3)
+        broker.provider.trouble = False
         wait_for_releases(application, len(application.releases()) + 5)
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0

@@ -28,7 +28,7 @@ DEPOSED, OTHERS = 1, (2, 3)
 consumer_of = log._consumer
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def until(condition: Callable[[], bool], seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"

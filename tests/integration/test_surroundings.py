@@ -43,10 +43,10 @@ def test_a_worker_outlives_a_paused_and_a_restarted_broker(own_broker: LocalBrok
             own_broker.pause()
             time.sleep(PAUSE_SECONDS)
             own_broker.resume()
-            wait_for_releases(application, (PAUSE_SECONDS + 3) * 4, seconds=90)
+            wait_for_releases(application, (PAUSE_SECONDS + 3) * 4)
             own_broker.stop()
             own_broker.start()
-        wait_for_releases(application, len(application.releases()) + 20, seconds=90)
+        wait_for_releases(application, len(application.releases()) + 20)
         assert running.running
         running.signal(signal.SIGTERM)
         assert running.wait() == 0
@@ -57,7 +57,9 @@ def test_state_behind_an_open_transaction_is_waited_for(application: Application
     with worker(application, tmp_path, "before"):
         wait_for_releases(application, 4)
     # A stranger's: the worker's own would end with the take-over.
-    stranger = transactional_producer(application.bootstrap, f"stranger-{application.name}")
+    identity = f"stranger-{application.name}"
+    # Longer than a busy machine takes to get so far.
+    stranger = transactional_producer(application.bootstrap, identity, transaction_timeout_ms=600_000)
     partition = state_of(application)[0]
     abandon(stranger, f"{application.name}-ledger-changelog", [b"hidden"], partition, b"key")
     before = len(application.releases())
@@ -171,7 +173,7 @@ def test_two_who_create_at_once_make_one_genesis(kafka: str, tmp_path: Path) -> 
     command += [str(application.path), "--create"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     at_once = [subprocess.Popen(command, cwd=ROOT, env=environment) for _ in range(3)]
-    assert 0 in [process.wait(60) for process in at_once]
+    assert 0 in [process.wait(180) for process in at_once]
     application.command("topics", str(application.path), "--create")
     records = [
         json.loads(message.value() or b"")

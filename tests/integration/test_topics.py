@@ -16,7 +16,7 @@ def application(kafka: str, tmp_path: Path) -> Application:
     return Application(kafka, tmp_path)
 
 
-def genesis(application: Application) -> list[dict[str, object]]:
+def manifest(application: Application) -> list[dict[str, object]]:
     """Every genesis record, the one of the ledger changelog last."""
     name = application.name
     changelogs = [(f"{name}-counting-changelog", application.partitions), (f"{name}-ledger-changelog", 2)]
@@ -61,7 +61,7 @@ def test_a_stream_may_look_back_to_before_1970(application: Application) -> None
     timeline["max_ahead"] = f"{application.max_ahead}ms"
     application.write()
     application.create()
-    counting = [record for record in genesis(application) if record["topic"] == application.source]
+    counting = [record for record in manifest(application) if record["topic"] == application.source]
     assert {record["resume"] for record in counting} == {0}
 
 
@@ -69,7 +69,7 @@ def test_every_changelog_partition_gets_one_genesis_record_of_the_same_instance(
     application: Application,
 ) -> None:
     application.create()
-    records = genesis(application)
+    records = manifest(application)
     assert len(records) == application.partitions + 1
     assert len({record["instance"] for record in records}) == 1
     assert len({record["first"] for record in records}) == 1
@@ -77,32 +77,32 @@ def test_every_changelog_partition_gets_one_genesis_record_of_the_same_instance(
 
 def test_creating_again_changes_nothing(application: Application) -> None:
     application.create()
-    before = genesis(application)
+    before = manifest(application)
     output = application.command("topics", str(application.path), "--create")
     assert "created" not in output
-    assert genesis(application) == before
+    assert manifest(application) == before
 
 
 def test_a_new_stream_gets_its_own_genesis_and_moves_no_other(application: Application) -> None:
     application.create()
-    before = genesis(application)
+    before = manifest(application)
     mechanism = {"kind": "sample", "epsilon": 1, "window": 5}
     application.document["streams"]["more"] = application.stream(
         application.source, f"{application.name}.more", mechanism
     )
     application.write()
     application.create()
-    after = genesis(application)
+    after = manifest(application)
     assert [record for record in after if record["stream"] == "places"] == before
     assert len([record for record in after if record["stream"] == "more"]) == application.partitions + 1
 
 
 def test_an_interrupted_creation_is_completed_with_the_same_instance(application: Application) -> None:
     application.create()
-    before = genesis(application)
+    before = manifest(application)
     application.recreate(f"{application.name}-ledger-changelog")
     application.create()
-    assert {record["instance"] for record in genesis(application)} == {before[0]["instance"]}
+    assert {record["instance"] for record in manifest(application)} == {before[0]["instance"]}
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ class Values(Application):
         found = read(self.bootstrap, self.readings_topic(stream), partition=partition, **isolation)
         return [message.value() or b"" for message in found]
 
-    def wait_for_readings(self, stream: str, partition: int, count: int, seconds: float = 60) -> None:
+    def wait_for_readings(self, stream: str, partition: int, count: int, seconds: float = 180) -> None:
         deadline = time.monotonic() + seconds
         while len(found := self.readings(stream, partition)) < count:
             assert time.monotonic() < deadline, f"{len(found)} of {count}"

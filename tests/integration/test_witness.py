@@ -83,7 +83,7 @@ class Mixed(Values):
         """All values per timestamp in the sink of a stream."""
         return self.releases(isolation, self.sink_of(stream))
 
-    def report_until_asked_for_sums(self, value: int, seconds: float = 60) -> None:
+    def report_until_asked_for_sums(self, value: int, seconds: float = 180) -> None:
         """Send reports of this value, as producers do, until the stream has chosen its threshold."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random"})
         asked, randomness = Control("stays", EPSILON, MAXIMUM), SeededRandomness(value)

@@ -38,7 +38,9 @@ STRANGER = "stranger"
 AUDIENCE = "kafka"
 KEY_PASSWORD = "of the key"
 #: Names of listeners, with the protocol that each speaks.
-DOORS = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_SSL"}
+DOORS = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_SSL", "CLOUD": "SASL_SSL"}
+#: What the door CLOUD wants beside a token.
+EXTENSIONS = "logicalCluster=lkc-12345,identityPoolId=pool-12345"
 
 
 class Authority:
@@ -107,13 +109,17 @@ class Client(ClientMixin):  # type: ignore[misc]
 
 
 class Provider:
-    """The identity provider: ``url`` is where it gives tokens, ``given`` how many; ``keys`` has its own."""
+    """The identity provider: ``url`` is where it gives tokens, ``given`` how many; ``keys`` has its own.
+
+    While ``trouble`` is set it gives none; ``refused`` is how often it was asked then.
+    """
 
     def __init__(self, folder: Path, authority: Authority) -> None:
         self._key = RSAKey.generate_key(2048, {"kid": "one", "alg": "RS256", "use": "sig"})
         self.keys = folder / "keys.json"
         self.keys.write_text(json.dumps({"keys": [self._key.as_dict(private=False)]}))
         self.given, self.life = 0, 300
+        self.refused, self.trouble = 0, False
         app = Flask("provider")
         app.config["OAUTH2_SCOPES_SUPPORTED"] = ["kafka"]
         server = AuthorizationServer(app, query_client=lambda name: Client() if name == CLIENT else None,
@@ -127,8 +133,10 @@ class Provider:
         self.issuer = f"https://{HOST}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    @staticmethod
-    def _answer(server: Any) -> Response:
+    def _answer(self, server: Any) -> Response:
+        if self.trouble:
+            self.refused += 1
+            return Response(status=503)
         answer: Response = server.create_token_response()
         return answer
 
@@ -193,7 +201,9 @@ class SecuredBroker(LocalBroker):
         doors = ",".join(f"{name}://{self.door(name)}" for name in DOORS)
         modules = "org.apache.kafka.common.security"
         users = " ".join(f'user_{name}="{PASSWORD}"' for name in (USER, STRANGER))
-        sasl = "listener.name.sasl"
+        sasl, cloud = "listener.name.sasl", "listener.name.cloud"
+        bearer = f"{modules}.oauthbearer.OAuthBearerLoginModule required;"
+        validator = f"{modules}.oauthbearer.OAuthBearerValidatorCallbackHandler"
         settings = {
             "listeners": f"PLAINTEXT://{plain},CONTROLLER://{controller},{doors}",
             "advertised.listeners": f"PLAINTEXT://{plain},{doors}",
@@ -205,11 +215,16 @@ class SecuredBroker(LocalBroker):
             "ssl.truststore.location": str(self.authority.file),
             "listener.name.mutual.ssl.client.auth": "required",
             f"{sasl}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
+            # A session ends with its token: the broker closes the connection of who does not come in anew.
+            f"{sasl}.oauthbearer.connections.max.reauth.ms": "3600000",
             f"{sasl}.plain.sasl.jaas.config": f"{modules}.plain.PlainLoginModule required {users};",
             f"{sasl}.scram-sha-512.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
-            f"{sasl}.oauthbearer.sasl.jaas.config": f"{modules}.oauthbearer.OAuthBearerLoginModule required;",
-            f"{sasl}.oauthbearer.sasl.server.callback.handler.class": (
-                f"{modules}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+            f"{sasl}.oauthbearer.sasl.jaas.config": bearer,
+            f"{sasl}.oauthbearer.sasl.server.callback.handler.class": validator,
+            f"{cloud}.sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{cloud}.oauthbearer.sasl.jaas.config": bearer,
+            f"{cloud}.oauthbearer.sasl.server.callback.handler.class": (
+                validator if NO_COMPILER else LOGICAL_CLUSTER.stem
             ),
             "sasl.oauthbearer.jwks.endpoint.url": f"file://{self.provider.keys}",
             "sasl.oauthbearer.expected.audience": AUDIENCE,
@@ -230,19 +245,22 @@ class SecuredBroker(LocalBroker):
 
 #: Holds topics whose names begin with "managed" to the limits of managed services.
 POLICY = Path(__file__).with_name("ManagedService.java")
-#: Why brokers are without that policy; empty where it can be compiled.
+#: Wants extensions beside a token.
+LOGICAL_CLUSTER = Path(__file__).with_name("LogicalCluster.java")
+#: Why brokers are without these two; empty where they can be compiled.
 NO_COMPILER = (
     "" if shutil.which("javac") else "javac is missing: install openjdk-17-jdk-headless (Debian, Ubuntu)"
 )
 
 
 def compiled(folder: Path) -> Path:
-    """The folder with the class of the policy."""
+    """The folder with the classes that the broker has from here."""
     classes = folder / "classes"
-    command = ["javac", "-nowarn", "-cp", class_path(), "-d", str(classes), str(POLICY)]
+    command = ["javac", "-nowarn", "-cp", class_path(), "-d", str(classes)]
+    command += map(str, (POLICY, LOGICAL_CLUSTER))
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
-        raise BrokerError(f"{POLICY} cannot be compiled:\n{done.stdout}")
+        raise BrokerError(f"{POLICY} and {LOGICAL_CLUSTER} cannot be compiled:\n{done.stdout}")
     return classes
 
 

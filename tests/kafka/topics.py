@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Literal
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -129,23 +130,13 @@ def read_to_end(
 
     Raises TimeoutError when the end does not come within ``seconds``.
     """
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": unique("reader"),
-            "isolation.level": isolation,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 20,
-        }
-    )
+    consumer = _reader(bootstrap, isolation, wait_ms=20)
     consumer.assign([TopicPartition(topic, partition, first)])
     records: list[Message] = []
     deadline = time.monotonic() + seconds
     try:
         while time.monotonic() < deadline:
-            for message in consumer.consume(1000, 0.2):
+            for message in _come(consumer, 0.2):
                 error, offset = message.error(), message.offset()
                 if error is None:
                     records.append(message)
@@ -156,6 +147,59 @@ def read_to_end(
     finally:
         consumer.close()
     raise TimeoutError(f"{topic}[{partition}] did not end within {seconds} s")
+
+
+@contextmanager
+def following(bootstrap: str, topic: str, first: int = 0) -> Iterator[Callable[[float], list[Message]]]:
+    """What to wait with: each call tells the committed records that have come to partition 0 since the last
+    call, and waits for one as long as it is told to. The first call tells all from offset ``first`` on.
+
+    It costs less than to read again. After an error, as when the topic was created again, the next call tells
+    all records. Raises what ``read_to_end`` raises.
+    """
+    consumer = _reader(bootstrap, "read_committed", wait_ms=500)
+    behind = True
+
+    def more(seconds: float) -> list[Message]:
+        nonlocal behind, first
+        found: list[Message] = []
+        if behind:
+            found, end = read_to_end(bootstrap, topic, "read_committed", first=first)
+            consumer.assign([TopicPartition(topic, 0, end)])
+            behind = False
+        else:
+            for message in _come(consumer, seconds):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    behind, first = True, 0
+        return [message for message in found if not is_nonce(message.key())]
+
+    try:
+        yield more
+    finally:
+        consumer.close()
+
+
+def _reader(bootstrap: str, isolation: Isolation, wait_ms: int) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": unique("reader"),
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": wait_ms,
+        }
+    )
+
+
+def _come(consumer: Consumer, seconds: float) -> list[Message]:
+    """What has come, or comes first within so long. Asked for many, a consumer waits all of the time."""
+    message = consumer.poll(seconds)
+    return [] if message is None else [message, *consumer.consume(1000, 0)]
 
 
 def values(messages: Iterable[Message]) -> list[bytes | None]:

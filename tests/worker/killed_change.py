@@ -8,7 +8,7 @@ import sys
 
 from eventveil.kafka.cluster import Cluster
 from eventveil.kinds.registry import plan_streams
-from eventveil.lifecycle.apply import Keeper
+from eventveil.lifecycle.apply import StreamMigrator
 from eventveil.topology.loading import load
 
 
@@ -19,7 +19,7 @@ def main(path: str, point: str) -> None:
 
     topology = load(path, os.environ)
     for plan in plan_streams(topology):
-        Keeper(topology, Cluster(topology.kafka), plan, fault).migrate(apply=True)
+        StreamMigrator(topology, Cluster(topology.kafka), plan, fault).migrate(apply=True)
 
 
 if __name__ == "__main__":

@@ -9,24 +9,25 @@ import sys
 import time
 from pathlib import Path
 
+from tests.worker.forked import Forked
+
 ROOT = Path(__file__).parents[2]
 
 
 class WorkerProcess:
     """A worker of a topology file, its log in ``log``; ended when the ``with`` block is left.
 
-    ``module`` is run by Python, or is ``eventveil``, whose command is run.
+    ``module`` is run by Python, in a process that has imported the program already, or it is ``eventveil``,
+    whose command is run.
     """
 
     def __init__(self, module: str, topology: Path, log: Path, *arguments: str) -> None:
         self.log = log
-        self._command = [sys.executable, "-m", module, *arguments, str(topology)]
-        if module == "tests.worker.silent":
-            self._command = [sys.executable, "-m", module, str(topology), *arguments]
-        if module == "eventveil":
-            command = Path(sys.executable).with_name(module)
-            self._command = [str(command), "run", str(topology), *arguments]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._module = module
+        self._arguments = [*arguments, str(topology)]
+        if module in ("tests.worker.silent", "eventveil"):
+            self._arguments = [str(topology), *arguments]
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     def __enter__(self) -> WorkerProcess:
         self.start()
@@ -38,13 +39,17 @@ class WorkerProcess:
             self.wait()
 
     def start(self) -> None:
+        if self._module != "eventveil":
+            self._process = Forked(self._module, self._arguments, self.log, ROOT)
+            return
+        command = [str(Path(sys.executable).with_name("eventveil")), "run", *self._arguments]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+                command, stdout=log, stderr=log, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
             )
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> subprocess.Popen[bytes] | Forked:
         assert self._process is not None, "not started"
         return self._process
 

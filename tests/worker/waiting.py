@@ -7,9 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Message
 
-from tests.kafka.topics import end_offset, read
+from tests.kafka.topics import end_offset, following, read
 from tests.worker.application import ORIGIN, Application
 
 _LAST_OFFSETS = 200
@@ -22,12 +22,16 @@ def wait_for_releases(
 ) -> int:
     """Wait until ``count`` timestamps are in the sink; the last one is returned."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        releases = application.releases(sink=sink)
-        if len(releases) >= count:
-            return max(releases)
-        time.sleep(0.3)
-    raise TimeoutError(f"only {len(releases)} of {count} releases")
+    released: set[int] = set()
+    with following(application.bootstrap, sink or application.sink) as more:
+        while True:
+            released.update(_timestamp(message) for message in more(0.3))
+            if len(released) >= max(count, 1):
+                return max(released)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"only {len(released)} of {count} releases")
+            # Several come at once where a worker catches up.
+            time.sleep(0.1)
 
 
 def wait_for_letters(application: Application, **least: int) -> None:
@@ -62,24 +66,41 @@ def settle(
         if "timeline" not in stream:
             continue
         wanted = (horizon - ORIGIN) // application.rules(name).interval + 1
-        while (last := last_release(application, stream["sink"]["topic"])) < wanted:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{name} is at {last}, not at {wanted}, after {seconds} s")
-            meanwhile()
+        sink = stream["sink"]["topic"]
+        last = last_release(application, sink)
+        with following(application.bootstrap, sink, _near_the_end(application, sink)) as more:
+            while last < wanted:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{name} is at {last}, not at {wanted}, after {seconds} s")
+                meanwhile()
+                last = max([last, *map(_timestamp, more(0))])
 
 
 def last_release(application: Application, sink: str) -> int:
     """The timestamp of the newest release in a sink, 0 if there is none."""
-    # The last of them, for a sink may be long; but all, if these are the markers of transactions only.
-    for first in (_near_the_end(application, sink), 0):
-        if newest := read(application.bootstrap, sink, first=first)[-1:]:
-            return int(json.loads(newest[0].value() or b"")["timestamp"])
-    return 0
+    newest = newest_of(application, sink)
+    return 0 if newest is None else _timestamp(newest)
 
 
-def _near_the_end(application: Application, sink: str) -> int:
+def newest_of(application: Application, topic: str, partition: int = 0) -> Message | None:
+    """The newest committed record of a partition, None if there is none."""
+    # The last of them, for there may be many; but all, if these are the markers of transactions only.
+    for first in (_near_the_end(application, topic, partition), 0):
+        if newest := read(application.bootstrap, topic, partition=partition, first=first)[-1:]:
+            return newest[0]
+        if not first:
+            break
+    return None
+
+
+def _timestamp(release: Message) -> int:
+    return int(json.loads(release.value() or b"")["timestamp"])
+
+
+def _near_the_end(application: Application, topic: str, partition: int = 0) -> int:
     """An offset not far from the end; 0 while no leader tells where that is."""
     try:
-        return max(0, end_offset(application.bootstrap, sink, seconds=5) - _LAST_OFFSETS)
+        end = end_offset(application.bootstrap, topic, partition=partition, seconds=5)
     except KafkaException:
         return 0
+    return max(0, end - _LAST_OFFSETS)

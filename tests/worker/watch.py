@@ -46,7 +46,7 @@ class Watch:
     def get(self, path: str) -> tuple[int, str]:
         """Status and body."""
         try:
-            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            with urllib.request.urlopen(self.url + path, timeout=60) as answer:
                 status, body = answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             status, body = error.code, error.read().decode()
@@ -62,7 +62,7 @@ class Watch:
         }
 
     def until(
-        self, condition: Callable[[Mapping[tuple[str, ...], float]], bool], seconds: float = 60
+        self, condition: Callable[[Mapping[tuple[str, ...], float]], bool], seconds: float = 180
     ) -> dict[tuple[str, ...], float]:
         """The first metrics that meet a condition: they are up to half a second old."""
         deadline = time.monotonic() + seconds
@@ -79,7 +79,7 @@ class Watch:
         reasons: list[str] = answer["reasons"]
         return reasons
 
-    def wait_until_ready(self, seconds: float = 60) -> None:
+    def wait_until_ready(self, seconds: float = 180) -> None:
         deadline = time.monotonic() + seconds
         while reasons := self.obstacles():
             assert time.monotonic() < deadline, reasons
