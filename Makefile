@@ -25,10 +25,18 @@ KERNEL := .venv/kernel
 CRATE := operators/kernel
 # Packages with real streams, for `make utility`.
 STREAMS := .venv/streams
+# Of `make fuzz-kernel`: what it builds, how long it looks, and the checks and the coverage that it builds with.
+FUZZED := $(CURDIR)/.cache/fuzz
+FUZZ_SECONDS ?= 300
+FUZZ_TARGET := x86_64-unknown-linux-gnu
+FUZZ_FLAGS := -Zsanitizer=address -Zexternal-clangrt -Cpanic=abort -Cdebug-assertions=yes -Coverflow-checks=yes \
+	-Ccodegen-units=1 -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+	-Cllvm-args=-sanitizer-coverage-trace-compares
 # Other frameworks, for `make bench`.
 CONTENDERS := .cache/contenders/installed
 
-.PHONY: help install test quick test-versions test-flink lint fuzz chaos bench longrun utility broker demo check-docker clean
+.PHONY: help install test quick test-versions test-flink lint fuzz fuzz-kernel chaos bench longrun utility broker demo check-docker clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -79,8 +87,19 @@ lint: install ## Check style, types, which way imports go, and the kernel
 	else cd $(CRATE) && cargo fmt --check && PYO3_PYTHON=../../$(BIN)/python \
 	  cargo clippy --quiet --locked --target-dir target/lint -- --deny warnings; fi
 
-fuzz: install ## Ten million crafted values, by the kernel, in plain Python and one by one (ARGS="--seed 1")
+fuzz: install ## Ten million crafted values and damaged fetches, by the kernel, in plain Python and one by one (ARGS="--seed 1")
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)
+
+# A panic, a wrong access to memory and a number that overflows end it, and the input stays in the folder.
+fuzz-kernel: install ## The kernel under AddressSanitizer, led by its coverage: FUZZ_SECONDS=300 (needs rustup's nightly)
+	@rustup run nightly rustc --version || { echo 'a nightly Rust is missing: rustup toolchain install nightly'; exit 1; }
+	@mkdir -p $(FUZZED)/corpus $(FUZZED)/kernel
+	@test -d $(FUZZED)/atheris || $(BIN)/pip install --quiet --target $(FUZZED)/atheris 'atheris==3.0.0'
+	RUSTFLAGS='$(FUZZ_FLAGS)' PYO3_PYTHON=$(CURDIR)/$(BIN)/python rustup run nightly cargo build --quiet --release --locked \
+	  --target $(FUZZ_TARGET) --target-dir $(FUZZED)/target --manifest-path $(CRATE)/Cargo.toml
+	cp $(FUZZED)/target/$(FUZZ_TARGET)/release/libeventveil_kernel.so $(FUZZED)/kernel/eventveil_kernel.so
+	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD=$(FUZZED)/atheris/asan_with_fuzzer.so PYTHONPATH=$(FUZZED)/kernel:$(FUZZED)/atheris:. \
+	  $(BIN)/python -m tests.fuzz.guided -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=60 -artifact_prefix=$(FUZZED)/ $(FUZZED)/corpus
 
 chaos: install ## Faults of every kind against real workers: make chaos CHAOS_BROKERS=3 CHAOS_SEED=1 CHAOS_SECONDS=60
 	@exec $(BIN)/python -m tests.chaos $(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) --seconds $(CHAOS_SECONDS) --brokers $(CHAOS_BROKERS)
