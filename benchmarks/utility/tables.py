@@ -35,8 +35,9 @@ _TABLE = re.compile(r"(<!-- table: (?P<name>[^>]+) -->\n).*?(<!-- end of table -
 
 
 def documents(docs: Path) -> list[Path]:
-    """Those that have tables, in the folder of the documentation."""
-    return [docs / "utility.md", *sorted((docs / "utility").glob("*.md"))]
+    """Those that have tables from the results, in the folder of the documentation."""
+    pages = [docs / "utility.md", *sorted((docs / "utility").glob("*.md"))]
+    return [page for page in pages if "<!-- table: " in page.read_text()]
 
 
 def write(results: Results, docs: Path) -> None:
