@@ -54,13 +54,15 @@ def settle(
     application: Application,
     seconds: float = _PATIENCE,
     meanwhile: Callable[[], None] = lambda: time.sleep(0.3),
+    now: int | None = None,
 ) -> None:
-    """Wait until every event that is in the source by now has had its verdict, in every stream.
+    """Wait until every event that was in the source ``now`` has had its verdict, in every stream.
 
-    Whatever the source holds belongs to a timestamp before now plus ``max_ahead``; once that is released,
-    it is counted, and what could not count is a dead letter. Raises TimeoutError.
+    ``now`` in epoch ms is the time of the call if it is None. Whatever the source held then belongs to a
+    timestamp before it plus ``max_ahead``; once that is released, it is counted, and what could not count
+    is a dead letter. Raises TimeoutError.
     """
-    horizon = time.time_ns() // 1_000_000 + application.max_ahead
+    horizon = (time.time_ns() // 1_000_000 if now is None else now) + application.max_ahead
     deadline = time.monotonic() + seconds
     for name, stream in application.document["streams"].items():
         if "timeline" not in stream:
