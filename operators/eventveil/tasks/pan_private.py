@@ -317,9 +317,11 @@ class PanPrivateStream(Task):
                 timestamp=self.timestamp, announced=self.timestamp, heard=self._heard
             )
             return self._exposing(announced)
-        if batch := self.aggregator.dead_letter_batch():
+        closes = self.aggregator.can_close(now) and not self.sanitizer.lacks_schema
+        # A decision takes dead letters along.
+        if not closes and (batch := self.aggregator.dead_letter_batch()):
             return self._settling("judge", batch)
-        if not self.aggregator.can_close(now) or self.sanitizer.lacks_schema:
+        if not closes:
             return None
         exposure = self.exposure.replace(timestamp=self.timestamp)
         first = self._exposing(exposure) if self.draws else self._deciding()

@@ -282,6 +282,21 @@ def test_events_of_a_later_timestamp_are_in_no_counter_until_it_is_their_turn() 
     assert world.table[NAME.encode()] == counter_state(next=2, resume=0, judged=3).encode()
 
 
+def test_a_decision_takes_dead_letters_along() -> None:
+    world = World(pan_private())
+    world.worker.process(chunk([(1005, b"?"), (1006, event())]))
+    done = []
+    for now in (1006, world.worker.due):
+        if now == world.worker.due:
+            world.worker.process(chunk([(1008, b"?"), (1025, event(time=1025))], start=2))
+        while (work := world.worker.next(now)) is not None:
+            done.append((work.name, len(work.letters)))
+            world.commit(work.records)
+            world.worker.committed(work)
+    assert done == [("judge", 1), ("expose", 0), ("decide", 1), ("publish", 0)]
+    assert reasons(world.letters) == [(NAME, 0, "not-json"), (NAME, 2, "not-json")]
+
+
 def test_no_name_of_a_user_outlives_a_chunk() -> None:
     world = World(pan_private())
     world.worker.process(chunk([(1000, event(f"user {number}")) for number in range(100)]))
