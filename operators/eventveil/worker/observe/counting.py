@@ -33,6 +33,9 @@ class Counting:
         self._stream_of = {one.sink.topic: one.name for one in topology.streams}
         self._totals: dict[str, deque[Total]] = {}
         self._states: dict[str, State] = dict.fromkeys(self._streams, "unknown")
+        #: What the log said last of each stream, and how many releases have not shown that since.
+        self._logged: dict[str, State] = dict(self._states)
+        self._since: dict[str, int] = dict.fromkeys(self._streams, 0)
 
     def states(self) -> dict[str, State]:
         """By stream."""
@@ -50,11 +53,20 @@ class Counting:
         stream = self._streams[name]
         kept = self._totals.setdefault(name, deque(maxlen=looked_at(stream.mechanism.window)))
         kept.append(total)
-        before, now = self._states[name], state_of(kept, stream.counts.expected)
-        self._states[name] = now
-        if now == before:
+        self._states[name] = state_of(kept, stream.counts.expected)
+        self._log(name, len(kept))
+
+    def _log(self, name: str, looked_at: int) -> None:
+        """A warning stands until no release is looked at any more that it was about.
+
+        Counts near the threshold would be warned of, and would not, with every other release.
+        """
+        before, now = self._logged[name], self._states[name]
+        self._since[name] = 0 if now == before else self._since[name] + 1
+        if now == before or (before in _SAID and self._since[name] < looked_at):
             return
+        self._logged[name], self._since[name] = now, 0
         if now in _SAID:
-            log.warning(_SAID[now] + _REMEDY, len(kept), name, self._path)
+            log.warning(_SAID[now] + _REMEDY, looked_at, name, self._path)
         elif before in _SAID:
             log.info("the releases of %s show again that events count", name)

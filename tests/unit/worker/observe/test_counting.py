@@ -76,9 +76,24 @@ def test_releases_without_counts_are_warned_of_once_and_their_end_is_told(
         assert "nothing that counts can be told from noise in the last 3 releases of visits" in warning
         assert "`eventveil doctor test.yaml`" in warning
         assert 'eventveil_counting_state{state="nothing",stream="visits"} 1.0' in look(seen)[0]
-        seen.counting.published(released(900, 900, 900))
-    assert seen.counting.states() == {"visits": "counting"}
+        seen.counting.published(released(900))
+        assert seen.counting.states() == {"visits": "counting"}
+        assert len(caplog.messages) == 1
+        seen.counting.published(released(*[900] * (WINDOW - 1)))
     assert caplog.messages[1:] == ["the releases of visits show again that events count"]
+
+
+def test_counts_that_are_near_what_noise_hides_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    seen = observation()
+    states = set()
+    with caplog.at_level(logging.INFO):
+        # The sum of five errs by 22: what is above 45 can be told from noise.
+        for _ in range(20):
+            for total in (50, 0, 0, 0, 0, -10):
+                seen.counting.published(released(total))
+                states |= {*seen.counting.states().values()}
+    assert states == {"unknown", "nothing", "counting"}
+    assert len(caplog.messages) == 1
 
 
 def test_only_who_releases_a_stream_now_tells_its_state() -> None:
