@@ -44,10 +44,13 @@ from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
+from eventveil.privacy.exponential import SATURATION
 from eventveil.privacy.noise import NoiseSource
 
 LEAST_DELTA, LARGEST_DELTA = Fraction(1, 10**30), Fraction(1, 10**4)
 """What cannot be told from 0 for any purpose; and what promises nothing to one of some thousand users."""
+LARGEST_THRESHOLD = SATURATION // 2**10
+"""Of noise that is cut off at SATURATION a part is lost that is below delta^1000 up to here."""
 _DIGITS = 50
 #: Far above the error of a few operations with this many digits.
 _MARGIN = Decimal(10) ** -30
@@ -85,9 +88,10 @@ class Test:
 
 
 def test_of(epsilon: Fraction, delta: Fraction, contributions: int, window: int) -> Test:
-    """The test that costs epsilon and delta in any ``window`` timestamps. Raises ValueError for others.
+    """The test that costs epsilon and delta in any ``window`` timestamps.
 
-    ``contributions``: how many events of a user count at a timestamp, in all columns together.
+    ``contributions``: how many events of a user count at a timestamp, in all columns together. Raises
+    ValueError for values out of range, and for a threshold above ``LARGEST_THRESHOLD``.
     """
     if epsilon <= 0 or contributions < 1 or window < 1:
         raise ValueError("epsilon, contributions and window should be positive")
@@ -95,7 +99,10 @@ def test_of(epsilon: Fraction, delta: Fraction, contributions: int, window: int)
         raise ValueError(f"delta should be in {LEAST_DELTA}..{LARGEST_DELTA}, not {delta}")
     events = contributions * window
     scale = events / Fraction(epsilon)
-    return Test(scale, threshold(scale, events, delta))
+    least = threshold(scale, events, delta)
+    if least > LARGEST_THRESHOLD:
+        raise ValueError(f"a threshold of {least} is more than noise is drawn for")
+    return Test(scale, least)
 
 
 def threshold(scale: Fraction, events: int, delta: Fraction) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eventveil.mechanisms import registry
 from eventveil.model import fields
+from eventveil.privacy.discovery import test_of
 from eventveil.topology.fields import Section
 from eventveil.topology.problems import Problems
 
@@ -47,6 +48,23 @@ def check_discovery(stream: Section, counts: Section, problems: Problems) -> Non
             counts.at("contributions"),
             f"{counts.name('contributions')}: the threshold needs a bound; give a whole number",
         )
+    elif mechanism is not None:
+        _check_threshold(counts, mechanism, problems)
     column = source.get("column") if source is not None else None
     if column is not None and len(fields.listed(column)) > 1:
         problems.add(place, f"{name}.discover: finds values of one field; name one as source.column")
+
+
+def _check_threshold(counts: Section, mechanism: Section, problems: Problems) -> None:
+    found = counts.get("columns").discover
+    epsilon, window, bound = mechanism.get("epsilon"), mechanism.get("window"), counts.get("contributions")
+    if None in (epsilon, window, bound):
+        return
+    try:
+        test_of(epsilon.value * found.get("share").value, found.get("delta").value, bound, window)
+    except ValueError as error:
+        problems.add(
+            counts.at("columns"),
+            f"{counts.name('columns')}.discover: {error}; no column would ever be found. Raise share or"
+            " mechanism.epsilon, or lower contributions or the window",
+        )

@@ -203,6 +203,13 @@ def test_terms_that_promise_nothing_are_refused(terms):
         test_of(Fraction(epsilon), Fraction(delta), contributions, window)
 
 
+def test_a_threshold_beyond_what_noise_is_drawn_for_is_refused():
+    window = discovery.LARGEST_THRESHOLD // 30
+    assert test_of(Fraction(1), DELTA, 1, window // 2).threshold < discovery.LARGEST_THRESHOLD
+    with pytest.raises(ValueError, match="more than noise is drawn for"):
+        test_of(Fraction(1), DELTA, 1, window * 2)
+
+
 def test_a_delta_that_promises_nothing_is_refused():
     with pytest.raises(ValueError, match="delta should be"):
         test_of(Fraction(1), discovery.LARGEST_DELTA * 2, 1, 1)

@@ -143,6 +143,12 @@ REFUSED = [
     ("several fields", (("column: /dest", "column: [/dest, /a]"),), "values of one field"),
     ("a large delta", (("1e-9", "1e-3"),), "expected at most 0.0001"),
     ("all of epsilon", (("1/4", "1"),), "less than 1"),
+    (
+        "a threshold beyond noise",
+        (("epsilon: 1.0", "epsilon: 1e-6"), ("share: 1/4", "share: 1e-6"),
+         ("50}}", "50}}\n      contributions: 3")),
+        "no column would ever be found",
+    ),
     ("no delta", (("delta: 1e-9, ", ""),), "lacks delta"),
     ("more than one", (("50}}", "50}, file: a.txt}"),), "discover stands alone"),
     ("none", (("most: 50", "most: 0"),), "most"),
