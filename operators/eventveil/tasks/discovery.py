@@ -29,6 +29,9 @@ class Search:
         self._test = test_of(how.epsilon, how.delta, stream.sensitivity, self.window)
         self._places = {label: at for at, label in enumerate(stream.counts.labels)}
         self._sums: dict[str, int] = {}
+        #: How many timestamps have been taken of the open block, and were of the last that has ended. A stream
+        #: may begin within a block.
+        self._taken, self._ended = 0, self.window
         #: An offset below which no partial count of the open block was read, None before its first timestamp.
         self.since: int | None = None
 
@@ -48,6 +51,7 @@ class Search:
         """
         if self.since is None and not self.over:
             self.since = offset
+        self._taken += 1
         counts, others = np.zeros(len(self._places), np.int64), 0
         for name, count in named.items():
             at = self._places.get(name)
@@ -65,19 +69,20 @@ class Search:
         if timestamp % self.window:
             return []
         sums, self._sums, self.since = self._sums, {}, None
+        self._ended, self._taken = self._taken, 0
         found = self._test(sums, self._most + 1 - len(self._places), self._noise)
         for one in found:
             self._places[one.column] = len(self._places)
         return found
 
     def level(self, found: Found) -> float:
-        """What a column is expected to count at a timestamp, by its noisy sum over a block."""
-        return max(0.0, found.noisy / self.window)
+        """What a column is expected to count at a timestamp, by its noisy sum over the block that has ended."""
+        return max(0.0, found.noisy / self._ended)
 
     @property
     def variance(self) -> float:
         """That of the noise in ``level``."""
-        return 2 * float(self._test.scale / self.window) ** 2
+        return 2 * float(self._test.scale / self._ended) ** 2
 
 
 def split(named: Mapping[str, int], stream: Stream) -> NDArray[np.int64]:

@@ -472,6 +472,23 @@ def test_a_flood_of_columns_is_survived_and_shows_nothing():
     assert int(done.stdout) < 600
 
 
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_a_column_is_expected_to_count_what_it_did_in_the_timestamps_that_were_taken(first):
+    """A stream may begin within a block of three."""
+    search = Search(finding(), ZeroNoise())
+    found = []
+    for timestamp in range(first, 4):
+        search.take({"a": ENOUGH}, None)
+        found += search.end(timestamp)
+    assert [search.level(one) for one in found] == [ENOUGH]
+    # Noise of the scale of three timestamps, in a mean of fewer.
+    assert search.variance == pytest.approx(2 * (float(search._test.scale) / (4 - first)) ** 2)
+    for timestamp in (4, 5, 6):
+        search.take({"b": ENOUGH}, None)
+        found = search.end(timestamp)
+    assert [search.level(one) for one in found] == [ENOUGH]
+
+
 def test_the_search_needs_a_stream_that_discovers():
     with pytest.raises(ValueError, match="lists its columns"):
         Search(stream(), ZeroNoise())
