@@ -29,7 +29,7 @@ class Search:
         self._test = test_of(how.epsilon, how.delta, stream.sensitivity, self.window)
         self._places = {label: at for at, label in enumerate(stream.counts.labels)}
         self._sums: dict[str, int] = {}
-        #: How many timestamps have been taken of the open block, and were of the last that has ended. A stream
+        #: How many timestamps were taken of the open block, and of the last one that has ended. A stream
         #: may begin within a block.
         self._taken, self._ended = 0, self.window
         #: An offset below which no partial count of the open block was read, None before its first timestamp.
@@ -76,7 +76,7 @@ class Search:
         return found
 
     def level(self, found: Found) -> float:
-        """What a column is expected to count at a timestamp, by its noisy sum over the block that has ended."""
+        """What a column is expected to count at a timestamp, by its noisy sum over the block that ended."""
         return max(0.0, found.noisy / self._ended)
 
     @property
