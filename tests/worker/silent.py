@@ -28,6 +28,9 @@ class Silence:
     def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         return np.zeros(size, dtype=np.int64)
 
+    def rounded_normal(self, sigma: Fraction, size: int) -> NDArray[np.int64]:
+        return np.zeros(size, dtype=np.int64)
+
 
 def main(path: str, session_timeout: str, memory_limit: str | None = None) -> None:
     def make(topology: Topology) -> Worker:
