@@ -6,9 +6,13 @@ import json
 import os
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import orjson
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
 from eventveil.model.timeline import start_of
@@ -16,12 +20,13 @@ from eventveil.replay.inputs import TopicInput
 from eventveil.replay.run import replay
 from eventveil.topology.changes import ELSEWHERE
 from eventveil.topology.loading import load
+from tests.chaos.verifier import Record
 from tests.kafka.topics import end_offset, read
-from tests.worker.application import ORIGIN, Application, ScatteredTraffic, valid_event
+from tests.worker.application import ORIGIN, Application, ScatteredTraffic, TimedTraffic, valid_event
 from tests.worker.process import WorkerProcess
 from tests.worker.silent import Silence
 from tests.worker.taking_over import refusals
-from tests.worker.waiting import last_release, settle, wait_for_releases
+from tests.worker.waiting import last_release, settle, wait_for_letters, wait_for_releases
 
 #: Of ``Application``, in milliseconds.
 SKEW = 100
@@ -120,14 +125,30 @@ def given_times(application: Application) -> dict[tuple[int, int], int]:
     return given
 
 
-def true_by_given_times(application: Application, first: int) -> dict[int, Counter[str]]:
+def time_in_the_value(record: Record) -> dict[str, Any] | None:
+    """The event in a record, None if there is none."""
+    return valid_event(record.value)
+
+
+def time_of_the_record(record: Record) -> dict[str, Any] | None:
+    """The same by the time that the record carries, whatever time is in the value."""
+    found = orjson.loads(record.value) if record.value and record.value.endswith(b"}") else {}
+    event = valid_event(orjson.dumps({**found, "time": record.time}) if "time" in found else None)
+    return None if record.time == -1 else event
+
+
+def true_by_given_times(
+    application: Application,
+    first: int,
+    event_in: Callable[[Record], dict[str, Any] | None] = time_in_the_value,
+) -> dict[int, Counter[str]]:
     """Counts by timestamp; of a user's events those count that come first by time, partition and offset."""
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     given, seen = given_times(application), set()
     raw = {(record.partition, record.offset): record for record in application.raw()}
     assert given.keys() == raw.keys()
     for place in sorted(raw, key=lambda place: (given[place], place)):
-        if (event := valid_event(raw[place].value)) is None:
+        if (event := event_in(raw[place])) is None:
             continue
         timestamp = (event["time"] - ORIGIN) // application.interval + 1
         passed = (given[place] - ORIGIN - application.lateness) // application.interval
@@ -139,47 +160,74 @@ def true_by_given_times(application: Application, first: int) -> dict[int, Count
     return dict(counts)
 
 
+def released(application: Application, sink: str, last: int) -> dict[int, list[bytes]]:
+    """The releases of a sink up to a timestamp, each of which is there once."""
+    found = application.releases(sink=sink)
+    assert all(len(records) == 1 for records in found.values())
+    return {timestamp: records for timestamp, records in found.items() if timestamp <= last}
+
+
+def has_an_event_but_no_time(record: Record) -> bool:
+    """Whether all that a record lacks is a time."""
+    return record.time == -1 and time_of_the_record(replace(record, time=1)) is not None
+
+
 def test_a_topic_with_the_times_of_producers_is_re_keyed_by_boundaries_through_kills_and_alike_in_a_replay(
     kafka: str, tmp_path: Path
 ) -> None:
+    """One stream has the time in the value; another, over the same records, goes by the record's time."""
     application = Application(kafka, tmp_path)
-    application.document["streams"]["places"]["source"] |= {"repartition": True, "append_time": "boundary"}
+    streams = application.document["streams"]
+    streams["places"]["source"] |= {"repartition": True, "append_time": "boundary"}
+    sinks = {"places": application.sink, "claims": f"{application.name}.claims"}
+    streams["claims"] = {**streams["places"], "sink": {"topic": sinks["claims"]}}
+    streams["claims"]["source"] = {**streams["places"]["source"], "time": "$time"}
     application.write()
     application.create()
     with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "2") as worker:
-        with ScatteredTraffic(application, seed=13):
+        with TimedTraffic(application, seed=13):
             for seconds in (2, 2):
                 time.sleep(seconds)
                 worker.kill()
                 worker.start()
             wait_for_releases(application, 30)
+            wait_for_letters(application, late=80, too_far_ahead=40, missing_field=20)
         settle(application)
-        last = last_release(application, application.sink)
+        last = min(last_release(application, sink) for sink in sinks.values())
         worker.kill()
+    # Kafka's clients take a record without a time for one of this kind, too.
     kinds = {message.timestamp()[0] for message in read(kafka, application.source)}
     assert kinds == {TIMESTAMP_CREATE_TIME}, "the source has LogAppendTime after all"
-    assert all(len(records) == 1 for records in application.releases().values())
-    live = {timestamp: records for timestamp, records in application.releases().items() if timestamp <= last}
-    first = min(live)
-    assert sorted(live) == list(range(first, last + 1))
-    expected = true_by_given_times(application, first)
-    for timestamp, records in live.items():
-        counts = json.loads(records[0])["counts"]
-        assert {name: n for name, n in counts.items() if n} == expected.get(timestamp, {}), timestamp
-    assert sum(sum(counts.values()) for counts in expected.values()) > 100
-    letters = {
-        dict(letter.headers() or [])["eventveil.reason"].decode()
-        for letter in read(application.bootstrap, application.dead)
-    }
-    assert {"late", "too-far-ahead"} <= letters
+    live = {name: released(application, sink, last) for name, sink in sinks.items()}
+    first = min(live["places"])
+    for name, event_in in (("places", time_in_the_value), ("claims", time_of_the_record)):
+        assert sorted(live[name]) == list(range(first, last + 1))
+        expected = true_by_given_times(application, first, event_in)
+        for timestamp, records in live[name].items():
+            counts = json.loads(records[0])["counts"]
+            assert {name: n for name, n in counts.items() if n} == expected.get(timestamp, {}), timestamp
+        assert sum(sum(counts.values()) for counts in expected.values()) > 100
+    assert live["claims"] != live["places"]
+    letters: defaultdict[str, set[str]] = defaultdict(set)
+    without_time = 0
+    for letter in read(application.bootstrap, application.dead):
+        told = {name: text.decode(errors="replace") for name, text in letter.headers() or []}
+        letters[told["eventveil.stream"]].add(told["eventveil.reason"])
+        without_time += told["eventveil.detail"].startswith("no time at $time: the record carries none")
+    assert {"late", "too-far-ahead", "time-unreadable"} <= letters["places"]
+    assert {"late", "too-far-ahead", "missing-field"} <= letters["claims"]
+    assert "time-unreadable" not in letters["claims"]
+    assert without_time == sum(has_an_event_but_no_time(record) for record in application.raw()) > 0
     assert "of epsilon 1" in application.command("ledger", str(application.path))
 
     topology = load(str(application.path), os.environ)
     rules = topology.streams[0].timeline
     source = TopicInput(topology.kafka, topology.streams[0].source.topic, rekeyed=True)
     span = {"start": start_of(rules, first), "end": start_of(rules, last + 1)}
-    replayed = replay(topology, source, **span, noise=lambda _: Silence())
-    assert {one.timestamp: [one.record] for one in replayed} == live
+    replayed: dict[str, dict[int, list[bytes]]] = {name: {} for name in live}
+    for one in replay(topology, source, **span, noise=lambda _: Silence()):
+        replayed[one.stream.name][one.timestamp] = [one.record]
+    assert replayed == live
     assert source.warnings == []
 
 

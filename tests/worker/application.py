@@ -353,11 +353,15 @@ class Traffic:
         )
         while not self._stop.is_set():
             key, value = self._record()
-            producer.produce(self._topic, value=value, key=key)
+            producer.produce(self._topic, value=value, key=key, timestamp=self._timestamp())
             self.produced += 1
             producer.poll(0)
             time.sleep(self._pause)
         assert producer.flush(30) == 0
+
+    def _timestamp(self) -> int:
+        """What the producer says of the time of its next record; 0: the client puts in its clock's."""
+        return 0
 
     def _record(self) -> tuple[bytes, bytes | None]:
         choice = self._random
@@ -403,3 +407,12 @@ class ScatteredTraffic(Traffic):
     def _record(self) -> tuple[bytes, bytes | None]:
         _, value = super()._record()
         return b"session %d" % self._random.randrange(1000), value
+
+
+class TimedTraffic(ScatteredTraffic):
+    """The same, with times of its own beside the values: on time, late, too far ahead; one in 50 has none."""
+
+    def _timestamp(self) -> int:
+        if self._random.random() < 0.02:
+            return -1
+        return int(time.time() * 1000) - self._random.choice([0, 0, 0, 0, 50, 200, 400, 2000, -300, -3000])

@@ -33,7 +33,7 @@ from eventveil.decoding.places import NO_ENVELOPE, Envelope
 from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, parse, weigh, why_no_json
 from eventveil.model import timeline
 from eventveil.model.partitioners import PARTITIONERS, Growth, PartitionCounts
-from eventveil.model.records import NO_APPEND_TIME, Headers, Schemas
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Headers, Schemas
 from eventveil.model.topology import Stream
 
 
@@ -43,7 +43,8 @@ class Rows:
 
     Those are rows of append time, partition and offset, as in ``Origin``. ``parts`` are what bulk decoding is
     sure of, each row in one of them at most. ``shared``: more than one stream asks for the documents.
-    ``keys`` and ``headers`` may be empty where there are none. ``schemas`` are those of the chunk.
+    ``keys``, ``headers`` and ``own_times`` may be empty where there are none. ``schemas`` are those of the
+    chunk.
     """
 
     offsets: NDArray[np.int64]
@@ -55,13 +56,15 @@ class Rows:
     keys: Sequence[bytes | None] = ()
     headers: Sequence[Headers | None] = ()
     schemas: Schemas = field(default_factory=dict)
+    own_times: Sequence[int] = ()
     _documents: dict[int, Any] = field(default_factory=dict)
 
     def envelope(self, row: int) -> Envelope:
         """What is around the value of a row."""
         key = self.keys[row] if self.keys else None
         headers = self.headers[row] if self.headers else None
-        return Envelope(key, headers or (), int(self.append_times[row]))
+        own_time = self.own_times[row] if self.own_times else NO_OWN_TIME
+        return Envelope(key, headers or (), int(self.append_times[row]), own_time)
 
     def documents(
         self, rows: NDArray[np.int64], max_bytes: int, broken: Broken

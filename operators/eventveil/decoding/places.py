@@ -10,17 +10,21 @@ from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from eventveil.model import fields
-from eventveil.model.records import NO_APPEND_TIME, Headers
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Headers
 from eventveil.model.timeline import parse_rfc3339
 from eventveil.model.topology import Condition, Source
 
 
 class Envelope(NamedTuple):
-    """What is around the value of a record; ``append_time`` in epoch ms, or NO_APPEND_TIME."""
+    """What is around the value of a record; ``append_time`` in epoch ms, or NO_APPEND_TIME.
+
+    ``own_time`` is the timestamp that it carries, or NO_OWN_TIME (``Chunk.own_times``).
+    """
 
     key: bytes | None = None
     headers: Headers = ()
     append_time: int = NO_APPEND_TIME
+    own_time: int = NO_OWN_TIME
 
 
 #: Of a record that nobody looks at but for its value.
@@ -81,6 +85,13 @@ def compile_field(field: str) -> Find:
     return find
 
 
+def compile_time(field: str, source: Source) -> Find:
+    """What is at a field of the time; ``$time`` is an Instant where it is the own time of records."""
+    if field == fields.TIME and source.own_time:
+        return lambda _, envelope: _own_time(envelope.own_time)
+    return compile_field(field)
+
+
 def compile_first(several: Sequence[str]) -> Find:
     """What is at the first of several fields that is there, and neither null nor empty text; else MISSING.
 
@@ -109,6 +120,10 @@ def _header(headers: Headers, name: str) -> Any:
 
 def _time(append_time: int) -> Any:
     return MISSING if append_time == NO_APPEND_TIME else append_time
+
+
+def _own_time(own_time: int) -> Any:
+    return MISSING if own_time == NO_OWN_TIME else Instant(own_time)
 
 
 def _as_text(value: bytes | None) -> Any:

@@ -22,6 +22,7 @@ from eventveil.decoding.places import (
     WrongKind,
     compile_field,
     compile_first,
+    compile_time,
     is_there,
 )
 from eventveil.model import fields
@@ -154,6 +155,7 @@ class UserFinder:
         return user.encode()
 
 
+_NO_OWN_TIME = ": the record carries none, or was re-keyed before a stream asked for it"
 _USERS = {"string": "a string", "integer": "an integer", "either": "a string or an integer"}
 
 
@@ -208,7 +210,9 @@ class Decoder:
         self.names = None if counts.discover is None else Names(counts.discover.longest)
         self._counts = counts
         self._time_place = fields.in_words(source.time, "or")
-        self._times = [(field, compile_field(field)) for field in fields.listed(source.time)]
+        self._times = [(field, compile_time(field, source)) for field in fields.listed(source.time)]
+        #: Only what the broker wrote needs no look: anybody may have written an own time.
+        self._is_brokers = not source.own_time
         self._clock = Clock(source)
         looked_at = source.looked_at
         #: Whether the value of a record has to be parsed, and whether what is around it has to be known.
@@ -251,9 +255,12 @@ class Decoder:
             if len(self._times) > 1 and (not is_there(found) or found == ""):
                 continue
             if found is not MISSING:
-                # The broker's own time is in milliseconds whatever the unit of events.
-                return found if field == fields.TIME else self.timed(found, as_text=fields.is_text(field))
-        return _missing("time", self._time_place)
+                # Times of records are in milliseconds whatever the unit of events.
+                if field == fields.TIME and self._is_brokers:
+                    return int(found)
+                return self.timed(found, as_text=fields.is_text(field))
+        missing = _missing("time", self._time_place)
+        return missing if self._is_brokers else missing._replace(detail=missing.detail + _NO_OWN_TIME)
 
     def timed(self, value: Any, *, as_text: bool = False) -> int | Rejection:
         """The time that a value of its field says; ``as_text``: of one that can only hold text."""

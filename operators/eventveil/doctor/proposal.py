@@ -19,6 +19,8 @@ from eventveil.doctor.pointers import likely
 from eventveil.doctor.sample import Sample
 from eventveil.doctor.separating import separating
 from eventveil.kinds.registry import kind_of
+from eventveil.model.fields import TIME
+from eventveil.model.records import NO_OWN_TIME
 from eventveil.model.topology import Stream, TimeUnit, Topology
 from eventveil.topology.loading import load_text
 from eventveil.topology.problems import TopologyInvalid
@@ -168,11 +170,19 @@ def _pointers(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
         found = likely(seen.fields, pointer, time=name == "time") if single else []
         # Names of fields are data too, such as those of an object with an entry for each user.
         user = found[0] if name == "user" and found else None
+        if name == "time" and single and not found and _own_times(seen) >= missing:
+            yield "source.time", TIME, f"{missing} records have nothing at {pointer}, nor a time elsewhere"
+            return
         if len(found) != 1 or not isinstance(seen.stream, Stream):
             continue
         if is_of_many(seen.sample, seen.stream.source, found[0], user):
             yield f"source.{name}", scalar(found[0]), f"{missing} records have nothing at {pointer}"
             return
+
+
+def _own_times(seen: Diagnosis) -> int:
+    """How many records carry a time; those of a file do not."""
+    return sum(one.own_time != NO_OWN_TIME for one in seen.sample.records)
 
 
 def _filter(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:

@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from eventveil.model.records import NO_APPEND_TIME, NO_SCHEMAS, Chunk, Headers, Schemas
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, NO_SCHEMAS, Chunk, Headers, Schemas
 from eventveil.model.topology import Stream
 
 
 class Record(NamedTuple):
-    """``time`` is the record's own in epoch milliseconds, ``appended`` whether the broker has stamped it."""
+    """``time`` is the record's own in epoch milliseconds, ``appended`` whether the broker has stamped it.
+
+    A judge may put another ``time`` in its place, and leaves ``own_time`` as it was read.
+    """
 
     partition: int
     offset: int
@@ -21,6 +24,7 @@ class Record(NamedTuple):
     headers: Headers = ()
     time: int = NO_APPEND_TIME
     appended: bool = False
+    own_time: int = NO_OWN_TIME
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ def chunk(
         next_offset=offsets[-1] + 1 if offsets else 0,
         headers=[one.headers for one in order],
         schemas=schemas,
+        own_times=[one.own_time for one in order],
     )
     return made, dict(zip(offsets, order, strict=True))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from itertools import takewhile
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException, Message
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaException, Message
 
 from eventveil.doctor.sample import Record, Sample
 from eventveil.kafka.barrier import is_nonce
@@ -15,7 +15,7 @@ from eventveil.kafka.log import committed_ends, offset_of, read_partition
 from eventveil.kafka.rights import is_denied
 from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.topics import plan_topics
-from eventveil.model.records import NO_APPEND_TIME, NO_SCHEMAS, TopicPartition
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, NO_SCHEMAS, TopicPartition
 from eventveil.model.topology import AnyStream, Kafka, Topology
 from eventveil.replay.inputs import FileInput
 from eventveil.schema_registry.known import KnownSchemas
@@ -81,6 +81,7 @@ def _record(partition: int, message: Message) -> Record:
         headers,  # type: ignore[arg-type]
         time if time >= 0 else NO_APPEND_TIME,
         kind == TIMESTAMP_LOG_APPEND_TIME,
+        NO_OWN_TIME if kind == TIMESTAMP_NOT_AVAILABLE else time,
     )
 
 

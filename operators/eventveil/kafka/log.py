@@ -16,6 +16,7 @@ from typing import Literal, cast
 from confluent_kafka import (
     OFFSET_BEGINNING,
     TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     KafkaError,
     KafkaException,
@@ -27,7 +28,14 @@ from eventveil.kafka.barrier import BARRIER_SECONDS, behind
 from eventveil.kafka.cluster import PASSING
 from eventveil.kafka.rights import is_denied, with_right
 from eventveil.kafka.settings import librdkafka
-from eventveil.model.records import MAX_MESSAGE_BYTES, NO_APPEND_TIME, Chunk, Headers, TopicPartition
+from eventveil.model.records import (
+    MAX_MESSAGE_BYTES,
+    NO_APPEND_TIME,
+    NO_OWN_TIME,
+    Chunk,
+    Headers,
+    TopicPartition,
+)
 from eventveil.model.topology import Kafka
 
 log = logging.getLogger(__name__)
@@ -234,7 +242,7 @@ def read_topic(
 ) -> Iterator[Chunk]:
     """The committed records of several partitions at once; ``starts`` and ``ends`` are offsets by partition.
 
-    Their keys and headers are left out unless they are asked for: two calls less for each record.
+    Their keys, headers and own times are left out unless they are asked for: two calls less for each record.
     The partition that is furthest behind by append time is always next, so that none is more than a chunk
     ahead of what the others have to say. The chunks of a partition are in order and end at the same offsets
     every time; the last one reaches its end, past control markers and aborted records. Raises as
@@ -298,6 +306,7 @@ class _Columns:
         self.offsets: array[int] = array("q")
         self._with_envelope = with_envelope
         self._append_times: array[int] = array("q")
+        self._own_times: array[int] = array("q")
         self._values: list[bytes | None] = []
         self._keys: list[bytes | None] = []
         self._headers: list[Headers | None] = []
@@ -315,6 +324,11 @@ class _Columns:
         else:
             self.offsets.extend(map(offset_of, messages))
         kinds, times = zip(*map(Message.timestamp, messages), strict=True)
+        if self._with_envelope:
+            self._own_times.extend(
+                NO_OWN_TIME if kind == TIMESTAMP_NOT_AVAILABLE else moment
+                for kind, moment in zip(kinds, times, strict=True)
+            )
         if {*kinds} != {TIMESTAMP_LOG_APPEND_TIME}:
             times = tuple(
                 moment if kind == TIMESTAMP_LOG_APPEND_TIME else NO_APPEND_TIME
@@ -341,8 +355,10 @@ class _Columns:
             values=self._values[:count],
             next_offset=after,
             headers=self._headers[:count],
+            own_times=self._own_times[:count],
         )
-        for column in (self.offsets, self._append_times, self._keys, self._values, self._headers):
+        columns = self.offsets, self._append_times, self._own_times, self._keys, self._values, self._headers
+        for column in columns:
             del column[:count]
         return chunk
 

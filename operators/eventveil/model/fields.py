@@ -1,7 +1,7 @@
 """Where an event holds something: a place in the value of its record, or a part of the record around it.
 
 A place in the value is a JSON pointer (RFC 6901), such as ``/user/id``. What begins with ``$`` is of the
-record: ``$key``, ``$headers/NAME``, ``$time`` (the broker's append time) and ``$value`` (the whole value).
+record: ``$key``, ``$headers/NAME``, ``$time`` (its time) and ``$value`` (the whole value).
 Several fields are one text too, a JSON array of them, which no single field can be: so that a setting is a
 text in manifests whether it has one field or more.
 """

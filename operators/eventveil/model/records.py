@@ -22,6 +22,8 @@ BATCH_BYTES = 2_000_000
 NUMBER_BYTES = 25
 #: The append time of a record whose topic does not stamp records with LogAppendTime.
 NO_APPEND_TIME = -1
+#: The own time of a record that carries none, as Kafka writes it.
+NO_OWN_TIME = -1
 
 
 class TopicPartition(NamedTuple):
@@ -79,6 +81,11 @@ class Chunk:
     ``generation`` tells the chunks of one take-over of the partitions from those of the next. ``headers`` are
     those of the records, or nothing where nobody reads them. ``schemas`` has every schema that a value names,
     where values are written by schemas: who brings the chunk has asked for them, so that no verdict waits.
+
+    ``own_times`` are the timestamps that the records carry, written by the producer (CreateTime) or
+    the broker (LogAppendTime), in epoch milliseconds, or NO_OWN_TIME; nothing where no stream asks for them
+    (``Source.own_time``). They are claims about events, as fields of values are. No rule on when something
+    was appended may look at them: those have ``append_times``, in which a producer's time never stands.
     """
 
     topic: str
@@ -92,6 +99,7 @@ class Chunk:
     next_offset: int
     headers: Sequence[Headers | None] = ()
     schemas: Schemas = field(default_factory=dict)
+    own_times: Sequence[int] = ()
 
     def since(self, position: int) -> Chunk:
         """The records from offset ``position`` on; those below it have been seen.
@@ -111,6 +119,7 @@ class Chunk:
             keys=self.keys[first:],
             values=self.values[first:],
             headers=self.headers[first:],
+            own_times=self.own_times[first:],
         )
 
     def first(self, records: int) -> Chunk:
@@ -122,6 +131,7 @@ class Chunk:
             keys=self.keys[:records],
             values=self.values[:records],
             headers=self.headers[:records],
+            own_times=self.own_times[:records],
             next_offset=self.offsets[records - 1] + 1,
         )
 

@@ -188,6 +188,9 @@ class Source:
     ``count`` is where records that are counts of an engine hold the number, None where records are events.
     Of such records the column takes the place of the user: it says which partition they belong to.
     ``watermark`` is where some of them say what is complete (``eventveil.counting.engine``).
+
+    ``own_time``: the time of events is, or may be, the timestamp that their records carry. That is what
+    ``$time`` means where boundaries decide who is late; elsewhere it is the append time.
     """
 
     topic: str
@@ -207,6 +210,7 @@ class Source:
     time_zone: str | None = None
     count: str | None = None
     watermark: str | None = None
+    own_time: bool = False
 
     @property
     def looked_at(self) -> frozenset[str]:
@@ -481,6 +485,11 @@ class Topology:
         named = {one.source.topic for one in self.all_streams if one.source.format in BY_SCHEMA}
         raw = {one.source.raw for one in self.streams if one.source.format in BY_SCHEMA and one.source.raw}
         return frozenset(named | raw)
+
+    @property
+    def own_timed(self) -> frozenset[str]:
+        """The topics that producers write to of whose records the own times are asked for."""
+        return frozenset(one.source.topic_of_events for one in self.streams if one.source.own_time)
 
     @property
     def has_protobuf(self) -> bool:

@@ -409,6 +409,7 @@ def _chunk(place: TopicPartition, start: int, records: Sequence[Logged], after: 
         values=[record.value for record in records],
         next_offset=after,
         headers=[record.headers for record in records],
+        own_times=[record.time for record in records],
     )
 
 

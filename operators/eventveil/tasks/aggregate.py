@@ -147,7 +147,7 @@ class PartitionAggregator:
         slow, shared = 0, len(self.counters) > 1
         rows = Rows(
             offsets, append_times, chunk.values, parts, origins, shared, chunk.keys, chunk.headers,
-            chunk.schemas,
+            chunk.schemas, chunk.own_times,
         )  # fmt: skip
         for name, counter in self.counters.items():
             rejections = counter.observe(rows)

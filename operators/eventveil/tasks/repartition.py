@@ -29,7 +29,16 @@ from eventveil.model import timeline
 from eventveil.model.durable import Durable, Natural, written
 from eventveil.model.errors import StateRefused
 from eventveil.model.partitioners import murmur2_partition
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Mark, Outgoing, Schemas, TopicPartition
+from eventveil.model.records import (
+    NO_APPEND_TIME,
+    NO_OWN_TIME,
+    Chunk,
+    Headers,
+    Mark,
+    Outgoing,
+    Schemas,
+    TopicPartition,
+)
 from eventveil.model.topology import Source, Timeline
 from eventveil.tasks.task import StreamView, Task, Transaction
 from eventveil.topology.counts import LARGEST_REKEYED
@@ -37,6 +46,8 @@ from eventveil.topology.counts import LARGEST_REKEYED
 _PARTITION, _OFFSET, _TIME, _KEY, _PASSED = (
     f"eventveil.{name}" for name in ("partition", "offset", "timestamp", "key", "passed")
 )
+#: Has the time that a record carried, where a stream asks for it: never a time at which it was appended.
+_OWN_TIME = "eventveil.own-time"
 #: What stands before the names of headers that a record had.
 _OWN = "eventveil.headers/"
 #: Headers that are longer, all together, are not carried, and neither is the value of their record.
@@ -80,7 +91,8 @@ class RekeyerState(Durable, frozen=True):
 class Rekeyer(Task):
     """A partition of a topic of events, from a durable state onwards; ``partitions`` are those they go to.
 
-    ``changelog`` is where the state is kept.
+    ``changelog`` is where the state is kept. ``own_times``: events bring along the times that their records
+    carried.
     """
 
     def __init__(
@@ -90,8 +102,10 @@ class Rekeyer(Task):
         partitions: int,
         state: RekeyerState,
         changelog: TopicPartition,
+        *,
+        own_times: bool = False,
     ) -> None:
-        self._topic = source.topic
+        self._topic, self._own_times = source.topic, own_times
         #: None where the broker tells append times.
         self._captures = list(state.captures) if source.append_time == "boundary" else None
         self._find_user, self._format = UserFinder(source), source.format
@@ -114,14 +128,15 @@ class Rekeyer(Task):
         """See ``Task.process``."""
         unseen = chunk.since(self.position)
         every = unseen.headers or [None] * len(unseen.offsets)
-        for offset, append_time, key, value, headers in zip(
-            unseen.offsets, unseen.append_times, unseen.keys, unseen.values, every, strict=True
+        own_times = (self._own_times and unseen.own_times) or [NO_OWN_TIME] * len(unseen.offsets)
+        for offset, append_time, own_time, key, value, headers in zip(
+            unseen.offsets, unseen.append_times, own_times, unseen.keys, unseen.values, every, strict=True
         ):
             if self._captures is not None:
                 append_time = self._appended_after(self._captures, offset)
             self._append_clock = max(self._append_clock, append_time)
             self.untimed |= append_time == NO_APPEND_TIME
-            envelope = Envelope(key, headers or (), append_time)
+            envelope = Envelope(key, headers or (), append_time, own_time)
             self._waiting.append(self._passed_on(offset, envelope, value, chunk.schemas))
         self.position = max(self.position, chunk.next_offset)
 
@@ -153,6 +168,8 @@ class Rekeyer(Task):
             (_OFFSET, b"%d" % offset),
             (_TIME, b"%d" % envelope.append_time),
         ]
+        if envelope.own_time != NO_OWN_TIME:
+            headers.append((_OWN_TIME, b"%d" % envelope.own_time))
         if key is not None:
             headers.append((_KEY, key))
         return Outgoing(self._topic, value, user, partition, [*headers, *own])
@@ -282,6 +299,7 @@ def read_passed_on(chunk: Chunk) -> tuple[Chunk, NDArray[np.int64], list[Mark]]:
     keys: list[bytes | None] = []
     own: list[Headers] = []
     numbers: list[int] = []
+    own_times: list[int] = []
     marks: list[Mark] = []
     every = chunk.headers or [None] * len(chunk.offsets)
     for index, headers in zip(range(len(chunk.offsets)), every, strict=True):
@@ -291,6 +309,7 @@ def read_passed_on(chunk: Chunk) -> tuple[Chunk, NDArray[np.int64], list[Mark]]:
                 marks.append(Mark(int(found[_PARTITION]), int(found[_PASSED])))
                 continue
             numbers += int(found[_TIME]), int(found[_PARTITION]), int(found[_OFFSET])
+            own_times.append(int(found.get(_OWN_TIME, NO_OWN_TIME)))
         except (KeyError, ValueError):
             raise _foreign(chunk, index) from None
         events.append(index)
@@ -308,6 +327,7 @@ def read_passed_on(chunk: Chunk) -> tuple[Chunk, NDArray[np.int64], list[Mark]]:
         keys=keys,
         values=[chunk.values[index] for index in events],
         headers=own if any(own) else (),
+        own_times=own_times,
     )
     return chosen, origins, marks
 

@@ -170,12 +170,20 @@ class _Resolver:
             self._problems.add(
                 event.at("appended"), f"{stream.name} takes no account of time; remove appended"
             )
+        if event.get("created") is not None and not (isinstance(stream, Stream) and stream.source.own_time):
+            self._problems.add(
+                event.at("created"),
+                f"{stream.name} does not look at the times that records carry, as time: $time with"
+                " append_time: boundary does; remove created",
+            )
         # A producer's serializer puts the id of a schema before the value; which one does not matter.
         prefix = "\0\0\0\0\1" if stream.source.format == "json-schema" else ""
         payload = f"{prefix}{given}" if raw is None else raw.value
         headers = tuple((name, one.value) for name, one in (event.get("headers") or {}).items())
         where = event.get("partition"), event.get("appended")
-        return Event(position, payload, event.get("repeat"), *where, event.get("key"), headers)
+        return Event(
+            position, payload, event.get("repeat"), *where, event.get("key"), headers, event.get("created")
+        )
 
     def _start(self, stream: Stream | ReadingStream) -> int:
         given = self._of_counts("from", stream)

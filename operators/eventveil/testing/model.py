@@ -40,6 +40,7 @@ class Event:
 
     In a repeated one, ``{n}`` stands for 1, 2, ... , also in ``key`` and ``headers``. ``partition`` None:
     that of its user. ``appended`` None: when it happened, or with the event before it if that came later.
+    ``created`` None: the time that its records carry is when they are appended.
     """
 
     position: Position
@@ -49,6 +50,7 @@ class Event:
     appended: int | None = None
     key: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    created: int | None = None
 
     @property
     def values(self) -> list[bytes | None]:

@@ -20,7 +20,7 @@ from eventveil.decoding.rules import Decoder, Rejection, parse, weigh
 from eventveil.model import timeline
 from eventveil.model.errors import EventveilError
 from eventveil.model.partitioners import PARTITIONERS
-from eventveil.model.records import NO_APPEND_TIME, Outgoing, TopicPartition
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.replay.log import MemoryLog
 from eventveil.replay.partitions import Scope
@@ -29,7 +29,7 @@ from eventveil.replay.runner import Runner
 from eventveil.tasks.aggregate import Batch
 from eventveil.tasks.repartition import Rekeyer, RekeyerState
 from eventveil.tasks.task import Task, Transaction
-from eventveil.testing.model import Case, Played, Sent
+from eventveil.testing.model import Case, Event, Played, Sent
 from eventveil.testing.noise import NoiseOff
 from eventveil.topology.problems import Position
 
@@ -51,12 +51,16 @@ class Unplayable(EventveilError):
 
 @dataclass(frozen=True, slots=True)
 class _Append:
-    """Records of one event that are appended to one partition at one time."""
+    """Records of one event that are appended to one partition at one time.
+
+    ``created`` is the time that their producer gives them, None for that at which they are appended.
+    """
 
     event: int
     partition: int
     time: int
     records: Sequence[Sent]
+    created: int | None = None
 
 
 class _Worker:
@@ -70,7 +74,7 @@ class _Worker:
         self._passing_on: list[_Role] = []
         self._log.create(source.topic, case.partitions, stamped=source.append_time != "boundary")
         if source.raw:
-            self._log.create(source.raw, case.partitions)
+            self._log.create(source.raw, case.partitions, stamped=source.append_time != "boundary")
             self._passing_on = [self._role(source.raw, one, self._rekeyer(one)) for one in everywhere]
         scope = Scope(
             {stream.name: stream}, {stream.name: case.start}, {stream.name: last}, {},
@@ -87,7 +91,15 @@ class _Worker:
     def _rekeyer(self, partition: int) -> Rekeyer:
         state = RekeyerState(INSTANCE, partition, 0)
         changelog = TopicPartition("", partition)
-        return Rekeyer(self._stream.source, [self._stream.timeline], self._case.partitions, state, changelog)
+        source = self._stream.source
+        return Rekeyer(
+            source,
+            [self._stream.timeline],
+            self._case.partitions,
+            state,
+            changelog,
+            own_times=source.own_time,
+        )
 
     def _role(self, topic: str, partition: int, task: Task) -> _Role:
         place = TopicPartition(topic, partition)
@@ -130,7 +142,8 @@ class _Worker:
         self._event_at[append.partition] += [append.event] * len(append.records)
         topic = self._stream.source.topic_of_events
         self._log.append(
-            Outgoing(topic, one.value, one.key, append.partition, one.headers) for one in append.records
+            (Outgoing(topic, one.value, one.key, append.partition, one.headers) for one in append.records),
+            append.created,
         )
         return self._go_on()
 
@@ -199,15 +212,15 @@ def _script(case: Case, stream: Stream) -> Iterator[_Append]:
         run: list[Sent] = []
         place = (-1, clock)
         for sent in event.records:
-            time, user_partition = placing.of(sent, event.appended)
+            time, user_partition = placing.of(sent, event)
             clock = event.appended if event.appended is not None else max(clock, time)
             partition = user_partition if event.partition is None else event.partition
             if run and place != (partition, clock):
-                yield _Append(number, *place, run)
+                yield _Append(number, *place, run, event.created)
                 run = []
             place = partition, clock
             run.append(sent)
-        yield _Append(number, *place, run)
+        yield _Append(number, *place, run, event.created)
     _check_until(case, clock)
 
 
@@ -229,13 +242,17 @@ class _Placement:
         self._partition_of = PARTITIONERS[source.partitioner]
         self._decoder = Decoder(source, stream.counts)
 
-    def of(self, sent: Sent, appended: int | None) -> tuple[int, int]:
+    def of(self, sent: Sent, event: Event) -> tuple[int, int]:
         """The time, or one before all others if it cannot be read, and the partition, or the first one."""
         most, form = self._source.max_bytes, self._source.format
         document = parse(sent.value, most, form) if self._decoder.reads_value else weigh(sent.value, most)
         if isinstance(document, Rejection):
             return _NEVER, 0
-        envelope = Envelope(sent.key, sent.headers, NO_APPEND_TIME if appended is None else appended)
+        appended = NO_APPEND_TIME if event.appended is None else event.appended
+        own_time = event.created
+        if own_time is None:
+            own_time = NO_OWN_TIME if event.appended is None else event.appended
+        envelope = Envelope(sent.key, sent.headers, appended, own_time)
         time = self._decoder.time(document, envelope)
         user = None if self._source.raw else self._decoder.user(document, envelope)
         known = isinstance(user, bytes)

@@ -122,6 +122,10 @@ _EVENT = Record(
             derived="its own time, or that of the event before it if that is later",
         ),
         Field(
+            "created", Written(Time()), "The time that its record carries: $time with append_time: boundary.",
+            derived="when it is appended",
+        ),
+        Field(
             "repeat", Written(Whole(1, MOST_REPEATS)),
             "How often, in a row; in it, {n} stands for 1, 2, ... .", default="1",
         ),

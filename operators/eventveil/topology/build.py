@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 from eventveil.describe.guarantee import number
 from eventveil.mechanisms import registry
 from eventveil.mechanisms.gaussian import OPTIONS as GAUSSIAN_OPTIONS
+from eventveil.model.fields import TIME, listed
 from eventveil.model.topology import (
     Budget,
     Counts,
@@ -192,7 +193,9 @@ def _source(section: Section, application: str) -> Source:
     if section.get("counts") is not None:
         # Which partition a count belongs to says its column.
         return _made(Source, section, user=column, user_type="either", population=population, raw=None)
-    source = _made(Source, section, column=column, population=population, raw=None)
+    # With append times $time is a fact of the broker's, without them a claim like any other.
+    own_time = section.get("append_time") == "boundary" and TIME in listed(section.get("time"))
+    source = _made(Source, section, column=column, population=population, raw=None, own_time=own_time)
     if section.get("repartition") == "false":
         return source
     return replace(source, topic=repartitioned(application, source.topic), raw=source.topic)

@@ -219,7 +219,7 @@ SOURCE = Record(
         ),
         Field(
             "time", Places(TIME_PLACE),
-            "JSON pointer to the event's time, epoch milliseconds or RFC 3339; $time: the broker's own",
+            "JSON pointer to the event's time, epoch milliseconds or RFC 3339; $time: that of the record",
             True,
             kept=_TWICE,
         ),

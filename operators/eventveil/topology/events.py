@@ -46,12 +46,6 @@ def _check_time(source: Section, problems: Problems) -> None:
     listed = _listed(source, "time")
     if fields.TIME not in listed:
         return
-    if source.get("append_time") == "boundary":
-        problems.add(
-            source.at("time"),
-            f"{source.name('time')}: {fields.TIME} is the broker's append time, which append_time: boundary"
-            " does without; name a field, or set message.timestamp.type=LogAppendTime on the topic",
-        )
     if listed[-1] != fields.TIME:
         problems.add(
             source.at("time"),

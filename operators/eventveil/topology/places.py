@@ -74,7 +74,7 @@ class Place(Kind[str]):
         }  # fmt: skip
 
 
-#: A time may also be the broker's.
+#: A time may also be that of the record.
 PLACE, TIME_PLACE = Place(), Place((fields.TIME, fields.KEY, fields.HEADERS, fields.VALUE), "place-of-time")
 
 

@@ -123,6 +123,7 @@ class Worker:
         self.group = topology.name
         self.member = member
         self.topics: Collection[str] = roles(topology).keys()
+        self.own_timed: Collection[str] = topology.own_timed
         self.session_timeout = session_timeout or (SESSION_SECONDS if member is None else STATIC_SECONDS)
         self._topology = topology
         self._clock, self._fault = clock, fault

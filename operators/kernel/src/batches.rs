@@ -70,6 +70,8 @@ struct Records {
     values: Spans,
     of_records: Vec<usize>,
     headers: Vec<(Range<usize>, Option<Range<usize>>)>,
+    /// From the first timestamp of the batch; none unless they are asked for.
+    deltas: Option<Vec<i64>>,
 }
 
 /// Reads a text up to its end.
@@ -124,7 +126,7 @@ impl Records {
             if cursor.byte()? != 0 {
                 return None;
             }
-            cursor.varint()?;
+            let later = cursor.varint()?;
             let delta = cursor.varint().filter(|delta| (0..=i64::from(i32::MAX)).contains(delta))?;
             let offset = base_offset.checked_add(delta)?;
             if self.offsets.last().is_some_and(|last| *last >= offset) {
@@ -143,27 +145,34 @@ impl Records {
             self.keys.push(key);
             self.values.push(value);
             self.of_records.push(self.headers.len());
+            if let Some(deltas) = &mut self.deltas {
+                deltas.push(later);
+            }
         }
         (cursor.at == part.end).then_some(())
     }
 }
 
-/// int64 of offsets, starts and lengths of keys, starts and lengths of values; and headers, if there are any.
+/// int64 of offsets, starts and lengths of keys, starts and lengths of values; and headers, if there are any,
+/// and int64 of time deltas, if they are asked for.
 type Answer<'py> = (
     Bound<'py, PyBytes>,
     (Bound<'py, PyBytes>, Bound<'py, PyBytes>),
     (Bound<'py, PyBytes>, Bound<'py, PyBytes>),
     Option<Headers>,
+    Option<Bound<'py, PyBytes>>,
 );
 
 /// The records of batches that follow each other in `data`: bytes, records and base offset of each.
 ///
+/// `deltas`: also how much later than the first timestamp of its batch each is, in milliseconds.
 /// None if anything in them is unusual. Raises ValueError if the batches are not `data`.
 #[pyfunction]
 pub fn walk<'py>(
     py: Python<'py>,
     data: &Bound<'py, PyBytes>,
     batches: Vec<(usize, i64, i64)>,
+    deltas: bool,
 ) -> PyResult<Option<Answer<'py>>> {
     let text = data.as_bytes();
     let size = batches.iter().try_fold(0usize, |sum, (size, _, _)| sum.checked_add(*size));
@@ -171,7 +180,8 @@ pub fn walk<'py>(
         return Err(PyValueError::new_err("the batches are not the data"));
     }
     let found = unlocked(py, || {
-        let (mut records, mut begin) = (Records::default(), 0);
+        let mut records = Records { deltas: deltas.then(Vec::new), ..Records::default() };
+        let mut begin = 0;
         for (size, number, base_offset) in batches {
             records.walk(text, begin..begin + size, number, base_offset)?;
             begin += size;
@@ -185,5 +195,6 @@ pub fn walk<'py>(
         all: records.headers,
     });
     let offsets = PyBytes::new(py, bytemuck::cast_slice(&records.offsets));
-    Ok(Some((offsets, records.keys.answer(py), records.values.answer(py), headers)))
+    let deltas = records.deltas.map(|deltas| PyBytes::new(py, bytemuck::cast_slice(&deltas)));
+    Ok(Some((offsets, records.keys.answer(py), records.values.answer(py), headers, deltas)))
 }

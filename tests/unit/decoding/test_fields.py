@@ -17,7 +17,7 @@ from eventveil.decoding.bulk import FILTERED, BulkReader, fields_of
 from eventveil.decoding.places import MISSING, Envelope, compile_field, compile_first
 from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, parse
 from eventveil.model.fields import joined
-from eventveil.model.records import NO_APPEND_TIME, Headers
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Headers
 from eventveil.model.topology import Condition, NameMap, Source, Stream
 from tests.unit.support import stream
 
@@ -233,6 +233,35 @@ def test_digits_in_a_header_are_a_number_and_the_brokers_time_is_in_milliseconds
     assert decoded(event(), header, time=several, time_unit="s") == Event(b"u", 0, 99)
 
 
+OWN = {"time": "$time", "append_time": "boundary", "own_time": True}
+
+
+def test_without_append_times_the_records_own_time_is_the_events_and_never_the_other_way_round() -> None:
+    both = Envelope(None, (), 7, 99)
+    assert decoded(event(), both, **OWN, time_unit="s") == Event(b"u", 0, 99)
+    assert decoded(event(), both, time="$time") == Event(b"u", 0, 7)
+    several = {**OWN, "time": joined(["/at", "$time"])}
+    assert decoded(event(), both, **several) == Event(b"u", 0, 1000)
+    assert decoded({"user": "u", "to": "a"}, both, **several) == Event(b"u", 0, 99)
+    # An append time is no substitute.
+    bare = decoded(event(), Envelope(None, (), 7), **OWN)
+    assert bare == Rejection(
+        Reason.MISSING_FIELD,
+        "no time at $time: the record carries none, or was re-keyed before a stream asked for it",
+    )
+
+
+@pytest.mark.parametrize("time", [2**53, -(2**53), 2**63 - 1, -(2**63)])
+def test_an_own_time_that_is_no_time_is_refused_as_in_a_value(time: int) -> None:
+    found = decoded(event(), Envelope(None, (), 7, time), **OWN)
+    assert found == Rejection(Reason.TIME_UNREADABLE, f"{time} is no time in epoch milliseconds")
+
+
+@pytest.mark.parametrize("time", [0, -2, 2**53 - 1])
+def test_every_other_own_time_is_taken_as_it_is(time: int) -> None:
+    assert decoded(event(), Envelope(None, (), 7, time), **OWN) == Event(b"u", 0, time)
+
+
 @pytest.mark.parametrize(
     ("text", "utc"),
     [
@@ -323,6 +352,7 @@ _SOURCES = st.fixed_dictionaries(
         "time_unit": st.sampled_from(["ms", "s", "us", "ns"]),
         "time_zone": st.sampled_from([None, "Europe/Berlin"]),
         "format": st.sampled_from(["json", "json-schema"]),
+        "own_time": st.booleans(),
     },
 )
 _DOCUMENTS = st.fixed_dictionaries(
@@ -361,6 +391,7 @@ def verdicts(one: Stream, records: list[_Record]) -> list[tuple[Any, ...]]:
         reader.read(values),
         keys=[key for _, key, _, _ in records],
         headers=[headers for _, _, headers, _ in records],
+        own_times=[2**40 - time if time > 0 else NO_OWN_TIME for *_, time in records],
     )
     placed, rejections = placer.place(rows, 0, 1, None)
     found: dict[int, tuple[Any, ...]] = dict(rejections)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -353,3 +354,27 @@ def test_comments_of_the_proposed_file_have_no_numbers_of_the_data() -> None:
     assert not any(character.isdigit() for character in "".join(head))
     # The terminal has them.
     assert "(150 records are of other kinds" in "\n".join(made.lines())
+
+
+@pytest.mark.parametrize("append_time", ["broker", "boundary"])
+def test_where_no_field_looks_like_a_time_that_of_the_records_is_proposed(append_time: str) -> None:
+    def timeless(number: int) -> dict[str, Any]:
+        return {name: value for name, value in event(number).items() if name != "at"}
+
+    text = FILE.replace("time: /at", f"time: /at\n      append_time: {append_time}")
+    found = sample("murmur2", made=timeless, appended=False)
+    timed = replace(found, records=[one._replace(own_time=one.time) for one in found.records])
+    made = report(timed, text)
+    proposed = {"source.time": "$time"} | (
+        {"source.append_time": "boundary"} if append_time == "broker" else {}
+    )
+    assert settings(made.proposal) == proposed
+    assert counting(made.after["views"]) == 600
+    assert "source.time" not in settings(report(found, text).proposal), "no record carries a time"
+
+    def two_times(number: int) -> dict[str, Any]:
+        return {**timeless(number), "sent": NOW, "seen": NOW}
+
+    ambiguous = sample("murmur2", made=two_times, appended=False)
+    timed = replace(ambiguous, records=[one._replace(own_time=one.time) for one in ambiguous.records])
+    assert "source.time" not in settings(report(timed, text).proposal)

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     KafkaError,
     KafkaException,
@@ -17,7 +18,7 @@ from confluent_kafka import (
 )
 
 from eventveil.kafka import log
-from eventveil.model.records import NO_APPEND_TIME
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME
 
 
 class Forgetful:
@@ -100,6 +101,7 @@ def test_columns_hold_what_the_messages_say_whether_offsets_have_gaps_or_not(
     assert list(chunk.offsets) == offsets
     assert list(chunk.append_times) == [77] * len(offsets)
     assert list(chunk.values) == [b"value %d" % offset for offset in offsets]
+    assert list(chunk.own_times) == ([77] * len(offsets) if with_envelope else [])
     assert [*chunk.headers] == ([[("h", value)] for value in chunk.values] if with_envelope else [])
     assert [*chunk.keys] == [b"key %d" % offset if with_envelope else None for offset in offsets]
     assert (chunk.start, chunk.next_offset, len(chunk.keys)) == (4, offsets[-1] + 1, len(offsets))
@@ -107,12 +109,13 @@ def test_columns_hold_what_the_messages_say_whether_offsets_have_gaps_or_not(
 
 
 def test_only_the_brokers_times_are_append_times() -> None:
-    columns = log._Columns(with_envelope=False)
+    columns = log._Columns(with_envelope=True)
     kinds = [TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME]
     columns.add([record(offset, (kind, 70 + offset)) for offset, kind in enumerate(kinds)])
-    columns.add([record(3, (TIMESTAMP_CREATE_TIME, 9))])
-    chunk = columns.take("t", 3, 0, 4)
-    assert list(chunk.append_times) == [70, NO_APPEND_TIME, 72, NO_APPEND_TIME]
+    columns.add([record(3, (TIMESTAMP_CREATE_TIME, 9)), record(4, (TIMESTAMP_NOT_AVAILABLE, 9))])
+    chunk = columns.take("t", 3, 0, 5)
+    assert list(chunk.append_times) == [70, NO_APPEND_TIME, 72, NO_APPEND_TIME, NO_APPEND_TIME]
+    assert list(chunk.own_times) == [70, 71, 72, 9, NO_OWN_TIME]
 
 
 def test_a_chunk_ends_where_it_is_told_and_the_rest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,6 +124,9 @@ def test_a_chunk_ends_where_it_is_told_and_the_rest_stays(monkeypatch: pytest.Mo
     columns.add([record(offset) for offset in (0, 2, 5, 6, 9)])
     taken = [columns.take("t", 3, 0, after) for after in (3, 10, 10)]
     assert [list(chunk.offsets) for chunk in taken] == [[0, 2], [5, 6, 9], []]
-    assert [[*map(len, (one.append_times, one.keys, one.values, one.headers))] for one in taken] == [
-        [2] * 4, [3] * 4, [0] * 4,
+    assert [
+        [*map(len, (one.append_times, one.own_times, one.keys, one.values, one.headers))]
+        for one in taken
+    ] == [
+        [2] * 5, [3] * 5, [0] * 5,
     ]  # fmt: skip

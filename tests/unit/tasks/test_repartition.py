@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from eventveil.counting.counter import CounterState
 from eventveil.decoding.avro import AvroSchema
 from eventveil.model.errors import StateRefused
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Mark, Origin, Outgoing, TopicPartition
+from eventveil.model.records import (
+    NO_APPEND_TIME,
+    NO_OWN_TIME,
+    Chunk,
+    Mark,
+    Origin,
+    Outgoing,
+    TopicPartition,
+)
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.tasks.repartition import Rekeyer, RekeyerState, read_passed_on
 from eventveil.tasks.task import Transaction
@@ -421,6 +429,58 @@ def test_an_end_below_an_earlier_one_is_an_error_and_a_clock_put_back_captures_n
 def test_captures_that_contradict_each_other_are_refused(captures: Any) -> None:
     with pytest.raises(StateRefused):
         RekeyerState.decode(orjson.dumps({**orjson.loads(START.encode()), "captures": captures}), "here")
+
+
+OWN = replace(UNTOLD, source=replace(UNTOLD.source, time="$time", own_time=True))
+
+
+def own(times: Sequence[int], **changes: Any) -> Chunk:
+    value = orjson.dumps({"user": HERE, "column": "a"})
+    return replace(chunk([(NO_APPEND_TIME, value)] * len(times), **changes), own_times=times)
+
+
+def test_a_time_that_a_record_carries_goes_along_apart_from_the_append_time() -> None:
+    one = Rekeyer(OWN.source, [OWN.timeline], 2, START, CHANGELOG, own_times=True)
+    one.process(own([1007, NO_OWN_TIME, -5, 2**62]))
+    records = passed_on(one)
+    told = [dict(record.headers).get("eventveil.own-time") for record in records]
+    assert told == [b"1007", None, b"-5", b"%d" % 2**62]
+    assert origins(records) == [(0, Origin(0, 0, at)) for at in range(4)], "taken for an append time"
+    read_back, _, _ = read_passed_on(
+        replace(chunk([(LAST, one.value) for one in records]), headers=[one.headers for one in records])
+    )
+    assert [*read_back.own_times] == [1007, NO_OWN_TIME, -5, 2**62]
+    assert [*read_back.append_times] == [0] * 4
+
+
+def test_without_a_stream_that_asks_for_it_re_keyed_records_are_the_same_bytes_as_ever() -> None:
+    one, other = untold(), untold()
+    one.process(own([1007]))
+    other.process(replace(own([1007]), own_times=()))
+    assert passed_on(one) == passed_on(other)
+
+
+def test_an_event_counts_by_the_time_that_its_record_carried_before_it_was_re_keyed() -> None:
+    one = Rekeyer(OWN.source, [OWN.timeline], 2, START, CHANGELOG, own_times=True)
+    one.process(own([1007, 1012, 5000, NO_OWN_TIME]))
+    (*records,) = passed_on(one)
+    # Re-keyed by a version that did not pass it on, or before this stream was there.
+    older = records[0]._replace(
+        headers=[header for header in records[0].headers if header[0] != "eventveil.own-time"]
+    )
+    records.append(older)
+    counting = PartitionAggregator(2, {"visits": (OWN, counter_state())})
+    counting.process(
+        replace(
+            chunk([(LAST, record.value) for record in records], topic=OWN.source.topic, key=HERE.encode()),
+            headers=[record.headers for record in records],
+            # Those of the re-keyed records say nothing about the events.
+            own_times=[1003] * len(records),
+        )
+    )
+    (counter,) = counting.counters.values()
+    assert counter.outcomes == {"counted": 2, "too-far-ahead": 1, "missing-field": 2}
+    assert [sparse(counter.close()) for _ in range(2)] == [{0: 1}, {0: 1}]
 
 
 class UntoldPipeline(Pipeline):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from eventveil.mechanisms.registry import KINDS
+from eventveil.testing.document import TestsInvalid
 from tests.unit.testing.support import outcome, passes
 
 ONE_EVENT = """
@@ -91,6 +92,46 @@ expect:
     passes(tmp_path, between, BOUNDARY)
     passes(tmp_path, between, BOTH)
     assert not outcome(tmp_path, between).passed
+
+
+OWN_TIME = """
+partitions: 3
+until: 2026-01-01T02:05:01Z
+events:
+  - value: {user: a, page: home}
+    appended: 2026-01-01T00:10:00Z
+  - value: {user: b, page: home}
+    created: 2026-01-01T00:20:00Z
+    appended: 2026-01-01T01:05:00.999Z
+  - value: {user: c, page: home}
+    created: 2026-01-01T00:20:00Z
+    appended: 2026-01-01T01:05:02Z
+  - value: {user: d, page: news}
+    created: 2026-01-01T09:20:00Z
+    appended: 2026-01-01T01:05:02Z
+  - value: {user: e, page: news}
+    created: 2026-01-01T01:06:00Z
+expect:
+  counts:
+    2026-01-01T00:00:00Z: {home: 2}
+    2026-01-01T01:00:00Z: {news: 1}
+  dead_letters:
+    - {event: 3, reason: late}
+    - {event: 4, reason: too-far-ahead}
+"""
+
+
+@pytest.mark.parametrize("changes", [BOUNDARY, BOTH], ids=["boundaries", "re-keyed by boundaries"])
+def test_the_time_that_a_record_carries_is_its_events_where_boundaries_say_who_is_late(
+    tmp_path: Path, changes: dict[str, str]
+) -> None:
+    own = {
+        old: new.replace("time: /at", "time: $time") if old == "time: /at}" else new
+        for old, new in changes.items()
+    }
+    passes(tmp_path, OWN_TIME, own)
+    with pytest.raises(TestsInvalid, match="remove created"):
+        outcome(tmp_path, OWN_TIME, changes)
 
 
 def test_the_clock_closes_what_is_due_before_the_next_event_and_nothing_else(tmp_path: Path) -> None:

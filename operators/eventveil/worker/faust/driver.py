@@ -80,6 +80,8 @@ class Delivery(Protocol):
     member: str | None
     #: All that it reads.
     topics: Collection[str]
+    #: Those of them whose records are to come with their own times.
+    own_timed: Collection[str]
 
     def assigned(self, partitions: set[TP]) -> None:
         """These partitions, and no others, are this worker's from now on; must return at once."""
@@ -128,6 +130,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     #: When something last came or was moved, in monotonic seconds.
     _stirred = 0.0
     _quiet_until = 0.0
+    _own_timed: Collection[str] = ()
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         if _STOCK:
@@ -135,6 +138,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         else:
             fetches.keep_bytes()
         delivery: Delivery = transport.delivery
+        self._own_timed = delivery.own_timed
         self._assignor = RoundRobinPartitionAssignor
         session = int(delivery.session_timeout * 1000)
         member = delivery.member
@@ -249,7 +253,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     async def _block(self, fetcher: Any, tp: TP) -> Block:
         """The next block of a partition, an empty one if there is none."""
         if isinstance(fetched := fetcher._records.get(tp), FetchResult):
-            fetches.take_over(fetched)
+            fetches.take_over(fetched, own_times=tp.topic in self._own_timed)
         for blocks in (await fetcher.fetched_records({tp}, timeout=0, max_records=1)).values():
             block: Block = blocks[0]
             return block
@@ -257,7 +261,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
 
     async def _stock_records(self, fetcher: Any, tp: TP) -> Block:
         """The same as aiokafka unpacks it."""
-        block = WalkedBlock()
+        block = WalkedBlock(own_times=tp.topic in self._own_timed)
         for records in (await fetcher.fetched_records({tp}, timeout=0, max_records=_MAX_RECORDS)).values():
             block.add(records, 0, None)
         return block
@@ -387,6 +391,7 @@ def _as_chunk(partition: TP, token: int, start: int, block: Block, after: int) -
         values=block.values,
         next_offset=after,
         headers=block.headers,
+        own_times=block.own_times,
     )
 
 

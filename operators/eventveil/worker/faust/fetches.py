@@ -25,9 +25,10 @@ from aiokafka.consumer import fetcher
 from aiokafka.consumer.fetcher import READ_COMMITTED, Fetcher, FetchResult, PartitionRecords
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.memory_records import MemoryRecords
+from numpy.typing import NDArray
 
 from eventveil.decoding import kernel
-from eventveil.model.records import NO_APPEND_TIME, Headers
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Headers
 from eventveil.worker.faust.record_batches import Body, Records, read
 
 LOG_APPEND_TIME = 1
@@ -109,7 +110,10 @@ def keep_bytes() -> None:
 
 
 class Block:
-    """Consecutive records of one partition, in columns; ``headers`` is empty if no record has any."""
+    """Consecutive records of one partition, in columns; ``headers`` is empty if no record has any.
+
+    ``own_times`` is empty unless they are asked for (``Chunk.own_times``).
+    """
 
     def __init__(
         self,
@@ -117,7 +121,7 @@ class Block:
         values: Sequence[bytes | None] = (),
         headers: Sequence[Headers] = (),
     ) -> None:
-        self.offsets, self.append_times = array("q"), array("q")
+        self.offsets, self.append_times, self.own_times = array("q"), array("q"), array("q")
         self.keys, self.values, self.headers = keys, values, headers
 
 
@@ -128,8 +132,9 @@ class WalkedBlock(Block):
     values: list[bytes | None]
     headers: list[Headers]
 
-    def __init__(self) -> None:
+    def __init__(self, *, own_times: bool = False) -> None:
         super().__init__([], [], [])
+        self._with_own_times = own_times
 
     def add(self, records: Iterable[Any], since: int, append_time: int | None) -> int:
         """Add the records from offset ``since`` on, with this append time or, if None, their own.
@@ -142,8 +147,11 @@ class WalkedBlock(Block):
             self.append_times.extend(map(append_time_of, records))
         begin, headers = len(self.values), self.headers
         offset_to, key_to, value_to = self.offsets.append, self.keys.append, self.values.append
+        with_own_times = self._with_own_times
         for record in records:
             offset_to(record.offset)
+            if with_own_times:
+                self.own_times.append(own_time_of(record))
             key_to(record.key)
             value_to(record.value)
             if record.headers:
@@ -156,7 +164,7 @@ class WalkedBlock(Block):
         seen = bisect_left(self.offsets, since, begin)
         if seen > begin:
             # The fetch began within the batch.
-            for column in (self.offsets, self.append_times, self.keys, self.values, headers):
+            for column in (self.offsets, self.append_times, self.own_times, self.keys, self.values, headers):
                 del column[begin:seen]
         return sum(map(len, filter(None, self.values[begin:])))
 
@@ -167,27 +175,36 @@ def append_time_of(record: Any) -> int:
     return time if record.timestamp_type == LOG_APPEND_TIME else NO_APPEND_TIME
 
 
-def take_over(fetched: Any) -> None:
+def own_time_of(record: Any) -> int:
+    """The time that a record carries, NO_OWN_TIME if none. The oldest format has no place for one.
+
+    A sum beyond 64 bits is what it is in brokers and in the other clients: it wraps around.
+    """
+    time: int | None = record.timestamp
+    return NO_OWN_TIME if time is None else (time + 2**63) % 2**64 - 2**63
+
+
+def take_over(fetched: Any, *, own_times: bool = False) -> None:
     """Let a FetchResult of aiokafka give blocks, unless it does already. Nothing may have been read of it."""
     records = fetched._partition_records
     if records is not None and not isinstance(records._records_iterator, _Blocks):
-        records._records_iterator = _Blocks(records)
+        records._records_iterator = _Blocks(records, own_times)
 
 
 class _Blocks(Iterator[Block]):
     """What takes the place of the generator in a PartitionRecords."""
 
-    def __init__(self, source: PartitionRecords) -> None:
+    def __init__(self, source: PartitionRecords, own_times: bool) -> None:
         # The source holds this, so that it must not hold the source: fetches that are dropped are large.
-        self._blocks = _unpack(weakref.proxy(source))
+        self._blocks = _unpack(weakref.proxy(source), own_times)
 
     def __next__(self) -> Block:
         return next(self._blocks)
 
 
-def _unpack(source: Any) -> Iterator[Block]:
+def _unpack(source: Any, own_times: bool) -> Iterator[Block]:
     """``PartitionRecords._unpack_records`` of aiokafka, block by block."""
-    run = _Run(source.next_fetch_offset)
+    run = _Run(source.next_fetch_offset, own_times)
     while source._records.has_next():
         batch = source._records.next_batch()
         if source._check_crcs and not _is_sound(source._records, batch):
@@ -199,15 +216,15 @@ def _unpack(source: Any) -> Iterator[Block]:
         run.next_offset = batch.next_offset
         if run.is_full:
             yield from run.blocks(source)
-            run = _Run(run.next_offset)
+            run = _Run(run.next_offset, own_times)
     yield from run.blocks(source)
 
 
 class _Run:
     """Consecutive batches, and the offset behind them and behind those that were passed over."""
 
-    def __init__(self, next_offset: int) -> None:
-        self.next_offset = next_offset
+    def __init__(self, next_offset: int, own_times: bool) -> None:
+        self.next_offset, self._with_own_times = next_offset, own_times
         self._batches: list[tuple[Any, Body | None]] = []
         self._records = self._bytes = 0
 
@@ -227,13 +244,18 @@ class _Run:
     def blocks(self, source: Any) -> Iterator[Block]:
         """The records from the source's position on. With the last of them it is behind the run."""
         bodies = [body for _, body in self._batches if body is not None]
-        records = read(bodies) if bodies and len(bodies) == len(self._batches) else None
+        whole = bodies and len(bodies) == len(self._batches)
+        records = read(bodies, deltas=self._with_own_times) if whole else None
         yield from self._walk(source) if records is None else self._cut(records, bodies, source)
         source.next_fetch_offset = self.next_offset
 
     def _cut(self, records: Records, bodies: Sequence[Body], source: Any) -> Iterator[Block]:
         each = np.array([_append_time_of_all(batch) for batch, _ in self._batches], np.int64)
-        append_times = np.repeat(each, [body.number for body in bodies])
+        numbers = [body.number for body in bodies]
+        append_times = np.repeat(each, numbers)
+        own_times = np.zeros(0, np.int64)
+        if records.deltas is not None:
+            own_times = _own_times([batch for batch, _ in self._batches], numbers, records.deltas)
         offsets = records.offsets
         # A fetch may begin within a batch.
         first, last = int(np.searchsorted(offsets, source.next_fetch_offset)), len(offsets)
@@ -245,10 +267,11 @@ class _Run:
             block = Block(records.keys[part], records.values[part], records.headers[part])
             block.offsets.frombytes(offsets[part].tobytes())
             block.append_times.frombytes(append_times[part].tobytes())
+            block.own_times.frombytes(own_times[part].tobytes())
             yield block
 
     def _walk(self, source: Any) -> Iterator[Block]:
-        block, size = WalkedBlock(), 0
+        block, size = WalkedBlock(own_times=self._with_own_times), 0
         for batch, _ in self._batches:
             append_time = _append_time_of_all(batch)
             for records in _parts(batch):
@@ -257,7 +280,7 @@ class _Run:
                     source.next_fetch_offset = max(source.next_fetch_offset, block.offsets[-1] + 1)
                 if len(block.values) >= _MOST_RECORDS or size >= _MOST_BYTES:
                     yield block
-                    block, size = WalkedBlock(), 0
+                    block, size = WalkedBlock(own_times=self._with_own_times), 0
             source.next_fetch_offset = batch.next_offset
         source.next_fetch_offset = self.next_offset
         if block.values:
@@ -317,6 +340,19 @@ def _append_time_of_all(batch: Any) -> int | None:
     if _magic(batch) < 2:
         return None
     return batch.max_timestamp if batch.timestamp_type == LOG_APPEND_TIME else NO_APPEND_TIME
+
+
+def _own_times(
+    batches: Iterable[Any], numbers: Sequence[int], deltas: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Those that the records of batches of the current format carry: the broker's if it has stamped them."""
+    stamped = [batch.timestamp_type == LOG_APPEND_TIME for batch in batches]
+    first = [
+        batch.max_timestamp if one else batch.first_timestamp
+        for batch, one in zip(batches, stamped, strict=True)
+    ]
+    # Arrays wrap around, as ``own_time_of`` does.
+    return np.repeat(np.array(first, np.int64), numbers) + np.where(np.repeat(stamped, numbers), 0, deltas)
 
 
 def _magic(batch: Any) -> int:

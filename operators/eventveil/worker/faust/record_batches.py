@@ -47,26 +47,32 @@ class PackedHeaders(Sequence[Headers]):
 
 
 class Records(NamedTuple):
-    """Records of batches, in columns; ``headers`` is empty if no record has any."""
+    """Records of batches, in columns; ``headers`` is empty if no record has any.
+
+    ``deltas`` are from the first timestamp of a batch to those of its records, in ms; None if not asked for.
+    """
 
     offsets: NDArray[np.int64]
     keys: Packed
     values: Packed
     headers: Sequence[Headers]
+    deltas: NDArray[np.int64] | None
 
 
-def read(bodies: Sequence[Body]) -> Records | None:
+def read(bodies: Sequence[Body], *, deltas: bool = False) -> Records | None:
     """The records of consecutive batches; None if they must be read record by record."""
     if kernel.NATIVE is None:
         return None
     data = b"".join(body.data for body in bodies)
-    found = kernel.NATIVE.walk(data, [(len(body.data), body.number, body.base_offset) for body in bodies])
+    batches = [(len(body.data), body.number, body.base_offset) for body in bodies]
+    found = kernel.NATIVE.walk(data, batches, deltas)
     if found is None:
         return None
-    offsets, keys, values, headers = found
+    offsets, keys, values, headers, times = found
     places = np.frombuffer(offsets, np.int64)
     told = () if headers is None else PackedHeaders(headers, range(len(places)))
-    return Records(places, _packed(data, *keys), _packed(data, *values), told)
+    after = None if times is None else np.frombuffer(times, np.int64)
+    return Records(places, _packed(data, *keys), _packed(data, *values), told, after)
 
 
 def _packed(data: bytes, starts: bytes, lengths: bytes) -> Packed:

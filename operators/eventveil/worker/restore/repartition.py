@@ -30,7 +30,10 @@ def restore_repartition(
     fields = fingerprint(source, live.partitions, target.id, target.partitions)
     manifest.check(fields, place.topic, live.id, place.partition, where, partial(remedy_for_topics, "rekey"))
     state = manifest.rekeyer_state(states, where)
-    task = Rekeyer(source, [one.timeline for one in streams], target.partitions, state, table.place)
+    task = Rekeyer(
+        source, [one.timeline for one in streams], target.partitions, state, table.place,
+        own_times=any(one.source.own_time for one in streams),
+    )  # fmt: skip
     check = partial(_check, context, place, task)
     return Restored(task, guard, check, MIGRATE_LOST)
 

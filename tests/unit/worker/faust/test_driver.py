@@ -91,8 +91,9 @@ def joined_as(monkeypatch: pytest.MonkeyPatch, member: str | None, *topics: str)
     monkeypatch.setattr(driver.fetches, "keep_bytes", lambda: None)
     monkeypatch.setattr(driver.aiokafka, "AIOKafkaConsumer", lambda **settings: asked.update(settings))
     delivery = SimpleNamespace(
-        kafka=Kafka("localhost:9092"), group="shop", session_timeout=30.0, member=member, topics=topics
-    )
+        kafka=Kafka("localhost:9092"), group="shop", session_timeout=30.0, member=member, topics=topics,
+        own_timed=(),
+    )  # fmt: skip
     thread = ChunkConsumerThread.__new__(ChunkConsumerThread)
     thread._create_worker_consumer(SimpleNamespace(delivery=delivery))
     return asked["group_instance_id"]

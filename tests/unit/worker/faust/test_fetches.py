@@ -7,6 +7,7 @@ import struct
 import weakref
 from collections.abc import Iterator
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import aiokafka
@@ -20,7 +21,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import TopicPartition
 
-from eventveil.model.records import NO_APPEND_TIME
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME
 from eventveil.worker.faust import fetches, record_batches
 from tests.fuzz.ways import WAYS, read_by
 
@@ -46,12 +47,14 @@ class Log:
         builder = DefaultRecordBatchBuilder(
             2, chance.choice((0, 1, 2, 3, 4)), transactional, producer, 0, 0, 10**6
         )
-        told = chance.random() < 0.2
+        told, times = chance.random() < 0.2, Random(self.end)
         kept = [offset for offset in range(count) if chance.random() < 0.8] or [count - 1]
         for offset in kept:
             value = chance.choice((None, b"", chance.randbytes(size)))
             headers = chance.choice(([], [("h", b"1"), ("h", None)])) if told else []
-            builder.append(offset, 1000 + offset, chance.choice((None, b"k")), value, headers)
+            # Times go back too, and records may carry none.
+            time = times.choice((1000 + offset, 1000 + offset, -1, -5, times.randrange(2**41)))
+            builder.append(offset, time, chance.choice((None, b"k")), value, headers)
         self._add(bytes(builder.build()), kept[-1] + chance.choice((0, 3)), chance.random() < 0.7)
         if transactional and chance.random() < 0.5:
             self.mark(producer)
@@ -93,7 +96,8 @@ def read_stock(source: PartitionRecords) -> Read:
     try:
         for one in source:
             append_time = one.timestamp if one.timestamp_type == 1 else NO_APPEND_TIME
-            found.append((one.offset, append_time, one.key, one.value, tuple(one.headers)))
+            own_time = -1 if one.timestamp is None else one.timestamp
+            found.append((one.offset, append_time, own_time, one.key, one.value, tuple(one.headers)))
     except CorruptRecordException as error:
         return found, source.next_fetch_offset, str(error)
     return found, source.next_fetch_offset, ""
@@ -105,13 +109,14 @@ class Fetched:
 
 
 def read_blocks(source: PartitionRecords, positions: list[int] | None = None) -> Read:
-    fetches.take_over(Fetched(source))
+    fetches.take_over(Fetched(source), own_times=True)
     found: list[Any] = []
     try:
         for block in source:
             fetches.take_over(Fetched(source))  # as every further drain does
             headers = [tuple(one) for one in block.headers or [()] * len(block.values)]
-            found += zip(block.offsets, block.append_times, block.keys, block.values, headers, strict=True)
+            columns = block.offsets, block.append_times, block.own_times, block.keys, block.values, headers
+            found += zip(*columns, strict=True)
             assert block.offsets[-1] < source.next_fetch_offset
             if positions is not None:
                 positions.append(source.next_fetch_offset)
@@ -139,8 +144,8 @@ def read_by_kernel(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many records were, of each run."""
     numbers: list[int] = []
 
-    def read(bodies: Any) -> Any:
-        found = record_batches.read(bodies)
+    def read(bodies: Any, **asked: Any) -> Any:
+        found = record_batches.read(bodies, **asked)
         numbers.append(0 if found is None else len(found.offsets))
         return found
 
@@ -166,8 +171,39 @@ def test_blocks_hold_what_aiokafka_gives(
     assert sum(read_by_kernel) > 100 if way == "kernel" else not read_by_kernel
 
 
+def test_times_that_nobody_asks_for_are_not_taken_and_all_else_is_the_same() -> None:
+    for seed in range(40):
+        log = make_log(seed)
+        source = log.fetched(0, READ_UNCOMMITTED)
+        fetches.take_over(Fetched(source))
+        found: list[Any] = []
+        for block in source:
+            assert not block.own_times
+            found += zip(block.offsets, block.append_times, block.values, strict=True)
+        expected, _, _ = read_stock(log.fetched(0, READ_UNCOMMITTED))
+        assert found == [(one[0], one[1], one[4]) for one in expected]
+
+
+@pytest.mark.parametrize("append_time", [False, True])
+def test_a_sum_of_times_beyond_64_bits_wraps_around_in_all_ways(append_time: bool) -> None:
+    """As in brokers and librdkafka: otherwise a replay could see another time than the worker."""
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, 0, 0, 10**6)
+    for offset in range(3):
+        builder.append(offset, 1 + offset, None, b"v", [])
+    batch = bytearray(builder.build())
+    struct.pack_into(">qq", batch, 27, 2**63 - 2, 77)
+    attributes = struct.unpack_from(">h", batch, 21)[0] | append_time << 3
+    struct.pack_into(">h", batch, 21, attributes)
+    struct.pack_into(">I", batch, 17, calc_crc32c(bytes(batch[21:])))
+    found, _, _ = read_blocks(partition_records(bytes(batch)))
+    wrapped = [2**63 - 2, 2**63 - 1, -(2**63)]
+    assert [one[2] for one in found] == ([77] * 3 if append_time else wrapped)
+    assert fetches.own_time_of(SimpleNamespace(timestamp=2**63)) == -(2**63)
+    assert fetches.own_time_of(SimpleNamespace(timestamp=None)) == NO_OWN_TIME
+
+
 def test_before_a_damaged_batch_everything_is_delivered_and_then_the_damage_is_told() -> None:
-    log = Log(Random(3))
+    log = Log(Random(7))
     while log.end < 60:
         log.append()
     whole = b"".join(batch for _, batch in log.batches)
