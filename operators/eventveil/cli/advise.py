@@ -23,10 +23,11 @@ from eventveil.advise.searching import Findings, search
 from eventveil.advise.tally import Tally
 from eventveil.advise.trials import Processes, Runner, alone, perform
 from eventveil.advise.writing import Plan, topology_text
-from eventveil.cli.files import refuse_existing, words_of, write_topology
+from eventveil.cli.files import refuse_existing, write_topology
 from eventveil.cli.loading import EXIT_FAILED, is_topology
 from eventveil.cli.progress import progress
 from eventveil.cli.subjects import Subject, of_file, of_topology, with_found_columns
+from eventveil.cli.words import words_of
 from eventveil.describe.guarantee import describe
 from eventveil.mechanisms.gaussian import LARGEST_DELTA
 from eventveil.mechanisms.registry import find, of_stream

@@ -10,6 +10,7 @@ import click
 from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.cli.words import words_of
 from eventveil.formats.announcement import Announcement
 from eventveil.kafka.changelog import write_once
 from eventveil.kafka.cluster import Cluster
@@ -53,7 +54,7 @@ def announce(topology: str, name: str, timeout: float | None) -> None:
     try:
         until = _announce(loaded, stream, timeout or patience)
     except (EventveilError, KafkaException) as error:
-        click.echo(f"eventveil announce: {error}", err=True)
+        click.echo(f"eventveil announce: {words_of(error)}", err=True)
         sys.exit(EXIT_FAILED)
     except KeyboardInterrupt:
         click.echo("do not look; a timestamp may be published for it all the same", err=True)

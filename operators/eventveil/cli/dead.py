@@ -10,8 +10,8 @@ import click
 import orjson
 from confluent_kafka import KafkaException
 
-from eventveil.cli.files import words_of
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.cli.words import words_of
 from eventveil.doctor.letters import Letter, LetterGroup, groups
 from eventveil.doctor.report import shown_value
 from eventveil.doctor.sampling import newest

@@ -11,8 +11,9 @@ import click
 import orjson
 from confluent_kafka import KafkaException
 
-from eventveil.cli.files import refuse_existing, words_of
+from eventveil.cli.files import refuse_existing
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.cli.words import words_of
 from eventveil.doctor.proposal import commented, propose
 from eventveil.doctor.report import Report, report_on
 from eventveil.doctor.sample import Sample
@@ -61,7 +62,7 @@ def doctor(
         if output is not None:
             _write(report, output)
     except (EventveilError, KafkaException) as error:
-        _fail(str(error))
+        _fail(words_of(error))
     except (OSError, ValueError) as error:
         _fail(
             words_of(error)

@@ -15,6 +15,7 @@ from eventveil.cli.files import refuse_existing
 from eventveil.cli.loading import EXIT_FAILED, is_topology, load_or_exit
 from eventveil.cli.progress import Told, progress
 from eventveil.cli.times import Time
+from eventveil.cli.words import words_of
 from eventveil.model.errors import EventveilError
 from eventveil.process.atomic_file import appearing
 from eventveil.read.exporting import WRITERS
@@ -95,7 +96,7 @@ def export(
         with appearing(output) as opened, progress("writing") as told:
             write(_counted(pieces, total, told), opened)
     except (EventveilError, KafkaException) as error:
-        _fail(str(error))
+        _fail(words_of(error))
     except OSError as error:
         _fail(f"{error.filename or output}: {error.strerror or error}; check the path and its rights")
     click.echo(f"eventveil export: {total} rows of {releases.stream} by time, in {output}", err=True)

@@ -22,13 +22,6 @@ def refuse_existing(paths: dict[str, str | None], force: bool) -> None:
             raise click.UsageError(f"{option}: {path} exists; --force replaces it")
 
 
-def words_of(error: Exception) -> str:
-    """An error with its place; of a file also what to do."""
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename} cannot be opened ({error.strerror}); check the path and its rights"
-    return str(error)
-
-
 def write_topology(path: str, plan: Plan) -> tuple[str, ...]:
     """Write a topology, to standard output for ``-``; the names of all files. Raises OSError.
 

@@ -9,9 +9,10 @@ import click
 
 from eventveil.advise.generating import HOUR, Events, Traffic, draw, json_lines, labels, user_names
 from eventveil.advise.writing import Plan
-from eventveil.cli.files import refuse_existing, words_of, write_topology
+from eventveil.cli.files import refuse_existing, write_topology
 from eventveil.cli.loading import EXIT_FAILED
 from eventveil.cli.times import Time
+from eventveil.cli.words import words_of
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
 from eventveil.topology.spec import NAME, NAME_EXPECTED

@@ -17,6 +17,7 @@ from eventveil.audit.mu import mu_squared
 from eventveil.cli.auditing import AuditedStream, run_audit
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.options import witness_file
+from eventveil.cli.words import words_of
 from eventveil.describe.guarantee import number
 from eventveil.formats.change import change_limits
 from eventveil.model import timeline
@@ -63,7 +64,7 @@ def ledger(topology: str, witness: Path | None, barrier: bool) -> None:
     try:
         clean = _audit(loaded, witness, barrier=barrier)
     except (EventveilError, KafkaException) as error:
-        click.echo(f"eventveil ledger: {error}", err=True)
+        click.echo(f"eventveil ledger: {words_of(error)}", err=True)
         sys.exit(EXIT_FAILED)
     sys.exit(0 if clean else EXIT_FAILED)
 

@@ -11,6 +11,7 @@ import click
 from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.cli.words import words_of
 from eventveil.describe.guarantee import number
 from eventveil.formats.change import SAME_INSTANCE, ChangeLimit, Difference, Terms
 from eventveil.kafka.cluster import Cluster
@@ -54,7 +55,7 @@ def migrate(topology: str, apply: bool, lost: bool, since: int | None) -> None:
     try:
         changed = _migrate(loaded, apply=apply, lost=lost, since=since)
     except (EventveilError, KafkaException) as error:
-        click.echo(f"eventveil migrate: {error}", err=True)
+        click.echo(f"eventveil migrate: {words_of(error)}", err=True)
         sys.exit(EXIT_FAILED)
     if changed and not apply:
         click.echo("nothing was written; stop the workers and add --apply")

@@ -13,11 +13,11 @@ import click
 from click.core import ParameterSource
 from confluent_kafka import KafkaException
 
-from eventveil.cli.files import words_of
 from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
 from eventveil.cli.options import memory_limit
 from eventveil.cli.progress import progress
 from eventveil.cli.times import Time
+from eventveil.cli.words import words_of
 from eventveil.decoding.rules import Reason
 from eventveil.describe.guarantee import consecutive, number
 from eventveil.kinds.registry import kind_of
@@ -142,7 +142,7 @@ def replay(
         _announce(running, given, paths, start=start, seeded=seed is not None)
         errors = _write(running, given, paths, limit)
     except MemoryLimitReached as error:
-        click.echo(f"eventveil replay: {error}", err=True)
+        click.echo(f"eventveil replay: {words_of(error)}", err=True)
         sys.exit(EXIT_MEMORY)
     except (EventveilError, KafkaException, OSError) as error:
         click.echo(f"eventveil replay: {words_of(error)}", err=True)

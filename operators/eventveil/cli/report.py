@@ -16,10 +16,11 @@ from confluent_kafka import KafkaException
 
 from eventveil.audit.periods import ChargedPeriods
 from eventveil.cli.auditing import Audited, AuditedStream, run_audit
-from eventveil.cli.files import refuse_existing, words_of
+from eventveil.cli.files import refuse_existing
 from eventveil.cli.ledger import describe, is_overdue, read_up_to
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.options import witness_file
+from eventveil.cli.words import words_of
 from eventveil.kafka.cluster import Cluster
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339

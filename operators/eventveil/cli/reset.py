@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.migrate import words
+from eventveil.cli.words import words_of
 from eventveil.describe.guarantee import number
 from eventveil.kafka.cluster import Cluster
 from eventveil.kinds.placement import StreamPlan
@@ -47,7 +48,7 @@ def reset(topology: str, name: str, start: int | None, adds: str | None) -> None
     try:
         _reset(loaded, plan, start, apply=apply)
     except (EventveilError, KafkaException) as error:
-        click.echo(f"eventveil reset: {error}", err=True)
+        click.echo(f"eventveil reset: {words_of(error)}", err=True)
         sys.exit(EXIT_FAILED)
 
 

@@ -26,6 +26,7 @@ from eventveil.audit.witness_file import WitnessFile
 from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
 from eventveil.cli.options import memory_limit, witness_file
 from eventveil.cli.several import run_several
+from eventveil.cli.words import words_of
 from eventveil.decoding import kernel
 from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.create import inspect_topics
@@ -314,7 +315,7 @@ def run_worker(
     if failure is None:
         log.info("stopped")
     else:
-        log.error("stopped: %s", failure)
+        log.error("stopped: %s", words_of(failure))
     logging.shutdown()
     # Threads inside librdkafka may still wait for a broker that is gone; what matters is committed.
     os._exit(_status(failure))

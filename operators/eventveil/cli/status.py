@@ -11,6 +11,7 @@ import orjson
 from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.cli.words import words_of
 from eventveil.kafka.cluster import Cluster
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
@@ -40,7 +41,7 @@ def status(topology: str, as_json: bool) -> None:
     try:
         found = _read(loaded, now)
     except (EventveilError, KafkaException) as error:
-        click.echo(f"eventveil status: {error}", err=True)
+        click.echo(f"eventveil status: {words_of(error)}", err=True)
         sys.exit(EXIT_FAILED)
     if as_json:
         fields = {

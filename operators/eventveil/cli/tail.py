@@ -12,6 +12,7 @@ import orjson
 from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.cli.words import words_of
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Stream, Topology
@@ -60,7 +61,7 @@ def tail(
     except KeyboardInterrupt:
         return
     except (EventveilError, KafkaException) as error:
-        click.echo(f"eventveil tail: {error}", err=True)
+        click.echo(f"eventveil tail: {words_of(error)}", err=True)
         sys.exit(EXIT_FAILED)
 
 

@@ -9,6 +9,7 @@ import click
 from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.cli.words import words_of
 from eventveil.formats.release import schema_text
 from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.apply import check_stopped
@@ -69,7 +70,7 @@ def topics(
         else:
             good = _check(loaded, create=create, sources=sources)
     except (EventveilError, KafkaException) as error:
-        click.echo(f"eventveil topics: {error}", err=True)
+        click.echo(f"eventveil topics: {words_of(error)}", err=True)
         sys.exit(EXIT_FAILED)
     sys.exit(0 if good else EXIT_FAILED)
 
