@@ -129,6 +129,9 @@ def test_there_are_nine_topologies_to_start_from() -> None:
         "page-views",
         "web-shop",
     ]
+    for page in ("README.md", "docs/topology.md"):
+        told = (TOPOLOGIES[0].parents[1] / page).read_text(encoding="utf-8")
+        assert "has nine files to start from" in told, page
 
 
 def test_the_schema_is_printed_as_json() -> None:
