@@ -6,7 +6,8 @@ memory is that timestamp's ``Counters``; nothing else ever holds a count, for th
 release is decided in steps, each of which is durable before the next (the proof is in
 ``eventveil.mechanisms.pan_private``):
 
-    expose   this timestamp is about to be drawn for; a successor who finds that, and no release, gives it up
+    expose   this timestamp is about to be drawn for; a successor who finds that, and no release, gives it up.
+             Dead letters that wait go with it: should they fail, that costs no timestamp
     decide   transaction A: release, charge and state; private
     publish  transaction B: ledger entry and release, as they are
 """
@@ -61,6 +62,14 @@ class Exposure(Durable, frozen=True):
     def contradiction(self) -> str | None:
         """See ``Durable.contradiction``."""
         return "its timestamps contradict each other" if self.announced > self.timestamp else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Exposing:
+    """What becomes durable before anything is drawn; ``letters`` are the dead letters that go with it."""
+
+    exposure: Exposure
+    letters: Batch | None = None
 
 
 class SingleCounter(StreamCounter):
@@ -316,21 +325,22 @@ class PanPrivateStream(Task):
             announced = self.exposure.replace(
                 timestamp=self.timestamp, announced=self.timestamp, heard=self._heard
             )
-            return self._exposing(announced)
+            return self._exposing(_Exposing(announced))
         closes = self.aggregator.can_close(now) and not self.sanitizer.lacks_schema
-        # A decision takes dead letters along.
-        if not closes and (batch := self.aggregator.dead_letter_batch()):
-            return self._settling("judge", batch)
-        if not closes:
-            return None
-        exposure = self.exposure.replace(timestamp=self.timestamp)
-        first = self._exposing(exposure) if self.draws else self._deciding()
-        return replace(first, by_clock=True, concludes=True)
+        if closes and not self.draws:
+            return replace(self._deciding(), by_clock=True, concludes=True)
+        letters = self.aggregator.dead_letter_batch()
+        if closes:
+            exposing = _Exposing(self.exposure.replace(timestamp=self.timestamp), letters)
+            return replace(self._exposing(exposing), by_clock=True, concludes=True)
+        return self._settling("judge", letters) if letters else None
 
-    def _exposing(self, exposure: Exposure) -> Transaction:
+    def _exposing(self, work: _Exposing) -> Transaction:
         topic, partition = self._places.changelog
-        record = Outgoing(topic, exposure.encode(), Exposure.key(self.stream.name), partition)
-        return Transaction("expose", [record], cause=exposure)
+        record = Outgoing(topic, work.exposure.encode(), Exposure.key(self.stream.name), partition)
+        if work.letters is None:
+            return Transaction("expose", [record], cause=work)
+        return replace(self._settling("expose", work.letters, record), cause=work)
 
     def _deciding(self) -> Transaction:
         batch = self.decide()
@@ -353,8 +363,10 @@ class PanPrivateStream(Task):
 
     def committed(self, done: Transaction) -> None:
         """See ``Task.committed``."""
-        if isinstance(done.cause, Exposure):
-            self._expose(done.cause)
+        if isinstance(done.cause, _Exposing):
+            if done.cause.letters is not None:
+                self.aggregator.durable(done.cause.letters)
+            self._expose(done.cause.exposure)
         elif isinstance(done.cause, Batch):
             self.aggregator.durable(done.cause)
         else:

@@ -282,7 +282,7 @@ def test_events_of_a_later_timestamp_are_in_no_counter_until_it_is_their_turn() 
     assert world.table[NAME.encode()] == counter_state(next=2, resume=0, judged=3).encode()
 
 
-def test_a_decision_takes_dead_letters_along() -> None:
+def test_an_exposure_takes_dead_letters_along() -> None:
     world = World(pan_private())
     world.worker.process(chunk([(1005, b"?"), (1006, event())]))
     done = []
@@ -293,8 +293,26 @@ def test_a_decision_takes_dead_letters_along() -> None:
             done.append((work.name, len(work.letters)))
             world.commit(work.records)
             world.worker.committed(work)
-    assert done == [("judge", 1), ("expose", 0), ("decide", 1), ("publish", 0)]
+    assert done == [("judge", 1), ("expose", 1), ("decide", 0), ("publish", 0)]
     assert reasons(world.letters) == [(NAME, 0, "not-json"), (NAME, 2, "not-json")]
+
+
+def test_dead_letters_that_fail_cost_no_timestamp() -> None:
+    """A decision that fails gives its timestamp up: nothing should go with it that has its own topic."""
+    world = World(pan_private())
+    lines = [(1005, b"?"), (1006, event()), (1025, event(time=1025))]
+    for reachable in (False, True):
+        world.worker.process(chunk(lines))
+        while (work := world.worker.next(1025)) is not None:
+            records = [*work.records]
+            if not reachable and any(one.topic == world.stream.dead_letter for one in records):
+                world.take_over()
+                break
+            world.commit(records)
+            world.worker.committed(work)
+    assert [one["counts"] for one in world.sink] == [{"a": 1, "b": 0}]
+    assert not any("forfeited" in one for one in world.ledger)
+    assert reasons(world.letters) == [(NAME, 0, "not-json")]
 
 
 def test_no_name_of_a_user_outlives_a_chunk() -> None:
