@@ -227,8 +227,9 @@ class StreamSanitizer:
         needed = [one for one in (self.combiner.first_offset, since) if one is not None]
         self.state = self.state.replace(
             next=self._next,
-            resume=min(needed, default=position),
-            read=position if self._search is not None else 0,
+            # A successor may decide before it has read again as far as its predecessor had.
+            resume=min(needed, default=max(position, self.state.resume)),
+            read=max(position, self.state.read) if self._search is not None else 0,
             found=self.stream.counts.labels[1:] if self._search is not None else (),
             mechanism=self._mechanism.snapshot().decode(),
             pending=(*self.state.pending, *(self._label(one) for one in made)),

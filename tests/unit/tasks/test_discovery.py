@@ -19,6 +19,7 @@ from eventveil.model.errors import StateRefused
 from eventveil.model.records import MANAGED_MESSAGE_BYTES, Outgoing
 from eventveil.model.topology import Discover, Stream
 from eventveil.privacy.discovery import test_of as the_test_of
+from eventveil.tasks import release
 from eventveil.tasks.combiner import Combiner
 from eventveil.tasks.discovery import Search
 from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
@@ -99,6 +100,19 @@ def test_a_state_says_how_far_partial_counts_were_read_in_the_open_block():
     assert (state.resume, state.read, task.known) == (3, 5, 5)
     again = worker(state)
     assert (again.resume, again.known) == (3, 5)
+
+
+def test_a_successor_that_decides_before_it_has_read_as_far_knows_how_far_that_was(monkeypatch):
+    monkeypatch.setattr(release, "BATCH_BYTES", 1)
+    parts = [named(t, {"a": 1}) for t in range(1, 6)]
+    task = worker()
+    feed(task, parts)
+    state, *_ = turn(task)
+    assert (state.next, state.read) == (2, 5)
+    again = worker(state.replace(pending=()))
+    feed(again, parts[:2])
+    state, *_ = turn(again)
+    assert (state.next, state.read, again.known) == (3, 5, 5)
 
 
 def test_until_it_is_found_a_column_is_in_nothing_public():

@@ -381,6 +381,17 @@ def test_who_is_given_up_is_durable_before_the_timestamp_can_be_decided() -> Non
     assert orjson.loads(record or b"")["missing"] == [1]
 
 
+def test_a_decision_by_the_clock_does_not_lead_back_before_the_partials_of_a_stream() -> None:
+    """There may be some of an earlier life of it, which would be refused as foreign."""
+    states = {"visits": START.replace(resume=5), "other": START}
+    one = worker(states, streams=[RELEASING, STREAMS[1]], noise=ZeroNoise())
+    feed(one, complete(1, stream="other")[:1])
+    visits = one.sanitizers["visits"]
+    visits.look(1118, [Outage(partition, 1000, 1118, False) for partition in range(PARTITIONS)])
+    state = state_of(one.decide())
+    assert (one.position, state.next, state.resume) == (1, 2, 5)
+
+
 def test_the_release_names_the_missing_partition_and_its_state_remembers_it() -> None:
     one, visits = releasing()
     feed(one, complete(1, {0: 3})[:1])
