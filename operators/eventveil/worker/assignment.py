@@ -142,25 +142,28 @@ class Assignment:
     def tick(self, now: int) -> None:
         """Let time pass, at ``now`` in epoch milliseconds, for owners that have nothing else to do.
 
-        For those that are at rest only now and then: of hundreds of partitions that would be most of what a
-        worker does. Returns at once.
+        For those that are at rest only now and then: of hundreds of partitions, and of few that keep up, that
+        would be most of what a worker does. Returns at once.
         """
         self._ticks += 1
-        if self._ticks % _TICKS_OF_REST == 0:
-            self._lively = {*self._ready}
+        everyone = self._ticks % _TICKS_OF_REST == 0
+        if everyone or self._resting_until <= now:
+            self._wake_all()
         for tp, owner in self._those(self._lively):
-            self._tick(tp, owner)
-        if self._ticks % _TICKS_OF_REST == 0:
-            self._lively = {tp for tp, owner in self._ready.items() if not _rests(owner, now)}
-            resting = {tp: owner for tp, owner in self._ready.items() if tp not in self._lively}
-            dues = (owner.due for owner in resting.values())
-            self._resting_until = min((due for due in dues if due is not None), default=inf)
-            self._moments = {tp: _moment(owner) for tp, owner in resting.items()}
+            if everyone or owner.busy or not _rests(owner, now):
+                self._tick(tp, owner)
+            else:
+                self._lively.discard(tp)
+                self._moments[tp] = _moment(owner)
+                self._resting_until = min(self._resting_until, inf if owner.due is None else owner.due)
+
+    def _wake_all(self) -> None:
+        self._lively, self._resting_until = {*self._ready}, inf
 
     def tick_due(self, after: int, until: int) -> None:
         """The same for those that became due between two times, in epoch milliseconds."""
         if self._resting_until <= until:
-            self._lively, self._resting_until = {*self._ready}, inf
+            self._wake_all()
         for tp, owner in self._those(self._lively):
             if owner.due is not None and after < owner.due <= until:
                 self._tick(tp, owner)
@@ -269,6 +272,7 @@ class Assignment:
                 raise _NotAssigned(tp)
             self._ready[tp] = owner
             self._lively.add(tp)
+            self._tick(tp, owner)
             self._observation.taken_over(tp)
             # No offset of a raw topic in the log: differences between two are exact counts.
             log.info("%s owns %s", owner.table.owner, TopicPartition(*tp))

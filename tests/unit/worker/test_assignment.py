@@ -208,6 +208,7 @@ def test_an_owner_is_woken_when_it_becomes_due_and_not_again_for_the_same() -> N
         one = Surroundings([7])
         one.assignment.assign({PLACE})
         owner = await one.owned()
+        await one.until(lambda: owner.settled == 1)
         assert one.assignment.until_due(1000) == inf
         owner.next_due = 1250
         assert one.assignment.until_due(1000) == 250
@@ -227,7 +228,8 @@ def test_an_owner_at_rest_is_left_alone_until_it_is_due_or_something_comes() -> 
         one = Surroundings([7])
         one.assignment.assign({PLACE})
         owner = await one.owned()
-        owner.next_due, owner.may_rest = 5_000, True
+        await one.until(lambda: owner.settled == 1)  # what was there when it took over
+        owner.next_due = 5_000
 
         async def ticks(now: int, count: int = 1) -> int:
             before = owner.settled
@@ -237,17 +239,33 @@ def test_an_owner_at_rest_is_left_alone_until_it_is_due_or_something_comes() -> 
                     await asyncio.sleep(0)
             return owner.settled - before
 
-        assert await ticks(1_000, assignment._TICKS_OF_REST) == assignment._TICKS_OF_REST
-        # Now it is known to be at rest; once in this many ticks it is looked after all the same.
-        assert await ticks(1_000, assignment._TICKS_OF_REST - 1) == 0
+        assert await ticks(1_000, 3) == 3
+        owner.may_rest = True
+        # Once in this many ticks it is looked after all the same.
+        assert await ticks(1_000, assignment._TICKS_OF_REST - 4) == 0
         assert await ticks(1_000) == 1
+        assert await ticks(1_000) == 0
         assert one.assignment.until_due(1_000) == 4_000
         one.assignment.handle(chunk(owner.token, 7))
-        assert await ticks(1_000, 2) == 3  # with the settling of the chunk
-        await ticks(1_000, assignment._TICKS_OF_REST)
+        assert await ticks(1_000, 2) == 1  # the settling of the chunk
         one.assignment.tick_due(4_900, 5_000)
         # From then on at every tick, for what is due may not be complete.
         assert await ticks(5_001, 3) == 4
+
+    run(scenario)
+
+
+def test_an_owner_at_rest_that_becomes_due_between_two_ticks_is_not_passed_over() -> None:
+    async def scenario() -> None:
+        one = Surroundings([7])
+        one.assignment.assign({PLACE})
+        owner = await one.owned()
+        await one.until(lambda: owner.settled == 1)
+        owner.next_due, owner.may_rest = 5_000, True
+        one.assignment.tick(4_950)
+        assert one.assignment.until_due(4_950) == 50
+        one.assignment.tick(5_003)
+        await one.until(lambda: owner.settled == 2)
 
     run(scenario)
 
@@ -312,7 +330,7 @@ def test_it_is_quiet_until_an_owner_closes_or_releases_and_never_where_each_reco
             assert one.assignment.quiet_until() == quiet
         # Of one at rest it is known too, without asking it again and again.
         owner.next_due, owner.next_release, owner.may_rest = 5_000, None, True
-        for _ in range(20):
+        for _ in range(2):
             one.assignment.tick(1_000)
         owner.next_due = None
         assert one.assignment.quiet_until() == 5_000
