@@ -152,6 +152,7 @@ class Worker:
             doubt_seconds=doubt_seconds,
             doubted=self._cluster.renew,
             observation=self.observation,
+            wake=self._wake,
         )
         self._app = self._make_app()
 
@@ -173,21 +174,22 @@ class Worker:
         read = roles(topology)
 
         async def handle(chunks: Any) -> None:
-            async for chunk in chunks:
-                self._handle(chunk)
+            async for of_topic in chunks:
+                self._handle(of_topic)
 
         for role in ROLES:
             if topics := [topic for topic, reader in read.items() if reader == role]:
                 app.agent(app.topic(*topics, schema=schema, acks=False), name=role)(handle)
         return app
 
-    def _handle(self, chunk: Chunk) -> None:
-        # An exception in an agent would make Faust acknowledge the chunk and go on.
+    def _handle(self, chunks: Sequence[Chunk]) -> None:
+        # An exception in an agent would make Faust acknowledge the chunks and go on.
         try:
             self._check_memory()
-            if chunk.topic != self._topology.partials:
-                self.observation.fetched[chunk.topic] += len(chunk.offsets)
-            self._assignment.handle(chunk)
+            for chunk in chunks:
+                if chunk.topic != self._topology.partials:
+                    self.observation.fetched[chunk.topic] += len(chunk.offsets)
+                self._assignment.handle(chunk)
         except Exception as error:
             self.failed(error)
 
@@ -213,6 +215,9 @@ class Worker:
         self._fault("seek:done")
         return moved
 
+    def _wake(self, partition: TP | None) -> None:
+        self._consumer.thread.wake(partition)
+
     def assigned(self, partitions: set[TP]) -> None:
         """See ``eventveil.worker.faust.driver.Delivery``."""
         mine = {tp for tp in partitions if self.owners.has_streams(tp)}
@@ -232,17 +237,14 @@ class Worker:
         """See ``eventveil.worker.faust.driver.Delivery``."""
         return self._assignment.wanted()
 
-    def satisfied(self) -> bool:
-        """See ``eventveil.worker.faust.driver.Delivery``."""
-        return len(self._assignment.wanted()) < len(self._assignment.owners)
-
     def resting(self) -> Collection[TP]:
         """See ``eventveil.worker.faust.driver.Delivery``."""
         return self._assignment.resting(self._clock.wall())
 
     def quiet_seconds(self) -> float:
         """See ``eventveil.worker.faust.driver.Delivery``."""
-        return (self._assignment.quiet_until() - self._clock.wall()) / 1000
+        now = self._clock.wall()
+        return (self._assignment.quiet_until(now) - now) / 1000
 
     def delivered(self, partition: TP, records: int) -> None:
         """See ``eventveil.worker.faust.driver.Delivery``."""

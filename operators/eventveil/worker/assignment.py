@@ -40,6 +40,8 @@ _FENCED_LIMIT = 2
 _REST_MS = 250
 #: An owner that is at rest needs one tick in this many.
 _TICKS_OF_REST = 20
+#: For so long nothing is due as long as some partitions have still to be taken over.
+_UNKNOWN_MS = 300
 #: The failures of an owner that lived longer than this are forgotten.
 _HEALTHY_SECONDS = 120.0
 
@@ -58,7 +60,8 @@ class Assignment:
     ``taking_over`` runs a take-over in a thread, and ``failed`` is told of an error after which the worker
     must stop. ``patience`` is how long, in seconds, a fenced owner waits for the rebalance that explains it,
     ``doubt_seconds`` how long the same doubt may stand; ``doubted`` is told before it is looked at again.
-    ``observation`` notes what becomes of owners.
+    ``observation`` notes what becomes of owners. ``wake`` is told of a partition that may be wanted again,
+    and (None) that another is owned, whose times are to be kept.
     """
 
     def __init__(
@@ -71,13 +74,14 @@ class Assignment:
         doubt_seconds: float,
         doubted: Callable[[], None],
         observation: Observation,
+        wake: Callable[[TP | None], None],
     ) -> None:
         self._make = make
         self._go_to = go_to
         self._taking_over = taking_over
         self._failed = failed
         self._patience, self._doubt_seconds, self._doubted = patience, doubt_seconds, doubted
-        self._observation = observation
+        self._observation, self._wake = observation, wake
         self._supervisors: dict[TP, asyncio.Task[None]] = {}
         self._ready: dict[TP, Runner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,8 +123,8 @@ class Assignment:
         return self._ready
 
     def wanted(self) -> dict[TP, int]:
-        """The partitions to fetch from now, and their owners' tokens."""
-        return {tp: owner.token for tp, owner in self._ready.items() if owner.has_credit}
+        """The partitions to fetch from now, and their owners' tokens; from any thread."""
+        return {tp: owner.token for tp, owner in self._ready.copy().items() if owner.has_credit}
 
     def handle(self, chunk: Chunk) -> None:
         """Give a chunk to the owner it was fetched for, if that still owns the partition; returns at once.
@@ -138,6 +142,7 @@ class Assignment:
         # A chunk before this one may have been dropped on its way, during a rebalance.
         if not await owner.handle(chunk) or owner.misplaced:
             await self._go_to(tp, owner.position)
+        self._wake(tp)
 
     def tick(self, now: int) -> None:
         """Let time pass, at ``now`` in epoch milliseconds, for owners that have nothing else to do.
@@ -187,14 +192,16 @@ class Assignment:
         waits = [self._resting_until - now, *(due - now for due in dues if due is not None)]
         return min((wait for wait in waits if wait > 0), default=inf)
 
-    def quiet_until(self) -> float:
+    def quiet_until(self, now: int) -> float:
         """When an owner next closes or releases something, or should have, in epoch milliseconds.
 
-        Minus infinity where one works at every record, or none has taken over.
+        Minus infinity where one works at every record, or none has taken over. Before all have, nobody knows
+        what those will have to do, nor should they wait for what others fetch.
         """
         lively = (_moment(owner) for _, owner in self._those(self._lively))
         resting = (moment for tp, moment in self._moments.items() if tp not in self._lively)
-        return min((*lively, *resting), default=-inf)
+        known = inf if len(self._ready) == len(self._supervisors) else now + _UNKNOWN_MS
+        return min((*lively, *resting, known)) if self._ready else -inf
 
     def resting(self, now: int) -> set[TP]:
         """The partitions that have closed what is being released, at ``now`` in epoch milliseconds.
@@ -273,6 +280,7 @@ class Assignment:
             self._ready[tp] = owner
             self._lively.add(tp)
             self._tick(tp, owner)
+            self._wake(None)
             self._observation.taken_over(tp)
             # No offset of a raw topic in the log: differences between two are exact counts.
             log.info("%s owns %s", owner.table.owner, TopicPartition(*tp))

@@ -129,6 +129,7 @@ class Surroundings:
         self.failures: list[BaseException] = []
         #: After how many owners a new client was asked for.
         self.renewed: list[int] = []
+        self.woken: list[TP | None] = []
         self.observation = Observation(topology())
         self._assigned = assigned or []
         self.assignment = Assignment(
@@ -140,6 +141,7 @@ class Surroundings:
             doubt_seconds=doubt_seconds,
             doubted=lambda: self.renewed.append(len(self.made)),
             observation=self.observation,
+            wake=self.woken.append,
         )
 
     def _make(self, _: TP) -> Runner:
@@ -317,7 +319,7 @@ def test_who_has_closed_rests_until_the_release_is_there() -> None:
 def test_it_is_quiet_until_an_owner_closes_or_releases_and_never_where_each_record_counts() -> None:
     async def scenario() -> None:
         one = Surroundings([0])
-        assert one.assignment.quiet_until() == -inf
+        assert one.assignment.quiet_until(1_000) == -inf
         one.assignment.assign({PLACE})
         owner = await one.owned()
         for due, awaited, quiet in (
@@ -327,17 +329,36 @@ def test_it_is_quiet_until_an_owner_closes_or_releases_and_never_where_each_reco
             (None, None, -inf),
         ):
             owner.next_due, owner.next_release = due, awaited
-            assert one.assignment.quiet_until() == quiet
+            assert one.assignment.quiet_until(1_000) == quiet
         # Of one at rest it is known too, without asking it again and again.
         owner.next_due, owner.next_release, owner.may_rest = 5_000, None, True
         for _ in range(2):
             one.assignment.tick(1_000)
         owner.next_due = None
-        assert one.assignment.quiet_until() == 5_000
+        assert one.assignment.quiet_until(1_000) == 5_000
         one.assignment.handle(chunk(owner.token, 100))
-        assert one.assignment.quiet_until() == -inf
+        assert one.assignment.quiet_until(1_000) == -inf
+        owner.next_due = 5_000
+        one.assignment.doubt(PLACE, "is it there?")
+        assert one.assignment.quiet_until(1_000) == -inf
         one.assignment.revoke()
-        assert one.assignment.quiet_until() == -inf
+        assert one.assignment.quiet_until(1_000) == -inf
+
+    run(scenario)
+
+
+def test_as_long_as_some_are_to_be_taken_over_nobody_relies_on_quiet() -> None:
+    async def scenario() -> None:
+        one, other = Surroundings([7]), TP("raw", 1)
+        one.assignment.assign({PLACE})
+        owner = await one.owned()
+        owner.next_due = 5_000
+        one.assignment._supervisors[other] = asyncio.create_task(asyncio.Event().wait())  # type: ignore[assignment]
+        assert one.assignment.quiet_until(1_000) == 1_300
+        assert one.woken == [None]
+        one.assignment.handle(chunk(owner.token, 100))
+        await one.until(lambda: one.woken == [None, PLACE])
+        one.assignment.revoke()
 
     run(scenario)
 

@@ -1,7 +1,8 @@
 """Faust's Kafka driver with a chunk as the unit that travels, read committed, positioned by the worker.
 
-Stock Faust creates two asyncio tasks per record. Here one message stands for the records of one partition
-that one fetch returned; agents, group, assignment and rebalancing stay Faust's. What differs on purpose:
+Stock Faust creates two asyncio tasks per record. Here one message stands for the records of one topic that
+one fetch returned, a chunk for each partition; agents, group, assignment and rebalancing stay Faust's. What
+differs on purpose:
 
 * every topic is read committed, so that an aborted partial count is never merged;
 * partitions are delivered only once the worker owns them, from the offset that its own state says; the
@@ -17,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -34,18 +36,20 @@ from eventveil.model.topology import Kafka
 from eventveil.worker.faust import fetches
 from eventveil.worker.faust.fetches import Block, WalkedBlock
 
-_WAIT_SECONDS = 0.1
+#: For how long a fetch is waited for at once, and how long while partitions rest or none is owned.
+_WAIT_SECONDS, _LOOK_SECONDS = 1.0, 0.01
 #: Of all partitions, unless a single batch has more. Larger ones leave the caches, and take no less time.
 _FETCH_BYTES = 8 * 1024 * 1024
 #: For how long a broker may keep a fetch that finds nothing. A partition that is not in a fetch, because its
 #: records are being counted or it was moved to another offset, waits for the end of that; so the longer time
 #: is for when nothing has come or moved for some seconds. The first record ends it at once.
 _ASK_MS, _ASK_AT_REST_MS, _REST_SECONDS = 250, 1000, 5.0
-#: While nothing is due a broker gathers this much before it answers, for as long as it may keep a fetch:
-#: each answer costs about a millisecond of a worker, however few records it has. A fetch that gathers has
-#: ended this long before something becomes due, and from then on each record ends one at once, until what
-#: was due is released. Shorter than the least time nothing is gathered.
-_GATHERED_BYTES, _BEFORE_DUE_MS, _LEAST_MS = 1024 * 1024, 50, 20
+#: While nothing is due a broker gathers this much before it answers, for so long at most: each answer costs
+#: a worker milliseconds, however few records it has. Where records that are there already have still to be
+#: counted, no longer than a fetch that finds nothing. A fetch that gathers has ended this long before
+#: something becomes due, and one of what comes meanwhile again right before that. From then on each record
+#: ends one at once, until what was due is released. Shorter than the least time nothing is gathered.
+_GATHERED_BYTES, _GATHER_MS, _BEFORE_DUE_MS, _LEAST_MS = 1024 * 1024, 1000, (50, 5), 20
 #: Of a chunk that aiokafka unpacks; the others are bounded where they are made.
 _MAX_RECORDS = 2_000
 #: Why aiokafka unpacks its fetches itself, at several times the cost; empty if it does not.
@@ -70,6 +74,10 @@ def instance_id(member: str, topics: Iterable[str]) -> str:
     return f"{member}-{digest[:_TOPICS_DIGITS]}"
 
 
+#: Tells which partitions are to be fetched from, and the token of the owner of each.
+Wanted = Callable[[], Mapping[TP, int]]
+
+
 class Delivery(Protocol):
     """The worker, as the driver sees it. Called in the event loop of the app."""
 
@@ -90,10 +98,7 @@ class Delivery(Protocol):
         """No partition is this worker's any more; must return at once."""
 
     def wanted(self) -> Mapping[TP, int]:
-        """The partitions to fetch from, and the token of the owner of each."""
-
-    def satisfied(self) -> bool:
-        """Whether a partition that is owned is not wanted now, because its owner has enough to do."""
+        """The partitions to fetch from, and the token of the owner of each; from any thread."""
 
     def resting(self) -> Collection[TP]:
         """The partitions of which nothing is to be fetched for a moment."""
@@ -111,16 +116,16 @@ class Delivery(Protocol):
         """Nothing more can be delivered."""
 
 
-class ChunkSchema(faust.Schema[None, Chunk]):
-    """Hands the agent the chunk as it is."""
+class ChunkSchema(faust.Schema[None, list[Chunk]]):
+    """Hands the agent the chunks as they are."""
 
     def loads_key(self, app: Any, message: Any, **_: Any) -> None:
         """Chunks have no key."""
 
-    def loads_value(self, app: Any, message: Any, **_: Any) -> Chunk:
-        """The chunk that the driver put into the message."""
-        chunk: Chunk = message.value
-        return chunk
+    def loads_value(self, app: Any, message: Any, **_: Any) -> list[Chunk]:
+        """The chunks that the driver put into the message."""
+        chunks: list[Chunk] = message.value
+        return chunks
 
 
 class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
@@ -131,6 +136,8 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     _stirred = 0.0
     _quiet_until = 0.0
     _own_timed: Collection[str] = ()
+    #: Ends the wait of the fetch that is being waited for.
+    _waiter: asyncio.Future[None] | None = None
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         if _STOCK:
@@ -170,13 +177,26 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             keep_first_errors(consumer._fetcher)
             before_each_request(consumer._fetcher, self._be_patient)
 
-    async def fetch(self, wanted: Mapping[TP, int], resting: Collection[TP], seconds: float) -> list[Chunk]:
+    async def fetch(self, wanted: Wanted, resting: Collection[TP], seconds: float) -> list[Chunk]:
         """The next chunks of the wanted partitions; if none come within the timeout, an empty list.
 
         Nothing comes of those that are resting. What was fetched of them already is fetched again later.
         """
-        chunks: list[Chunk] = await self.call_thread(self._fetch, wanted, resting, seconds)
-        return chunks
+        fetching = self._fetch(wanted, resting, seconds)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(fetching, self.thread_loop))
+
+    def wake(self, partition: TP | None = None) -> None:
+        """End the wait for a fetch, since it would be asked for otherwise now; from the app's event loop.
+
+        With a partition, which is wanted again, only if some of its records are there already.
+        """
+        fetcher = None if self._consumer is None else self._consumer._fetcher
+        if fetcher is not None and (partition is None or partition in fetcher._records):
+            self.thread_loop.call_soon_threadsafe(self._end_wait)
+
+    def _end_wait(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def out_of_range(self) -> frozenset[TP]:
         """The partitions that did not hold the offset that was asked for, since the last call."""
@@ -195,18 +215,20 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             raise RuntimeError("aiokafka's fetcher has stopped")
         consumer._coordinator.check_errors()
 
-    async def _fetch(self, wanted: Mapping[TP, int], resting: Collection[TP], seconds: float) -> list[Chunk]:
+    async def _fetch(self, wanted: Wanted, resting: Collection[TP], seconds: float) -> list[Chunk]:
         consumer = self._ensure_consumer()
         fetcher = consumer._fetcher
         if consumer._closed or fetcher._closed:
             return []
         _let_rest(consumer, resting)
-        waiter = fetcher._create_fetch_waiter()
-        chunks = await self._drain(consumer, wanted)
-        if not chunks:
-            await asyncio.wait([waiter], timeout=seconds)
-            chunks = await self._drain(consumer, wanted)
-        waiter.cancel()
+        self._waiter = waiter = fetcher._create_fetch_waiter()
+        try:
+            chunks = await self._drain(consumer, wanted())
+            if not chunks:
+                await asyncio.wait([waiter], timeout=seconds)
+                chunks = await self._drain(consumer, wanted())
+        finally:
+            waiter.cancel()
         return chunks
 
     async def _drain(self, consumer: aiokafka.AIOKafkaConsumer, wanted: Mapping[TP, int]) -> list[Chunk]:
@@ -272,8 +294,11 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms = 1, _ASK_MS
         if now > self._stirred + _REST_SECONDS:
             fetcher._fetch_max_wait_ms = _ASK_AT_REST_MS
-        elif (quiet := 1000 * (self._quiet_until - now) - _BEFORE_DUE_MS) >= _LEAST_MS:
-            fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms = _GATHERED_BYTES, int(min(_ASK_MS, quiet))
+            return
+        waits = [1000 * (self._quiet_until - now) - before for before in _BEFORE_DUE_MS]
+        if wait := next((wait for wait in waits if wait >= _LEAST_MS), None):
+            longest = _ASK_MS if fetcher._records else _GATHER_MS
+            fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms = _GATHERED_BYTES, int(min(longest, wait))
 
     def stir(self) -> None:
         """Ask the brokers more often again; from any thread."""
@@ -438,29 +463,31 @@ class ChunkConsumer(driver.Consumer):
                 self._delivery.failed(error)
 
     async def _deliver_once(self) -> None:
-        wanted = dict(self._delivery.wanted()) if self.flow_active else {}
-        if not wanted:
-            await asyncio.sleep(_WAIT_SECONDS / 10)
+        if not (self.flow_active and self._delivery.wanted()):
+            await asyncio.sleep(_LOOK_SECONDS)
             return
         resting = self._delivery.resting()
         self._thread.let_gather(self._delivery.quiet_seconds())
-        # An owner that has enough for now may want more before a new record wakes the fetcher.
-        seconds = _WAIT_SECONDS / 10 if resting or self._delivery.satisfied() else _WAIT_SECONDS
-        chunks = await self._thread.fetch(wanted, resting, seconds)
+        seconds = _LOOK_SECONDS if resting else _WAIT_SECONDS
+        chunks = await self._thread.fetch(self._delivery.wanted, resting, seconds)
         if lost := self._thread.out_of_range():
             self._delivery.out_of_range(lost)
+        by_topic = defaultdict[str, list[Chunk]](list)
         for chunk in chunks:
+            by_topic[chunk.topic].append(chunk)
+        for of_topic in by_topic.values():
             # A chunk that is lost on the way leaves a gap, which its owner notices and reads again.
             if self.flow_active:
-                await self._deliver(chunk)
+                await self._deliver(of_topic)
 
-    async def _deliver(self, chunk: Chunk) -> None:
-        partition = TP(chunk.topic, chunk.partition)
+    async def _deliver(self, chunks: list[Chunk]) -> None:
+        first = chunks[0]
         message: Any = ConsumerMessage(
-            chunk.topic, chunk.partition, chunk.next_offset, 0.0, 0, None, None, chunk,  # type: ignore[arg-type]
-            None, 0, 0, partition, generation_id=self.app.consumer_generation_id,
+            first.topic, first.partition, first.next_offset, 0.0, 0, None, None, chunks,  # type: ignore[arg-type]
+            None, 0, 0, TP(first.topic, first.partition), generation_id=self.app.consumer_generation_id,
         )  # fmt: skip
-        self._delivery.delivered(partition, len(chunk.offsets))
+        for chunk in chunks:
+            self._delivery.delivered(TP(chunk.topic, chunk.partition), len(chunk.offsets))
         await self.wait_first(self.callback(message), self.suspend_flow.wait())
 
     def on_buffer_full(self, tp: TP) -> None:

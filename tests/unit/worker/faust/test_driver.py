@@ -125,12 +125,14 @@ GATHERED = 1024 * 1024
 @pytest.mark.parametrize(
     ("quiet", "stirred", "asked", "later"),
     [
-        (10.0, 1.0, (GATHERED, 250), (GATHERED, 250)),
+        (10.0, 1.0, (GATHERED, 1000), (GATHERED, 1000)),
         # A fetch ends before something is due, whenever it is asked for.
         (0.25, 1.0, (GATHERED, 200), (GATHERED, 75)),
-        (0.1875, 1.0, (GATHERED, 137), (1, 250)),
+        # One more ends right before that.
+        (0.1875, 1.0, (GATHERED, 137), (GATHERED, 57)),
         # Something is due, or was.
-        (0.0625, 1.0, (1, 250), (1, 250)),
+        (0.0625, 1.0, (GATHERED, 57), (1, 250)),
+        (0.0234375, 1.0, (1, 250), (1, 250)),
         (-inf, 1.0, (1, 250), (1, 250)),
         # Nothing has come for a while: the first record is not kept waiting.
         (10.0, 6.0, (1, 1000), (1, 1000)),
@@ -143,7 +145,7 @@ def test_brokers_gather_records_while_nothing_is_due(
     monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: now[0]))
     thread = ChunkConsumerThread.__new__(ChunkConsumerThread)
     requests: list[tuple[int, int]] = []
-    fetcher: Any = SimpleNamespace()
+    fetcher: Any = SimpleNamespace(_records={})
     fetcher._get_actions_per_node = lambda _: requests.append(
         (fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms)
     )
@@ -155,3 +157,61 @@ def test_brokers_gather_records_while_nothing_is_due(
     now[0] += 0.125
     fetcher._get_actions_per_node("assignment")
     assert requests == [asked, later]
+
+
+def test_nothing_is_gathered_for_long_while_records_have_still_to_be_counted() -> None:
+    thread = ChunkConsumerThread.__new__(ChunkConsumerThread)
+    thread.stir()
+    thread.let_gather(10.0)
+    fetcher: Any = SimpleNamespace(_records={PLACE: "records"})
+    thread._be_patient(fetcher)
+    assert (fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms) == (GATHERED, 250)
+
+
+class Waiting(ChunkConsumerThread):
+    """A thread whose consumer gives what is put into ``chunks``, to those who want a partition."""
+
+    def __init__(self, fetcher: Any) -> None:
+        fetcher._loop, fetcher._closed = asyncio.get_running_loop(), False
+        self.thread_loop = fetcher._loop
+        self._consumer: Any = SimpleNamespace(
+            _fetcher=fetcher, _closed=False, assignment=set, paused=set, pause=dict, resume=dict
+        )
+        self.chunks: list[Any] = []
+
+    def _ensure_consumer(self) -> Any:
+        return self._consumer
+
+    async def _drain(self, consumer: Any, wanted: Any) -> list[Any]:
+        return [chunk for chunk in self.chunks if chunk in wanted]
+
+
+def test_a_wait_ends_when_a_partition_is_wanted_again_of_which_records_are_there(fetcher: Any) -> None:
+    async def scenario() -> None:
+        thread, wanted = Waiting(fetcher), dict[TP, int]()
+        thread.chunks.append(TP(*PLACE))
+        fetching = asyncio.create_task(thread.fetch(lambda: wanted, (), 30.0))
+        await asyncio.sleep(0.05)
+        wanted[TP(*PLACE)] = 1
+        thread.wake(TP(*PLACE))
+        await asyncio.sleep(0.05)
+        assert not fetching.done()  # nothing is there
+        fetcher._records[PLACE] = "records"
+        thread.wake(TP(*PLACE))
+        async with asyncio.timeout(10):
+            assert await fetching == [TP(*PLACE)]
+        assert not fetcher._fetch_waiters
+
+    asyncio.run(scenario())
+
+
+def test_a_wait_ends_when_times_have_to_be_told_anew(fetcher: Any) -> None:
+    async def scenario() -> None:
+        thread = Waiting(fetcher)
+        fetching = asyncio.create_task(thread.fetch(dict, (), 30.0))
+        await asyncio.sleep(0.05)
+        thread.wake()
+        async with asyncio.timeout(10):
+            assert await fetching == []
+
+    asyncio.run(scenario())
