@@ -6,7 +6,9 @@ import json
 import os
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
@@ -14,9 +16,9 @@ from eventveil.model.timeline import start_of
 from eventveil.replay.inputs import TopicInput
 from eventveil.replay.run import replay
 from eventveil.topology.loading import load
-from tests.chaos.verifier import java_partition
+from tests.chaos.verifier import Record, java_partition
 from tests.kafka.topics import read
-from tests.worker.application import ORIGIN, Application, Traffic, valid_event
+from tests.worker.application import ORIGIN, Application, TimedTraffic, time_in_the_value, time_of_the_record
 from tests.worker.process import WorkerProcess
 from tests.worker.silent import Silence
 from tests.worker.waiting import last_release, settle, wait_for_letters, wait_for_releases
@@ -29,25 +31,32 @@ def by_boundary(kafka: str, folder: Path) -> Application:
     return application
 
 
-def boundaries(application: Application) -> dict[int, dict[int, int]]:
+def boundaries(application: Application, stream: str = "places") -> dict[int, dict[int, int]]:
     """Boundary by timestamp, by partition, as the worker's partial counts have them."""
     found: defaultdict[int, dict[int, int]] = defaultdict(dict)
     for partition in range(2):
         for message in read(application.bootstrap, f"{application.name}-partials", partition=partition):
             one = json.loads(message.value() or b"")
+            if one["stream"] != stream:
+                continue
             assert one["timestamp"] not in found[one["partition"]]
             found[one["partition"]][one["timestamp"]] = one["boundary"]
     return found
 
 
-def truth(application: Application, first: int) -> tuple[dict[int, Counter[str]], Counter[str]]:
+def truth(
+    application: Application,
+    first: int,
+    stream: str = "places",
+    event_in: Callable[[Record], dict[str, Any] | None] = time_in_the_value,
+) -> tuple[dict[int, Counter[str]], Counter[str]]:
     """Counts by timestamp, and how many records were late and too far ahead."""
-    bounds = boundaries(application)
+    bounds = boundaries(application, stream)
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     rejected: Counter[str] = Counter()
     seen = set()
     for record in application.raw():
-        event, partition, offset = valid_event(record.value), record.partition, record.offset
+        event, partition, offset = event_in(record), record.partition, record.offset
         if event is None or partition != java_partition(event["user"], application.partitions):
             continue
         passed = max((at for at, bound in bounds[partition].items() if bound <= offset), default=first - 1)
@@ -66,10 +75,16 @@ def truth(application: Application, first: int) -> tuple[dict[int, Counter[str]]
 def test_boundaries_survive_kills_and_decide_alike_for_the_worker_and_a_replay(
     kafka: str, tmp_path: Path
 ) -> None:
+    """One stream has the time in the value; another, over the same records, goes by the record's time."""
     application = by_boundary(kafka, tmp_path)
+    streams = application.document["streams"]
+    sinks = {"places": application.sink, "claims": f"{application.name}.claims"}
+    streams["claims"] = {**streams["places"], "sink": {"topic": sinks["claims"]}}
+    streams["claims"]["source"] = {**streams["places"]["source"], "time": "$time"}
+    application.write()
     application.create()
     with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "2") as worker:
-        with Traffic(application, seed=11):
+        with TimedTraffic(application, seed=11):
             for seconds in (5, 3, 2, 4):
                 time.sleep(seconds)
                 worker.kill()
@@ -77,32 +92,38 @@ def test_boundaries_survive_kills_and_decide_alike_for_the_worker_and_a_replay(
                     time.sleep(2)  # an outage: one boundary for all timestamps that it left open
                 worker.start()
             wait_for_releases(application, 80)
-            wait_for_letters(application, late=60, too_far_ahead=60)
+            wait_for_letters(application, late=180, too_far_ahead=180)
         settle(application)
-        last = last_release(application, application.sink)
+        last = min(last_release(application, sink) for sink in sinks.values())
         worker.kill()
-    live = {timestamp: records for timestamp, records in application.releases().items() if timestamp <= last}
-    first = min(live)
-    assert sorted(live) == list(range(first, last + 1))
-    expected, rejected = truth(application, first)
+    live = {
+        (name, timestamp): records
+        for name, sink in sinks.items()
+        for timestamp, records in application.releases(sink=sink).items()
+        if timestamp <= last
+    }
+    first = min(timestamp for _, timestamp in live)
+    assert sorted(live) == [(name, one) for name in sorted(sinks) for one in range(first, last + 1)]
     kinds = {message.timestamp()[0] for message in read(application.bootstrap, application.source)}
     assert kinds == {TIMESTAMP_CREATE_TIME}, "the source has LogAppendTime after all"
-    for timestamp, records in live.items():
-        counts = json.loads(records[0])["counts"]
-        found = {name: count for name, count in counts.items() if count}
-        assert found == expected.get(timestamp, {}), timestamp
-    assert sum(sum(counts.values()) for counts in expected.values()) > 100
-    letters = Counter(
-        dict(message.headers() or [])["eventveil.reason"].decode()
-        for message in read(application.bootstrap, application.dead)
-    )
-    assert {reason: letters[reason] for reason in rejected} == rejected
-    assert rejected["late"] > 50
-    assert rejected["too-far-ahead"] > 50
+    letters: Counter[tuple[str, str]] = Counter()
+    for message in read(application.bootstrap, application.dead):
+        told = dict(message.headers() or [])
+        letters[told["eventveil.stream"].decode(), told["eventveil.reason"].decode()] += 1
+    for name, event_in in (("places", time_in_the_value), ("claims", time_of_the_record)):
+        expected, rejected = truth(application, first, name, event_in)
+        for timestamp in range(first, last + 1):
+            counts = json.loads(live[name, timestamp][0])["counts"]
+            found = {column: count for column, count in counts.items() if count}
+            assert found == expected.get(timestamp, {}), (name, timestamp)
+        assert sum(sum(counts.values()) for counts in expected.values()) > 100
+        assert {reason: letters[name, reason] for reason in rejected} == rejected
+        assert rejected["late"] > 50
+        assert rejected["too-far-ahead"] > 50
 
     topology = load(str(application.path), os.environ)
     rules = topology.streams[0].timeline
-    source = TopicInput(topology.kafka, application.source)
+    source = TopicInput(topology.kafka, application.source, envelope=True)
     replayed = replay(
         topology,
         source,
@@ -110,7 +131,7 @@ def test_boundaries_survive_kills_and_decide_alike_for_the_worker_and_a_replay(
         end=start_of(rules, last + 1),
         noise=lambda _: Silence(),
     )
-    assert {one.timestamp: [one.record] for one in replayed} == live
+    assert {(one.stream.name, one.timestamp): [one.record] for one in replayed} == live
     assert source.warnings == []
 
 

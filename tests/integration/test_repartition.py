@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import orjson
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
 from eventveil.model.timeline import start_of
@@ -22,7 +21,15 @@ from eventveil.topology.changes import ELSEWHERE
 from eventveil.topology.loading import load
 from tests.chaos.verifier import Record
 from tests.kafka.topics import end_offset, read
-from tests.worker.application import ORIGIN, Application, ScatteredTraffic, TimedTraffic, valid_event
+from tests.worker.application import (
+    ORIGIN,
+    Application,
+    ScatteredTraffic,
+    TimedScatteredTraffic,
+    time_in_the_value,
+    time_of_the_record,
+    valid_event,
+)
 from tests.worker.process import WorkerProcess
 from tests.worker.silent import Silence
 from tests.worker.taking_over import refusals
@@ -125,18 +132,6 @@ def given_times(application: Application) -> dict[tuple[int, int], int]:
     return given
 
 
-def time_in_the_value(record: Record) -> dict[str, Any] | None:
-    """The event in a record, None if there is none."""
-    return valid_event(record.value)
-
-
-def time_of_the_record(record: Record) -> dict[str, Any] | None:
-    """The same by the time that the record carries, whatever time is in the value."""
-    found = orjson.loads(record.value) if record.value and record.value.endswith(b"}") else {}
-    event = valid_event(orjson.dumps({**found, "time": record.time}) if "time" in found else None)
-    return None if record.time == -1 else event
-
-
 def true_by_given_times(
     application: Application,
     first: int,
@@ -185,7 +180,7 @@ def test_a_topic_with_the_times_of_producers_is_re_keyed_by_boundaries_through_k
     application.write()
     application.create()
     with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "2") as worker:
-        with TimedTraffic(application, seed=13):
+        with TimedScatteredTraffic(application, seed=13):
             for seconds in (2, 2):
                 time.sleep(seconds)
                 worker.kill()

@@ -286,6 +286,18 @@ def valid_event(value: bytes | None) -> dict[str, Any] | None:
     return event if isinstance(event["time"], int) else None
 
 
+def time_in_the_value(record: Record) -> dict[str, Any] | None:
+    """The event in a record, None if there is none."""
+    return valid_event(record.value)
+
+
+def time_of_the_record(record: Record) -> dict[str, Any] | None:
+    """The same by the time that the record carries, whatever time is in the value."""
+    found = json.loads(record.value) if record.value and record.value.endswith(b"}") else {}
+    event = valid_event(json.dumps({**found, "time": record.time}).encode() if "time" in found else None)
+    return None if record.time == -1 else event
+
+
 def records(bootstrap: str, topic: str, partition: int) -> list[Record]:
     """Every record of a partition for the verifier, those of aborted transactions included and marked."""
     committed = {message.offset() for message in read(bootstrap, topic, partition=partition)}
@@ -409,10 +421,14 @@ class ScatteredTraffic(Traffic):
         return b"session %d" % self._random.randrange(1000), value
 
 
-class TimedTraffic(ScatteredTraffic):
-    """The same, with times of its own beside the values: on time, late, too far ahead; one in 50 has none."""
+class TimedTraffic(Traffic):
+    """Records carry times that are not those in the values: on time, late, too far ahead, none."""
 
     def _timestamp(self) -> int:
         if self._random.random() < 0.02:
             return -1
         return int(time.time() * 1000) - self._random.choice([0, 0, 0, 0, 50, 200, 400, 2000, -300, -3000])
+
+
+class TimedScatteredTraffic(TimedTraffic, ScatteredTraffic):
+    """Both."""

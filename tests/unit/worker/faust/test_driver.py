@@ -11,11 +11,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.consumer.fetcher import READ_COMMITTED, Fetcher, FetchResult, PartitionRecords
 from aiokafka.errors import NoOffsetForPartitionError, OffsetOutOfRangeError
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import TopicPartition
 from faust.types import TP
 
+from eventveil.model.records import NO_APPEND_TIME
 from eventveil.model.topology import Kafka
 from eventveil.worker.faust import driver
 from eventveil.worker.faust.driver import (
@@ -215,3 +218,34 @@ def test_a_wait_ends_when_times_have_to_be_told_anew(fetcher: Any) -> None:
             assert await fetching == []
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("stock", ["", "for a test"])
+def test_records_come_with_their_own_times_only_in_topics_that_are_asked_for_them(
+    stock: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_STOCK", stock)
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, 0, 0, 10**6)
+    for offset, time in enumerate((7, -1, 5)):
+        builder.append(offset, time, None, b"v", [])
+    data = bytes(builder.build())
+
+    def own_times(*asked: str) -> list[int]:
+        thread = ChunkConsumerThread.__new__(ChunkConsumerThread)
+        thread._own_timed = asked
+        source = PartitionRecords(PLACE, MemoryRecords(data), [], 0, None, None, True, READ_COMMITTED)
+        fetched = FetchResult.__new__(FetchResult)
+        fetched._partition_records = source
+
+        async def fetched_records(*_: Any, **__: Any) -> dict[TopicPartition, list[Any]]:
+            return {PLACE: [*source]}
+
+        made: Any = SimpleNamespace(_records={PLACE: fetched}, fetched_records=fetched_records)
+        find = thread._stock_records if stock else thread._block
+        block = asyncio.run(find(made, TP(*PLACE)))
+        chunk = driver._as_chunk(TP(*PLACE), 1, 0, block, 3)
+        assert [*chunk.append_times] == [NO_APPEND_TIME] * 3
+        return [*chunk.own_times]
+
+    assert own_times("other", "raw") == [7, -1, 5]
+    assert own_times("other") == []
