@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from eventveil.cli.main import main
 from eventveil.model.timeline import format_rfc3339
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, unique
 from tests.unit.doctor.making import FILE
+from tests.worker.process import WorkerProcess
 
 PARTITIONS, EVENTS = 20, 400
 
@@ -151,3 +153,7 @@ def test_a_web_shops_topic_goes_in_with_the_doctor_as_a_guide(kafka: str, tmp_pa
     assert stream["outcomes"]["filtered"] == 250
     created = CliRunner().invoke(main, ["topics", str(output), "--create"])
     assert created.exit_code == 0, created.output
+    with WorkerProcess("eventveil", output, tmp_path / "log", "--metrics", "off") as worker:
+        worker.wait_for_log(" ready")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
