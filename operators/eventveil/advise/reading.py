@@ -20,6 +20,7 @@ from eventveil.decoding.bulk import FILTERED, IGNORED, BulkReader
 from eventveil.decoding.places import compile_pointer
 from eventveil.decoding.rules import Rejection, parse
 from eventveil.model.errors import EventveilError
+from eventveil.model.fields import TIME, listed
 from eventveil.model.records import Chunk
 from eventveil.model.timeline import parse_rfc3339
 from eventveil.model.topology import Source, Stream
@@ -57,16 +58,21 @@ def read_events(stream: Stream, source: Input, on_chunk: Callable[[], object] = 
         )
         for partition, offset in starts.items()
     }
+    # An append time that is the event's time is needed as it is; elsewhere nothing rests on it.
+    told = TIME in listed(rules.source.time) and not rules.source.own_time
     for chunk in source.chunks():
-        _observe(aggregators[chunk.partition], chunk)
+        _observe(aggregators[chunk.partition], chunk if told else _stamped(chunk))
         on_chunk()
     collectors = [aggregator.counters[stream.name] for aggregator in aggregators.values()]
     outcomes = sum((one.outcomes for one in collectors), Counter())
     return Read(_joined([one.events() for one in collectors if isinstance(one, _Collector)]), outcomes)
 
 
+def _stamped(chunk: Chunk) -> Chunk:
+    return replace(chunk, append_times=array("q", bytes(8 * len(chunk.offsets))))
+
+
 def _observe(aggregator: PartitionAggregator, chunk: Chunk) -> None:
-    chunk = replace(chunk, append_times=array("q", bytes(8 * len(chunk.offsets))))
     while True:
         aggregator.process(chunk)
         if letters := aggregator.dead_letter_batch():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from eventveil.advise.generating import Events
 from eventveil.advise.reading import find_columns, read_events, types_of
 from eventveil.advise.tally import Tally, per_unit, rolled_up
 from eventveil.model.errors import EventveilError
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Chunk
 from eventveil.model.topology import Source
 from eventveil.replay.run import replay
 from eventveil.topology.periods import DAY
@@ -67,6 +69,28 @@ def test_partitions_of_a_topic_have_users_of_their_own_and_nothing_is_late() -> 
     for bound in (1, 2, 5):
         counts = [Tally(one.events, 3, ORIGIN, DAY).counts(HOUR, bound).sum() for one in (whole, parts)]
         assert counts[0] == counts[1]
+
+
+class Carrying(Recorded):
+    """The same; records carry times too, an hour after the append times."""
+
+    def chunks(self) -> Iterator[Chunk]:
+        for chunk in super().chunks():
+            own_times = [NO_OWN_TIME if one == NO_APPEND_TIME else one + HOUR for one in chunk.append_times]
+            yield replace(chunk, own_times=own_times)
+
+
+@pytest.mark.parametrize("own_time", [False, True])
+def test_times_of_records_are_those_that_the_stream_asks_for(own_time: bool) -> None:
+    value = json.dumps({"user": "u", "to": "ATL"}).encode()
+    times = [ORIGIN, ORIGIN + 7, NO_APPEND_TIME]
+    rules = stream()
+    kept = "boundary" if own_time else "broker"
+    source = replace(rules.source, time="$time", append_time=kept, own_time=own_time)
+    read = read_events(replace(rules, source=source), Carrying({0: [(time, value) for time in times]}))
+    after = HOUR if own_time else 0
+    assert read.events.times.tolist() == [ORIGIN + after, ORIGIN + 7 + after]
+    assert read.outcomes == {"read": 2, "missing-field" if own_time else "no-append-time": 1}
 
 
 def test_what_is_ignored_is_not_read_and_other_columns_count_where_they_should(tmp_path: Path) -> None:
