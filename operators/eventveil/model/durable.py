@@ -50,23 +50,15 @@ class Durable(
                     f"the state has version {version.decode()}, this program reads version {VERSION}",
                     "Run the version of Eventveil that wrote it",
                 )
-            record: Self = _decoder_of(cls).decode(value)
+            decoder, always = _description_of(cls)
+            record: Self = decoder.decode(value)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise unreadable(place, str(error)) from None
-        if short := [name for name in cls.always() if name not in found]:
+        if short := [name for name in always if name not in found]:
             raise unreadable(place, f"it has no {short[0]}")
         if wrong := record.contradiction():
             raise unreadable(place, wrong)
         return record
-
-    @classmethod
-    def always(cls) -> list[str]:
-        """The fields that are written even if they have their default (``written``)."""
-        return [
-            one.encode_name
-            for one in msgspec.structs.fields(cls)
-            if one.default_factory is not msgspec.NODEFAULT
-        ]
 
     def contradiction(self) -> str | None:
         """What is wrong with the record, if anything."""
@@ -77,18 +69,26 @@ class Durable(
         return msgspec.structs.replace(self, **changes)
 
 
-_DECODERS: dict[type[Durable], msgspec.json.Decoder[Any]] = {}
+#: How a class is read, and its fields that are always written. To find these takes a millisecond.
+_Description = tuple[msgspec.json.Decoder[Any], tuple[str, ...]]
+_DESCRIPTIONS: dict[type[Durable], _Description] = {}
 _MAKING = Lock()
 
 
-def _decoder_of(cls: type[Durable]) -> msgspec.json.Decoder[Any]:
+def _description_of(cls: type[Durable]) -> _Description:
     # msgspec describes a class to itself at its first use, and a second thread that comes meanwhile takes the
     # half of it for whole, and ends the process with SIGSEGV. Partitions are taken over side by side.
-    found = _DECODERS.get(cls)
+    found = _DESCRIPTIONS.get(cls)
     if found is None:
         with _MAKING:
-            found = _DECODERS.setdefault(cls, msgspec.json.Decoder(cls))
+            found = _DESCRIPTIONS.setdefault(cls, (msgspec.json.Decoder(cls), _always_written(cls)))
     return found
+
+
+def _always_written(cls: type[Durable]) -> tuple[str, ...]:
+    return tuple(
+        one.encode_name for one in msgspec.structs.fields(cls) if one.default_factory is not msgspec.NODEFAULT
+    )
 
 
 def unreadable(place: str, detail: str) -> StateRefused:
