@@ -79,15 +79,17 @@ class Lifetime:
     @property
     def checkpoint(self) -> Checkpoint:
         """As the program would read it back."""
-        counting = {}
-        for place in self.places[:-1]:
-            manifest = ManifestRecord.find(self.tables[place], "visits", "here")
-            counting[place] = (manifest, manifest.counter_state(self.tables[place], "here"))
-        budget = self.tables[BUDGET, 0]
-        manifest = ManifestRecord.find(budget, "visits", "here")
-        return Checkpoint(
-            "visits", counting, TopicPartition(BUDGET, 0), manifest, manifest.release_state(budget, "here")
-        )
+        counting = {place: self._counting(place) for place in self.places[:-1]}
+        return Checkpoint("visits", counting, TopicPartition(BUDGET, 0), *self._budget())
+
+    def _counting(self, place: TopicPartition) -> tuple[ManifestRecord, CounterState]:
+        manifest = ManifestRecord.find(self.tables[place], "visits", "here")
+        return manifest, manifest.counter_state(self.tables[place], "here")
+
+    def _budget(self) -> tuple[ManifestRecord, ReleaseState]:
+        table = self.tables[BUDGET, 0]
+        manifest = ManifestRecord.find(table, "visits", "here")
+        return manifest, manifest.release_state(table, "here")
 
     @property
     def history(self) -> History:
@@ -99,7 +101,7 @@ class Lifetime:
     def release(self, timestamps: int, *, publish: bool = True) -> None:
         """Release more timestamps; without ``publish`` the last ones stay decided."""
         for _ in range(timestamps):
-            state = self.checkpoint.state
+            _, state = self._budget()
             mechanism = self.mechanism()
             if state.mechanism is not None:
                 mechanism.restore(state.mechanism.encode())
@@ -120,7 +122,7 @@ class Lifetime:
 
     def count(self, place: TopicPartition, next_timestamp: int) -> None:
         """Say that a partition has counted up to a timestamp."""
-        _, state = self.checkpoint.counting[place]
+        _, state = self._counting(place)
         counted = state.replace(next=next_timestamp, resume=7, judged=9)
         self.tables[place][b"visits"] = counted.encode()
 
