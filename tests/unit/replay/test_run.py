@@ -17,6 +17,7 @@ from eventveil.mechanisms.registry import KINDS
 from eventveil.model.partitioners import murmur2_partition
 from eventveil.model.topology import MechanismSettings, Sink, Stream
 from eventveil.replay.run import replay, seeded_noise, select_streams
+from eventveil.tasks import aggregate
 from tests.contract.noises import W_EVENT_KINDS
 from tests.fuzz.ways import WAYS, read_by
 from tests.unit.replay.history import (
@@ -203,8 +204,11 @@ def test_a_partition_without_records_holds_nothing_up() -> None:
 
 
 @pytest.mark.parametrize("other_is_empty", [True, False])
-def test_memory_does_not_grow_with_the_timestamps_that_one_partition_is_ahead(other_is_empty: bool) -> None:
+def test_memory_does_not_grow_with_the_timestamps_that_one_partition_is_ahead(
+    other_is_empty: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first record of a partition closes everything since the origin, long before the others begin."""
+    monkeypatch.setattr(aggregate, "_BATCH_BYTES", 1_000_000)  # a quarter, for a quarter of the timestamps
 
     def peak(timestamps: int) -> int:
         end = ORIGIN + 250 * timestamps
@@ -221,7 +225,7 @@ def test_memory_does_not_grow_with_the_timestamps_that_one_partition_is_ahead(ot
             tracemalloc.stop()
 
     # More than two transactions would hold, both.
-    assert peak(150_000) < 1.2 * peak(50_000)
+    assert peak(37_500) < 1.2 * peak(12_500)
 
 
 # Range and order
