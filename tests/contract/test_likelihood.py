@@ -8,7 +8,7 @@ bounded here is the likelihood under the code, with the discrete Laplace distrib
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import exp, inf, log, log1p
@@ -83,12 +83,14 @@ class BlackBox:
             yield Outcome(-inf, None)
             return
         test_noise = np.where(published, HUGE, -HUGE)
+        # Noise is drawn for what is published alone, so the rest of a target does not matter.
+        self._noise.target = np.full(len(counts), VALUES[0])
         chosen = self._step(state, counts, test_noise)
-        free = min(COLUMNS, int(chosen.sum()))
-        for output in itertools.product(VALUES, repeat=free):
-            self._noise.target = np.where(chosen, VALUES[0], counts)
-            self._noise.target[np.flatnonzero(chosen)[:free]] = output
-            self._step(state, counts, test_noise)
+        free = np.flatnonzero(chosen)[:COLUMNS]
+        for output in itertools.product(VALUES, repeat=len(free)):
+            if any(value != VALUES[0] for value in output):  # the first output is that of the step above
+                self._noise.target[free] = output
+                self._step(state, counts, test_noise)
             mass = 0.0
             if chosen.any():
                 assert self._noise.publish_scale is not None
@@ -157,18 +159,21 @@ def largest_loss(
     *users: Visits,
     sensitivity: int = 1,
     defect: Fraction | None = None,
-    instead: Visits | None = None,
+    instead: Sequence[Visits] = (),
     columns: int = COLUMNS,
     by: type[Mechanism] | None = None,
     **options: Option,
 ) -> float:
-    """The largest |log ratio| of a likelihood with one of the users' visits, and with those ``instead``."""
+    """The largest |log ratio| of a likelihood with one of the users' visits, and with that of ``instead``."""
     noise = ProbingNoise(columns)
     source: NoiseSource = noise if defect is None else RescaledNoise(noise, defect)
     mechanism = make(case, source, window, columns, sensitivity, EPSILON, by=by, **options)
     own = CASES[case][1].get("groups", options.get("groups", 1))
     box = BlackBox(mechanism, noise, int(own))
-    return max(_largest_loss(box, visits, instead or {}, columns) for visits in users)
+    return max(
+        _largest_loss(box, visits, other, columns)
+        for visits, other in zip(users, instead or [{}] * len(users), strict=True)
+    )
 
 
 def _largest_loss(box: BlackBox, visits: Visits, instead: Visits, columns: int) -> float:
@@ -244,13 +249,9 @@ def test_a_user_with_two_contributions_is_protected_by_a_sensitivity_of_two(case
 @EVERY_CASE
 def test_a_user_who_was_elsewhere_is_protected_by_twice_the_contributions(case: str) -> None:
     def loss(sensitivity: int) -> float:
-        users: list[tuple[Visits, Visits]] = [
-            ({first: (2, 0), first + 1: (0, 2)}, {first: (0, 2), first + 1: (2, 0)}) for first in (0, 1)
-        ]
-        return max(
-            largest_loss(case, 2, visits, sensitivity=sensitivity, instead=instead)
-            for visits, instead in users
-        )
+        users: list[Visits] = [{first: (2, 0), first + 1: (0, 2)} for first in (0, 1)]
+        instead: list[Visits] = [{first: (0, 2), first + 1: (2, 0)} for first in (0, 1)]
+        return largest_loss(case, 2, *users, sensitivity=sensitivity, instead=instead)
 
     assert loss(4) <= EPSILON + FLOAT_ERROR
     # Without adjacency: substitute the sensitivity is the bound, and that is not enough.
