@@ -62,9 +62,9 @@ $(KERNEL): $(wildcard $(CRATE)/*.toml $(CRATE)/Cargo.lock $(CRATE)/src/*.rs) | $
 	  $(BIN)/pip install --quiet ./$(CRATE) && : >$@; \
 	fi
 
-# Without ARGS in four processes; tests/lanes.py says which tests run side by side.
+# Without ARGS in five processes; tests/lanes.py says which tests run side by side.
 test: install lint ## Lint, then run every test (Kafka: KAFKA=local, docker or host:port; KAFKA_VERSION=3.9.2)
-	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 4 --dist loadscope --no-loadscope-reorder)
+	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 5 --dist loadscope --no-loadscope-reorder)
 
 # Without ARGS in parallel; few tests are done before a second process has started.
 quick: lint ## Lint, then unit and contract tests but the slowest (ARGS="tests/contract tests/unit/mechanisms -k uniform")

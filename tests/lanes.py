@@ -1,9 +1,9 @@
-"""Which tests `make test` runs side by side, in four processes.
+"""Which tests `make test` runs side by side, in five processes.
 
-Tests on Kafka mostly wait: for a session to end, a timestamp to be due, a broker to start. So three lanes of
-them run at once, each in a process of its own and with a broker of its own. They take the processors three
-quarters of the time. What is left goes to the other tests, which run in the fourth process, a file at a time,
-and in the first three when their lanes are done. Those compute and wait for nothing, so they give way.
+Tests on Kafka mostly wait: for a session to end, a timestamp to be due, a broker to start. So four processes
+run them at once, each with a broker of its own: a file at a time, the longest files first, and whichever
+process is done takes the next file. The other tests compute and wait for nothing: a fifth process runs them,
+and the first four when no file on Kafka is left. They give way to the tests on Kafka.
 """
 
 from __future__ import annotations
@@ -13,50 +13,95 @@ from pathlib import PurePath
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
-#: The files of tests/integration by lane, each lane about as long; a file that no lane names is in the last.
-#: What starts clusters, kills brokers or takes all of a processor is in the first: one of them at a time.
-_LANES = {
-    "apart": {
-        "bench", "broker", "chaos", "cluster", "demo", "longrun", "missing", "stale_reads",
-        "topics_without_a_broker", "unclean",
-    },
-    "changes": {
-        "clusters", "held", "memory", "migrate", "migrate_ground", "repartition", "rights", "surroundings",
-        "topics", "topics_changed", "values_grown", "witness", "worker_killed",
-    },
-    "shared": set[str](),
+#: The files of tests/integration that start clusters, kill brokers or take all of a processor: one at a time.
+_APART = {
+    "bench", "broker", "chaos", "cluster", "demo", "longrun", "missing", "stale_reads",
+    "topics_without_a_broker", "unclean",
 }  # fmt: skip
-#: Of the other tests beside the lanes; a process of the lanes has 0.
+APART = "apart"
+#: The others that take longest, longest first, so that none of them begins when all others are done.
+_LONG = (
+    "migrate_ground", "surroundings", "worker_killed", "formats", "clusters", "migrate", "security",
+    "faust_regressions", "worker", "writer", "witness", "ledger", "pan_private", "fail_closed", "rights",
+)  # fmt: skip
+#: Files of the other tests that compute longest. Most others of tests/contract come next.
+_COMPUTING = ("test_likelihood", "test_suite", "test_migration", "test_audit", "test_utility_seasonal")
+#: Of the other tests beside those on Kafka, which have 0.
 _NICENESS = 15
 
 
-def lane(nodeid: str) -> str:
+def scope(nodeid: str) -> str:
     """What runs in one process, one after another: a name for the tests that this one belongs to."""
-    file = PurePath(nodeid.partition("::")[0])
-    if file.parent.name != "integration":
-        return str(file)
-    name = file.stem.removeprefix("test_")
-    return next((one for one, files in _LANES.items() if name in files), "shared")
+    file = nodeid.partition("::")[0]
+    return APART if on_kafka(nodeid) and _subject(nodeid) in _APART else file
+
+
+def on_kafka(nodeid: str) -> bool:
+    """Whether a test, or a scope, is of those that need a broker."""
+    return nodeid == APART or _file(nodeid).parent.name == "integration"
 
 
 class Lanes(LoadScopeScheduling):
-    """Gives each process a lane, and the next one when it is done. Needs ``--no-loadscope-reorder``."""
+    """Gives files on Kafka to all processes but the last. Needs ``--no-loadscope-reorder``."""
+
+    #: The process that runs no tests on Kafka; it may be gone before the others.
+    _computing: WorkerController | None = None
+
+    def schedule(self) -> None:
+        if self.collection is None and len(self.nodes) > 1:
+            self._computing = self.nodes[-1]
+        super().schedule()
 
     def _split_scope(self, nodeid: str) -> str:
-        return lane(nodeid)
+        return scope(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        for_node = self._next_for(node)
+        if for_node is None:
+            # Without a word it would wait for more before its last test.
+            node.shutdown()
+            return
+        self.workqueue.move_to_end(for_node, last=False)
+        super()._assign_work_unit(node)
+
+    def _next_for(self, node: WorkerController) -> str | None:
+        """The first scope in the queue that this process may run."""
+        others = (one for one in self.workqueue if not on_kafka(one))
+        return next(others if node is self._computing else iter(self.workqueue), None)
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """The lanes of tests/integration before all other tests, which fill up what is left of the time."""
-    items.sort(key=lambda item: lane(item.nodeid) not in _LANES)
+    """Tests on Kafka before all others, and among both what takes long before what does not."""
+    items.sort(key=lambda item: _place(item.nodeid))
+
+
+def _place(nodeid: str) -> tuple[int, int]:
+    if scope(nodeid) == APART:
+        return 0, 0
+    if on_kafka(nodeid):
+        return 1, _index(_LONG, _subject(nodeid))
+    return 2, _index(_COMPUTING, _file(nodeid).stem) + (_file(nodeid).parent.name != "contract")
+
+
+def _index(names: tuple[str, ...], name: str) -> int:
+    return names.index(name) if name in names else len(names)
+
+
+def _file(nodeid: str) -> PurePath:
+    return PurePath(nodeid.partition("::")[0])
+
+
+def _subject(nodeid: str) -> str:
+    return _file(nodeid).stem.removeprefix("test_")
 
 
 def give_way(item: pytest.Item) -> None:
-    """Before a test: from the first one that belongs to no lane on, this process gives way to the lanes.
+    """Before a test: from the first one on that needs no broker, this process gives way to those that do.
 
-    Only where lanes run beside it, so that `make quick` and single files have the machine to themselves.
+    Only where they run beside it, so that `make quick` and single files have the machine to themselves.
     """
-    beside = "PYTEST_XDIST_WORKER" in os.environ and lane(item.session.items[0].nodeid) in _LANES
-    if beside and lane(item.nodeid) not in _LANES:
+    beside = "PYTEST_XDIST_WORKER" in os.environ and on_kafka(item.session.items[0].nodeid)
+    if beside and not on_kafka(item.nodeid):
         os.nice(max(0, _NICENESS - os.nice(0)))
