@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -15,6 +17,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from eventveil.cli.loading import EXIT_INVALID
 from eventveil.topology.loading import load
@@ -27,6 +30,11 @@ MANIFESTS: list[dict[str, Any]] = [*yaml.safe_load_all((ROOT / "deploy" / "kuber
 UNIT = (ROOT / "deploy" / "eventveil@.service").read_text(encoding="utf-8")
 POD = MANIFESTS[0]["spec"]["template"]["spec"]
 (WORKER,) = POD["containers"]
+_DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+EXTRAS = frozenset(re.findall(r"'eventveil\[([a-z,]+)\]'", _DOCKERFILE)[0].split(","))
+_VERSION = re.findall(r"^FROM python:(\d+\.\d+)", _DOCKERFILE, re.MULTILINE)[0]
+#: The Python of the image, for markers.
+PYTHON = {"python_version": _VERSION, "python_full_version": f"{_VERSION}.0"}
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda one: one["kind"])
@@ -90,11 +98,40 @@ def test_the_unit_is_what_systemd_reads(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def pins() -> dict[str, str]:
+    lines = (ROOT / "docker" / "constraints.txt").read_text().splitlines()
+    named = (line.split("==") for line in lines if not line.startswith("#"))
+    return {canonicalize_name(name): version for name, version in named}
+
+
+def needed_by(name: str, extras: frozenset[str], seen: dict[tuple[str, frozenset[str]], None]) -> None:
+    """Put all that a package of the image needs into ``seen``, as far as the same versions are here."""
+    if (name, extras) in seen:
+        return
+    seen[name, extras] = None
+    with suppress(PackageNotFoundError):
+        found = distribution(name)
+        if name != "eventveil" and found.version != pins().get(name):
+            return  # Another version may need something else.
+        for one in map(Requirement, found.requires or ()):
+            asked = one.marker is None or any(
+                one.marker.evaluate({**PYTHON, "extra": extra}) for extra in (*extras, "")
+            )
+            if asked:
+                needed_by(canonicalize_name(one.name), frozenset(one.extras), seen)
+
+
+def test_what_dependencies_of_the_image_need_is_pinned_too() -> None:
+    seen: dict[tuple[str, frozenset[str]], None] = {}
+    needed_by("eventveil", EXTRAS, seen)
+    assert len(seen) > 10
+    assert {name for name, _ in seen} - {"eventveil"} <= pins().keys()
+
+
 def test_every_dependency_of_the_image_is_pinned_to_a_version_that_the_package_allows() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    lines = (ROOT / "docker" / "constraints.txt").read_text().splitlines()
-    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
-    for text in (*project["dependencies"], *extras["arrow"], *extras["aws"], *extras["registry"]):
+    pinned = pins()
+    for text in (*project["dependencies"], *(one for extra in EXTRAS for one in extras[extra])):
         needed = Requirement(text)
-        assert needed.specifier.contains(pins[needed.name.replace("_", "-").lower()]), text
+        assert needed.specifier.contains(pinned[canonicalize_name(needed.name)]), text

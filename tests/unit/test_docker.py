@@ -97,6 +97,12 @@ def test_the_topology_of_compose_is_valid_where_and_with_what_the_container_has(
     assert "destinations" in checked.stdout
 
 
+@pytest.mark.parametrize("service", OURS)
+def test_the_disk_of_a_container_cannot_be_written_but_for_temporary_files(service: str) -> None:
+    given = COMPOSE["services"][service]
+    assert (given["read_only"], given["tmpfs"]) == (True, ["/tmp"])
+
+
 def test_only_this_machine_reaches_a_port() -> None:
     published = [port for service in COMPOSE["services"].values() for port in service.get("ports", [])]
     assert len(published) == 4
@@ -180,7 +186,7 @@ def test_monitoring_is_left_out_unless_asked_for_and_its_images_are_pinned() -> 
     named = {one.partition(":")[0] for s in COMPOSE["services"].values() for one in s.get("volumes", [])}
     assert {one for one in named if not one.startswith(".")} == {*COMPOSE["volumes"]}
     known = {"image", "build", "environment", "volumes", "ports", "healthcheck", "command", "depends_on"}
-    known |= {"restart", "stop_grace_period", "profiles"}
+    known |= {"restart", "stop_grace_period", "profiles", "read_only", "tmpfs"}
     assert {key for service in COMPOSE["services"].values() for key in service} <= known
 
 
