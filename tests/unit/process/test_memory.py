@@ -69,6 +69,17 @@ def test_by_default_a_process_may_fill_three_quarters_of_what_is_available() -> 
     assert default_limit() == available() * 3 // 4
 
 
+def test_a_child_asks_for_its_own_memory() -> None:
+    held = np.ones(64 << 20, np.uint8)
+    mine, (ours, theirs) = resident(), os.pipe()
+    if (child := os.fork()) == 0:
+        held.resize(0, refcheck=False)
+        os.write(theirs, b"%d" % resident())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert int(os.read(ours, 100)) < mine - (32 << 20)
+
+
 def test_resident_memory_follows_what_is_held() -> None:
     before = resident()
     held = np.ones(64 * 2**20, np.uint8)
