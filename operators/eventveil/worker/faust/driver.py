@@ -36,8 +36,10 @@ from eventveil.model.topology import Kafka
 from eventveil.worker.faust import fetches
 from eventveil.worker.faust.fetches import Block, WalkedBlock
 
-#: For how long a fetch is waited for at once, and how long while partitions rest or none is owned.
+#: For how long a fetch is waited for at once, and how long while partitions rest, or none is owned yet.
 _WAIT_SECONDS, _LOOK_SECONDS = 1.0, 0.01
+#: A worker without partitions need not hurry: who is assigned one has to take it over first.
+_STANDBY_SECONDS = 0.1
 #: Of all partitions, unless a single batch has more. Larger ones leave the caches, and take no less time.
 _FETCH_BYTES = 8 * 1024 * 1024
 #: For how long a broker may keep a fetch that finds nothing. A partition that is not in a fetch, because its
@@ -321,6 +323,11 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         consumer.seek(aiokafka.TopicPartition(*partition), offset)
         return _position(consumer, partition) == offset
 
+    @property
+    def is_assigned(self) -> bool:
+        """Whether the group has given it partitions; from any thread."""
+        return self._consumer is not None and bool(self._consumer.assignment())
+
     def end_of(self, partition: TP) -> int | None:
         """The last stable offset that a fetch has reported, None if none has; from any thread."""
         consumer = self._consumer
@@ -464,7 +471,7 @@ class ChunkConsumer(driver.Consumer):
 
     async def _deliver_once(self) -> None:
         if not (self.flow_active and self._delivery.wanted()):
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_LOOK_SECONDS if self._thread.is_assigned else _STANDBY_SECONDS)
             return
         resting = self._delivery.resting()
         self._thread.let_gather(self._delivery.quiet_seconds())
