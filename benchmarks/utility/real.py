@@ -71,6 +71,7 @@ def nyc_total() -> RealStream:
     return _stream("NYC departures, hour", departures(1).sum(axis=1, keepdims=True), 1)
 
 
+@cache
 def nyc_carriers() -> RealStream:
     """A few columns of very different size."""
     rows = nycflights.rows()
