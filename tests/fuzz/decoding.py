@@ -8,8 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from eventveil.decoding.bulk import IGNORED, UNSURE, BulkReader, ColumnFinder, fields_of
-from eventveil.decoding.columns import UNSURE_TIME, Fields, Packed
+from eventveil.decoding.bulk import (
+    IGNORED,
+    UNSURE,
+    UNSURE_TIME,
+    BulkReader,
+    ColumnFinder,
+    Fields,
+    Packed,
+    fields_of,
+)
 from eventveil.decoding.rules import Decoder, Event, Rejection, parse
 from tests.unit.support import stream
 

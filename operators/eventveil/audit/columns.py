@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from eventveil.audit.findings import Violations
 from eventveil.audit.records import Found
-from eventveil.decoding.naming import Names
+from eventveil.decoding.rules import Names
 from eventveil.model.topology import Discover
 
 _OTHERS = "its columns are not those of the other releases, in their order"

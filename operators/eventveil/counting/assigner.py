@@ -27,8 +27,16 @@ from eventveil.counting.rejections import (
 )
 from eventveil.counting.users import Users
 from eventveil.decoding import kernel
-from eventveil.decoding.bulk import FILTERED, IGNORED, UNSURE, ColumnFinder, NameFinder
-from eventveil.decoding.columns import UNSURE_TIME, Fields, picked
+from eventveil.decoding.bulk import (
+    FILTERED,
+    IGNORED,
+    UNSURE,
+    UNSURE_TIME,
+    ColumnFinder,
+    Fields,
+    NameFinder,
+    picked,
+)
 from eventveil.decoding.places import NO_ENVELOPE, Envelope
 from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, parse, weigh, why_no_json
 from eventveil.model import timeline

@@ -20,7 +20,7 @@ from eventveil.counting.assigner import AssignedEvent, Assigner, Rows
 from eventveil.counting.counter import OUTCOMES, CounterState, StreamCounter
 from eventveil.counting.rejections import Rejections
 from eventveil.counting.users import Users
-from eventveil.decoding.columns import picked
+from eventveil.decoding.bulk import picked
 from eventveil.decoding.places import Envelope, compile_field, is_there
 from eventveil.decoding.rules import LARGEST_COUNT, CountFinder, Decoder, Reason, Rejection, parse, weigh
 from eventveil.model import fields, timeline

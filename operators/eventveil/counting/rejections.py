@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from eventveil.counting.boundaries import Boundaries, latest_times
 from eventveil.counting.users import Users
-from eventveil.decoding.bulk import UNSURE
-from eventveil.decoding.columns import UNSURE_TIME, Fields, picked
+from eventveil.decoding.bulk import UNSURE, UNSURE_TIME, Fields, picked
 from eventveil.decoding.rules import Decoder, Reason, Rejection, unknown_column
 from eventveil.model import timeline
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Outgoing

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.decoding import kernel
-from eventveil.decoding.columns import Fields, PlainNumbers
+from eventveil.decoding.bulk import Fields, PlainNumbers
 from eventveil.model.partitioners import MANY
 from eventveil.model.topology import Source
 

@@ -12,20 +12,297 @@ compare both with the rules.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, Literal, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from orjson import JSONDecodeError, loads
 
 from eventveil.decoding import kernel
-from eventveil.decoding.columns import Documents, Fields, Kind, NativeFields, Packed, numbers
-from eventveil.decoding.naming import Names
-from eventveil.decoding.places import compile_pointer, pointer_tokens
+from eventveil.decoding.places import TIME_LIMIT, compile_pointer, pointer_tokens
+from eventveil.decoding.rules import Names
+from eventveil.model.timeline import parse_rfc3339
 from eventveil.model.topology import Counts, Source
+
+_Integers = NDArray[np.int64]
+
+
+class Packed(Sequence[bytes | None]):
+    """Parts of ``data``, in its order and apart, from ``starts`` on; a length of -1 is None."""
+
+    def __init__(self, data: bytes, starts: _Integers, lengths: _Integers) -> None:
+        self.data, self.starts, self.lengths = data, starts, lengths
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        data = self.data
+        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
+            yield data[start : start + length] if length >= 0 else None
+
+    @overload
+    def __getitem__(self, index: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> Packed: ...
+    def __getitem__(self, index: int | slice) -> bytes | Packed | None:
+        starts, lengths = self.starts[index], self.lengths[index]
+        if isinstance(index, slice):
+            return Packed(self.data, starts, lengths)
+        return self.data[starts : starts + lengths] if lengths >= 0 else None
+
+
+def picked(values: Sequence[bytes | None], rows: _Integers) -> list[bytes | None]:
+    """Those in these rows."""
+    if isinstance(values, Packed):
+        return [*Packed(values.data, values.starts[rows], values.lengths[rows])]
+    return [values[row] for row in rows.tolist()]
+
+
+def lengths_of(values: Sequence[bytes | None]) -> _Integers:
+    """The length of each, 0 of None."""
+    if isinstance(values, Packed):
+        return np.maximum(values.lengths, 0)
+    return np.fromiter((len(value or b"") for value in values), np.int64, len(values))
+
+
+class Numbers(Protocol):
+    """A dictionary for whole columns, of ``Fields`` or lists: of strings, or of integers.
+
+    What it is asked for is told apart by all of its bytes, and never by a hash alone.
+    """
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def of(self, column: Any) -> tuple[_Integers, _Integers]:
+        """The number of each, and the places of the new ones, whose numbers are the next ones."""
+
+    def find(self, column: Any) -> _Integers:
+        """The number of each, or -1 if it has none."""
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """Forget all but those, a flag for each; they are numbered anew, in the same order."""
+
+
+def numbers(first: int) -> Numbers:
+    """Numbers from ``first`` on, of columns as ``eventveil.decoding.bulk`` reads them."""
+    return PlainNumbers(first) if kernel.NATIVE is None else NativeNumbers(first)
+
+
+class _Known(dict[Any, int]):
+    """Gives a key that is not there the next number."""
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+class PlainNumbers:
+    """See ``Numbers``: for lists."""
+
+    def __init__(self, first: int) -> None:
+        self._first, self._known = first, _Known()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def of(self, column: Sequence[str | int]) -> tuple[_Integers, _Integers]:
+        """See ``Numbers.of``."""
+        size = len(self._known)
+        found = np.fromiter(map(self._known.__getitem__, column), np.int64, len(column))
+        late = np.flatnonzero(found >= size)
+        new = late[np.unique(found[late], return_index=True)[1]]
+        return found + self._first, new
+
+    def find(self, column: Sequence[str | int]) -> _Integers:
+        """See ``Numbers.find``."""
+        get = self._known.get
+        return (
+            np.fromiter((get(one, -1 - self._first) for one in column), np.int64, len(column)) + self._first
+        )
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """See ``Numbers.keep``."""
+        known = _Known()
+        for one in compress(self._known, kept.tolist()):
+            known[one] = len(known)
+        self._known = known
+
+
+class NativeNumbers:
+    """See ``Numbers``: for columns of the kernel, and lists."""
+
+    def __init__(self, first: int) -> None:
+        self._numbers: Any = kernel.NATIVE.Numbers(first)
+        # Metrics ask for it while another thread is numbering.
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def of(self, column: Any) -> tuple[_Integers, _Integers]:
+        """See ``Numbers.of``."""
+        found, new = self._numbers.of(column)
+        self._size = len(self._numbers)
+        return np.frombuffer(found, np.int64), np.frombuffer(new, np.int64)
+
+    def find(self, column: Any) -> _Integers:
+        """See ``Numbers.find``."""
+        return np.frombuffer(self._numbers.find(column), np.int64)
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """See ``Numbers.keep``."""
+        self._numbers.keep(kept.tobytes())
+        self._size = len(self._numbers)
+
+
+#: What a field is wanted as.
+Kind = Literal["string", "integer", "time"]
+
+#: Time of an event that ``eventveil.decoding.rules`` must judge; no readable time is so early.
+UNSURE_TIME = np.iinfo(np.int64).min
+
+_REMEMBERED, _LONGEST_PART = 100_000, 40
+
+
+class Fields(ABC):
+    """What was read of a chunk: the fields of those values that are sure, at ``rows``, ascending."""
+
+    def __init__(self, rows: NDArray[np.int64]) -> None:
+        self.rows = rows
+        #: What others made of them, under keys of their own, for the next question.
+        self.known: dict[Any, NDArray[np.int64]] = {}
+        self._times: dict[str, NDArray[np.int64]] = {}
+
+    @abstractmethod
+    def column(self, pointer: str) -> Any:
+        """The fields at a pointer, one for each of ``rows``, as ``Numbers`` take them."""
+
+    @abstractmethod
+    def at(self, pointer: str, places: NDArray[np.int64]) -> Sequence[str | int]:
+        """Those at these places among ``rows``; of a time that is sure, its milliseconds will do."""
+
+    @abstractmethod
+    def _read_times(self, pointer: str) -> NDArray[np.int64]:
+        """As ``times``, or beyond +-TIME_LIMIT."""
+
+    def canonical(self, pointer: str, places: NDArray[np.int64]) -> list[bytes]:
+        """Those at these places in canonical bytes: UTF-8 of a string, decimal digits of an integer."""
+        return [str(one).encode() for one in self.at(pointer, places)]
+
+    def filled(self, pointer: str) -> NDArray[np.bool_]:
+        """Which of the fields at a pointer are no empty strings."""
+        return np.fromiter((one != "" for one in self.column(pointer)), bool, len(self.rows))
+
+    def times(self, pointer: str) -> NDArray[np.int64]:
+        """Epoch milliseconds, or UNSURE_TIME."""
+        if pointer not in self._times:
+            times = self._read_times(pointer)
+            readable = (times > -TIME_LIMIT) & (times < TIME_LIMIT)
+            self._times[pointer] = np.where(readable, times, UNSURE_TIME)
+        return self._times[pointer]
+
+
+class Documents(Fields):
+    """Fields as lists of strings and integers, one for each pointer."""
+
+    def __init__(self, rows: NDArray[np.int64], columns: Mapping[str, list[Any]]) -> None:
+        super().__init__(rows)
+        self._columns = columns
+
+    def column(self, pointer: str) -> list[Any]:
+        """See ``Fields.column``."""
+        return self._columns.get(pointer, [])
+
+    def at(self, pointer: str, places: NDArray[np.int64]) -> Sequence[str | int]:
+        """See ``Fields.at``."""
+        column = self.column(pointer)
+        return [column[place] for place in places.tolist()]
+
+    def _read_times(self, pointer: str) -> NDArray[np.int64]:
+        return times_of(self.column(pointer))
+
+
+class NativeFields(Fields):
+    """Fields as columns of the kernel."""
+
+    def __init__(self, rows: bytes, columns: Mapping[str, Any]) -> None:
+        super().__init__(np.frombuffer(rows, np.int64))
+        self._columns = columns
+
+    def column(self, pointer: str) -> Any:
+        """See ``Fields.column``."""
+        return self._columns[pointer]
+
+    def at(self, pointer: str, places: NDArray[np.int64]) -> Sequence[str | int]:
+        """See ``Fields.at``."""
+        found: list[str | int] = self._columns[pointer].at(places)
+        return found
+
+    def canonical(self, pointer: str, places: NDArray[np.int64]) -> list[bytes]:
+        """See ``Fields.canonical``."""
+        found: list[bytes] = self._columns[pointer].canonical(places)
+        return found
+
+    def filled(self, pointer: str) -> NDArray[np.bool_]:
+        """See ``Fields.filled``."""
+        return np.frombuffer(self._columns[pointer].filled(), bool)
+
+    def _read_times(self, pointer: str) -> NDArray[np.int64]:
+        return np.frombuffer(self._columns[pointer].integers(), np.int64)
+
+
+def times_of(values: Sequence[str | int]) -> NDArray[np.int64]:
+    """Times in epoch milliseconds, beyond +-TIME_LIMIT where there is none."""
+    if {*map(type, values)} == {int} and max(map(abs, values)) < TIME_LIMIT:  # type: ignore[arg-type]
+        return np.array(values, np.int64)
+    return np.fromiter(map(_as_time, values), np.int64, len(values))
+
+
+def _as_time(value: str | int) -> int:
+    # Minutes and what follows them are looked up apart and add up, because neither bears on the other, except
+    # at the ends of the years 1 and 9999, which are left to the rules.
+    if isinstance(value, str):
+        return _MINUTES[value[:17]] + _SECONDS[value[17:]]
+    return value if -TIME_LIMIT < value < TIME_LIMIT else UNSURE_TIME
+
+
+class _Memory(dict[str, int]):
+    """Parts of times: those of a chunk are few."""
+
+    def __init__(self, read: Callable[[str], int]) -> None:
+        super().__init__()
+        self._read = read
+
+    def __missing__(self, part: str) -> int:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        try:
+            found = self._read(part)
+        except ValueError:
+            found = _NO_TIME
+        if len(part) <= _LONGEST_PART:
+            # A client that sends long ones could fill the memory.
+            self[part] = found
+        return found
+
+
+def _minute(part: str) -> int:
+    return parse_rfc3339(f"{part}00Z") if "0002" <= part[:4] <= "9998" else _NO_TIME
+
+
+def _seconds(part: str) -> int:
+    return parse_rfc3339(f"{_SOME_MINUTE}{part}") - parse_rfc3339(f"{_SOME_MINUTE}00Z")
+
+
+#: No sum with it is a time.
+_NO_TIME = -(2**60)
+_SOME_MINUTE = "2000-01-01T00:00:"
+_MINUTES, _SECONDS = _Memory(_minute), _Memory(_seconds)
 
 #: Column of an event that ``unknown: ignore`` leaves out, and of one that ``eventveil.decoding.rules`` must
 #: judge.

@@ -30,8 +30,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import types
 
-from eventveil.decoding.bulk import Columnar
-from eventveil.decoding.columns import UNSURE_TIME, Documents, Fields, Kind, times_of
+from eventveil.decoding.bulk import UNSURE_TIME, Columnar, Documents, Fields, Kind, times_of
 from eventveil.decoding.places import TIME_LIMIT, pointer_tokens
 from eventveil.model.errors import EventveilError
 from eventveil.replay.inputs import ARROW_STREAM, PARQUET, FileInput

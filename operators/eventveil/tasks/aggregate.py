@@ -15,8 +15,7 @@ from eventveil.counting.counter import CounterState, Partial, StreamCounter
 from eventveil.counting.engine import EngineCounter
 from eventveil.counting.rejections import DeadLetters, Letters
 from eventveil.counting.users import Users
-from eventveil.decoding.bulk import BulkReader, Columnar, fields_of
-from eventveil.decoding.columns import Fields, lengths_of, picked
+from eventveil.decoding.bulk import BulkReader, Columnar, Fields, fields_of, lengths_of, picked
 from eventveil.model import timeline
 from eventveil.model.partitioners import Growth
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Outgoing, TopicPartition

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from eventveil.counting.bounding import Contributions
 from eventveil.counting.bounding_by_origin import EarliestContributions
 from eventveil.counting.users import Users
-from eventveil.decoding.columns import Fields
+from eventveil.decoding.bulk import Fields
 
 
 class HashDecides(Users):

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from eventveil.counting import users as module
 from eventveil.counting.users import Users
-from eventveil.decoding.bulk import BulkReader, fields_of
-from eventveil.decoding.columns import Documents, Fields, numbers
+from eventveil.decoding.bulk import BulkReader, Documents, Fields, fields_of, numbers
 from eventveil.model.partitioners import PARTITIONERS
 from tests.fuzz.ways import WAYS, read_by
 from tests.unit.support import stream

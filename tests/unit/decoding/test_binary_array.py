@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from eventveil.decoding.columns import Packed, lengths_of, picked
+from eventveil.decoding.bulk import Packed, lengths_of, picked
 from tests.fuzz.decoding import packed
 
 VALUES = [b"a", None, b"", b"bcd" * 30, b"e"]

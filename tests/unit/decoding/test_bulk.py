@@ -14,9 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventveil.decoding import bulk, columns
-from eventveil.decoding.bulk import IGNORED, UNSURE, BulkReader, ColumnFinder, fields_of
-from eventveil.decoding.columns import UNSURE_TIME, Fields, NativeFields
+from eventveil.decoding import bulk
+from eventveil.decoding.bulk import (
+    IGNORED,
+    UNSURE,
+    UNSURE_TIME,
+    BulkReader,
+    ColumnFinder,
+    Fields,
+    NativeFields,
+    fields_of,
+)
 from eventveil.model.timeline import parse_rfc3339
 from tests.fuzz.decoding import MAX_BYTES, STREAMS, Comparison, everything
 from tests.fuzz.values import crafted, mutated, similar
@@ -75,12 +83,12 @@ def test_crafted_and_mutated_values_are_decoded_in_bulk_as_they_are_alone(one: A
 #: By way, checks that could be missing, and what is there instead.
 BLIND: dict[str, list[tuple[Any, str, Any]]] = {
     "plain": [
-        (columns, "UNSURE_TIME", 0),
+        (bulk, "UNSURE_TIME", 0),
         (bulk, "loads", lambda value: orjson.loads(value.replace(b"7.0", b"7"))),
         (bulk, "_TYPES", {kind: {str, int, float, bool} for kind in ("string", "integer", "time")}),
     ],
     "kernel": [
-        (columns, "UNSURE_TIME", 0),
+        (bulk, "UNSURE_TIME", 0),
         (NativeFields, "_read_times", lambda self, pointer: np.zeros(len(self.rows), np.int64)),
         (NativeFields, "filled", lambda self, pointer: np.ones(len(self.rows), bool)),
     ],
@@ -257,3 +265,12 @@ def test_one_long_text_among_integers_takes_no_room_of_its_neighbours() -> None:
 def test_common_times_in_text_are_sure() -> None:
     for text in ("2013-01-01T00:00:00Z", "2024-02-29 23:59:59.123456+05:30", "1969-12-31t23:59:59.9z"):
         assert read(event(time=text)).times("/time") == [parse_rfc3339(text)]
+
+
+def test_neither_many_nor_long_parts_of_times_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "_REMEMBERED", 10)
+    texts = [f"2000-01-01T00:00:00.{number}Z" for number in range(99)]
+    long = f"2000-01-01T00:00:00.{'1' * 100}Z"
+    assert bulk.times_of([*texts, long]).tolist() == [parse_rfc3339(text) for text in (*texts, long)]
+    assert len(bulk._SECONDS) <= 10
+    assert max(map(len, bulk._SECONDS)) < 50

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventveil.decoding.naming import Names
+from eventveil.decoding.rules import Names
 
 #: As docs/topology.md has them.
 REFUSED = (

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.decoding import kernel
-from eventveil.decoding.columns import Packed
+from eventveil.decoding.bulk import Packed
 from eventveil.model.records import Headers
 
 
