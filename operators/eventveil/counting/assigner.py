@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from orjson import JSONDecodeError, loads
 
-from eventveil.counting.boundaries import Boundaries, latest_times, step_of
+from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.rejections import (
     AHEAD,
     BEHIND,
@@ -280,7 +280,7 @@ class Assigner:
         if boundaries is None:
             append_times = rows.append_times[read.rows]
             on_time &= append_times != NO_APPEND_TIME
-            on_time &= times <= latest_times(self._stream, self._first, append_times)
+            on_time &= times <= timeline.latest_times(self._stream, self._first, append_times)
             on_time &= append_times < timeline.deadline_of(rules, timestamps)
         else:
             on_time &= boundaries.admit(rows.offsets[read.rows], times, timestamps)
@@ -339,7 +339,7 @@ class Assigner:
         self, event: Event, append_time: int, following: int
     ) -> AssignedEvent | Rejection:
         rules = self._stream.timeline
-        latest = int(latest_times(self._stream, self._first, append_time))
+        latest = int(timeline.latest_times(self._stream, self._first, append_time))
         if event.time > latest:
             told, since = (BEYOND, latest) if self._captured else (AHEAD, append_time)
             return Rejection(Reason.TOO_FAR_AHEAD, told % (event.time - since))
@@ -391,7 +391,9 @@ def _native_assigner(stream: Stream, first: int) -> Any:
     """The same rule in the compiled kernel."""
     rules = stream.timeline
     times = rules.origin, rules.interval, rules.lateness, rules.max_ahead, rules.clock_skew
-    return kernel.NATIVE.Placer(times, stream.source.append_time == "boundary", first, step_of(rules))
+    return kernel.NATIVE.Placer(
+        times, stream.source.append_time == "boundary", first, timeline.step_of(rules)
+    )
 
 
 def _filtered(rows: Sequence[int]) -> Iterator[AssignedRows]:

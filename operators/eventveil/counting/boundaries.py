@@ -21,11 +21,7 @@ from numpy.typing import NDArray
 
 from eventveil.model import timeline
 from eventveil.model.durable import Natural
-from eventveil.model.timeline import Numbers
-from eventveil.model.topology import Stream, Timeline
-
-#: The reference of ``max_ahead`` moves in steps of a 64th of it, so that a state holds few boundaries.
-_STEPS = 64
+from eventveil.model.topology import Timeline
 
 
 class Boundary(NamedTuple):
@@ -33,25 +29,6 @@ class Boundary(NamedTuple):
 
     last: Natural
     offset: Natural
-
-
-def latest_times(stream: Stream, first: int, appended: Numbers) -> Numbers:
-    """The latest times that events appended at these times may have: later ones are too far ahead.
-
-    Where no broker tells append times, re-keyed events bring along that of the last capture before them
-    (``eventveil.tasks.repartition``), so the reference is the due time of the timestamp that followed it.
-    ``first`` is the first timestamp of the stream.
-    """
-    rules = stream.timeline
-    if stream.source.append_time == "broker":
-        return appended + rules.max_ahead
-    reached: Numbers = np.maximum((appended - rules.lateness - rules.origin) // rules.interval, first - 1)
-    return timeline.due_of(rules, reached + 1) + rules.max_ahead
-
-
-def step_of(rules: Timeline) -> int:
-    """The reference of ``max_ahead`` moves by this many timestamps at a time."""
-    return max(1, rules.max_ahead // (_STEPS * rules.interval))
 
 
 @dataclass(frozen=True)
@@ -100,7 +77,7 @@ class Boundaries:
 
     def latest_time(self, offset: int) -> int:
         """The latest time that an event at ``offset`` may have: later ones are too far ahead."""
-        step = step_of(self.rules)
+        step = timeline.step_of(self.rules)
         following = (self.reached(offset) // step + 1) * step
         return timeline.due_of(self.rules, following) + self.rules.max_ahead
 
@@ -108,7 +85,7 @@ class Boundaries:
         """The same of many."""
         lasts, ends = self.columns
         reached = lasts[np.searchsorted(ends[:-1], offsets, side="right")]
-        step = step_of(self.rules)
+        step = timeline.step_of(self.rules)
         following = (reached // step + 1) * step
         return timeline.due_of(self.rules, following) + self.rules.max_ahead
 
@@ -136,7 +113,7 @@ class Boundaries:
         """Those that a successor needs which reads from ``resume`` on and closes ``next_timestamp`` next."""
         start = bisect_right(self.captured, resume, key=lambda one: one.offset) - 1
         kept: list[Boundary] = []
-        step = step_of(self.rules)
+        step = timeline.step_of(self.rules)
         for index, one in enumerate(self.captured):
             same_reference = kept and kept[-1].last // step == one.last // step
             newest = one is self.captured[-1]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.counting.bounding import scatter
+from eventveil.counting.users import scatter
 
 _SMALLEST = 16
 _AT_ONCE = 1 << 16

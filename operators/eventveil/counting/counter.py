@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 
 from eventveil.counting.assigner import AssignedRows, Assigner, Rows
 from eventveil.counting.boundaries import Boundaries, Boundary
-from eventveil.counting.bounding import Contributions
 from eventveil.counting.bounding_by_origin import EarliestContributions
 from eventveil.counting.rejections import Rejections
-from eventveil.counting.users import Users
+from eventveil.counting.users import Contributions, Users
 from eventveil.decoding.bulk import FILTERED, IGNORED
 from eventveil.decoding.rules import Reason
 from eventveil.model.durable import Durable, Natural, Positive

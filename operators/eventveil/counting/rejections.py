@@ -16,7 +16,7 @@ from itertools import chain, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.counting.boundaries import Boundaries, latest_times
+from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.users import Users
 from eventveil.decoding.bulk import UNSURE, UNSURE_TIME, Fields, picked
 from eventveil.decoding.rules import Decoder, Reason, Rejection, unknown_column
@@ -277,7 +277,7 @@ class Validator:
         """As ``Assigner.verdict``: too far ahead, before the origin, before the start, then too late."""
         rules = self._stream.timeline
         if boundaries is None:
-            latest = latest_times(self._stream, self._first, read.appended)
+            latest = timeline.latest_times(self._stream, self._first, read.appended)
         else:
             latest = boundaries.latest_times(read.offsets)
         text, since = (BEYOND, latest) if self._captured else (AHEAD, read.appended)

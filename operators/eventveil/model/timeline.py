@@ -12,11 +12,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.model.topology import Timeline
+from eventveil.model.topology import Stream, Timeline
 
 #: One number, or as many as are asked about at once.
 Numbers = TypeVar("Numbers", int, NDArray[np.int64])
 
+#: The reference of ``max_ahead`` moves in steps of a 64th of it, so that a state holds few boundaries.
+_STEPS = 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC3339 = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:[0-5]\d)", re.ASCII
@@ -51,6 +53,25 @@ def last_due(timeline: Timeline, now: int) -> int:
 def last_overdue(timeline: Timeline, append_time: int) -> int:
     """The last timestamp whose deadline is not after ``append_time``; 0 or less if there is none."""
     return (append_time - timeline.lateness - timeline.origin) // timeline.interval
+
+
+def latest_times(stream: Stream, first: int, appended: Numbers) -> Numbers:
+    """The latest times that events appended at these times may have: later ones are too far ahead.
+
+    Where no broker tells append times, re-keyed events bring along that of the last capture before them
+    (``eventveil.tasks.repartition``), so the reference is the due time of the timestamp that followed it.
+    ``first`` is the first timestamp of the stream.
+    """
+    rules = stream.timeline
+    if stream.source.append_time == "broker":
+        return appended + rules.max_ahead
+    reached: Numbers = np.maximum((appended - rules.lateness - rules.origin) // rules.interval, first - 1)
+    return due_of(rules, reached + 1) + rules.max_ahead
+
+
+def step_of(rules: Timeline) -> int:
+    """The reference of ``max_ahead`` moves by this many timestamps at a time."""
+    return max(1, rules.max_ahead // (_STEPS * rules.interval))
 
 
 def first_whole_timestamp(timeline: Timeline, now: int) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.counting.bounding import Contributions
 from eventveil.counting.bounding_by_origin import EarliestContributions
-from eventveil.counting.users import Users
+from eventveil.counting.users import Contributions, Users
 from eventveil.decoding.bulk import Fields
 
 

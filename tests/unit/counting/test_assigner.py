@@ -11,7 +11,7 @@ import pytest
 
 from eventveil.counting import assigner, users
 from eventveil.counting.boundaries import Boundaries
-from eventveil.counting.bounding import Contributions
+from eventveil.counting.users import Contributions
 from tests.fuzz.counting import compare
 from tests.fuzz.ways import WAYS, read_by
 

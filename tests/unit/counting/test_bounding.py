@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventveil.counting.bounding import Contributions, PlainContributions, scatter
+from eventveil.counting.users import Contributions, PlainContributions, scatter
 
 
 def admit(contributions: Contributions, users: list[int]) -> list[bool]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eventveil.counting.assigner import Assigner
-from eventveil.counting.bounding import PlainContributions
+from eventveil.counting.users import PlainContributions
 from eventveil.model.records import Chunk
 from eventveil.model.topology import Stream
 from eventveil.tasks.aggregate import PartitionAggregator
