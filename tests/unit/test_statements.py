@@ -41,7 +41,7 @@ MECHANISMS = ROOT / "mechanisms"
 #: Every module of the mechanisms promises something, but for these: interfaces, names, arithmetic.
 WITHOUT_PROMISE = {
     "__init__", "arithmetic", "base", "groups", "movement", "nested", "plugins", "registry", "sampling",
-    "segmentation", "sizes", "validation",
+    "segmentation", "sizes",
 }  # fmt: skip
 STATING = sorted(
     path.stem

@@ -23,7 +23,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from eventveil.mechanisms.dissimilarity import DissimilarityMechanism, units_of_test
-from eventveil.mechanisms.validation import integer_between
+from eventveil.mechanisms.publishing import integer_between
 from eventveil.privacy.ledger import Ledger, Spend
 
 

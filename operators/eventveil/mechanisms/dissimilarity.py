@@ -47,8 +47,7 @@ from numpy.typing import NDArray
 from eventveil.mechanisms.base import Counts
 from eventveil.mechanisms.groups import GROUP_LIMIT, PERIOD_LIMIT, Groups
 from eventveil.mechanisms.movement import Movement
-from eventveil.mechanisms.publishing import SHARE, read_only, state_numbers
-from eventveil.mechanisms.validation import whole_option
+from eventveil.mechanisms.publishing import SHARE, read_only, state_numbers, whole_option
 from eventveil.mechanisms.w_event import WEventMechanism
 from eventveil.model.errors import UnfitSetting
 from eventveil.model.topology import MechanismSettings, Option

@@ -26,8 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
-from eventveil.mechanisms.publishing import PublishingMechanism
-from eventveil.mechanisms.validation import integers, whole_option
+from eventveil.mechanisms.publishing import PublishingMechanism, integers, whole_option
 from eventveil.model.errors import UnfitSetting
 from eventveil.model.topology import Level, MechanismSettings, Option
 from eventveil.privacy.ledger import Ledger

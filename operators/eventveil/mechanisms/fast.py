@@ -42,8 +42,7 @@ from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.forecasting import pace
 from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.movement import ROUNDING, Movement
-from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, read_only
-from eventveil.mechanisms.validation import integer_between, whole_option
+from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, integer_between, read_only, whole_option
 from eventveil.mechanisms.w_event import WEventMechanism
 from eventveil.model.errors import UnfitSetting
 from eventveil.model.topology import MechanismSettings, Option

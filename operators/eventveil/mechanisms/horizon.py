@@ -27,9 +27,8 @@ from typing import Any, ClassVar, cast
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Guarantee, Release
 from eventveil.mechanisms.event_level import SPAN_LIMIT
-from eventveil.mechanisms.publishing import PublishingMechanism
+from eventveil.mechanisms.publishing import PublishingMechanism, integers, whole_option
 from eventveil.mechanisms.segmentation import Groups, partition
-from eventveil.mechanisms.validation import integers, whole_option
 from eventveil.model.errors import UnfitSetting
 from eventveil.model.topology import Level, MechanismSettings, Option
 from eventveil.privacy.ledger import HorizonLedger, Ledger, Spend

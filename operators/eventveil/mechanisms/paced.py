@@ -44,8 +44,7 @@ from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Release
 from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.forecasting.pace import unaliased
 from eventveil.mechanisms.movement import ROUNDING, Movement
-from eventveil.mechanisms.publishing import read_only
-from eventveil.mechanisms.validation import integer_between
+from eventveil.mechanisms.publishing import integer_between, read_only
 from eventveil.mechanisms.w_event import WEventMechanism
 from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import Ledger, Spend

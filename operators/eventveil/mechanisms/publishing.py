@@ -38,7 +38,7 @@ from eventveil.mechanisms.arithmetic import Floats
 from eventveil.mechanisms.base import COLUMN_LIMIT, RELEASE_LIMIT, Counts, Guarantee, Mechanism, Release
 from eventveil.mechanisms.gaussian import gaussian_of
 from eventveil.mechanisms.movement import Chosen, Movement, noise_variance
-from eventveil.mechanisms.validation import integer_between
+from eventveil.model.errors import UnfitSetting
 from eventveil.model.records import NUMBER_BYTES
 from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import Bridge, BudgetLedger, Ledger
@@ -324,3 +324,29 @@ def read_only(counts: Counts) -> Counts:
     """The same array, for which every change is an error from now on."""
     counts.setflags(write=False)
     return counts
+
+
+def whole_option(options: Mapping[str, object], name: str, default: int, low: int, high: int) -> int:
+    """An option that is a whole number in low..high, or such a number as text; UnfitSetting otherwise."""
+    value = options.get(name, default)
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if type(value) is not int or not low <= value <= high:
+        raise UnfitSetting(name, f"found {value}, expected a whole number from {low} to {high}")
+    return value
+
+
+def integers(values: object, size: int, limit: int, name: str) -> Counts:
+    """An array of ``size`` integers within +-limit, out of a state; ValueError otherwise."""
+    if not isinstance(values, list) or len(values) != size or any(type(value) is not int for value in values):
+        raise ValueError(f"{name} should be an array of {size} integers")
+    if values and max(map(abs, values)) > limit:
+        raise ValueError(f"{name} should lie within +-{limit}")
+    return np.array(values, np.int64)
+
+
+def integer_between(value: object, low: int, high: int, name: str) -> int:
+    """``value`` if it is an integer in low..high; ValueError otherwise."""
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{name} should be an integer in {low}..{high}, not {value!r}")
+    return value

@@ -44,9 +44,8 @@ from eventveil.mechanisms.arithmetic import Floats
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.event_level import GRID, EventLevelMechanism
 from eventveil.mechanisms.movement import ROUNDING, Chosen, Movement
-from eventveil.mechanisms.publishing import state_numbers
+from eventveil.mechanisms.publishing import integers, state_numbers
 from eventveil.mechanisms.sampling import Thinner
-from eventveil.mechanisms.validation import integers
 from eventveil.model.errors import UnfitSetting
 from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import Ledger, Spend

@@ -22,8 +22,7 @@ from eventveil.mechanisms import gaussian
 from eventveil.mechanisms.base import Counts
 from eventveil.mechanisms.forecasting import pace
 from eventveil.mechanisms.forecasting.harmonics import periods_of
-from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT
-from eventveil.mechanisms.validation import integer_between
+from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, integer_between
 from eventveil.mechanisms.w_event import WEventMechanism
 from eventveil.model.topology import Option
 from eventveil.privacy.ledger import Ledger, Spend

@@ -51,8 +51,7 @@ from eventveil.mechanisms.forecasting.calibration import Calibration
 from eventveil.mechanisms.forecasting.forecast import Forecast
 from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.forecasting.rounding import Rounding
-from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, read_only, state_numbers
-from eventveil.mechanisms.validation import integer_between
+from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, integer_between, read_only, state_numbers
 from eventveil.mechanisms.w_event import WEventMechanism
 from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import Ledger, Spend

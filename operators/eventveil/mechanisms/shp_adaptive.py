@@ -32,7 +32,7 @@ import numpy as np
 from eventveil.mechanisms.arithmetic import Floats
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.horizon import HorizonMechanism
-from eventveil.mechanisms.validation import integer_between, integers
+from eventveil.mechanisms.publishing import integer_between, integers
 from eventveil.model.errors import UnfitSetting
 from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import HorizonLedger, Ledger

@@ -24,7 +24,7 @@ import numpy as np
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
 from eventveil.mechanisms.horizon import HorizonMechanism
-from eventveil.mechanisms.validation import integers
+from eventveil.mechanisms.publishing import integers
 from eventveil.model.topology import MechanismSettings, Option
 from eventveil.privacy.ledger import HorizonLedger, Ledger
 

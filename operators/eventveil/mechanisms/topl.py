@@ -33,8 +33,7 @@ from eventveil.local import control
 from eventveil.mechanisms import local_estimator
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Guarantee, Mechanism, Release
 from eventveil.mechanisms.movement import ROUNDING
-from eventveil.mechanisms.publishing import read_only, units_of
-from eventveil.mechanisms.validation import integer_between, integers, whole_option
+from eventveil.mechanisms.publishing import integer_between, integers, read_only, units_of, whole_option
 from eventveil.model.topology import Level, MechanismSettings
 from eventveil.privacy.ledger import Bridge, Spend
 from eventveil.privacy.noise import NoiseSource
