@@ -25,7 +25,11 @@ def main(seed: int | None, seconds: int, brokers: str) -> None:
     seed = time.time_ns() % 1_000_000 if seed is None else seed
     print(f"make chaos CHAOS_BROKERS={brokers} CHAOS_SEED={seed} CHAOS_SECONDS={seconds}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="eventveil-chaos-"))
-    result = run(folder, seed, seconds, int(brokers))
+    try:
+        result = run(folder, seed, seconds, int(brokers))
+    except SystemExit:
+        shutil.rmtree(folder)
+        raise
     for violation in result.violations[:100]:
         print(f"VIOLATION {violation}", file=sys.stderr)
     print(result)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,15 +36,18 @@ chaos.main()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_chaos_command_that_is_ended_ends_its_workers(number: signal.Signals) -> None:
+def test_a_chaos_command_that_is_ended_ends_its_workers(number: signal.Signals, tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", COMMAND]
-    with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True) as command:
+    own = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(arguments, cwd=ROOT, env=own, stdout=subprocess.PIPE, text=True) as command:
         assert command.stdout is not None
         lines = iter(command.stdout)
         assert next(lines).startswith("make chaos")
         worker = int(next(lines))
         os.kill(worker, 0)
+        assert list(tmp_path.iterdir())
         command.send_signal(number)
         assert command.wait(30) != 0
     with pytest.raises(ProcessLookupError):
         os.kill(worker, 0)
+    assert not list(tmp_path.iterdir())
