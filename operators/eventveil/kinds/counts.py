@@ -9,11 +9,10 @@ from eventveil.audit.findings import Discovery
 from eventveil.audit.generations import GenerationsAudit
 from eventveil.counting.counter import OUTCOMES
 from eventveil.describe.guarantee import describe
-from eventveil.describe.notes import clipped, origin
 from eventveil.formats.change import Change
 from eventveil.kinds.kind import Role, StreamKind
 from eventveil.kinds.placement import StreamPlan
-from eventveil.mechanisms.registry import of_stream
+from eventveil.mechanisms.registry import of_stream, plugin_of
 from eventveil.model.topology import KindOfStream, Stream, Topology
 from eventveil.privacy.noise import SystemNoise
 
@@ -41,7 +40,7 @@ class Counts(StreamKind[Stream, StreamPlan]):
         """See ``StreamKind``."""
         mechanism = of_stream(stream, SystemNoise())
         yield from describe(stream, mechanism.guarantee, self.rules(stream))
-        yield from (*mechanism.notes, *clipped(stream), *origin(stream.mechanism.kind))
+        yield from (*mechanism.notes, *_clipped(stream), *_origin(stream.mechanism.kind))
 
     def rules(self, stream: Stream) -> Iterable[str]:
         """What the guarantee says more of streams of this kind."""
@@ -62,4 +61,24 @@ class Counts(StreamKind[Stream, StreamPlan]):
             plan.asks,
             None if how is None else Discovery(how.epsilon, how.delta),
             None if how is None else (stream.counts.labels[0], how),
+        )
+
+
+def _clipped(stream: Stream) -> Iterator[str]:
+    """What the minimum of a sink does to sums."""
+    if stream.sink.minimum is not None:
+        yield (
+            f"Counts below {stream.sink.minimum} are released as {stream.sink.minimum} (minimum in the sink):"
+            " it costs no budget and protects as before. Single counts err less; sums over columns or"
+            " timestamps are biased upwards, by up to half the noise scale for each count that is really 0."
+        )
+
+
+def _origin(kind: str) -> Iterator[str]:
+    """Whose word the guarantee is, if it is not that of Eventveil."""
+    plugin = plugin_of(kind)
+    if plugin is not None:
+        yield (
+            f"Plug-in {plugin.target} ({plugin.distribution}, source {plugin.source[:12]}): all of this is"
+            f" its author's promise; `eventveil mechanisms test {kind}` tries what can be tried."
         )

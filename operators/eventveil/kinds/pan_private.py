@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eventveil.describe.notes import one_at_a_time
 from eventveil.kinds.counts import Counts
 from eventveil.kinds.placement import PanPrivatePlan
 from eventveil.model.topology import Stream, Topology
@@ -30,4 +29,6 @@ class PanPrivate(Counts):
 
     def rules(self, stream: Stream) -> Iterator[str]:
         """See ``Counts``."""
-        yield one_at_a_time(stream)
+        rules = stream.timeline
+        read = 1 + (rules.lateness + rules.clock_skew + rules.max_ahead) / rules.interval
+        yield f"One timestamp at a time: an event is read up to {read:.3g} times, and judged once."
