@@ -10,7 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby, product
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import Partial
 from eventveil.kinds.registry import plan_streams
 from eventveil.model.records import TopicPartition
-from eventveil.model.timeline import start_of
+from eventveil.model.timeline import format_rfc3339, start_of, timestamp_of
 from eventveil.model.topology import UNBOUNDED, Stream, Topology
 from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from eventveil.process.memory import Held
@@ -26,7 +26,6 @@ from eventveil.replay.inputs import Input
 from eventveil.replay.partitions import Counting, OwnCounting, Scope
 from eventveil.replay.processes import ProcessCounting, shares
 from eventveil.replay.releasing import Released, Releasing, without_bound
-from eventveil.replay.span import Span, plan_span
 
 Noise = Callable[[Stream], NoiseSource]
 _T = TypeVar("_T")
@@ -96,6 +95,51 @@ def seeded_noise(seed: int) -> Noise:
         return SeededNoise(int.from_bytes(digest, "big"))
 
     return make
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The first and the last timestamp of each stream, by name, both included.
+
+    ``last`` None: each stream ends with the last timestamp for which it counted an event. A ``last`` below
+    ``first`` means that no timestamp of the stream lies in the range.
+    """
+
+    first: Mapping[str, int]
+    last: Mapping[str, int] | None
+
+
+def plan_span(streams: Sequence[Stream], start: int | None, end: int | None) -> Span:
+    """Every timestamp from ``start`` (None: the origin) that ends at or before ``end``.
+
+    With ``end`` None the data decide. Raises ValueError if ``start`` is no timestamp's first instant in some
+    stream, or if no timestamp of any stream lies in the range.
+    """
+    first = {stream.name: _first(stream, start) for stream in streams}
+    if end is None:
+        return Span(first, None)
+    last = {stream.name: timestamp_of(stream.timeline, end) - 1 for stream in streams}
+    if all(last[name] < first[name] for name in first):
+        ends = [
+            f"of {stream.name} ends at {format_rfc3339(start_of(stream.timeline, first[stream.name] + 1))}"
+            for stream in streams
+        ]
+        raise ValueError(f"no timestamp ends by {format_rfc3339(end)}: the first one {', '.join(ends)}")
+    return Span(first, last)
+
+
+def _first(stream: Stream, start: int | None) -> int:
+    if start is None:
+        return 1
+    rules = stream.timeline
+    timestamp = timestamp_of(rules, start)
+    before, after = start_of(rules, timestamp), start_of(rules, timestamp + 1)
+    told = f"{format_rfc3339(start)} is not where a timestamp of stream {stream.name} begins"
+    if timestamp < 1:
+        raise ValueError(f"{told}: the first one begins at {format_rfc3339(rules.origin)}")
+    if start != before:
+        raise ValueError(f"{told}: the nearest are {format_rfc3339(before)} and {format_rfc3339(after)}")
+    return timestamp
 
 
 class Replay:

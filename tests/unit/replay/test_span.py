@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventveil.replay.span import Span, plan_span
+from eventveil.replay.run import Span, plan_span
 from tests.unit.replay.history import HOUR, ORIGIN, stream
 
 HOURLY, DAILY = stream("hourly"), stream("daily", interval=24 * HOUR)
