@@ -13,8 +13,8 @@ from confluent_kafka import KafkaException
 
 from eventveil.cli.files import refuse_existing
 from eventveil.cli.loading import EXIT_FAILED, is_topology, load_or_exit
+from eventveil.cli.options import Time
 from eventveil.cli.progress import Told, progress
-from eventveil.cli.times import Time
 from eventveil.cli.words import words_of
 from eventveil.model.errors import EventveilError
 from eventveil.process.atomic_file import appearing

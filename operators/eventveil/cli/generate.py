@@ -11,7 +11,7 @@ from eventveil.advise.generating import HOUR, Events, Traffic, draw, json_lines,
 from eventveil.advise.writing import Plan
 from eventveil.cli.files import refuse_existing, write_topology
 from eventveil.cli.loading import EXIT_FAILED
-from eventveil.cli.times import Time
+from eventveil.cli.options import Time
 from eventveil.cli.words import words_of
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339

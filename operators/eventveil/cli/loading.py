@@ -1,4 +1,4 @@
-"""Loading the topology that a command was given."""
+"""Loading the topology that a command was given, and the exit codes of commands."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import sys
 
 import click
 
-from eventveil.cli.exits import EXIT_FAILED, EXIT_INVALID, EXIT_MEMORY
 from eventveil.model.topology import Topology
 from eventveil.topology.loading import load
 from eventveil.topology.problems import TopologyInvalid
 
-__all__ = ["EXIT_FAILED", "EXIT_INVALID", "EXIT_MEMORY", "is_topology", "load_or_exit"]
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_MEMORY = 75
+EXIT_INVALID = 78
 
 
 def is_topology(path: str) -> bool:

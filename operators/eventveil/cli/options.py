@@ -7,7 +7,10 @@ from typing import Any
 
 import click
 
+from eventveil.model.timeline import parse_rfc3339
 from eventveil.process.memory import DEFAULT_SHARE, default_limit, format_size, parse_size, resident
+
+LAST = "last"
 
 
 class Size(click.ParamType):
@@ -32,6 +35,24 @@ class Size(click.ParamType):
         if size <= (taken := resident()):
             self.fail(f"{value!r} should be more than the {format_size(taken)} taken by now", param, ctx)
         return size
+
+
+class Time(click.ParamType):
+    """An RFC 3339 time as epoch milliseconds; the word ``last``, where it is allowed, as None."""
+
+    name = "time"
+
+    def __init__(self, last: bool = False) -> None:
+        self._last = last
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        """Fails, which is wrong usage, for anything else."""
+        if isinstance(value, int) or (self._last and value == LAST):
+            return value if isinstance(value, int) else None
+        try:
+            return parse_rfc3339(value)
+        except ValueError as error:
+            self.fail(f"{value!r} is {error}{', nor the word last' if self._last else ''}", param, ctx)
 
 
 witness_file = click.Path(dir_okay=False, path_type=Path)

@@ -14,9 +14,8 @@ from click.core import ParameterSource
 from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
-from eventveil.cli.options import memory_limit
+from eventveil.cli.options import Time, memory_limit
 from eventveil.cli.progress import progress
-from eventveil.cli.times import Time
 from eventveil.cli.words import words_of
 from eventveil.decoding.rules import Reason
 from eventveil.describe.guarantee import consecutive, number

@@ -20,7 +20,7 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from eventveil.cli.exits import EXIT_FAILED, EXIT_INVALID, EXIT_USAGE
+from eventveil.cli.loading import EXIT_FAILED, EXIT_INVALID, EXIT_USAGE
 
 log = logging.getLogger("eventveil")
 
