@@ -14,12 +14,11 @@ from eventveil.counting.written import WORDS
 from eventveil.decoding.rules import Reason
 from eventveil.doctor.diagnosis import MUCH, Diagnosis
 from eventveil.doctor.editing import Edits
-from eventveil.doctor.people import is_of_many, size_of_many
+from eventveil.doctor.people import is_of_many, separating, size_of_many
 from eventveil.doctor.pointers import likely
 from eventveil.doctor.sample import Sample
-from eventveil.doctor.separating import separating
 from eventveil.kinds.registry import kind_of
-from eventveil.model.fields import TIME
+from eventveil.model import fields
 from eventveil.model.records import NO_OWN_TIME
 from eventveil.model.topology import Stream, TimeUnit, Topology
 from eventveil.topology.loading import load_text
@@ -30,6 +29,8 @@ _ROUNDS = 12
 _MINUTE = 60_000
 _LATENESS = tuple(_MINUTE * minutes for minutes in (1, 5, 15, 60, 6 * 60, 24 * 60))
 _FEW = 0.01
+#: This share of the values, by events, has to be paths before it is worth a word.
+_MANY = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,11 @@ def _pointers(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
         # Names of fields are data too, such as those of an object with an entry for each user.
         user = found[0] if name == "user" and found else None
         if name == "time" and single and not found and _own_times(seen) >= missing:
-            yield "source.time", TIME, f"{missing} records have nothing at {pointer}, nor a time elsewhere"
+            yield (
+                "source.time",
+                fields.TIME,
+                f"{missing} records have nothing at {pointer}, nor a time elsewhere",
+            )
             return
         if len(found) != 1 or not isinstance(seen.stream, Stream):
             continue
@@ -319,3 +324,24 @@ RULES: tuple[Rule, ...] = (
     _unknown,
     _lateness,
 )
+
+
+def suggested_maps(stream: Stream, unlisted: Counter[str]) -> str:
+    """``maps`` as YAML has it, by which paths such as ``/shoes/17`` count in the column ``shoes``; or empty.
+
+    ``unlisted`` are texts in quotes with their numbers. What is written holds names of columns, of all but
+    the one for what is not listed, and nothing of the data.
+    """
+    column = fields.listed(stream.source.column)
+    if stream.source.maps or len(column) != 1:
+        return ""
+    counts = stream.counts
+    other = counts.unknown_column
+    named = [one for at, one in enumerate(counts.labels) if "/" not in one and at != other]
+    starts = tuple(f"'/{label}{end}" for label in named for end in ("/", "'"))
+    found = sum(number for value, number in unlisted.items() if value.startswith(starts))
+    if not found or found < _MANY * unlisted.total():
+        return ""
+    values = ", ".join(f"{scalar('/' + label)}: {scalar(label)}" for label in named)
+    prefixes = ", ".join(f"{scalar(f'/{label}/')}: {scalar(label)}" for label in named)
+    return f"{{{scalar(column[0])}: {{values: {{{values}}}, prefixes: {{{prefixes}}}}}}}"

@@ -13,8 +13,7 @@ from eventveil.doctor.diagnosis import Diagnosis, setting_of
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.judging import Example
 from eventveil.doctor.keys import Keys
-from eventveil.doctor.paths import suggested_maps
-from eventveil.doctor.proposal import Proposal
+from eventveil.doctor.proposal import Proposal, suggested_maps
 from eventveil.doctor.sample import Sample
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
