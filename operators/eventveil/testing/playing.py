@@ -8,7 +8,7 @@ decided by append times alone. Events of a stream with ``repartition`` go throug
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -20,15 +20,18 @@ from eventveil.decoding.rules import Decoder, Rejection, parse, weigh
 from eventveil.model import timeline
 from eventveil.model.errors import EventveilError
 from eventveil.model.partitioners import PARTITIONERS
-from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Outgoing, TopicPartition
-from eventveil.model.topology import Stream
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Chunk, Outgoing, TopicPartition
+from eventveil.model.topology import ReadingStream, Stream
+from eventveil.replay.inputs import Input
 from eventveil.replay.log import MemoryLog
 from eventveil.replay.partitions import Scope
 from eventveil.replay.releasing import INSTANCE, Released, Releasing
 from eventveil.replay.runner import Runner
+from eventveil.replay.values import ValueReplay
 from eventveil.tasks.aggregate import Batch
 from eventveil.tasks.repartition import Rekeyer, RekeyerState
 from eventveil.tasks.task import Task, Transaction
+from eventveil.tasks.values import READ
 from eventveil.testing.model import Case, Event, Played, Sent
 from eventveil.testing.noise import NoiseOff
 from eventveil.topology.problems import Position
@@ -304,3 +307,56 @@ def _note(played: Played, released: Released) -> None:
     played.records[released.timestamp] = orjson.loads(released.record)
     played.spent[released.timestamp] = epsilon * Fraction(release.test + release.publish, units)
     played.most_spent = max(played.most_spent, epsilon * Fraction(release.window_spent, units))
+
+
+class _Values(Input):
+    """The events of a test, one entry a chunk."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case.stream.source.topic)
+        self._events, self._partitions = case.events, case.partitions
+        self._next = [0] * case.partitions
+        #: The number of the event whose values were delivered last.
+        self.read = 0
+
+    def rules(self, stream: Stream, last: int | None) -> Stream:
+        """As they are."""
+        return stream
+
+    def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
+        """Every partition begins at 0."""
+        return dict.fromkeys(range(self._partitions), 0)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """One for each event, with all its repeats."""
+        for event in self._events:
+            self.read += 1
+            yield self._chunk(event)
+
+    def _chunk(self, event: Event) -> Chunk:
+        partition, values = event.partition or 0, event.values
+        start = self._next[partition]
+        after = self._next[partition] = start + len(values)
+        nothing = [None] * len(values)
+        offsets, times = range(start, after), [0] * len(values)
+        return Chunk("values", partition, 0, start, offsets, times, nothing, values, after)
+
+    def ended(self, partition: int) -> bool:
+        """See ``Input.ended``; nobody asks."""
+        return self.read == len(self._events)
+
+
+def play_values(case: Case, stream: ReadingStream) -> Played:
+    """The readings of the events of a test, in steps of the grid, and which events had no value."""
+    source, noise, played = _Values(case), NoiseOff(), Played()
+    running = ValueReplay([stream], source, lambda *_: noise, seeded=True)
+    known = running.outcomes[stream.name].copy()
+    for replayed in running:
+        noise.next_timestamp()
+        played.readings[source.read] = [orjson.loads(record)["reading"] for record in replayed.records]
+        now = running.outcomes[stream.name]
+        for reason, number in (now - known).items():
+            if reason != READ:
+                played.unreadable[source.read, str(reason)] += number
+        known = now.copy()
+    return played

@@ -13,8 +13,7 @@ from eventveil.model.topology import Stream
 from eventveil.testing.comparing import Difference, differences
 from eventveil.testing.document import SUFFIX
 from eventveil.testing.model import Case, Played, TestFile
-from eventveil.testing.playing import Unplayable, play
-from eventveil.testing.readings import play_values
+from eventveil.testing.playing import Unplayable, play, play_values
 
 #: At most this many events of a test that failed are listed.
 _TOLD = 20
