@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from faust.types import TP
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from eventveil import __version__
+from eventveil.kinds.kind import Role
 from eventveil.kinds.registry import kind_of
 from eventveil.model import timeline
 from eventveil.model.topology import Stream
@@ -60,45 +62,25 @@ class Metric:
         return f"{self.help} {RAW}" if self.raw else self.help
 
 
-def _build_info(_: Observation) -> Samples:
-    yield (__version__,), 1
+def _single(of: Callable[[Observation], float]) -> Read:
+    return lambda seen: [((), of(seen))]
 
 
-def _start_time(seen: Observation) -> Samples:
-    yield (), seen.started
+def _by_role(of: Callable[[Observation, Role], float]) -> Read:
+    return lambda seen: [((role,), of(seen, role)) for role in ROLES]
 
 
-def _ready(seen: Observation) -> Samples:
-    yield (), not seen.obstacles(time.monotonic())
+def _of_roles(seen: Observation, partitions: Collection[TP]) -> Samples:
+    return [((role,), sum(seen.role(tp) == role for tp in partitions)) for role in ROLES]
 
 
-def _assigned(seen: Observation) -> Samples:
-    assigned = seen.assigned or ()
-    for role in ROLES:
-        yield (role,), sum(seen.role(tp) == role for tp in assigned)
-
-
-def _owned(seen: Observation) -> Samples:
-    partitions = seen.partitions
-    for role in ROLES:
-        yield (role,), sum(seen.role(tp) == role for tp in partitions)
+def _by_released(of: Callable[[Stream, StreamView], float]) -> Read:
+    return lambda seen: [((name,), of(seen.streams[name], view)) for name, view in _views(seen, RELEASING)]
 
 
 def _held_up(seen: Observation) -> Samples:
     holds = Counter(seen.holds(time.monotonic()).values())
     return [((hold,), holds[hold]) for hold in HOLDS]
-
-
-def _take_overs(seen: Observation) -> Samples:
-    return [((role,), seen.take_overs[role]) for role in ROLES]
-
-
-def _failures(seen: Observation) -> Samples:
-    return [((role,), seen.failures[role]) for role in ROLES]
-
-
-def _fenced(seen: Observation) -> Samples:
-    return [((role,), seen.fenced[role]) for role in ROLES]
 
 
 def _views(seen: Observation, roles: Collection[str]) -> Iterator[tuple[str, StreamView]]:
@@ -114,14 +96,6 @@ def _delays(seen: Observation, roles: Collection[str]) -> Samples:
         longest[stream] = max(longest.get(stream, 0), seen.delay(stream, view.next, now))
     # Whole seconds: how long a single close took, in milliseconds, would tell how many events it had.
     return [((stream,), delay // 1000) for stream, delay in longest.items()]
-
-
-def _close_delay(seen: Observation) -> Samples:
-    return _delays(seen, CLOSING)
-
-
-def _release_delay(seen: Observation) -> Samples:
-    return _delays(seen, RELEASING)
 
 
 def _releases(seen: Observation) -> Samples:
@@ -149,40 +123,12 @@ def _lost(seen: Observation) -> Samples:
         yield (stream.name,), lost / max(1, sum(counts.values()))
 
 
-def _misconfigured(seen: Observation) -> Samples:
-    yield (), len(seen.mistakes)
-
-
-def _readings(seen: Observation) -> Samples:
-    return [((stream.name,), seen.readings[stream.name]) for stream in seen.topology.readings]
-
-
-def _released_at(seen: Observation) -> Samples:
-    return [((stream,), at) for stream, at in dict(seen.released_at).items()]
-
-
-def _released_until(seen: Observation) -> Samples:
-    for stream, view in _views(seen, RELEASING):
-        yield (stream,), timeline.start_of(seen.streams[stream].timeline, view.next) / 1000
-
-
-def _spent(seen: Observation) -> Samples:
-    for stream, view in _views(seen, RELEASING):
-        yield (stream,), _spent_of(seen.streams[stream], view.spent)
-
-
 def _spent_of(stream: Stream, share: float) -> float:
     """What this share of the units of a window is in terms of epsilon, with what finding columns costs it."""
     settings = stream.mechanism
     if settings.delta is None:
         return share * float(settings.epsilon) + float(stream.epsilon - settings.epsilon)
     return float(gaussian.spent(settings.epsilon, settings.delta, Fraction(share)))
-
-
-def _remaining(seen: Observation) -> Samples:
-    for stream, view in _views(seen, RELEASING):
-        of = seen.streams[stream]
-        yield (stream,), float(of.epsilon) - _spent_of(of, view.spent)
 
 
 def _events(seen: Observation) -> Samples:
@@ -213,39 +159,35 @@ def _held(of: Callable[[Held], int]) -> Read:
     return read
 
 
-def _memory_limit(seen: Observation) -> Samples:
-    return [] if seen.memory_limit is None else [((), seen.memory_limit)]
-
-
-def _resident(seen: Observation) -> Samples:
-    yield (), seen.resident
-
-
-def _discarded(seen: Observation) -> Samples:
-    return [((stream,), view.discarded) for stream, view in _views(seen, RELEASING)]
-
-
 METRICS = (
-    Metric("eventveil_build_info", "gauge", "1", ("version",), "The version of Eventveil.", _build_info),
+    Metric(
+        "eventveil_build_info", "gauge", "1", ("version",), "The version of Eventveil.",
+        lambda _: [((__version__,), 1)],
+    ),
     Metric(
         "eventveil_start_time_seconds", "gauge", "Unix seconds", (),
-        "When the process started; its counters count from there.", _start_time,
+        "When the process started; its counters count from there.",
+        _single(lambda seen: seen.started),
     ),
     Metric(
         "eventveil_memory_limit_bytes", "gauge", "bytes", (),
-        "The resident memory at which the worker stops; absent if it never does.", _memory_limit,
+        "The resident memory at which the worker stops; absent if it never does.",
+        lambda seen: [] if seen.memory_limit is None else [((), seen.memory_limit)],
     ),
     Metric(
         "eventveil_ready", "gauge", "0 or 1", (),
-        "Whether /health/ready answers 200, 1 if so.", _ready,
+        "Whether /health/ready answers 200, 1 if so.",
+        _single(lambda seen: not seen.obstacles(time.monotonic())),
     ),
     Metric(
         "eventveil_assigned_partitions", "gauge", "partitions", ("role",),
-        "Partitions that the consumer group has assigned to this worker.", _assigned,
+        "Partitions that the consumer group has assigned to this worker.",
+        lambda seen: _of_roles(seen, seen.assigned or ()),
     ),
     Metric(
         "eventveil_owned_partitions", "gauge", "partitions", ("role",),
-        "Partitions that this worker has taken over and serves.", _owned,
+        "Partitions that this worker has taken over and serves.",
+        lambda seen: _of_roles(seen, seen.partitions),
     ),
     Metric(
         "eventveil_held_partitions", "gauge", "partitions", ("reason",),
@@ -260,7 +202,7 @@ METRICS = (
     Metric(
         "eventveil_topic_mistakes", "gauge", "mistakes", (),
         "Settings of topics that a start would refuse, as they are now; 0 if there is none. Not ready then.",
-        _misconfigured,
+        _single(lambda seen: len(seen.mistakes)),
     ),
     Metric(
         "eventveil_counting_state", "gauge", "0 or 1", ("stream", "state"),
@@ -272,28 +214,31 @@ METRICS = (
     ),
     Metric(
         "eventveil_take_overs_total", "counter", "take-overs", ("role",),
-        "Partitions taken over, once per rebalance and once after each failure of their owner.", _take_overs,
+        "Partitions taken over, once per rebalance and once after each failure of their owner.",
+        _by_role(lambda seen, role: seen.take_overs[role]),
     ),
     Metric(
         "eventveil_owner_failures_total", "counter", "failures", ("role",),
         "Owners of a partition that ended because of an error, those that were fenced included; a new "
-        "owner follows each.", _failures,
+        "owner follows each.",
+        _by_role(lambda seen, role: seen.failures[role]),
     ),
     Metric(
         "eventveil_fenced_total", "counter", "failures", ("role",),
         "Owners that ended because a newer owner of their partition fenced them. Many of them: a second "
         "application with this name.",
-        _fenced,
+        _by_role(lambda seen, role: seen.fenced[role]),
     ),
     Metric(
         "eventveil_close_delay_seconds", "gauge", "whole seconds", ("stream",),
         "For how long the oldest timestamp that is not closed has been due, the longest of this worker's "
-        "source partitions; 0 if none is due.", _close_delay,
+        "source partitions; 0 if none is due.",
+        lambda seen: _delays(seen, CLOSING),
     ),
     Metric(
         "eventveil_release_delay_seconds", "gauge", "whole seconds", ("stream",),
         "For how long the oldest timestamp that is not released has been due; 0 if none is due.",
-        _release_delay,
+        lambda seen: _delays(seen, RELEASING),
     ),
     Metric(
         "eventveil_releases_total", "counter", "releases", ("stream", "kind"),
@@ -308,33 +253,35 @@ METRICS = (
     Metric(
         "eventveil_readings_total", "counter", "records", ("stream",),
         "Records of a value stream published by this worker, one per value: their number is public.",
-        _readings,
+        lambda seen: [((one.name,), seen.readings[one.name]) for one in seen.topology.readings],
     ),
     Metric(
         "eventveil_last_release_time_seconds", "gauge", "Unix seconds", ("stream",),
         "When this worker last published a release; absent before its first. Its age is time() minus this.",
-        _released_at,
+        lambda seen: [((stream,), at) for stream, at in dict(seen.released_at).items()],
     ),
     Metric(
         "eventveil_released_until_seconds", "gauge", "Unix seconds", ("stream",),
-        "The end of the last released timestamp: all earlier ones are public.", _released_until,
+        "The end of the last released timestamp: all earlier ones are public.",
+        _by_released(lambda stream, view: timeline.start_of(stream.timeline, view.next) / 1000),
     ),
     Metric(
         "eventveil_budget_spent_epsilon", "gauge", "epsilon", ("stream",),
         "What the window that ends at the last release has spent, in terms of epsilon. With noise: gaussian "
         "it is the epsilon that the mu squared of its spends has at the delta of the stream, not a share of "
         "it. Where columns are found in the data, each window has spent all that finding them costs.",
-        _spent,
+        _by_released(lambda stream, view: _spent_of(stream, view.spent)),
     ),
     Metric(
         "eventveil_budget_remaining_epsilon", "gauge", "epsilon", ("stream",),
         "What remains of epsilon in the window that ends at the last release: epsilon less what is spent.",
-        _remaining,
+        _by_released(lambda stream, view: float(stream.epsilon) - _spent_of(stream, view.spent)),
     ),
     Metric(
         "eventveil_partials_discarded", "gauge", "partial counts", ("stream",),
         "Counts of a partition that came although their timestamp is released without it (on_missing: "
-        "release), since the stream was taken over.", _discarded,
+        "release), since the stream was taken over.",
+        _by_released(lambda _, view: view.discarded),
     ),
     Metric(
         "eventveil_events_total", "counter", "records", ("stream", "outcome"),
@@ -377,7 +324,8 @@ METRICS = (
     ),
     Metric(
         "eventveil_resident_memory_bytes", "gauge", "bytes", (),
-        "Resident memory of the process, compared with the limit ten times a second.", _resident, raw=True,
+        "Resident memory of the process, compared with the limit ten times a second.",
+        _single(lambda seen: seen.resident), raw=True,
     ),
 )  # fmt: skip
 
