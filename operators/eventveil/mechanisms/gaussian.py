@@ -58,23 +58,16 @@ class GaussianNoise:
         return float(sigma) * float(sigma) + _ROUNDING
 
 
-def gaussian_of(settings: MechanismSettings, sensitivity: int) -> GaussianNoise | None:
-    """The noise of a mechanism whose counts one user changes by ``sensitivity`` in L1; None: it is Laplace.
+def gaussian_of(settings: MechanismSettings, sensitivity: int) -> GaussianNoise:
+    """The noise of a mechanism with ``noise: gaussian``, whose counts one user changes by this in L1.
 
     All of it may be in one column, so the L2 norm is as large. By `substitute` the L1 norm is that of two
     events' worth of counts, v and v', whose difference has |v|^2 + |v'|^2 at most in L2 squared. Raises
     UnfitSetting.
     """
-    noise = settings.options.get("noise", "laplace")
-    if noise not in ("laplace", "gaussian"):
-        raise UnfitSetting("noise", f"found {noise}, expected laplace or gaussian")
-    delta = settings.delta
-    if delta is None:
-        if "delta" in settings.options:
-            raise UnfitSetting("delta", "is for noise: gaussian")
-        return None
     from eventveil.privacy import gaussian
 
+    delta = settings.delta or Fraction(0)
     if not gaussian.LEAST_DELTA <= delta <= LARGEST_DELTA:
         raise UnfitSetting("delta", f"found {delta}, expected {gaussian.LEAST_DELTA} to {LARGEST_DELTA}")
     square = sensitivity * sensitivity

@@ -70,7 +70,8 @@ class PublishingMechanism(Mechanism):
         self._columns, self._sensitivity, self._noise = columns, sensitivity, noise
         self.units = units_of(settings.window)
         # None: noise is discrete Laplace. Other kinds may have a `delta` of their own.
-        self._gaussian = gaussian_of(settings, sensitivity) if "noise" in self.options else None
+        is_gaussian = "noise" in self.options and _is_gaussian(settings.options)
+        self._gaussian = gaussian_of(settings, sensitivity) if is_gaussian else None
         self._timestamp = 0
         self._last = read_only(np.zeros(columns, np.int64))
         self._usable = True
@@ -318,6 +319,15 @@ def _check_settings(
     unknown = set(settings.options) - options
     if unknown:
         raise ValueError(f"{settings.kind} has no option {', '.join(sorted(unknown))}")
+
+
+def _is_gaussian(options: Mapping[str, Option]) -> bool:
+    noise = options.get("noise", "laplace")
+    if noise not in ("laplace", "gaussian"):
+        raise UnfitSetting("noise", f"found {noise}, expected laplace or gaussian")
+    if noise == "laplace" and "delta" in options:
+        raise UnfitSetting("delta", "is for noise: gaussian")
+    return noise == "gaussian"
 
 
 def read_only(counts: Counts) -> Counts:
