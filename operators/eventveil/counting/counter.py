@@ -144,8 +144,11 @@ class Partial:
                 columns = np.arange(len(written.names)) if not written.columns else _NONE
         except (msgspec.DecodeError, UnicodeDecodeError, OverflowError):
             # No detail: it could quote exact counts.
-            remedy = "Find out who else writes to this topic and revoke the right"
-            raise StateRefused(place, "the record is no partial count", remedy) from None
+            remedy = (
+                "Find out who else writes to this topic and revoke the right. Who may read the topic finds"
+                " the record by its value: all others are JSON objects with stream, timestamp and counts"
+            )
+            raise StateRefused(place, "a record is no partial count", remedy) from None
         return cls(
             written.stream, written.timestamp, written.partition, written.instance, columns, counts,
             written.boundary, written.names, written.piece, written.of,

@@ -389,8 +389,9 @@ class PartitionSanitizer(Publisher):
         Raises StateRefused for a record that should not be there.
         """
         unseen = chunk.since(self.position)
+        # Without the offset: a refusal goes to the log, and the difference between two is an exact count.
+        place = str(TopicPartition(chunk.topic, chunk.partition))
         for offset, value in zip(unseen.offsets, unseen.values, strict=True):
-            place = f"{chunk.topic}, partition {chunk.partition}, offset {offset}"
             partial = Partial.decode(value or b"", place)
             sanitizer = self.sanitizers.get(partial.stream)
             # Below its own offset may be partials of an earlier life of the stream.

@@ -54,7 +54,6 @@ _OWN = "eventveil.headers/"
 _LARGEST_HEADERS = 1_000_000
 #: In place of a longer value, which might not be writable: no event either, and no dead letter copies it.
 _STAND_IN = bytes(LARGEST_REKEYED + 1)
-_INT64 = range(-(2**63), 2**63)
 
 
 class Capture(NamedTuple):
@@ -310,16 +309,16 @@ def read_passed_on(chunk: Chunk) -> tuple[Chunk, NDArray[np.int64], list[Mark]]:
                 continue
             numbers += int(found[_TIME]), int(found[_PARTITION]), int(found[_OFFSET])
             own_times.append(int(found.get(_OWN_TIME, NO_OWN_TIME)))
-        except (KeyError, ValueError):
-            raise _foreign(chunk, index) from None
+        except (KeyError, TypeError, ValueError):
+            # A header may also be null: that is a TypeError.
+            raise _foreign(chunk) from None
         events.append(index)
         keys.append(found.get(_KEY))
         own.append(_own_headers(headers or ()))
     try:
         origins = np.array(numbers, np.int64).reshape(-1, 3)
     except OverflowError:
-        large = next(place for place, number in enumerate(numbers) if number not in _INT64)
-        raise _foreign(chunk, events[large // 3]) from None
+        raise _foreign(chunk) from None
     chosen = replace(
         chunk,
         offsets=[chunk.offsets[index] for index in events],
@@ -336,11 +335,13 @@ def _own_headers(headers: Headers) -> Headers:
     return [(name.removeprefix(_OWN), value) for name, value in headers if name.startswith(_OWN)]
 
 
-def _foreign(chunk: Chunk, index: int) -> StateRefused:
+def _foreign(chunk: Chunk) -> StateRefused:
+    # Without the offset, which goes to the log: the difference between two is an exact count.
     return StateRefused(
-        f"{chunk.topic}, partition {chunk.partition}, offset {chunk.offsets[index]}",
-        "the record was not written by the re-keying stage",
-        "Find out who else writes to this topic and revoke the right",
+        str(TopicPartition(chunk.topic, chunk.partition)),
+        "a record was not written by the re-keying stage",
+        "Find out who else writes to this topic and revoke the right. Who may read the topic finds the"
+        f" record by its headers: all others have {_PARTITION} with {_OFFSET} and {_TIME}, or with {_PASSED}",
     )
 
 
