@@ -63,7 +63,7 @@ def unframed(form: Format) -> str:
 
 
 def read(value: bytes, form: Format, schemas: Schemas) -> Any:
-    """The record in a value. Raises UnknownSchema or Unfit.
+    """The record in a value. Raises UnknownSchema or Unfit, and MemoryError where there is too little memory.
 
     ``schemas`` must have the schema that it names: a KeyError is a mistake of who made them.
     """
@@ -79,6 +79,9 @@ def read(value: bytes, form: Format, schemas: Schemas) -> Any:
         raise Unfit(f"schema {number} is of {schema.form}, and the source has format: {form}")
     try:
         return schema.read(value[PREFIX:])
+    except MemoryError:
+        # Says nothing of these bytes: with more memory they may be read.
+        raise
     except Exception as error:
         # Whatever a library raises of bytes that somebody made up, it is of these bytes alone.
         raise Unfit(f"schema {number}: {why(error)}"[:_LONGEST_DETAIL]) from None

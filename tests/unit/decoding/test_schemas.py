@@ -438,3 +438,16 @@ def test_no_bytes_make_a_protobuf_value_more_than_a_verdict(body: bytes) -> None
     verdict = read(framed(1, body), protobuf(), "protobuf")
     assert isinstance(verdict, Rejection | dict)
     assert len(framed(1, body)) == PREFIX + len(body)
+
+
+class ShortOfMemory:
+    form: str | None = None
+
+    def read(self, body: bytes) -> Any:
+        raise MemoryError
+
+
+def test_too_little_memory_is_no_verdict_on_a_value() -> None:
+    """With more of it the value may count; a verdict would be durable."""
+    with pytest.raises(MemoryError):
+        read(framed(7, b"x"), ShortOfMemory())
