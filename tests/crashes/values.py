@@ -44,7 +44,7 @@ class ValueWorld(World):
         state = PerturberState(INSTANCE, number, 0)
         if (value := states.get(name.encode())) is not None:
             state = PerturberState.decode(value, "the state changelog")
-        perturber = StreamPerturber(one, build(one, self._noise), state)
+        perturber = StreamPerturber(one, build(one, self._noise), state, version=self.version)
         topics = Topics(LEDGER, {name: 0}, CHANGELOG, number)
         return PartitionPerturber(topics, {name: perturber})
 

@@ -114,6 +114,9 @@ class Worker:
 class World:
     """See the module. ``table`` is what owns a changelog partition; only broken variants pass another."""
 
+    #: Of Eventveil: each take-over is by the next one, and by the first again; empty where none is recorded.
+    versions: tuple[str, ...] = ("",)
+
     def __init__(
         self,
         seed: int,
@@ -177,10 +180,15 @@ class World:
             state = ReleaseState.decode(value, "the ledger changelog")
         one = one.having(state.found)
         sanitizer = StreamSanitizer(
-            one, PARTITIONS, of_stream(one, self._noise), state, None, noise=self._noise
+            one, PARTITIONS, of_stream(one, self._noise), state, None, noise=self._noise, version=self.version
         )
         topics = Topics(app.ledger, app.ledger_changelog, 0)
         return PartitionSanitizer(topics, {one.name: sanitizer})
+
+    @property
+    def version(self) -> str:
+        """Of who takes a task over now."""
+        return self.versions[self.seen["take-over"] % len(self.versions)]
 
     # What happens
 

@@ -63,6 +63,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 GROUPS = {"groups": 2, "regroup": 2}
 #: Cases of counts that came when the file had others behind them.
 ADDED = ("re-keyed, by boundaries", "totals")
+#: Of Eventveil, in cases where it is recorded: always the same one, whichever makes them.
+VERSION = "0.1.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,18 @@ def made() -> Iterator[Record]:
     yield from by_hand()
     for case in ADDED:
         yield from of_world(case, World(1, SeededNoise(1), counts()[case]))
+    yield from of_a_version()
+
+
+def of_a_version() -> Iterator[Record]:
+    """Lives in which the version of Eventveil is recorded, of each kind of ledger entry."""
+    world = World(1, SeededNoise(1), of_kind("uniform"))
+    world.versions = (VERSION,)
+    yield from of_world("uniform, of a version", world)
+    values = OfValues("tops")
+    values.versions = (VERSION,)
+    yield from of_world("tops, of a version", values)
+    yield from of_pan_private("single", VERSION)
 
 
 def of_world(case: str, world: World) -> Iterator[Record]:
@@ -191,9 +205,10 @@ class OfValues(ValueWorld):
 class OfPanPrivate(PanPrivateWorld):
     """Remembers all that was committed."""
 
-    def __init__(self, looks: str) -> None:
+    def __init__(self, looks: str, version: str) -> None:
         self.written: list[Outgoing] = []
-        super().__init__(pan_private(looks, epsilon=Fraction(1), window=3), (), lambda: SeededNoise(1))
+        one = pan_private(looks, epsilon=Fraction(1), window=3)
+        super().__init__(one, (), lambda: SeededNoise(1), version)
 
     def commit(self, records: Any) -> None:
         written = [*records]
@@ -201,9 +216,10 @@ class OfPanPrivate(PanPrivateWorld):
         super().commit(written)
 
 
-def of_pan_private(looks: str) -> Iterator[Record]:
+def of_pan_private(looks: str, version: str = "") -> Iterator[Record]:
     """A few timestamps, of which one is given up and one was looked at."""
-    world = OfPanPrivate(looks)
+    world = OfPanPrivate(looks, version)
+    case = f"pan-private, {looks}{', of a version' if version else ''}"
     for number in range(5):
         if looks == "announced" and number == 3:
             world.announce(7)
@@ -211,7 +227,7 @@ def of_pan_private(looks: str) -> Iterator[Record]:
             world.release("exposed")
         world.release()
     for topic in sorted({one.topic for one in world.written}):
-        yield from chosen(f"pan-private, {looks}", [one for one in world.written if one.topic == topic])
+        yield from chosen(case, [one for one in world.written if one.topic == topic])
 
 
 def of_local_reports() -> Iterator[Record]:

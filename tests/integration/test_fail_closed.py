@@ -194,7 +194,7 @@ class Damage:
 
 
 def newer(fields: dict[str, Any]) -> dict[str, Any]:
-    return {**fields, "version": 2}
+    return {**fields, "version": 3}
 
 
 def foreign(fields: dict[str, Any]) -> dict[str, Any]:
@@ -213,12 +213,12 @@ def another_fact(name: str, value: object) -> Callable[[dict[str, Any]], dict[st
     return lambda fields: {**fields, "fields": {**fields["fields"], name: value}}
 
 
-NEWER = "the state has version 2, this program reads version 1. Run the version of Eventveil that wrote it"
+NEWER = "the state has version 3, this program reads version {}. Run the version of Eventveil that wrote it"
 DAMAGES = {
-    "counting state of a newer version": Damage("counting", "places", newer, NEWER),
-    "counting genesis of a newer version": Damage("counting", "genesis/places", newer, NEWER),
-    "budget of a newer version": Damage("ledger", "places", newer, NEWER),
-    "budget genesis of a newer version": Damage("ledger", "genesis/places", newer, NEWER),
+    "counting state of a newer version": Damage("counting", "places", newer, NEWER.format(1)),
+    "counting genesis of a newer version": Damage("counting", "genesis/places", newer, NEWER.format(1)),
+    "budget of a newer version": Damage("ledger", "places", newer, NEWER.format("1 and 2")),
+    "budget genesis of a newer version": Damage("ledger", "genesis/places", newer, NEWER.format(1)),
     "foreign counting state": Damage("counting", "places", foreign, "does not belong to its genesis"),
     "foreign budget": Damage("ledger", "places", foreign, "does not belong to its genesis"),
     "foreign counting genesis": Damage(

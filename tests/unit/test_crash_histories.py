@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 
+import orjson
 import pytest
 
 from eventveil.counting import counter
@@ -16,10 +17,12 @@ from eventveil.counting.counter import Partial
 from eventveil.model.errors import EventveilError, StateRefused
 from eventveil.model.topology import Stream
 from eventveil.privacy.noise import SeededNoise
+from eventveil.tasks.release import ReleaseState
+from eventveil.tasks.values import PerturberState
 from tests.crashes.broken import BROKEN, ForgetsTheBlock, StateApart, broken_world
 from tests.crashes.checks import SameNoise, check, check_found, check_replay
 from tests.crashes.engine import ENGINE, ENGINE_BROKEN, ENGINE_BY_TIME, EngineTruth, EngineWorld
-from tests.crashes.values import ValuesDrawnAgain, ValueWorld, check_values
+from tests.crashes.values import CHANGELOG, LEDGER, ValuesDrawnAgain, ValueWorld, check_values
 from tests.crashes.world import COUNTS, DISCOVERS, REKEYED, REKEYED_BY_BOUNDARY, World
 
 #: At least one of this many seeds must show that a worker is broken.
@@ -51,6 +54,55 @@ def test_whatever_happens_every_timestamp_is_drawn_charged_and_published_once_wi
     assert seen["crash"] > 1000
     assert seen["published amid crashes"] > histories
     assert seen["timestamp"] > 20 * histories
+
+
+class ManyVersions(World):
+    """Earlier and later versions take over from each other; one of them does not record its version."""
+
+    versions = ("0.1.0", "0.2.0", "", "1.0.0rc1")
+
+
+def test_whatever_happens_an_entry_names_the_version_that_has_decided_its_release() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(8):
+        world = ManyVersions(seed, SeededNoise(seed))
+        world.run()
+        seen["timestamp"] += check(world)
+        decided: dict[int, str] = {}
+        for one in world.committed(world.topology.ledger_changelog):
+            state = ReleaseState.decode(one.value or b"", "here")
+            for timestamp in range(state.published + 1, state.next):
+                assert decided.setdefault(timestamp, state.eventveil) == state.eventveil
+        # Aborted ones too: who publishes for another version writes the same bytes.
+        for one in world.public(world.topology.ledger):
+            entry = orjson.loads(one.value or b"")
+            assert entry.get("eventveil", "") == decided[entry["timestamp"]]
+            seen[entry.get("eventveil", "")] += 1
+    assert min(seen[one] for one in (*ManyVersions.versions, "timestamp")) > 10
+
+
+class ManyVersionsOfValues(ValueWorld):
+    """The same of values."""
+
+    versions = ManyVersions.versions
+
+
+def test_whatever_happens_a_span_names_the_version_that_has_charged_it() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(4):
+        world = ManyVersionsOfValues(seed, SeededNoise(seed))
+        world.run()
+        check_values(world)
+        charged: dict[tuple[int, int], str] = {}
+        for one in world.committed(CHANGELOG):
+            state = PerturberState.decode(one.value or b"", "here")
+            for charge in state.pending.charges:
+                charged[state.partition, charge.start] = state.eventveil
+        for one in world.public(LEDGER):
+            entry = orjson.loads(one.value or b"")
+            assert entry.get("eventveil", "") == charged[entry["partition"], entry["start"]]
+            seen[entry.get("eventveil", "")] += 1
+    assert min(seen[one] for one in ManyVersions.versions) > 3
 
 
 def test_whatever_happens_the_releases_are_those_of_a_replay_with_the_same_noise() -> None:

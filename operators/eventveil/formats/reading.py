@@ -38,8 +38,13 @@ def reading_record(
     return orjson.dumps(record)
 
 
-def span_entry(stream: ReadingStream, partition: int, charge: Charge, units: int, instance: str) -> bytes:
-    """The ledger entry (schemas/ledger-span.schema.json) of a charge; ``units`` make up epsilon."""
+def span_entry(
+    stream: ReadingStream, partition: int, charge: Charge, units: int, instance: str, version: str = ""
+) -> bytes:
+    """The ledger entry (schemas/ledger-span.schema.json) of a charge; ``units`` make up epsilon.
+
+    ``version`` is that of Eventveil which has charged it, empty if that is not recorded.
+    """
     return orjson.dumps(
         {
             "stream": stream.name,
@@ -51,6 +56,7 @@ def span_entry(stream: ReadingStream, partition: int, charge: Charge, units: int
             "units": units,
             **terms_of(stream),
             "instance": instance,
+            **({"eventveil": version} if version else {}),
         }
     )
 

@@ -109,18 +109,20 @@ def release_timestamp(record: bytes, stream: str) -> int:
     return timestamp if type(timestamp) is int else 0
 
 
-def ledger_entry(record: bytes, instance: str, published: bytes | None = None) -> bytes:
+def ledger_entry(record: bytes, instance: str, published: bytes | None = None, version: str = "") -> bytes:
     """The immutable ledger entry (schemas/ledger-entry.schema.json) of a release.
 
     It holds what the release says of itself, its counts replaced by the digest of the whole value that is
-    ``published``, by default the ``record`` itself.
+    ``published``, by default the ``record`` itself, and the ``version`` of Eventveil that has decided it, if
+    that is recorded.
     """
     # Counts may be many, and are passed over.
     fields = _MEMBERS.decode(record)
     entry: dict[str, object] = {name: fields[name] for name in _LEDGER_FIELDS}
     entry |= {name: fields[name] for name in _LEDGER_OPTIONAL if name in fields}
     shown = record if published is None else published
-    return msgspec.json.encode({**entry, "digest": digest(shown), "instance": instance})
+    decided_by = {"eventveil": version} if version else {}
+    return msgspec.json.encode({**entry, "digest": digest(shown), "instance": instance, **decided_by})
 
 
 def control_record(stream: Stream, threshold: int | None) -> bytes:

@@ -46,7 +46,7 @@ from eventveil.counting.counter import CounterState
 from eventveil.describe.guarantee import number
 from eventveil.describe.sums import cost, totals
 from eventveil.formats.change import SAME_INSTANCE, Change, Difference, Kind, Terms
-from eventveil.formats.release import decided, ledger_entry
+from eventveil.formats.release import decided
 from eventveil.kinds.registry import in_sums
 from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.mechanisms.base import Mechanism
@@ -91,8 +91,7 @@ class Checkpoint:
     @property
     def pending_entries(self) -> list[bytes]:
         """The ledger entries of releases that are decided and charged but not published yet."""
-        released = map(decided, self.state.pending)
-        return [ledger_entry(one.record, self.state.instance, one.published) for one in released]
+        return [self.state.entry(decided(one)) for one in self.state.pending]
 
     @property
     def by_boundary(self) -> bool:
@@ -304,11 +303,10 @@ def migration(
             )
         mechanism.inherit(state.mechanism.encode(), history.bridges(change))
         snapshot = mechanism.snapshot().decode()
-    successor = state.replace(
+    successor = state.settled.replace(
         instance=target.instance,
         resume=target.partials_end,
         mechanism=snapshot,
-        pending=(),
         # Every partition has counted all that was released, so what came too late for it lies before the end.
         missing=(),
     )
@@ -356,7 +354,7 @@ def goes_on(checkpoint: Checkpoint, target: MigrationTarget, change: Change) -> 
             for place, (_, one) in checkpoint.counting.items()
         ),
         _record(checkpoint.place, ManifestRecord.key(checkpoint.stream), manifest.encode()),
-        _record(checkpoint.place, checkpoint.stream.encode(), checkpoint.state.replace(pending=()).encode()),
+        _record(checkpoint.place, checkpoint.stream.encode(), checkpoint.state.settled.encode()),
     ]
 
 

@@ -6,18 +6,26 @@ number out of range or a contradiction between fields says that the state cannot
 
 from __future__ import annotations
 
+import re
 from threading import Lock
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 
 from eventveil.model.errors import StateRefused
 
 VERSION = 1
+#: Of a record that has what came later (``Durable.NEWER``), so that earlier programs say what to do with it.
+NEWER_VERSION = 2
 #: A partition, an offset, a time in epoch milliseconds, a number of something.
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 #: A timestamp of a stream, of which the first one is 1; how many partitions there are.
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+#: A version of Eventveil, by the characters of PEP 440.
+PROGRAM_PATTERN = r"^[0-9A-Za-z][0-9A-Za-z.!+_-]{0,39}\Z"
+Program = Annotated[str, msgspec.Meta(pattern=PROGRAM_PATTERN)]
+_PROGRAM = re.compile(PROGRAM_PATTERN)
+_BEGINS = b'{"version":%d'
 
 
 def written(default: Any) -> Any:
@@ -35,21 +43,35 @@ class Durable(
 ):
     """A record of a changelog. Subclasses say in ``contradiction`` what types cannot."""
 
+    #: The field that came with NEWER_VERSION, if one did: a record has that version if it has the field, so
+    #: that one without it is what it always was.
+    NEWER: ClassVar[str] = ""
+
     def encode(self) -> bytes:
         """JSON bytes, equal for equal records."""
-        return msgspec.json.encode(self)
+        value = msgspec.json.encode(self)
+        if not self.NEWER or not getattr(self, self.NEWER):
+            return value
+        return _BEGINS % NEWER_VERSION + value.removeprefix(_BEGINS % VERSION)
 
     @classmethod
     def decode(cls, value: bytes, place: str) -> Self:
         """Read one back; ``place`` names it in the StateRefused that anything unexpected raises."""
         try:
             found = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
-            if (version := bytes(found.get("version", b"null"))) != b"%d" % VERSION:
+            version = bytes(found.get("version", b"null"))
+            newer = bool(cls.NEWER) and version == b"%d" % NEWER_VERSION
+            if not newer and version != b"%d" % VERSION:
+                reads = f"{VERSION} and {NEWER_VERSION}" if cls.NEWER else f"{VERSION}"
                 raise StateRefused(
                     place,
-                    f"the state has version {version.decode()}, this program reads version {VERSION}",
+                    f"the state has version {version.decode()}, this program reads version {reads}",
                     "Run the version of Eventveil that wrote it",
                 )
+            if cls.NEWER and newer != (cls.NEWER in found):
+                raise unreadable(place, f"version {NEWER_VERSION} goes with {cls.NEWER}")
+            if newer:
+                value = msgspec.json.encode({**found, "version": VERSION})
             decoder, always = _description_of(cls)
             record: Self = decoder.decode(value)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -89,6 +111,11 @@ def _always_written(cls: type[Durable]) -> tuple[str, ...]:
     return tuple(
         one.encode_name for one in msgspec.structs.fields(cls) if one.default_factory is not msgspec.NODEFAULT
     )
+
+
+def is_version(told: object) -> bool:
+    """Whether a value can be a version of Eventveil."""
+    return isinstance(told, str) and _PROGRAM.match(told) is not None
 
 
 def unreadable(place: str, detail: str) -> StateRefused:

@@ -276,7 +276,7 @@ class PanPrivateStream(Task):
             return None
         records = [*publication(self.sanitizer, self._places.ledger)]
         releases = releases_in(records, self._places.ledger.topic)
-        records.append(self._release_state(self.sanitizer.state.replace(pending=())))
+        records.append(self._release_state(self.sanitizer.state.settled))
         return Transaction("publish", records, releases=releases)
 
     def begin(self) -> None:

@@ -17,6 +17,7 @@ from eventveil.counting.counter import Partial
 from eventveil.formats.release import (
     LABEL_BYTES,
     Asks,
+    Decided,
     decided,
     label,
     ledger_entry,
@@ -25,7 +26,7 @@ from eventveil.formats.release import (
 )
 from eventveil.mechanisms.base import Counts, Mechanism, Release
 from eventveil.model import timeline
-from eventveil.model.durable import Durable, Natural, Positive, unreadable, written
+from eventveil.model.durable import Durable, Natural, Positive, Program, unreadable, written
 from eventveil.model.records import BATCH_BYTES, Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.privacy.noise import NoiseSource
@@ -48,7 +49,11 @@ class ReleaseState(Durable, frozen=True):
     releases from then on. ``searched``: partial counts of earlier timestamps are not there any more, so
     nothing is found by them. ``read`` is where the reading was, in a stream whose columns are found: its
     ``resume`` lies at the start of a block, and does not tell whether the partials topic has lost its end.
+    ``eventveil`` is the version of Eventveil that has decided what is pending, empty if nothing is or if that
+    is not recorded.
     """
+
+    NEWER = "eventveil"
 
     instance: str
     first: Positive
@@ -61,11 +66,21 @@ class ReleaseState(Durable, frozen=True):
     found: tuple[str, ...] = ()
     searched: Natural = 0
     read: Natural = 0
+    eventveil: Program = ""
 
     @property
     def published(self) -> int:
         """The last timestamp that is surely public; ``first - 1`` if there is none."""
         return self.next - len(self.pending) - 1
+
+    @property
+    def settled(self) -> ReleaseState:
+        """The state once all that is pending is public."""
+        return self.replace(pending=(), eventveil="")
+
+    def entry(self, pending: Decided) -> bytes:
+        """The ledger entry of a pending release."""
+        return ledger_entry(pending.record, self.instance, pending.published, self.eventveil)
 
     def contradiction(self) -> str | None:
         """See ``Durable.contradiction``."""
@@ -81,6 +96,8 @@ class ReleaseState(Durable, frozen=True):
             return "the columns that were found contradict each other"
         if self.searched > self.next:
             return "its timestamps contradict each other"
+        if self.eventveil and not self.pending:
+            return "a version has decided releases that are not there"
         try:
             for one in self.pending:
                 decided(one)
@@ -108,7 +125,8 @@ class StreamSanitizer:
 
     ``asks`` makes the record that asks producers for the reports of a threshold; None where they send events.
     ``seeded`` marks the releases of a replay with predictable noise. Where columns are found in the data,
-    ``stream`` and ``mechanism`` have those that ``state`` has, and ``noise`` is for finding more.
+    ``stream`` and ``mechanism`` have those that ``state`` has, and ``noise`` is for finding more. ``version``
+    is that of Eventveil, for the ledger; empty in a replay, whose outputs are the same by every version.
     """
 
     def __init__(
@@ -121,10 +139,11 @@ class StreamSanitizer:
         *,
         seeded: bool = False,
         noise: NoiseSource | None = None,
+        version: str = "",
     ) -> None:
         if stream != stream.having(state.found):
             raise ValueError(f"stream {stream.name} does not have the columns of its state")
-        self.stream, self.asks, self._seeded = stream, asks, seeded
+        self.stream, self.asks, self._seeded, self._version = stream, asks, seeded, version
         self._search = None
         if stream.counts.discover is not None:
             if noise is None:
@@ -223,6 +242,8 @@ class StreamSanitizer:
         made, self._decided = self._decided, []
         if not made:
             return []
+        if self.state.pending and self.state.eventveil != self._version:
+            raise ValueError("what another version has decided has not been published")
         since = None if self._search is None else self._search.since
         needed = [one for one in (self.combiner.first_offset, since) if one is not None]
         self.state = self.state.replace(
@@ -233,6 +254,7 @@ class StreamSanitizer:
             found=self.stream.counts.labels[1:] if self._search is not None else (),
             mechanism=self._mechanism.snapshot().decode(),
             pending=(*self.state.pending, *(self._label(one) for one in made)),
+            eventveil=self._version,
             missing=tuple((one, *span) for one, span in sorted(self.combiner.missing.items())),
         )
         return made
@@ -288,7 +310,7 @@ class StreamSanitizer:
 
     def published(self) -> None:
         """Take note that the pending releases are durable in the sink."""
-        self.state = self.state.replace(pending=())
+        self.state = self.state.settled
         self.spent = self._spent()
         self.by_clock = False
 
@@ -301,8 +323,7 @@ def publication(sanitizer: StreamSanitizer, ledger: TopicPartition) -> Iterator[
     key = sanitizer.stream.name.encode()
     for pending in sanitizer.state.pending:
         one = decided(pending)
-        entry = ledger_entry(one.record, sanitizer.state.instance, one.published)
-        yield Outgoing(ledger[0], entry, key, ledger[1])
+        yield Outgoing(ledger[0], sanitizer.state.entry(one), key, ledger[1])
         yield Outgoing(sanitizer.stream.sink.topic, one.published, key)
 
 
@@ -444,7 +465,7 @@ class PartitionSanitizer(Publisher):
             records += [self._asking(name, one) for one in asked]
             if unasked.get(name) in asked:
                 del unasked[name]
-            records.append(self._state(name, sanitizer.state.replace(pending=())))
+            records.append(self._state(name, sanitizer.state.settled))
         return [*records, *(self._asking(name, one) for name, one in unasked.items())]
 
     def publishing(self, records: Sequence[Outgoing]) -> Transaction:

@@ -18,7 +18,7 @@ import numpy as np
 
 from eventveil.decoding.rules import Reason, ValueDecoder
 from eventveil.formats.reading import reading_record, span_entry
-from eventveil.model.durable import Durable, Natural, unreadable, written
+from eventveil.model.durable import Durable, Natural, Program, unreadable, written
 from eventveil.model.records import NO_SCHEMAS, Chunk, Outgoing, Schemas
 from eventveil.model.topology import ReadingStream
 from eventveil.tasks.task import Publisher, StreamView, Transaction
@@ -50,8 +50,11 @@ class PerturberState(Durable, frozen=True):
 
     ``resume`` is the next offset to read, ``position`` the number of values before it, ``charged`` how many
     of all positions have been charged; ``pending`` included in each. ``snapshot`` is that of the
-    ``ValueStream`` behind them as JSON text, None before the first value.
+    ``ValueStream`` behind them as JSON text, None before the first value. ``eventveil`` is the version of
+    Eventveil that has made the pending charges, empty if there are none or if that is not recorded.
     """
+
+    NEWER = "eventveil"
 
     instance: str
     partition: Natural
@@ -60,6 +63,12 @@ class PerturberState(Durable, frozen=True):
     charged: Natural = written(0)
     snapshot: str | None = written(None)
     pending: Pending = written(NOTHING_PENDING)
+    eventveil: Program = ""
+
+    @property
+    def settled(self) -> PerturberState:
+        """The state once all that is pending is public."""
+        return self.replace(pending=NOTHING_PENDING, eventveil="")
 
     @property
     def published(self) -> int:
@@ -82,6 +91,8 @@ class PerturberState(Durable, frozen=True):
         stops = [charge.stop for charge in pending.charges]
         if stops and (stops != sorted(stops) or stops[-1] != self.charged):
             return "the pending charges contradict the others"
+        if self.eventveil and not stops:
+            return "a version has made charges that are not there"
         if (self.position > 0) != isinstance(self.snapshot, str):
             return "the snapshot does not belong to the position"
         return None
@@ -100,12 +111,19 @@ class Batch:
 class StreamPerturber:
     """One partition of one value stream, from a durable state onwards.
 
-    ``seeded`` marks the readings of a replay with predictable noise.
+    ``seeded`` marks the readings of a replay with predictable noise. ``version``: see ``StreamSanitizer``.
     """
 
     def __init__(
-        self, stream: ReadingStream, mechanism: ValueStream, state: PerturberState, *, seeded: bool = False
+        self,
+        stream: ReadingStream,
+        mechanism: ValueStream,
+        state: PerturberState,
+        *,
+        seeded: bool = False,
+        version: str = "",
     ) -> None:
+        self._version = version
         self.stream, self.state, self.units, self._seeded = stream, state, mechanism.units, seeded
         self._mechanism = mechanism
         self._decode = ValueDecoder(stream).decode
@@ -148,6 +166,7 @@ class StreamPerturber:
             charged=self._mechanism.charged_until,
             snapshot=self._mechanism.snapshot().decode() if self._mechanism.position else None,
             pending=pending,
+            eventveil=self._version if pending.charges else "",
         )
         return Batch(start, tuple(truth), pending, Counter(reason or READ for _, reason in decoded))
 
@@ -161,12 +180,15 @@ class StreamPerturber:
 
     def entries(self) -> Iterator[bytes]:
         """The pending charges, as the ledger gets them."""
-        for charge in self.state.pending.charges:
-            yield span_entry(self.stream, self.state.partition, charge, self.units, self.state.instance)
+        state = self.state
+        for charge in state.pending.charges:
+            yield span_entry(
+                self.stream, state.partition, charge, self.units, state.instance, state.eventveil
+            )
 
     def published(self) -> None:
         """Take note that what was pending is public."""
-        self.state = self.state.replace(pending=NOTHING_PENDING)
+        self.state = self.state.settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +270,7 @@ class PartitionPerturber(Publisher):
             records += (
                 Outgoing(one.stream.sink, record, key, one.state.partition) for record in one.records()
             )
-            records.append(self._state(name, one.state.replace(pending=NOTHING_PENDING)))
+            records.append(self._state(name, one.state.settled))
         return records
 
     def publishing(self, records: Sequence[Outgoing]) -> Transaction:

@@ -280,6 +280,17 @@ def test_releases_before_the_sink_was_replaced_are_not_missed_and_later_ones_are
     assert [one.timestamp for one in report.findings] == [FIRST + 5]
 
 
+@pytest.mark.parametrize("change", [{"sink_id": "another"}, {"epsilon": TWO, "epsilon_text": "2"}], ids=str)
+def test_what_a_migration_publishes_names_the_version_that_has_decided_it(change: dict[str, Any]) -> None:
+    life = Lifetime(**terms("sample", ONE, 3))
+    life.release(2, publish=False)
+    life.tables[BUDGET, 0][b"visits"] = life.checkpoint.state.replace(eventveil="0.0.7").encode()
+    life.change(**change)
+    entries = [orjson.loads(one) for one in life.ledger]
+    assert [one.get("eventveil") for one in entries if "digest" in one] == ["0.0.7", "0.0.7"]
+    assert (life.checkpoint.state.pending, life.checkpoint.state.eventveil) == ((), "")
+
+
 def test_a_sink_can_be_replaced_in_the_middle_of_a_timestamp_and_the_same_life_goes_on() -> None:
     life = Lifetime(**terms("sample", ONE, 3))
     life.release(1)

@@ -26,8 +26,10 @@ RECORDS = [
     ReleaseState("i", 1, 4, 0, "{}", ("{}",), ((0, 1, 2),), ((1, 3, 9),)),
     RekeyerState("i", 0, 3),
     RekeyerState("i", 0, 3, 8, (Capture(1, 2), Capture(1, 3))),
+    ReleaseState("i", 1, 4, 0, "{}", ("{}",), eventveil="0.2.0"),
     PerturberState("i", 0, 3),
     PerturberState("i", 0, 9, 2, 2, "{}", Pending((7, 8), (None, 3), (Charge("tree", 0, 2, 4),))),
+    PerturberState("i", 0, 9, 2, 2, "{}", Pending((7, 8), (None, 3), (Charge("tree", 0, 2, 4),)), "0.2.0"),
     Exposure("i"),
     Exposure("i", 3, 2, 1),
 ]
@@ -78,6 +80,41 @@ def test_another_version_is_refused(version: Any) -> None:
         CounterState.decode(changed, "here")
 
 
+NAMED = [one for one in RECORDS if getattr(one, "eventveil", "")]
+
+
+def test_what_an_earlier_program_can_read_is_written_for_it() -> None:
+    """One that has more is of another version, for which an earlier program names the remedy."""
+    assert [type(one) for one in NAMED] == [ReleaseState, PerturberState]
+    for one in RECORDS:
+        written = orjson.loads(one.encode())
+        assert written["version"] == (2 if one in NAMED else 1)
+        assert ("eventveil" in written) == (one in NAMED)
+        assert one.encode().startswith(b'{"version":')
+
+
+@pytest.mark.parametrize("record", NAMED, ids=lambda record: type(record).__name__)
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        ({"version": 1}, "version 2 goes with eventveil"),
+        ({"version": 3}, "has version 3, this program reads version 1 and 2"),
+        ({"eventveil": ""}, "cannot be read"),
+        ({"eventveil": "0.1.0\n"}, "cannot be read"),
+        ({"eventveil": "<b>"}, "cannot be read"),
+        ({"eventveil": "1" * 41}, "cannot be read"),
+        ({"pending": []}, "not there|cannot be read"),
+        ({"pending": {"offsets": [7, 8], "readings": [3, 3], "charges": []}}, "not there|cannot be read"),
+    ],
+)
+def test_a_version_that_does_not_fit_the_rest_is_refused(
+    record: Durable, change: dict[str, Any], refusal: str
+) -> None:
+    changed = orjson.dumps({**orjson.loads(record.encode()), **change})
+    with pytest.raises(StateRefused, match=refusal):
+        type(record).decode(changed, "here")
+
+
 @pytest.mark.parametrize(
     "value", [b"", b"[]", b"null", b"\xff", b'{"version":1,"\xff":1}', b"[" * 99999], ids=repr
 )
@@ -88,7 +125,7 @@ def test_what_is_no_record_is_refused(value: bytes) -> None:
 
 def test_nothing_of_a_pending_reading_is_in_the_refusal() -> None:
     """The text goes to the log, and a pending reading is not public yet."""
-    written = orjson.loads(RECORDS[7].encode())
+    written = orjson.loads(RECORDS[8].encode())
     written["pending"]["readings"] = [4711.5, 3]
     with pytest.raises(StateRefused) as refusal:
         PerturberState.decode(orjson.dumps(written), "here")

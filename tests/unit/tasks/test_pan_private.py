@@ -45,8 +45,13 @@ class World:
     """A log, what is durable, and the one worker over it, which fails as it is told."""
 
     def __init__(
-        self, one: Stream, lines: Sequence[Line] = (), noise: Callable[[], NoiseSource] = ZeroNoise
+        self,
+        one: Stream,
+        lines: Sequence[Line] = (),
+        noise: Callable[[], NoiseSource] = ZeroNoise,
+        version: str = "",
     ) -> None:
+        self.version = version
         self.stream, self.lines, self._noise = one, lines, noise
         self.table: dict[bytes | None, bytes | None] = {NAME.encode(): counter_state().encode()}
         self.sink: list[dict[str, Any]] = []
@@ -63,7 +68,7 @@ class World:
         exposure = Exposure.decode(known.get(Exposure.key(NAME), Exposure(INSTANCE).encode()), "here")
         mechanism = of_stream(self.stream, self._noise())
         assert isinstance(mechanism, PanPrivate)
-        sanitizer = StreamSanitizer(self.stream, 1, mechanism, released, None)
+        sanitizer = StreamSanitizer(self.stream, 1, mechanism, released, None, version=self.version)
         self.worker = PanPrivateStream(self.stream, mechanism, counted, sanitizer, exposure, PLACES)
         if left := self.worker.left():
             self.commit(left.records)

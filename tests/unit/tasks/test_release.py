@@ -107,6 +107,17 @@ def test_transaction_b_publishes_the_very_bytes_of_a_with_their_ledger_entry() -
     assert state_of([after]) == state.replace(pending=())
 
 
+def test_nothing_is_decided_beside_what_another_version_has_decided() -> None:
+    """It would be told to be of the wrong version; a worker that takes over publishes first."""
+    one = worker()
+    feed(one, complete(1))
+    decided = state_of(one.decide()).replace(eventveil="0.0.7")
+    after = worker({"visits": decided}, streams=STREAMS[:1])
+    feed(after, complete(2), start=2)
+    with pytest.raises(ValueError, match="what another version has decided has not been published"):
+        after.decide()
+
+
 @pytest.mark.parametrize("form", ["avro", "json-schema"])
 def test_nothing_is_drawn_before_the_schema_is_known_and_then_the_same_bytes_go_out_after_a_crash(
     form: SinkFormat,
@@ -637,7 +648,7 @@ def test_a_state_that_is_cut_short_anywhere_is_refused() -> None:
             ReleaseState.decode(value[:length], "here")
 
 
-@pytest.mark.parametrize("version", [2, 0, None, "1"])
+@pytest.mark.parametrize("version", [3, 0, None, "1"])
 def test_a_state_of_another_version_is_refused_with_the_remedy(version: Any) -> None:
     fields = {**orjson.loads(START.encode()), "version": version}
     with pytest.raises(StateRefused, match="Run the version of Eventveil that wrote it"):

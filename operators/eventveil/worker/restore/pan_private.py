@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
+from eventveil import __version__
 from eventveil.formats.announcement import Announcement
 from eventveil.formats.witness import Line
 from eventveil.kafka.changelog import FencedTable
@@ -98,7 +99,7 @@ def _restore(
         )
     mechanism = of_stream(stream, context.noise())
     assert isinstance(mechanism, PanPrivate)
-    sanitizer = StreamSanitizer(stream, 1, mechanism, released, plan.asks)
+    sanitizer = StreamSanitizer(stream, 1, mechanism, released, plan.asks, version=__version__)
     return PanPrivateStream(stream, mechanism, counted, sanitizer, exposure, places)
 
 

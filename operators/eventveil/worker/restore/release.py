@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from eventveil import __version__
 from eventveil.formats.release import control_record
 from eventveil.formats.witness import Line
 from eventveil.kafka.changelog import FencedTable
@@ -81,7 +82,7 @@ def _restore(
     state, noise = manifest.release_state(states, place), context.noise()
     stream = plan.stream.having(state.found)
     mechanism = of_stream(stream, noise)
-    return StreamSanitizer(stream, partitions, mechanism, state, plan.asks, noise=noise)
+    return StreamSanitizer(stream, partitions, mechanism, state, plan.asks, noise=noise, version=__version__)
 
 
 def _check_published(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from eventveil import __version__
 from eventveil.formats.witness import Line
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Topic
@@ -66,7 +67,7 @@ def _restore(
     fields = plan.fields(partitions, live[stream.sink].id)
     manifest.check(fields, source.topic, live[source.topic].id, source.partition, place, remedy_for_values)
     state = manifest.perturber_state(states, place)
-    perturber = StreamPerturber(stream, build(stream, context.noise()), state)
+    perturber = StreamPerturber(stream, build(stream, context.noise()), state, version=__version__)
     topology = context.topology
     ledger = TopicPartition(topology.ledger, plan.ledger_partition)
     sink = TopicPartition(stream.sink, source.partition)
