@@ -42,6 +42,8 @@ class Publisher:
     plan: StreamPlan
     producer: Producer
     records: Iterator[bytes]
+    #: Of Eventveil, as its entries name it; empty for those of before it was recorded.
+    version: str = "0.1.0"
 
     @classmethod
     def of(cls, application: Application, stream: str = "places") -> Publisher:
@@ -68,7 +70,7 @@ class Publisher:
         self.producer.begin_transaction()
         for record in records:
             if "ledger" in into:
-                entry = ledger_entry(record, INSTANCE)
+                entry = ledger_entry(record, INSTANCE, version=self.version)
                 topic = f"{self.application.name}-ledger"
                 self.producer.produce(topic, entry, key, partition=plan.partials_partition)
             if "sink" in into:
@@ -103,8 +105,9 @@ def assert_clean(result: Result, releases: int, *notes: str) -> None:
     windows = releases - WINDOW + 1
     line = f"places: {releases} releases, {windows} windows checked, largest 1 of epsilon 1"
     assert (result.exit_code, result.stderr) == (0, "")
-    *told, seen = result.stdout.splitlines()
+    *told, version, seen = result.stdout.splitlines()
     assert told == [line, *(f"  {note}" for note in notes)]
+    assert version.startswith(f"  eventveil 0.1.0: timestamps {FIRST} to {FIRST + releases - 1}, ")
     assert seen.startswith(f"  up to timestamp {FIRST + releases - 1}, due at ")
 
 
@@ -130,7 +133,8 @@ def test_the_report_has_the_audit_and_digests_and_says_first_what_is_violated(
     result = CliRunner().invoke(main, ["report", str(application.path), "--json"])
     assert (result.exit_code, result.stderr) == (0, "")
     told = orjson.loads(result.stdout)
-    entries = [hashlib.sha256(ledger_entry(record, INSTANCE)).digest() for record in records]
+    values = [ledger_entry(record, INSTANCE, version="0.1.0") for record in records]
+    entries = [hashlib.sha256(value).digest() for value in values]
     rows = told["audit"]["life"]
     assert told["state"] == "clean"
     assert sum(row["entries"] for row in rows) == rows[-1]["records"] == 6
@@ -142,6 +146,35 @@ def test_the_report_has_the_audit_and_digests_and_says_first_what_is_violated(
     assert result.exit_code == 1
     assert result.stderr.startswith("eventveil report: Violated: the audit found 2 violations.")
     assert "I2 places" in page.read_text(encoding="utf-8").partition("<h2>")[0]
+
+
+def test_the_versions_of_the_whole_life_are_told_and_a_step_back_is_remarked(
+    application: Application, tmp_path: Path
+) -> None:
+    publisher, page = Publisher.of(application), tmp_path / "page.html"
+    for version in ("", "0.2.0", "", "0.3.0"):
+        publisher.version = version
+        publisher.publish(publisher.take(2))
+    result = audit(application)
+    assert (result.exit_code, result.stderr) == (0, "")
+    _, *told, remark, _ = result.stdout.splitlines()
+    spans = ((FIRST, FIRST + 5), (FIRST + 2, FIRST + 3), (FIRST + 6, FIRST + 7))
+    for line, name, (first, last) in zip(
+        told, ("version not recorded", "eventveil 0.2.0", "eventveil 0.3.0"), spans, strict=True
+    ):
+        assert line.startswith(f"  {name}: timestamps {first} to {last}, ")
+    assert remark.startswith("  2 entries name no version, between others that do: ")
+
+    result = CliRunner().invoke(main, ["report", str(application.path), "--json"])
+    (found,) = orjson.loads(result.stdout)["audit"]["versions"]
+    assert (found["stream"], found["unnamed"]) == ("places", 2)
+    assert [(one["version"], one["entries"], (one["first"], one["last"])) for one in found["versions"]] == [
+        (version, entries, span)
+        for version, entries, span in zip((None, "0.2.0", "0.3.0"), (4, 2, 2), spans, strict=True)
+    ]
+    result = CliRunner().invoke(main, ["report", str(application.path), "--output", str(page)])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"0.3.0 (timestamps {FIRST + 6} to {FIRST + 7}, " in page.read_text(encoding="utf-8")
 
 
 class CutOff:
@@ -405,12 +438,12 @@ def test_streams_that_left_the_file_are_named_and_not_checked(application: Appli
         publisher = Publisher.of(application, stream)
         publisher.publish(publisher.take(5))
     result = audit(application)
-    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 4)
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 6)
     del application.document["streams"]["other"]
     application.write()
     result = audit(application)
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[2:] == ["not in this file, so not checked: other"]
+    assert result.stdout.splitlines()[3:] == ["not in this file, so not checked: other"]
 
 
 def test_a_missing_topic_is_a_failure(application: Application) -> None:

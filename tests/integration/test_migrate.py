@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from eventveil import __version__
 from eventveil.cli.main import main
 from tests.kafka.topics import create_topic
 from tests.worker.application import Application, Traffic
@@ -99,6 +100,9 @@ def test_a_stream_goes_on_under_other_terms_and_the_audit_follows(application: A
     audit = invoke("ledger", str(application.path))
     assert audit.exit_code == 0, audit.output
     assert "mechanism.kind sample to uniform" in audit.stdout
+    told = f"  eventveil {__version__}: timestamps {timestamps[0]} to {timestamps[-1]}, "
+    assert told in audit.stdout
+    assert "not recorded" not in audit.stdout
     application.path.write_text(former)
     assert any("counts.contributions was 2 and is 1 now" in message for message in refusals(application.path))
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from eventveil import __version__
 from eventveil.cli.main import main
 from eventveil.model.timeline import start_of
 from eventveil.replay.inputs import TopicInput
@@ -184,6 +185,8 @@ def test_each_announced_look_has_a_timestamp_of_its_own_which_is_published_witho
     assert len(all_given_up) <= 2
     audit = application.command("ledger", str(application.path))
     assert "3 timestamps published for an announced look" in audit
+    assert f"  eventveil {__version__}: timestamps " in audit
+    assert "not recorded" not in audit
     assert "given up after failures, and charged" in audit
     content = log.read_text()
     assert f"timestamp {given_up} of places was given up" in content

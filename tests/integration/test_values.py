@@ -12,6 +12,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from eventveil import __version__
 from eventveil.replay.inputs import TopicInput
 from eventveil.replay.values import replay_values
 from eventveil.topology.loading import load
@@ -116,6 +117,8 @@ def test_replaying_a_topic_of_values_gives_the_records_of_the_worker(kafka: str,
     threshold = max(record["reading"] for record in records[60:])
     assert [record["reading"] for record in records[60:]] == [min(value, threshold) for value in true[60:]]
     audit = application.audit()
+    assert f"  eventveil {__version__}: " in audit
+    assert "not recorded" not in audit
     assert "pak: 963 readings, 120 values held back" in audit
     assert "violation" not in audit
 

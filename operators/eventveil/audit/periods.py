@@ -101,7 +101,7 @@ class ChargedPeriods:
             stream.periods[-1].digest = stream.digest.hexdigest()
 
     def _entry(self, stream: _Stream, timeline: Timeline, entry: Entry, found: Found) -> None:
-        year = _time(timeline, entry.timestamp)
+        year = time_of(timeline, entry.timestamp)
         terms = _terms(stream, None if year is None else year[:4], entry.instance, found)
         one = _grown(stream, terms, entry.timestamp)
         one.last = max(one.last, entry.timestamp)
@@ -145,15 +145,15 @@ def _finished(name: str, stream: _Stream, one: _OpenPeriod) -> ChargedPeriod:
         instance=str(instance),
         entries=one.entries,
         fresh=one.fresh,
-        begin=None if timeline is None else _time(timeline, one.first),
-        end=None if timeline is None else _time(timeline, one.last + 1),
+        begin=None if timeline is None else time_of(timeline, one.first),
+        end=None if timeline is None else time_of(timeline, one.last + 1),
         charged=None if exact is None or not one.units else exact * one.spent / one.units,
         records=one.records,
         digest=one.digest,
     )
 
 
-def _time(timeline: Timeline, timestamp: int) -> str | None:
+def time_of(timeline: Timeline, timestamp: int) -> str | None:
     """When a timestamp starts; None beyond the year 9999."""
     try:
         return format_rfc3339(start_of(timeline, timestamp))

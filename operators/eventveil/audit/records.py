@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from eventveil.model.durable import is_version
 from eventveil.model.records import TopicPartition
 
 DIGEST_BYTES, STATEMENT_BYTES, SHOWN_BYTES = 32, 8, 16
@@ -95,7 +96,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the audit needs of a ledger entry, its types and signs checked."""
+    """What the audit needs of a ledger entry, its types and signs checked.
+
+    ``version`` is that of Eventveil which has decided the release; None if that is not recorded.
+    """
 
     timestamp: int
     fresh: bool
@@ -106,6 +110,7 @@ class Entry:
     instance: str
     exhausted: bool
     forfeited: bool
+    version: str | None = None
 
     @classmethod
     def read(cls, found: Found) -> Entry | None:
@@ -116,11 +121,14 @@ class Entry:
             numbers = [fields["timestamp"], spent["test"], spent["publish"], fields["window_spent"]]
             fresh, instance = fields["fresh"], fields["instance"]
             exhausted, forfeited = fields.get("exhausted", False), fields.get("forfeited", False)
+            version = fields.get("eventveil")
         except (KeyError, TypeError, ValueError):
             return None
         sound = all(type(number) is int and 0 <= number < 2**63 for number in numbers) and numbers[0] >= 1
         sound = sound and {*map(type, (fresh, exhausted, forfeited))} == {bool} and type(instance) is str
-        if not sound or len(digest) != DIGEST_BYTES:
+        if not sound or len(digest) != DIGEST_BYTES or not ("eventveil" not in fields or is_version(version)):
             return None
         timestamp, test, publish, window_spent = numbers
-        return cls(timestamp, fresh, test, publish, window_spent, digest, instance, exhausted, forfeited)
+        return cls(
+            timestamp, fresh, test, publish, window_spent, digest, instance, exhausted, forfeited, version
+        )

@@ -25,7 +25,7 @@ from eventveil.kafka.log import offset_of, read_partition
 from eventveil.kinds.kind import Audit
 from eventveil.kinds.registry import beside, kind_of
 from eventveil.model.records import TopicPartition
-from eventveil.model.topology import Kafka, Topology
+from eventveil.model.topology import Kafka, Timeline, Topology
 from eventveil.read.by_schema import BySchema
 from eventveil.read.problems import ReadingError
 
@@ -68,9 +68,9 @@ class Audited:
 
 
 def run_audit(
-    topology: Topology, witness: Path | None = None, *, barrier: bool = False, watch: Watch | None = None
+    topology: Topology, witness: Path | None = None, *, barrier: bool = False, watch: Sequence[Watch] = ()
 ) -> Audited:
-    """Audit a topology; ``watch`` sees every record of the ledger, in the order of each partition.
+    """Audit a topology; each of ``watch`` sees every record of the ledger, in the order of each partition.
 
     Raises EventveilError and KafkaException.
     """
@@ -91,7 +91,7 @@ def run_audit(
         stream.name: kind_of(stream).audit(topology, stream, changes.get(stream.name, ()))
         for stream in topology.all_streams
     }
-    watching = [*([updater.see] if updater else ()), *([watch] if watch else ())]
+    watching = [*([updater.see] if updater else ()), *watch]
     strangers, others = _read_ledger(cluster, topology.kafka, ledger_ends, audits, watching)
     if control:
         others |= _read_control(cluster, topology.kafka, control, sink_ends, decided, audits)
@@ -102,6 +102,12 @@ def run_audit(
         found.append(AuditedStream(name, sinks[name], tuple(reports)))
     keep = updater.keep if updater else tuple
     return Audited(tuple(found), tuple(strangers), tuple(sorted(others)), keep)
+
+
+def timelines_of(topology: Topology) -> dict[str, Timeline | None]:
+    """The timelines of all streams by name; None for a value stream, whose ledger has no times."""
+    known = {stream.name: stream.timeline for stream in topology.streams}
+    return {stream.name: known.get(stream.name) for stream in topology.all_streams}
 
 
 def _places(cluster: Cluster, topic: str) -> list[TopicPartition]:

@@ -14,7 +14,8 @@ from confluent_kafka import KafkaException
 
 from eventveil.audit.findings import Finding, ReadingsReport, Report
 from eventveil.audit.mu import mu_squared
-from eventveil.cli.auditing import AuditedStream, run_audit
+from eventveil.audit.versions import StreamVersions, Versions, VersionSpan
+from eventveil.cli.auditing import AuditedStream, run_audit, timelines_of
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.options import witness_file
 from eventveil.cli.words import words_of
@@ -70,11 +71,14 @@ def ledger(topology: str, witness: Path | None, barrier: bool) -> None:
 
 
 def _audit(topology: Topology, witness: Path | None, *, barrier: bool) -> bool:
-    audited = run_audit(topology, witness, barrier=barrier)
+    versions = Versions(timelines_of(topology))
+    audited = run_audit(topology, witness, barrier=barrier, watch=[versions.see])
+    decided_by = {one.stream: one for one in versions.streams()}
     now = time.time_ns() // 1_000_000
     for one in audited.streams:
         for report in one.reports:
             _show(describe(report, one.sink), report.findings)
+        _show((f"  {line}" for line in versions_in(decided_by[one.stream])), ())
         if (told := read_up_to(topology, one, now, barrier=barrier)) is not None:
             click.echo(f"  {told}")
     if audited.others:
@@ -94,6 +98,25 @@ def is_overdue(topology: Topology, one: AuditedStream, now: int) -> bool:
     """Whether a timestamp after the last one of a stream should have been released by ``now`` (epoch ms)."""
     found = _last(topology, one)
     return found is not None and _is_late(*found, now)
+
+
+def versions_in(found: StreamVersions) -> Iterator[str]:
+    """The versions of Eventveil that have decided the entries of a stream, and whether some are not told."""
+    yield from map(_version, found.versions)
+    if found.unnamed:
+        entries = "entry names" if found.unnamed == 1 else "entries name"
+        yield (
+            f"{found.unnamed} {entries} no version, between others that do: an earlier version, which records"
+            " none, has run meanwhile"
+        )
+
+
+def _version(one: VersionSpan) -> str:
+    by = "version not recorded" if one.version is None else f"eventveil {one.version}"
+    if one.first is None:
+        return f"{by}: {_count(one.entries, 'span')}"
+    when = "" if one.begin is None or one.end is None else f", {one.begin} to {one.end}"
+    return f"{by}: timestamps {one.first} to {one.last}{when}"
 
 
 def _last(topology: Topology, one: AuditedStream) -> tuple[Timeline, int] | None:

@@ -15,7 +15,8 @@ import orjson
 from confluent_kafka import KafkaException
 
 from eventveil.audit.periods import ChargedPeriods
-from eventveil.cli.auditing import Audited, AuditedStream, run_audit
+from eventveil.audit.versions import Versions
+from eventveil.cli.auditing import Audited, AuditedStream, run_audit, timelines_of
 from eventveil.cli.files import refuse_existing
 from eventveil.cli.ledger import describe, is_overdue, read_up_to
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
@@ -104,9 +105,9 @@ def _exact(value: object) -> str:
 
 def _audit(topology: Topology, witness: Path | None, *, barrier: bool) -> AuditFacts:
     """Raises EventveilError, also if the ledger lacks what the witness noted, and KafkaException."""
-    timelines = {stream.name: stream.timeline for stream in topology.streams}
-    life = ChargedPeriods({stream.name: timelines.get(stream.name) for stream in topology.all_streams})
-    audited = run_audit(topology, witness, barrier=barrier, watch=life.see)
+    timelines = timelines_of(topology)
+    life, versions = ChargedPeriods(timelines), Versions(timelines)
+    audited = run_audit(topology, witness, barrier=barrier, watch=(life.see, versions.see))
     notes, now = tuple(audited.keep_witness()), _now()
     return AuditFacts(
         at=format_rfc3339(now),
@@ -118,6 +119,7 @@ def _audit(topology: Topology, witness: Path | None, *, barrier: bool) -> AuditF
         others=audited.others,
         notes=notes,
         life=life.periods(),
+        versions=versions.streams(),
         violations=audited.violations,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eventveil.audit.periods import ChargedPeriod
+from eventveil.audit.versions import StreamVersions
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class AuditFacts:
     """An audit of the ledger's whole life, done at ``at`` (RFC 3339) on a cluster.
 
     ``violations`` is the number of all, ``findings`` those that are listed, ``others`` streams that are not
-    in the file, ``life`` the ledger by year and terms. ``barrier`` and ``witness`` say how it was done,
+    in the file, ``life`` the ledger by year and terms, ``versions`` those of Eventveil that have decided it.
+    ``barrier`` and ``witness`` say how it was done,
     ``notes`` what the witness says.
     """
 
@@ -35,6 +37,7 @@ class AuditFacts:
     others: tuple[str, ...]
     notes: tuple[str, ...]
     life: tuple[ChargedPeriod, ...]
+    versions: tuple[StreamVersions, ...]
     violations: int
 
     @property

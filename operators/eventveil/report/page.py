@@ -7,7 +7,8 @@ from html import escape
 from pathlib import Path
 
 from eventveil.audit.periods import ChargedPeriod
-from eventveil.describe.guarantee import number
+from eventveil.audit.versions import StreamVersions, VersionSpan
+from eventveil.describe.guarantee import count, number
 from eventveil.describe.page import filled, items, paragraphs, table
 from eventveil.report.budget import SPANS, Population
 from eventveil.report.content import Document, Promise
@@ -20,6 +21,8 @@ _ROWS, _FINDINGS = 12, 12
 _FEW = 4
 #: How much of a hash is on the page; --json has all of it.
 _SHOWN = 16
+#: How many versions (at least one of each stream) are on the page, the newest.
+_VERSIONS = 6
 
 
 def page(document: Document) -> str:
@@ -96,7 +99,7 @@ def _audit(audit: AuditFacts | None) -> Iterator[str]:
         return
     how = "up to what the brokers proved (--barrier)" if audit.barrier else "up to what the brokers showed"
     yield paragraphs((f"Done {audit.at} on cluster {audit.cluster}, {how}.",))
-    yield f"<ul>{items(_told(audit))}</ul>"
+    yield f"<ul>{items((*_told(audit), *_versions(audit.versions)))}</ul>"
     if not audit.life:
         return
     rows = [_period(one) for one in _newest(audit.life)]
@@ -121,6 +124,35 @@ def _told(audit: AuditFacts) -> Iterator[str]:
     if audit.others:
         yield f"not in this file, so not checked: {', '.join(audit.others)}"
     yield from audit.notes
+
+
+def _versions(found: Sequence[StreamVersions]) -> Iterator[str]:
+    """Which versions have decided the releases of each stream, and when, the newest last."""
+    told = []
+    for one in found:
+        shown = one.versions[-max(1, _VERSIONS // len(found)) :]
+        left = len(one.versions) - len(shown)
+        earlier = [f"{left} earlier (in --json)"] if left else []
+        told.append(f"{one.stream} by {', '.join([*earlier, *map(_version, shown)]) or 'none yet'}")
+    if told:
+        yield f"Versions of eventveil that released: {'; '.join(told)}"
+    if unnamed := [f"{one.unnamed} of {one.stream}" for one in found if one.unnamed]:
+        yield (
+            f"Releases between these that name no version, so that an earlier one has run meanwhile:"
+            f" {', '.join(unnamed)}"
+        )
+
+
+def _version(one: VersionSpan) -> str:
+    by = "a version not recorded" if one.version is None else one.version
+    if one.first is None:
+        return f"{by} ({count(one.entries, 'span')})"
+    return f"{by} (timestamps {one.first} to {one.last}, {_day(one.begin)} to {_day(one.end)})"
+
+
+def _day(time: str | None) -> str:
+    """The day of a time, in UTC."""
+    return "-" if time is None else time[:10]
 
 
 def _period(one: ChargedPeriod) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from eventveil.audit.findings import Finding, Report
-from eventveil.cli.ledger import describe, largest_spent, seen
+from eventveil.audit.versions import StreamVersions, VersionSpan
+from eventveil.cli.ledger import describe, largest_spent, seen, versions_in
 from eventveil.cli.main import main
 from eventveil.model.topology import Timeline
 from tests.kafka.ports import reserve
@@ -60,6 +61,22 @@ def test_violations_are_counted_and_those_not_listed_too() -> None:
     found = lines(violations=12, findings=(finding(),) * 10)
     assert found[0].endswith("largest 0.98 of epsilon 1; 12 violations")
     assert found[1:] == ["  2 more violations of the same sorts, not listed"]
+
+
+def test_the_versions_are_told_with_their_timestamps_and_times() -> None:
+    spans = (
+        VersionSpan(None, 4, 5, 9, "2026-01-01T00:00:00Z", "2026-01-06T00:00:00Z"),
+        VersionSpan("0.2.0", 2, 7, 8, "2026-01-03T00:00:00Z", None),
+    )
+    assert [*versions_in(StreamVersions("flights", spans, 0))] == [
+        "version not recorded: timestamps 5 to 9, 2026-01-01T00:00:00Z to 2026-01-06T00:00:00Z",
+        "eventveil 0.2.0: timestamps 7 to 8",
+    ]
+    of_values = StreamVersions("minutes", (VersionSpan("0.2.0", 1, None, None, None, None),), 1)
+    told, remark = versions_in(of_values)
+    assert told == "eventveil 0.2.0: 1 span"
+    assert remark.startswith("1 entry names no version, between others that do: ")
+    assert [*versions_in(StreamVersions("flights", (), 0))] == []
 
 
 def finding() -> Finding:

@@ -25,7 +25,7 @@ ALL = [*TOPOLOGIES, EVERY]
 CLEAN = AuditFacts(
     at="2026-01-01T00:00:00Z", cluster="c", barrier=True, witness=True,
     streams=(StreamFacts("sections", ("sections: clean",), 0, False),),
-    findings=(), others=(), notes=(), life=(), violations=0,
+    findings=(), others=(), notes=(), life=(), versions=(), violations=0,
 )  # fmt: skip
 
 

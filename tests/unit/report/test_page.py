@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Page, sync_playwright
 
 from eventveil.audit.periods import ChargedPeriod
+from eventveil.audit.versions import StreamVersions, VersionSpan
 from eventveil.report.content import document
 from eventveil.report.page import page
 from tests.unit.browser import CONTRASTS, launched
@@ -46,9 +47,21 @@ def text_of(path: Path) -> str:
         for one in topology.all_streams
     )
     life = tuple(row(one.name, year) for one in topology.all_streams for year in range(2026, 2031))
-    return page(
-        document(topology, "0" * 64, "2031-01-01T00:00:00Z", replace(CLEAN, streams=streams, life=life))
-    )
+    versions = tuple(released(one.name, 2) for one in topology.all_streams)
+    found = replace(CLEAN, streams=streams, life=life, versions=versions)
+    return page(document(topology, "0" * 64, "2031-01-01T00:00:00Z", found))
+
+
+def released(stream: str, unnamed: int) -> StreamVersions:
+    """What five versions have decided, a year each."""
+    spans = (
+        VersionSpan(
+            f"1.{one}.0", 52_560, 52_560 * one + 1, 52_560 * (one + 1),
+            f"{2026 + one}-01-01T00:00:00Z", f"{2027 + one}-01-01T00:00:00Z",
+        )
+        for one in range(5)
+    )  # fmt: skip
+    return StreamVersions(stream, tuple(spans), unnamed)
 
 
 def test_the_page_needs_nothing_but_itself() -> None:
@@ -76,6 +89,29 @@ def test_a_row_says_when_under_which_terms_what_was_charged_and_the_digest() -> 
         "abababababababab",
     ):
         assert f">{told}" in text
+
+
+def test_the_newest_versions_of_each_stream_are_told_and_the_others_counted() -> None:
+    versions = (released("sections", 2), StreamVersions("daily", (), 0))
+    text = page(document(page_views(), "0" * 64, "now", replace(CLEAN, versions=versions)))
+    assert (
+        "<li>Versions of eventveil that released: sections by 2 earlier (in --json),"
+        " 1.2.0 (timestamps 105121 to 157680, 2028-01-01 to 2029-01-01),"
+        " 1.3.0 (timestamps 157681 to 210240, 2029-01-01 to 2030-01-01),"
+        " 1.4.0 (timestamps 210241 to 262800, 2030-01-01 to 2031-01-01); daily by none yet</li>"
+    ) in text
+    assert "that an earlier one has run meanwhile: 2 of sections</li>" in text
+
+
+def test_a_version_that_is_not_recorded_and_spans_without_times_are_told() -> None:
+    spans = (
+        VersionSpan(None, 1, None, None, None, None),
+        VersionSpan("0.2.0", 3, None, None, None, None),
+    )
+    versions = (StreamVersions("minutes", spans, 0), StreamVersions("sections", (), 0))
+    text = page(document(page_views(), "0" * 64, "now", replace(CLEAN, versions=versions)))
+    assert "minutes by a version not recorded (1 span), 0.2.0 (3 spans); sections by none yet</li>" in text
+    assert "has run meanwhile" not in text
 
 
 def test_rows_beyond_the_page_are_counted() -> None:
