@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 
@@ -32,14 +33,19 @@ def all_of(task: Task, now: int) -> list[Transaction]:
     return found
 
 
-def release_one_event() -> list[str]:
-    """The names of the transactions between an event and its release."""
+def tasks() -> tuple[Aggregation, PartitionSanitizer]:
     outputs = Outputs("partials", {VISITS.name: 0}, TopicPartition("changelog", 0))
-    counting = Aggregation(outputs, 1, {VISITS.name: (VISITS, counter_state())})
     released = StreamSanitizer(
         VISITS, 1, of_stream(VISITS, ZeroNoise()), ReleaseState(INSTANCE, 1, 1, 0), None
     )
-    releasing = PartitionSanitizer(Topics("ledger", "changelog", 0), {VISITS.name: released})
+    return (
+        Aggregation(outputs, 1, {VISITS.name: (VISITS, counter_state())}),
+        PartitionSanitizer(Topics("ledger", "changelog", 0), {VISITS.name: released}),
+    )
+
+
+def release_one_event(counting: Aggregation, releasing: PartitionSanitizer) -> list[str]:
+    """The names of the transactions between an event and its release."""
     counting.process(chunk([(1001, event())], topic="raw"))
     counting.capture_end(1018, 1)
     closed = all_of(counting, 1018)
@@ -50,7 +56,8 @@ def release_one_event() -> list[str]:
 
 @pytest.mark.parametrize("way", ["plain", "kernel"])
 def test_the_page_lists_the_files_that_an_event_enters(way: str) -> None:
-    entered = set[str]()
+    made, ran = set[str](), set[str]()
+    entered = made
 
     def note(frame: FrameType, what: str, _: object) -> None:
         path = Path(frame.f_code.co_filename)
@@ -61,9 +68,14 @@ def test_the_page_lists_the_files_that_an_event_enters(way: str) -> None:
     sys.setprofile(note)
     try:
         with read_by(way):
-            names = release_one_event()
+            both = tasks()
+            entered = ran
+            names = release_one_event(*both)
     finally:
         sys.setprofile(before)
     assert names == ["close", "decide", "publish"]
     listed = PAGE.partition("<!-- way: begin -->")[2].partition("<!-- way: end -->")[0]
-    assert sorted(entered) == sorted(re.findall(r"`(\w+/[\w/]+\.py)`", listed))
+    making, *following = (re.findall(r"`(\w+/[\w/]+\.py)`", line) for line in listed.strip().splitlines())
+    assert sorted(made - ran) == sorted(making)
+    assert sorted(ran) == sorted(chain.from_iterable(following))
+    assert f"Those are {len(made | ran)}, {len(ran)} of them " in PAGE
