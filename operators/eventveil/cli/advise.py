@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
@@ -11,7 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
-from confluent_kafka import KafkaException
 
 from eventveil.advise import report
 from eventveil.advise.choices import Question
@@ -24,10 +22,10 @@ from eventveil.advise.tally import Tally
 from eventveil.advise.trials import Processes, Runner, alone, perform
 from eventveil.advise.writing import Plan, topology_text
 from eventveil.cli.files import refuse_existing, write_topology
-from eventveil.cli.loading import EXIT_FAILED, is_topology
+from eventveil.cli.loading import is_topology
 from eventveil.cli.progress import progress
 from eventveil.cli.subjects import Subject, of_file, of_topology, with_found_columns
-from eventveil.cli.words import words_of
+from eventveil.cli.words import exit_on_error
 from eventveil.describe.guarantee import describe
 from eventveil.mechanisms.gaussian import LARGEST_DELTA
 from eventveil.mechanisms.registry import find, of_stream
@@ -159,7 +157,7 @@ def advise(
     in percent of all events, also of those that bounding leaves out. All that is printed is raw data.
     """
     refuse_existing({"--output": output, "--html": html}, force)
-    try:
+    with exit_on_error("advise", OSError):
         known = of_topology(subject, source, only) if source or is_topology(subject) else None
         chosen = known or of_file(subject, user, column, time)
         stream = with_found_columns(chosen, columns if known else columns or "found")
@@ -178,9 +176,6 @@ def advise(
         with _runner(processes or cores()) as run:
             findings = _search(question, tally, run)
         _answer(findings, read, chosen, stream, output, html)
-    except (EventveilError, KafkaException, OSError) as error:
-        click.echo(f"eventveil advise: {words_of(error)}", err=True)
-        sys.exit(EXIT_FAILED)
 
 
 def _question(

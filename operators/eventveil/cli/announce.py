@@ -7,10 +7,9 @@ import time
 import uuid
 
 import click
-from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
-from eventveil.cli.words import words_of
+from eventveil.cli.words import exit_on_error
 from eventveil.formats.announcement import Announcement
 from eventveil.kafka.changelog import write_once
 from eventveil.kafka.cluster import Cluster
@@ -18,7 +17,7 @@ from eventveil.kafka.log import read_partition
 from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.apply import pan_private_manifest
 from eventveil.model import timeline
-from eventveil.model.errors import EventveilError, StateRefused
+from eventveil.model.errors import StateRefused
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Stream, Topology
 from eventveil.tasks.pan_private import Exposure
@@ -52,10 +51,8 @@ def announce(topology: str, name: str, timeout: float | None) -> None:
     rules = stream.timeline
     patience = (rules.interval + rules.lateness) / 1000 + _PATIENCE_SECONDS
     try:
-        until = _announce(loaded, stream, timeout or patience)
-    except (EventveilError, KafkaException) as error:
-        click.echo(f"eventveil announce: {words_of(error)}", err=True)
-        sys.exit(EXIT_FAILED)
+        with exit_on_error("announce"):
+            until = _announce(loaded, stream, timeout or patience)
     except KeyboardInterrupt:
         click.echo("do not look; a timestamp may be published for it all the same", err=True)
         sys.exit(EXIT_FAILED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,14 +9,13 @@ import click
 import orjson
 from confluent_kafka import KafkaException
 
-from eventveil.cli.loading import EXIT_FAILED, load_or_exit
-from eventveil.cli.words import words_of
+from eventveil.cli.loading import load_or_exit
+from eventveil.cli.words import exit_on_error
 from eventveil.doctor.letters import Letter, LetterGroup, groups
 from eventveil.doctor.report import shown_value
 from eventveil.doctor.sampling import newest
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.rights import is_denied
-from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Topology
 
 
@@ -45,14 +43,11 @@ def dead(topology: str, name: str | None, records: int, samples: int, as_json: b
             f"there is no stream {name!r} with dead letters; there are {', '.join(streams)}"
         )
     chosen = [streams[name]] if name is not None else [*streams.values()]
-    try:
+    with exit_on_error("dead", OSError):
         letters, held = _read(loaded, sorted({one.dead_letter for one in chosen}), records)
         letters = [one for one in letters if name is None or one.stream == name]
         partitions = _partitions(loaded)
         text = Path(loaded.path).read_text(encoding="utf-8-sig")
-    except (EventveilError, KafkaException, OSError) as error:
-        click.echo(f"eventveil dead: {words_of(error)}", err=True)
-        sys.exit(EXIT_FAILED)
     found = groups(loaded, text, letters, partitions, samples)
     if as_json:
         fields = {"read": len(letters), "held": held, "reasons": [one.fields() for one in found]}

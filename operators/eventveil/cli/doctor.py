@@ -12,8 +12,8 @@ import orjson
 from confluent_kafka import KafkaException
 
 from eventveil.cli.files import refuse_existing
-from eventveil.cli.loading import EXIT_FAILED, load_or_exit
-from eventveil.cli.words import words_of
+from eventveil.cli.loading import load_or_exit
+from eventveil.cli.words import fail, words_of
 from eventveil.doctor.proposal import commented, propose
 from eventveil.doctor.report import Report, report_on
 from eventveil.doctor.sample import Sample
@@ -62,12 +62,13 @@ def doctor(
         if output is not None:
             _write(report, output)
     except (EventveilError, KafkaException) as error:
-        _fail(words_of(error))
+        fail("doctor", words_of(error))
     except (OSError, ValueError) as error:
-        _fail(
+        fail(
+            "doctor",
             words_of(error)
             if getattr(error, "filename", None)
-            else f"{path}: {error}; check the path and its rights"
+            else f"{path}: {error}; check the path and its rights",
         )
     if as_json:
         click.echo(orjson.dumps(report.fields(), option=orjson.OPT_INDENT_2).decode())
@@ -113,8 +114,3 @@ def _write(report: Report, output: str) -> None:
     load_text(output, text, os.environ)
     Path(output).write_text(text, encoding="utf-8")
     click.echo(f"eventveil doctor: the proposed topology is in {output}", err=True)
-
-
-def _fail(what: str) -> None:
-    click.echo(f"eventveil doctor: {what}", err=True)
-    sys.exit(EXIT_FAILED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -12,10 +11,10 @@ import yaml
 from confluent_kafka import KafkaException
 
 from eventveil.cli.files import refuse_existing
-from eventveil.cli.loading import EXIT_FAILED, is_topology, load_or_exit
+from eventveil.cli.loading import is_topology, load_or_exit
 from eventveil.cli.options import Time
 from eventveil.cli.progress import Told, progress
-from eventveil.cli.words import words_of
+from eventveil.cli.words import fail, words_of
 from eventveil.model.errors import EventveilError
 from eventveil.process.atomic_file import appearing
 from eventveil.read.exporting import WRITERS
@@ -96,15 +95,11 @@ def export(
         with appearing(output) as opened, progress("writing") as told:
             write(_counted(pieces, total, told), opened)
     except (EventveilError, KafkaException) as error:
-        _fail(words_of(error))
+        fail("export", words_of(error))
     except OSError as error:
-        _fail(f"{error.filename or output}: {error.strerror or error}; check the path and its rights")
+        what = f"{error.filename or output}: {error.strerror or error}"
+        fail("export", f"{what}; check the path and its rights")
     click.echo(f"eventveil export: {total} rows of {releases.stream} by time, in {output}", err=True)
-
-
-def _fail(what: str) -> None:
-    click.echo(f"eventveil export: {what}", err=True)
-    sys.exit(EXIT_FAILED)
 
 
 def _kind(kind: str | None, output: str) -> str:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import click
 
 from eventveil.advise.generating import HOUR, Events, Traffic, draw, json_lines, labels, user_names
 from eventveil.advise.writing import Plan
 from eventveil.cli.files import refuse_existing, write_topology
-from eventveil.cli.loading import EXIT_FAILED
 from eventveil.cli.options import Time
-from eventveil.cli.words import words_of
+from eventveil.cli.words import exit_on_error
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
 from eventveil.topology.spec import NAME, NAME_EXPECTED
@@ -80,13 +78,10 @@ def generate(
     if start % HOUR:
         raise click.UsageError("--from: the first day should begin at a full hour")
     traffic = Traffic(start, days, events, columns, users or max(1, events // _EACH), skew, seed)
-    try:
+    with exit_on_error("generate", OSError):
         _write(output, draw(traffic), traffic)
         if topology is not None:
             write_topology(topology, _plan(name, traffic))
-    except (EventveilError, OSError) as error:
-        click.echo(f"eventveil generate: {words_of(error)}", err=True)
-        sys.exit(EXIT_FAILED)
     begins, ends = format_rfc3339(start), format_rfc3339(start + days * 24 * HOUR)
     click.echo(
         f"eventveil generate: {events:,} events of {traffic.users:,} users in {columns:,} columns,"

@@ -10,7 +10,6 @@ from math import ceil, floor, log10
 from pathlib import Path
 
 import click
-from confluent_kafka import KafkaException
 
 from eventveil.audit.findings import Finding, ReadingsReport, Report
 from eventveil.audit.mu import mu_squared
@@ -18,11 +17,10 @@ from eventveil.audit.versions import StreamVersions, Versions, VersionSpan
 from eventveil.cli.auditing import AuditedStream, run_audit, timelines_of
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.options import witness_file
-from eventveil.cli.words import words_of
+from eventveil.cli.words import exit_on_error
 from eventveil.describe.guarantee import number
 from eventveil.formats.change import change_limits
 from eventveil.model import timeline
-from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Timeline, Topology
 
 #: A release is late if it is not there so long after it was due.
@@ -62,11 +60,8 @@ def ledger(topology: str, witness: Path | None, barrier: bool) -> None:
     and what is wrong.
     """
     loaded = load_or_exit(topology)
-    try:
+    with exit_on_error("ledger"):
         clean = _audit(loaded, witness, barrier=barrier)
-    except (EventveilError, KafkaException) as error:
-        click.echo(f"eventveil ledger: {words_of(error)}", err=True)
-        sys.exit(EXIT_FAILED)
     sys.exit(0 if clean else EXIT_FAILED)
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import click
-from confluent_kafka import KafkaException
 
-from eventveil.cli.loading import EXIT_FAILED, load_or_exit
-from eventveil.cli.words import words_of
+from eventveil.cli.loading import load_or_exit
+from eventveil.cli.words import exit_on_error
 from eventveil.describe.guarantee import number
 from eventveil.formats.change import SAME_INSTANCE, ChangeLimit, Difference, Terms
 from eventveil.kafka.cluster import Cluster
@@ -21,7 +19,7 @@ from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.relocation import doubtful
 from eventveil.lifecycle.stage import StageMigrator
 from eventveil.lifecycle.values import Moved, ValuesMigrator
-from eventveil.model.errors import EventveilError, Unsettled
+from eventveil.model.errors import Unsettled
 from eventveil.model.topology import Topology
 from eventveil.process.patience import PATIENCE_SECONDS, Patience, look
 
@@ -52,11 +50,8 @@ def migrate(topology: str, apply: bool, lost: bool, since: int | None) -> None:
     stopped. Exit status 1 if anything was refused; a stream is changed entirely or not at all.
     """
     loaded = load_or_exit(topology)
-    try:
+    with exit_on_error("migrate"):
         changed = _migrate(loaded, apply=apply, lost=lost, since=since)
-    except (EventveilError, KafkaException) as error:
-        click.echo(f"eventveil migrate: {words_of(error)}", err=True)
-        sys.exit(EXIT_FAILED)
     if changed and not apply:
         click.echo("nothing was written; stop the workers and add --apply")
 

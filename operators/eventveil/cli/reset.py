@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from fractions import Fraction
 
 import click
-from confluent_kafka import KafkaException
 
-from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.cli.loading import load_or_exit
 from eventveil.cli.migrate import words
-from eventveil.cli.words import words_of
+from eventveil.cli.words import exit_on_error
 from eventveil.describe.guarantee import number
 from eventveil.kafka.cluster import Cluster
 from eventveil.kinds.placement import StreamPlan
 from eventveil.kinds.registry import kind_of, plan_streams
 from eventveil.lifecycle.apply import StreamMigrator
 from eventveil.lifecycle.migration import check_cap
-from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Topology
 
 
@@ -45,11 +42,8 @@ def reset(topology: str, name: str, start: int | None, adds: str | None) -> None
         raise click.UsageError(f"{name} is {what}; to run it again, give it a new name and sink")
     plan = next(plan for plan in plan_streams(loaded) if plan.name == name)
     apply = _accepted(plan, adds)
-    try:
+    with exit_on_error("reset"):
         _reset(loaded, plan, start, apply=apply)
-    except (EventveilError, KafkaException) as error:
-        click.echo(f"eventveil reset: {words_of(error)}", err=True)
-        sys.exit(EXIT_FAILED)
 
 
 def _accepted(plan: StreamPlan, adds: str | None) -> bool:

@@ -8,12 +8,10 @@ from collections.abc import Iterator
 
 import click
 import orjson
-from confluent_kafka import KafkaException
 
-from eventveil.cli.loading import EXIT_FAILED, load_or_exit
-from eventveil.cli.words import words_of
+from eventveil.cli.loading import load_or_exit
+from eventveil.cli.words import exit_on_error
 from eventveil.kafka.cluster import Cluster
-from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Topology
 from eventveil.read.health import looked_at
@@ -38,11 +36,8 @@ def status(topology: str, as_json: bool) -> None:
     """
     loaded = load_or_exit(topology)
     now = time.time_ns() // 1_000_000
-    try:
+    with exit_on_error("status"):
         found = _read(loaded, now)
-    except (EventveilError, KafkaException) as error:
-        click.echo(f"eventveil status: {words_of(error)}", err=True)
-        sys.exit(EXIT_FAILED)
     if as_json:
         fields = {
             "topology": loaded.name,

@@ -6,10 +6,9 @@ import sys
 import time
 
 import click
-from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
-from eventveil.cli.words import words_of
+from eventveil.cli.words import exit_on_error
 from eventveil.formats.release import schema_text
 from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.apply import check_stopped
@@ -25,7 +24,6 @@ from eventveil.lifecycle.fitting import refusals
 from eventveil.lifecycle.leftovers import check_over, find_leftovers
 from eventveil.lifecycle.leftovers import delete as delete_left
 from eventveil.lifecycle.topics import TopicPlan, plan_topics
-from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Topology
 from eventveil.schema_registry.subjects import Subjects, subject_of
@@ -64,14 +62,11 @@ def topics(
         return
     if delete and typed not in (None, loaded.name):
         raise click.UsageError(f"the name in {topology} is {loaded.name}, not {typed}")
-    try:
+    with exit_on_error("topics"):
         if delete:
             good = _delete(loaded, apply=typed is not None)
         else:
             good = _check(loaded, create=create, sources=sources)
-    except (EventveilError, KafkaException) as error:
-        click.echo(f"eventveil topics: {words_of(error)}", err=True)
-        sys.exit(EXIT_FAILED)
     sys.exit(0 if good else EXIT_FAILED)
 
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import click
 from confluent_kafka import KafkaError, KafkaException
+
+from eventveil.cli.loading import EXIT_FAILED
+from eventveil.model.errors import EventveilError
 
 
 def words_of(error: BaseException) -> str:
@@ -13,3 +22,19 @@ def words_of(error: BaseException) -> str:
         # As text it would be KafkaError{code=...,val=...,str="..."}.
         return f"{found.str()} ({found.name()})"
     return str(error)
+
+
+def fail(command: str, what: str) -> NoReturn:
+    """End the process with status 1, having said on standard error what is wrong."""
+    click.echo(f"eventveil {command}: {what}", err=True)
+    sys.exit(EXIT_FAILED)
+
+
+@contextmanager
+def exit_on_error(command: str, *others: type[Exception]) -> Iterator[None]:
+    """End the process with status 1 and the error in words, if it is ours, Kafka's or of ``others``."""
+    kinds: tuple[type[Exception], ...] = (EventveilError, KafkaException, *others)
+    try:
+        yield
+    except kinds as error:
+        fail(command, words_of(error))
