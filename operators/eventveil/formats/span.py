@@ -35,7 +35,7 @@ class Span:
         """The span in the fields of a ledger record, its types and signs checked; None if there is none."""
         told = fields or {}
         try:
-            span = cls(*(told[name] for name in _REQUIRED), version=told.get("eventveil"))
+            span = cls(**{name: told[name] for name in _REQUIRED}, version=told.get("eventveil"))
         except KeyError:
             return None
         if "eventveil" in told and not is_version(span.version):
