@@ -41,11 +41,14 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "unseen": w_event.measure_unseen,
     "event-level": event_level.measure,
     totals.PART: totals.measure,
+    totals.GAUSSIAN_PART: totals.measure_gaussian,
     "user-level": user_level.measure,
     "values": values.measure,
     "local": values.measure_local,
 }
-SEEDS = {REAL_PART: 1, DRAWN_PART: 1, bounds.PART: 1, variants.PART: 1, totals.PART: 1, gaussian.PART: 1}
+SEEDS = dict.fromkeys(
+    (REAL_PART, DRAWN_PART, bounds.PART, variants.PART, totals.PART, totals.GAUSSIAN_PART, gaussian.PART), 1
+)
 """Many streams with one seed say more than one stream with many."""
 
 

@@ -24,6 +24,7 @@ REFERENCES: dict[str, tuple[str, ...]] = {
     "unseen": (*BASELINES, "BD", "BD, factor 2", "BA", "BA, factor 2", "FAST"),
     "event-level": ("Baseline",),
     "totals": ("time-unit",),
+    "totals-gaussian": ("time-unit",),
     "user-level": ("SHP2 (point)",),
     "values": ("ToPS",),
     "hierarchy": ("ToPS",),

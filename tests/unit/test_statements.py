@@ -48,7 +48,7 @@ STATING = sorted(
     for path in MECHANISMS.glob("*.py")
     if path.stem not in WITHOUT_PROMISE and f"mechanisms/{path.name}" not in MODULES
 )
-SOURCE = r"\b(CCS|PVLDB|CIKM|STOC|Jian Xue Bao|Zhang and Meng)\b"
+SOURCE = r"\b(CCS|PVLDB|CIKM|STOC|NeurIPS|Jian Xue Bao|Zhang and Meng)\b"
 PARTS = {
     "a guarantee": r"\*\*Guarantee\.\*\*",
     "neighbours": r"\b[Nn]eighbours\b",

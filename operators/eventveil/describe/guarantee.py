@@ -148,7 +148,7 @@ def _what_is_protected(stream: Stream, guarantee: Guarantee) -> str:
     if guarantee.level == "event":
         return (
             f"Epsilon {epsilon} for any one timestamp of {covered}: {effect}"
-            f" {_longer(guarantee, 'For a user who is present at n timestamps')}"
+            f" {_longer(guarantee, 'For a user who is present at n timestamps', stream)}"
         )
     if guarantee.level == "user":
         horizon = f"a horizon of {guarantee.window} timestamps of {interval} ({covered})"
@@ -159,18 +159,21 @@ def _what_is_protected(stream: Stream, guarantee: Guarantee) -> str:
     )
 
 
-def _longer(guarantee: Guarantee, whom: str, stream: Stream | None = None) -> str:
+def _longer(guarantee: Guarantee, whom: str, stream: Stream) -> str:
     """What a longer presence costs."""
-    if stream is not None and stream.counts.discover is not None:
+    from eventveil.mechanisms.registry import find
+
+    if guarantee.level == "w-event" and stream.counts.discover is not None:
         return f"{whom}, epsilon and delta are n times as large."
     if guarantee.delta is None:
         return f"{whom}, epsilon is n times as large."
-    mu_squared = gaussian.mu_squared(guarantee.epsilon, guarantee.delta)
-    twice, ten = (number(gaussian.epsilon(n * mu_squared, guarantee.delta)) for n in (2, 10))
-    return (
-        f"{whom}, mu squared is n times as large, so that with the same delta epsilon is {twice} for n = 2,"
-        f" {ten} for n = 10."
-    )
+    mu_squared, mechanism = gaussian.mu_squared(guarantee.epsilon, guarantee.delta), stream.mechanism
+    times = [find(mechanism.kind).squares(n, mechanism.options) for n in (2, 10)]
+    twice, ten = (number(gaussian.epsilon(n * mu_squared, guarantee.delta)) for n in times)
+    grows = "mu squared is n times as large"
+    if times != [2, 10]:
+        grows = "mu is up to n times as large, its square up to n^2 times, for their noise hangs together"
+    return f"{whom}, {grows}, so that with the same delta epsilon is {twice} for n = 2, {ten} for n = 10."
 
 
 def _effect(stream: Stream, guarantee: Guarantee) -> str:

@@ -8,13 +8,14 @@ by ceil(n / w) windows, which cost epsilon each, and independent streams over th
 timestamps costs epsilon, n epsilon together. At user level a horizon costs epsilon, and if it renews, n
 consecutive timestamps meet at most 1 + ceil((n - 1) / T) horizons of T timestamps.
 
-**Gaussian noise.** A stream of mu squared m costs n m over n windows: its ledger lets each spend no more,
-and what neighbours differ by in all of them adds up as in one (``eventveil.privacy.gaussian``, the theorem).
-Streams do not read each other's releases, so mu squared adds up over Gaussian streams as well. Together they
-are (epsilon, delta)-private with delta the sum of theirs, each once, and the epsilon that mu squared has for
-it: any delta would do, for more windows cost epsilon here and not delta. To that the epsilons of pure
-streams are added (basic composition). Where a user did something else, counts differ by the events of two
-users at most, root(2) times as much in L2: twice mu squared, instead of twice the epsilon.
+**Gaussian noise.** A stream of mu squared m costs n m over n windows: its ledger lets each spend no more, and
+what neighbours differ by in all of them adds up as in one (``eventveil.privacy.gaussian``, the theorem). Of
+``totals``, where noise of timestamps hangs together, it costs more (``Mechanism.squares``). Streams do not
+read each other's releases, so mu squared adds up over Gaussian streams as well. Together they are (epsilon,
+delta)-private with delta the sum of theirs, each once, and the epsilon that mu squared has for it: any delta
+would do, for more windows cost epsilon here and not delta. To that the epsilons of pure streams are added
+(basic composition). Where a user did something else, counts differ by the events of two users at most,
+root(2) times as much in L2: twice mu squared, instead of twice the epsilon.
 
 **Columns that are found** cost epsilon and delta a window (``eventveil.privacy.discovery``), and over n
 windows n of each: a user's events in a block are those of a window at most, and what bounds delta is convex
@@ -49,7 +50,10 @@ PERIOD: dict[Level, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """What a stream with Gaussian noise costs: ``number`` times the mu squared of epsilon and delta."""
+    """What a stream with Gaussian noise costs: ``number`` times the mu squared of epsilon and delta.
+
+    ``number`` is that of the windows, or more (``Mechanism.squares``).
+    """
 
     epsilon: Fraction
     delta: Fraction
@@ -194,7 +198,8 @@ def cost_of(stream: Stream, span: int) -> Cost:
 
     met = timestamps_met(span, stream.timeline.interval)
     settings = stream.mechanism
-    level = find(settings.kind).level
+    kind = find(settings.kind)
+    level = kind.level
     covering = periods(level, met, settings.window, renews=settings.options.get("on_horizon") == "renew")
     if settings.delta is None:
         how = stream.counts.discover
@@ -204,7 +209,7 @@ def cost_of(stream: Stream, span: int) -> Cost:
             return pure
         instead = covering * group_delta(how.epsilon, how.delta, steps)
         return replace(pure, delta=how.delta * covering, instead_delta=instead)
-    normal = Normal(settings.epsilon, settings.delta, covering)
+    normal = Normal(settings.epsilon, settings.delta, kind.squares(covering, settings.options))
     return Cost(stream.name, met, covering, together((), (normal,)), level, steps_apart(stream), normal)
 
 

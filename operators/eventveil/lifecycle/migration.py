@@ -44,7 +44,7 @@ from typing import Any
 from eventveil.audit.history import History
 from eventveil.counting.counter import CounterState
 from eventveil.describe.guarantee import number
-from eventveil.describe.sums import cost, totals
+from eventveil.describe.sums import cost, cost_of, totals
 from eventveil.formats.change import SAME_INSTANCE, Change, Difference, Kind, Terms
 from eventveil.formats.release import decided
 from eventveil.kinds.registry import in_sums
@@ -233,6 +233,10 @@ def check_cap(topology: Topology, stream: Stream, history: History) -> None:
             continue
         interval = stream.timeline.interval
         dearest = (max(_dearest(one, interval, total.span) for one in terms) for terms in history.generations)
+        mechanism = known(stream.mechanism.kind)
+        if mechanism is not None and mechanism.level == "event":
+            # Nothing but the sink changes there, and terms do not tell what Gaussian noise costs.
+            dearest = (cost_of(stream, total.span).epsilon for _ in history.generations)
         earlier = sum(dearest, Fraction(0))
         if total.epsilon + earlier > total.cap:
             raise StateRefused(

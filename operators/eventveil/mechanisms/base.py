@@ -49,7 +49,8 @@ class Nesting(NamedTuple):
     """Where a release is in nested blocks of timestamps, in whose sums noise cancels.
 
     ``lengths``: of the blocks, in timestamps, each a multiple of the one before. ``at``: the place in the
-    longest, from 1 on. ``scale``: of the discrete Laplace draw that each block, and each timestamp, has.
+    longest, from 1 on. ``scale``: of the discrete Laplace draw that each block, and each timestamp, has; with
+    Gaussian noise its standard deviation.
     ``eventveil.mechanisms.nested`` says what sums err by.
     """
 
@@ -156,6 +157,15 @@ class Mechanism(ABC):
         For the audit, as ``can_spend``.
         """
         return None
+
+    @classmethod
+    def squares(cls, periods: int, options: Mapping[str, object]) -> int:
+        """With Gaussian noise: how many times mu squared is told of somebody who is there in all of them.
+
+        ``periods``: consecutive windows or horizons; timestamps at event level. More than their number where
+        the noise of one hangs together with that of others.
+        """
+        return periods
 
     @property
     def threshold(self) -> int | None:

@@ -138,7 +138,7 @@ class NestedNoise:
 
     def snapshot(self) -> list[list[str]]:
         """The whole state, for JSON."""
-        return [[_encoded(rest), _encoded(waiting)] for rest, waiting in self._open]
+        return [[encoded(rest), encoded(waiting)] for rest, waiting in self._open]
 
     def restored(self, state: object, used: int) -> NestedNoise:
         """One that goes on from ``snapshot()`` after ``used`` timestamps. ValueError if that cannot be."""
@@ -153,8 +153,8 @@ class NestedNoise:
             raise ValueError("noise of a level should be what is left of a block, and its draws")
         fanout = self._fanouts[level]
         waiting = fanout - 1 - (used - 1) // self._lengths[level] % fanout if used else 0
-        rest = _decoded(state[0], self._columns if used else 0, (fanout + 5) * self._limit)
-        draws = _decoded(state[1], waiting * self._columns, self._limit)
+        rest = decoded(state[0], self._columns if used else 0, (fanout + 5) * self._limit)
+        draws = decoded(state[1], waiting * self._columns, self._limit)
         return rest, draws.reshape(waiting, self._columns)
 
     @staticmethod
@@ -169,14 +169,14 @@ def _part(rest: Counts, j: int, fanout: int) -> Counts:
     return part
 
 
-def _encoded(numbers: Counts) -> str:
+def encoded(numbers: Counts) -> str:
     """As base64 text, each of as few bytes as the largest needs: noise is small, and there is much of it."""
     size = int(np.abs(numbers).max(initial=0))
     width = next(width for width in _WIDTHS if size < 1 << (8 * width - 1))
     return base64.b64encode(np.ascontiguousarray(numbers, f"<i{width}").data).decode()
 
 
-def _decoded(text: object, count: int, limit: int) -> Counts:
+def decoded(text: object, count: int, limit: int) -> Counts:
     """``count`` numbers within +-limit; ValueError if the text has no such."""
     try:
         data = base64.b64decode(text.encode() if isinstance(text, str) else b"!", validate=True)

@@ -1,7 +1,9 @@
 """Totals: every timestamp is released, and noise cancels in sums over blocks of timestamps.
 
 **Guarantee.** Event-level epsilon-differential privacy; neighbours and assumptions as in
-``eventveil.mechanisms.event_level`` and ``eventveil.mechanisms.publishing``.
+``eventveil.mechanisms.event_level`` and ``eventveil.mechanisms.publishing``. With ``noise: gaussian``
+``eventveil.mechanisms.nested_gaussian`` has the guarantee, the algorithm and the proof; what follows is about
+Laplace noise.
 
 **Algorithm.** A timestamp's counts are released with the noise n of its place in nested blocks, such as a
 timestamp, a day and a week (``blocks``; ``eventveil.mechanisms.nested`` has n). Each of the h levels of
@@ -43,10 +45,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from eventveil.mechanisms import gaussian, nested_gaussian
 from eventveil.mechanisms.arithmetic import Floats
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Nesting, Release
 from eventveil.mechanisms.movement import noise_variance
 from eventveil.mechanisms.nested import NestedNoise, fanouts_of, largest_draw, powers
+from eventveil.mechanisms.nested_gaussian import NestedGaussian
 from eventveil.mechanisms.publishing import PublishingMechanism, read_only, state_numbers
 from eventveil.model.errors import UnfitSetting
 from eventveil.model.topology import Level, MechanismSettings, Option
@@ -63,7 +67,7 @@ class Totals(PublishingMechanism):
 
     kind: ClassVar[str] = "totals"
     summary: ClassVar[str] = "noise that cancels in sums over blocks of timestamps, such as days and weeks"
-    options: ClassVar[frozenset[str]] = frozenset({"blocks"})
+    options: ClassVar[frozenset[str]] = frozenset({"blocks"}) | gaussian.OPTIONS
     level: ClassVar[Level] = "event"
     raw: ClassVar[frozenset[str]] = frozenset({"noise"})
     draws_ahead: ClassVar[bool] = True
@@ -72,9 +76,8 @@ class Totals(PublishingMechanism):
     @property
     def notes(self) -> tuple[str, ...]:
         """What sums over blocks err by, beside single timestamps."""
-        deviation = noise_variance(float(self._node_scale)) ** 0.5
-        single = float(np.sqrt(self._variance_now()[0]))
-        alone = noise_variance(float(self._scale(self.units))) ** 0.5
+        deviation, single = self._of_draw**0.5, float(np.sqrt(self._variance_now()[0]))
+        alone = self._variance(self.units) ** 0.5
         blocks = " or ".join(map(str, self._lengths[1:]))
         return (
             f"The sum over a block of {blocks} timestamps, counted from the first, errs by a standard"
@@ -86,21 +89,40 @@ class Totals(PublishingMechanism):
         if self._window != 1:
             raise UnfitSetting("window", "epsilon covers one timestamp at event level")
         self._lengths = _lengths(options)
-        self._node_scale = len(self._lengths) * self._scale(self.units)
-        if largest_draw(fanouts_of(self._lengths)) < self._node_scale * 2**20:
-            raise ValueError(f"epsilon {self._epsilon} is too small for blocks of {self._lengths[-1]}")
-        self._nested = NestedNoise(self._lengths, self._columns)
+        if self._gaussian is None:
+            self._node_scale = len(self._lengths) * self._scale(self.units)
+            if largest_draw(fanouts_of(self._lengths)) < self._node_scale * 2**20:
+                raise ValueError(f"epsilon {self._epsilon} is too small for blocks of {self._lengths[-1]}")
+            self._of_draw = noise_variance(float(self._node_scale))
+            self._nested: NestedNoise | NestedGaussian = NestedNoise(self._lengths, self._columns)
+        else:
+            self._node_scale = self._gaussian.sigma(nested_gaussian.planned(self._lengths).draw)
+            if self._node_scale > nested_gaussian.LARGEST_DEVIATION:
+                raise ValueError(f"epsilon {self._epsilon} is too small for integers of 64 bits")
+            self._of_draw = self._gaussian.variance(self._node_scale)
+            self._nested = NestedGaussian(self._lengths, self._columns)
 
     def _allot(self, counts: Counts) -> int:
         return self.units
 
     def _publish(self, counts: Counts, units: int) -> None:
         self._ledger.charge_publish(units)
-        noise = self._nested.take(self._timestamp - 1, self._drawn)
-        self._last = read_only(np.clip(counts + noise, -RELEASE_LIMIT, RELEASE_LIMIT))
+        place = self._timestamp - 1
+        if isinstance(self._nested, NestedGaussian):
+            released = self._looked(self._nested, place, counts)
+        else:
+            noise = self._nested.take(place, self._drawn)
+            released = np.clip(counts + noise, -RELEASE_LIMIT, RELEASE_LIMIT)
+        self._last = read_only(released)
 
     def _drawn(self, size: int) -> Counts:
         return self._noise_of(self._node_scale, size)
+
+    def _looked(self, nested: NestedGaussian, place: int, counts: Counts) -> Counts:
+        assert self._gaussian is not None
+        sigma = self._gaussian.sigma(nested.part(place))
+        noisy = nested.look(place, counts) + self._noise_of(sigma, self._columns)
+        return nested.released(place, counts, noisy)
 
     def _release(self, *, fresh: bool) -> Release:
         at = (self._timestamp - 1) % self._lengths[-1] + 1
@@ -111,9 +133,12 @@ class Totals(PublishingMechanism):
         """The same for all timestamps, for each has one block of each level."""
         one = np.zeros(self._lengths[-1])
         one[0] = 1.0
-        return np.array(
-            [powers(one, fanouts_of(self._lengths)).variance(noise_variance(float(self._node_scale)))]
-        )
+        return np.array([powers(one, fanouts_of(self._lengths)).variance(self._of_draw)])
+
+    @classmethod
+    def squares(cls, periods: int, options: Mapping[str, object]) -> int:
+        """See ``Mechanism.squares``: noise of timestamps hangs together in the longest block."""
+        return nested_gaussian.squares(_lengths(options), periods)
 
     @classmethod
     def can_spend(
@@ -140,23 +165,25 @@ class Totals(PublishingMechanism):
 
     @classmethod
     def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:
-        """See ``Mechanism.numbers``: the draws of blocks to come."""
-        return state_numbers(NestedNoise.bytes_of(_lengths(settings.options), columns)), 0
+        """See ``Mechanism.numbers``: the draws of blocks to come, or noise of those that are over."""
+        nested = NestedNoise if settings.delta is None else NestedGaussian
+        return state_numbers(nested.bytes_of(_lengths(settings.options), columns)), 0
 
 
-def _lengths(options: Mapping[str, Option]) -> tuple[int, ...]:
+def _lengths(options: Mapping[str, object]) -> tuple[int, ...]:
     """1, and the lengths of the blocks. Raises UnfitSetting."""
+    longest = nested_gaussian.LONGEST_BLOCK if options.get("noise") == "gaussian" else LONGEST_BLOCK
     text = options.get("blocks", ",".join(map(str, DEFAULT_BLOCKS)))
     words = text.split(",") if isinstance(text, str) else []
     lengths = (1, *(int(word) if word.isdecimal() else 0 for word in words))
     pairs = list(pairwise(lengths))
     if not pairs or any(
-        long <= short or long % short or long // short > LARGEST_FANOUT or long > LONGEST_BLOCK
+        long <= short or long % short or long // short > LARGEST_FANOUT or long > longest
         for short, long in pairs
     ):
         raise UnfitSetting(
             "blocks",
             f"found {text}, expected lengths in timestamps, each a multiple of the one before, at most"
-            f" {LARGEST_FANOUT} times as long, and at most {LONGEST_BLOCK}, such as [24, 168]",
+            f" {LARGEST_FANOUT} times as long, and at most {longest}, such as [24, 168]",
         )
     return lengths

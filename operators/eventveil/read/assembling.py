@@ -176,7 +176,8 @@ class Assembly:
         if not nested(lengths) or record.blocks.at > lengths[-1]:
             raise ReadingError(place, f"blocks of {lengths} are not nested, or at is none of them", _DAMAGED)
         begin = (record.timestamp - record.blocks.at) % lengths[-1] + 1
-        return terms._replace(blocks=Blocks(lengths, begin, record.blocks.scale))
+        is_normal = record.noise == "gaussian"
+        return terms._replace(blocks=Blocks(lengths, begin, record.blocks.scale, is_normal))
 
     def _counts(self, record: Record, place: str) -> NDArray[np.int64]:
         if isinstance(record.counts, dict):

@@ -17,14 +17,29 @@ from eventveil.mechanisms.movement import noise_variance
 from eventveil.mechanisms.nested import Powers, fanouts_of, powers
 from eventveil.read.intervals import LAPLACE
 
+_ROUNDING = 1 / 12
+"""What it adds to the variance of Gaussian noise."""
+
 
 class Blocks(NamedTuple):
     """``lengths`` of nested blocks in timestamps; ``begin``: a timestamp at which a longest one begins, from
-    0 to its length; ``scale``: of the Laplace draw of each block."""
+    0 to its length; ``scale``: of the Laplace draw of each block, or its standard deviation if it
+    ``is_normal``."""
 
     lengths: tuple[int, ...]
     begin: int
     scale: float
+    is_normal: bool = False
+
+    @property
+    def of_draw(self) -> float:
+        """The variance of a draw."""
+        return self.scale**2 + _ROUNDING if self.is_normal else noise_variance(self.scale)
+
+    @property
+    def kurtosis(self) -> float:
+        """Of a draw, in excess of a normal number's."""
+        return 0.0 if self.is_normal else LAPLACE
 
 
 class Noise(NamedTuple):
@@ -38,10 +53,10 @@ def noise_of(some: Mapping[Blocks, NDArray[np.int64]]) -> Noise:
     """Of a sum over timestamps, ascending, by the blocks that they have. Longest blocks are independent."""
     variance = fourth = 0.0
     for blocks, timestamps in some.items():
-        of_draw = noise_variance(blocks.scale)
+        of_draw = blocks.of_draw
         for found in _of_longest(blocks, timestamps):
             variance += found.variance(of_draw)
-            fourth += LAPLACE * of_draw**2 * found.fourths
+            fourth += blocks.kurtosis * of_draw**2 * found.fourths
     return Noise(variance, fourth)
 
 
@@ -68,7 +83,7 @@ def of_columns(rollups: tuple[int, ...], columns: int, places: Sequence[int]) ->
 def kurtosis_of_one(blocks: Blocks) -> float:
     """The excess kurtosis of the noise of a single timestamp."""
     found = _of_run((1, *blocks.lengths), 0, 1)
-    return LAPLACE * found.fourths / found.squares**2
+    return blocks.kurtosis * found.fourths / found.squares**2
 
 
 def _of_longest(blocks: Blocks, timestamps: NDArray[np.int64]) -> list[Powers]:

@@ -71,7 +71,9 @@ def _of(stream: Stream) -> Iterator[str]:
     if kind in _REMEMBER:
         yield f"the ledger changelog holds true sums, and is raw data ({kind})."
     mechanism = find(kind, stream.mechanism.options)
-    if mechanism.draws_ahead:
+    if mechanism.draws_ahead and stream.mechanism.delta is not None:
+        yield f"the ledger changelog holds noise of what was released, and is raw data ({kind})."
+    elif mechanism.draws_ahead:
         yield f"the ledger changelog holds noise, also of releases to come, and is raw data ({kind})."
     if kind in _PREDICT:
         yield (

@@ -27,7 +27,7 @@ from eventveil.topology.clients import check_clients
 from eventveil.topology.counts import SOURCE
 from eventveil.topology.document import shorten
 from eventveil.topology.fields import Section
-from eventveil.topology.options import covered
+from eventveil.topology.options import covered, option_of, options_of
 from eventveil.topology.problems import Position, Problems
 from eventveil.topology.registry import check_registry
 from eventveil.topology.scalars import duration_text
@@ -335,13 +335,18 @@ def _cost(stream: Section, span: int) -> Fraction | sums.Normal | None:
         return None
     level, renews = registry.find(kind).level, mechanism.get("on_horizon") == "renew"
     if mechanism.get("noise") == "gaussian":
-        return _normal(mechanism, sums.periods(level, sums.timestamps_met(span, interval), window))
+        return _normal(mechanism, kind, sums.periods(level, sums.timestamps_met(span, interval), window))
     return sums.cost(epsilon.value, window, interval, span, level, renews=renews)
 
 
-def _normal(mechanism: Section, windows: int) -> sums.Normal | None:
-    """What Gaussian noise costs; None if ``_check_noise`` says that there is none."""
+def _normal(mechanism: Section, kind: str, windows: int) -> sums.Normal | None:
+    """What Gaussian noise costs; None if ``_check_noise`` or the mechanism says that there is none."""
     epsilon, delta = mechanism.get("epsilon"), mechanism.get("delta")
     if delta is None or not LEAST_DELTA <= delta.value <= LARGEST_DELTA:
         return None
-    return sums.Normal(epsilon.value, delta.value, windows)
+    options = {name: option_of(name).value(mechanism.get(name)) for name in options_of(kind)}
+    try:
+        squares = registry.find(kind).squares(windows, options)
+    except ValueError:
+        return None
+    return sums.Normal(epsilon.value, delta.value, squares)

@@ -233,6 +233,33 @@ def test_epsilons_of_pure_streams_are_added_to_that_of_gaussian_ones(tmp_path: P
     assert total.delta == Fraction(1, 10**9)
 
 
+TOTALS = "kind: totals\n      blocks: [24, 168]\n      noise: gaussian\n      delta: 1e-6"
+WINDOW = ("      window: 120\n", "")
+
+
+def test_timestamps_whose_gaussian_noise_hangs_together_cost_their_square(tmp_path: Path) -> None:
+    no_budget = ("budget: {epsilon: 5, span: 5d}\n", "")
+    stream = load_text(tmp_path, changed(("kind: budget-absorption", TOTALS), WINDOW, no_budget)).streams[0]
+    mu = mu_squared(Fraction(1), Fraction(1, 10**6))
+    for timestamps, times in ((2, 4), (121, 121**2), (169, 169 * 168), (1001, 1001 * 168)):
+        one = cost_of(stream, (timestamps - 1) * HOUR)
+        assert (one.timestamps, one.windows, one.normal) == (
+            timestamps, timestamps, Normal(Fraction(1), Fraction(1, 10**6), times)
+        )  # fmt: skip
+        assert one.epsilon == epsilon(times * mu, Fraction(1, 10**6))
+
+
+def test_a_cap_counts_noise_that_hangs_together(tmp_path: Path) -> None:
+    # Two timestamps: four times mu squared, where twice would be epsilon 1.455.
+    budget = ("budget: {epsilon: 5, span: 5d}", "budget: {epsilon: 2.16, span: 1h}")
+    least = epsilon(4 * mu_squared(Fraction(1), Fraction(1, 10**6)), Fraction(1, 10**6))
+    assert Fraction(215, 100) > least > Fraction(2)
+    load_text(tmp_path, changed(("kind: budget-absorption", TOTALS), WINDOW, budget))
+    less = (budget[0], budget[1].replace("2.16", "2"))
+    with pytest.raises(TopologyInvalid, match=r"cost 2\.1\d* together"):
+        load_text(tmp_path, changed(("kind: budget-absorption", TOTALS), WINDOW, less))
+
+
 def test_a_single_window_of_gaussian_noise_costs_what_the_file_says() -> None:
     third = Normal(Fraction(1, 3), Fraction(1, 10**9))
     assert together([Fraction(1)], [third]) == Fraction(4, 3)

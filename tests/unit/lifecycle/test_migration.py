@@ -26,6 +26,7 @@ from eventveil.mechanisms.time_unit import TimeUnit
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Budget, Condition, Discover, NameMap
+from eventveil.privacy import gaussian
 from eventveil.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, REFUSED_BY_GAUSSIAN, SOUND
 from tests.contract.noises import W_EVENT_KINDS, ZeroNoise, make
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, PARTITIONS, Lifetime, states
@@ -730,6 +731,20 @@ def test_another_generation_is_charged_to_the_cap() -> None:
     check_cap(enough, life.stream, life.history)
     short = replace(enough, budget=Budget(Fraction(19, 10), 20))
     with pytest.raises(StateRefused, match=r"cost epsilon 1, with all streams .* 2, above the cap of 1\.9"):
+        check_cap(short, life.stream, life.history)
+
+
+def test_a_generation_whose_noise_hangs_together_is_charged_for_what_a_user_costs_who_stays() -> None:
+    delta = Fraction(1, 10**6)
+    options = {"blocks": "2,4", "noise": "gaussian", "delta": delta}
+    life = Lifetime(**terms("totals", ONE, 1), options=options)
+    life.release(3)
+    # Three timestamps, nine times mu squared: more than three epsilons.
+    once = gaussian.epsilon(9 * gaussian.mu_squared(ONE, delta), delta)
+    assert once > 3
+    check_cap(replace(topology(life.stream), budget=Budget(2 * once, 20)), life.stream, life.history)
+    short = replace(topology(life.stream), budget=Budget(2 * once - Fraction(1, 100), 20))
+    with pytest.raises(StateRefused, match="above the cap"):
         check_cap(short, life.stream, life.history)
 
 

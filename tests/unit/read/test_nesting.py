@@ -23,11 +23,18 @@ COLUMNS = 600
 DRAW = noise_variance(3.0)
 
 
-def released(folder: Path, length: int, blocks: str = "6,24", leave_out: tuple[int, ...] = ()) -> Releases:
+def released(
+    folder: Path, length: int, blocks: str = "6,24", leave_out: tuple[int, ...] = (), **more: Any
+) -> Releases:
     """Of counts of 50 each."""
     labels = tuple(f"c{i}" for i in range(COLUMNS))
     one: Any = stream(
-        kind="totals", labels=labels, window=1, options={"blocks": blocks}, interval=HOUR, origin=ORIGIN
+        kind="totals",
+        labels=labels,
+        window=1,
+        options={"blocks": blocks, **more},
+        interval=HOUR,
+        origin=ORIGIN,
     )
     mechanism = build(one.mechanism, COLUMNS, 1, SeededNoise(5))
     steps = [mechanism.step(np.full(COLUMNS, 50)) for _ in range(length)]
@@ -58,6 +65,25 @@ def test_intervals_cover_as_often_as_they_say_wherever_a_sum_begins(tmp_path: Pa
     middle = found.between("2026-03-01T05:00", "2026-03-02T17:00").totals("all", partial=True)
     assert middle.timestamps.tolist() == [36]
     assert middle.values.std() == pytest.approx(middle.errors[0, 0], rel=0.12)
+
+
+def test_gaussian_noise_cancels_as_its_blocks_say_and_has_no_heavy_tails(tmp_path: Path) -> None:
+    found = released(tmp_path, 72, noise="gaussian", delta=Fraction(1, 10**6))
+    blocks = found.terms.blocks
+    assert blocks is not None
+    assert blocks.is_normal
+    day = found.totals("1d")
+    assert day.errors[0, 0] == pytest.approx((blocks.scale**2 + 1 / 12) ** 0.5)
+    assert (day.high - day.values)[0, 0] == pytest.approx(1.96 * day.errors[0, 0], rel=1e-3)
+    for every in (None, "3h", "8h", "1d"):
+        total = found.totals(every)
+        truth = 50 * total.timestamps[:, np.newaxis]
+        inside = ((total.low <= truth) & (truth <= total.high)).mean()
+        assert 0.935 < inside < 0.965, every
+    middle = found.between("2026-03-01T05:00", "2026-03-02T17:00").totals("all", partial=True)
+    assert middle.values.std() == pytest.approx(middle.errors[0, 0], rel=0.12)
+    low, high = found.bounds()
+    assert 0.94 < ((low <= 50) & (high >= 50)).mean() < 0.965
 
 
 def test_a_gap_in_a_day_leaves_what_does_not_cancel(tmp_path: Path) -> None:

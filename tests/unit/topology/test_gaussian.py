@@ -43,6 +43,17 @@ def test_check_says_what_delta_means_and_what_noise_there_is(tmp_path: Path) -> 
     assert "Of a million users the promise may fail for 1: delta 1e-9 costs 1.30 times the noise." in text
 
 
+def test_check_says_that_visits_add_up_to_more_where_noise_hangs_together(tmp_path: Path) -> None:
+    totals = "noise: gaussian\n      delta: 1e-6\n      kind: totals\n      blocks: [2, 4]"
+    no_budget = ("budget: {epsilon: 5, span: 5d}\n", "")
+    text = changed((GAUSSIAN[0], totals), ("      window: 120\n", ""), no_budget)
+    topology = load_text(tmp_path, text)
+    said = list(kind_of(topology.streams[0]).describe(topology, topology.streams[0]))
+    assert "For a user who is present at n timestamps, mu is up to n times as large, its square up" in said[0]
+    assert "its square up to n^2 times, for their noise hangs together" in said[0]
+    assert "errs by a standard deviation of 5.98 at most" in " ".join(said)
+
+
 def test_releases_with_such_noise_can_be_avro(tmp_path: Path) -> None:
     (stream,) = load_text(tmp_path, changed(GAUSSIAN, AS_AVRO, REGISTRY)).streams
     assert (stream.sink.format, stream.mechanism.delta) == ("avro", Fraction(1, 10**9))
