@@ -32,7 +32,7 @@ POD = MANIFESTS[0]["spec"]["template"]["spec"]
 (WORKER,) = POD["containers"]
 _DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
 EXTRAS = frozenset(re.findall(r"'eventveil\[([a-z,]+)\]'", _DOCKERFILE)[0].split(","))
-_VERSION = re.findall(r"^FROM python:(\d+\.\d+)", _DOCKERFILE, re.MULTILINE)[0]
+_VERSION = re.findall(r"^ARG PYTHON=python:(\d+\.\d+)", _DOCKERFILE, re.MULTILINE)[0]
 #: The Python of the image, for markers.
 PYTHON = {"python_version": _VERSION, "python_full_version": f"{_VERSION}.0"}
 

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from eventveil.topology.loading import load
 from eventveil.worker.observe.endpoint import Endpoint
@@ -57,11 +59,56 @@ def test_what_the_wheel_is_made_of_is_copied_into_the_build_and_not_ignored() ->
 
 
 def test_the_python_of_the_image_is_one_that_the_package_allows() -> None:
-    versions = {
-        tuple(map(int, found)) for found in re.findall(r"^FROM python:(\d+)\.(\d+)", DOCKERFILE, re.M)
-    }
-    assert len(versions) == 1
-    assert versions.pop() >= tuple(map(int, PROJECT["project"]["requires-python"].strip(">=").split(".")))
+    """Told once for all stages, with its patch version and the release of Debian, and a digest if wanted."""
+    tag = r"^ARG PYTHON=python:(\d+)\.(\d+)\.\d+-slim-[a-z]+(?:@sha256:[0-9a-f]{64})?$"
+    (version,) = re.findall(tag, DOCKERFILE, re.MULTILINE)
+    allowed = PROJECT["project"]["requires-python"].strip(">=").split(".")
+    assert tuple(map(int, version)) >= tuple(map(int, allowed))
+    bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    stages = re.findall(r"^FROM \S+ AS (\w+)$", DOCKERFILE, re.MULTILINE)
+    assert {*bases} - {*stages} == {"${PYTHON}"}
+
+
+def build_pins() -> dict[str, str]:
+    lines = (ROOT / "docker" / "build-constraints.txt").read_text(encoding="utf-8").splitlines()
+    return dict(re.fullmatch(r"([a-z-]+)==([\w.]+)", line).groups() for line in lines[1:])  # type: ignore[union-attr, misc]
+
+
+@pytest.mark.parametrize("project", [".", "operators/kernel"])
+def test_wheels_are_built_with_exactly_what_the_image_builds_them_with(project: str) -> None:
+    file = tomllib.loads((ROOT / project / "pyproject.toml").read_text(encoding="utf-8"))
+    (needed,) = file["build-system"]["requires"]
+    name, version = needed.split("==")
+    assert build_pins()[name] == version
+    if project == "operators/kernel":
+        assert file["tool"]["maturin"]["locked"]
+        assert (ROOT / project / "Cargo.lock").is_file()
+
+
+def test_what_builds_wheels_needs_nothing_that_is_not_pinned() -> None:
+    """As far as the same versions are here. The one requirement of maturin is for a Python that is older."""
+    pinned, seen = build_pins(), {"hatchling"}
+    assert version("hatchling") == pinned["hatchling"]
+    for name in (following := ["hatchling"]):
+        if version(name) != pinned.get(name):
+            continue  # Another version may need something else.
+        for one in map(Requirement, requires(name) or ()):
+            if one.marker is None or one.marker.evaluate({"python_version": "3.13", "extra": ""}):
+                following += {one.name} - seen
+                seen.add(one.name)
+    assert seen | {"maturin"} == pinned.keys()
+
+
+def test_every_build_of_a_wheel_has_the_constraints_and_a_pip_that_knows_them() -> None:
+    (pip,) = re.findall(r"^RUN pip install --no-cache-dir pip==(\d+\.\d+)", DOCKERFILE, re.MULTILINE)
+    assert tuple(map(int, pip.split("."))) >= (25, 3)
+    builds = [one for one in DOCKERFILE.replace("\\\n", " ").splitlines() if "pip wheel" in one]
+    assert len(builds) == 2
+    assert all("--build-constraint docker/build-constraints.txt" in one for one in builds)
+    # Whatever else is installed comes out of these wheels.
+    installs = [one for one in DOCKERFILE.splitlines() if "pip install" in one and "pip==" not in one]
+    assert len(installs) == 2
+    assert all("--no-index" in one for one in installs)
 
 
 def test_compose_runs_the_broker_that_the_tests_run() -> None:
