@@ -135,7 +135,7 @@ class Found:
     columns: tuple[str, ...]
 
 
-def find_columns(source: Input, fields: Source, on_chunk: Callable[[], object] = lambda: None) -> Found:
+def find_columns(source: Input, fields: Source) -> Found:
     """Read an input to its end for its columns, the most frequent first; as types those of the first events.
 
     Raises EventveilError if there are none or too many, and what reading the input raises.
@@ -155,7 +155,6 @@ def find_columns(source: Input, fields: Source, on_chunk: Callable[[], object] =
             reader = BulkReader(wanted, fields.max_bytes)  # type: ignore[arg-type]
         for part in reader.read(chunk.values) if reader else ():
             found.update(map(str, part.at(fields.column, np.arange(len(part.rows)))))
-        on_chunk()
         if len(found) > COLUMN_LIMIT:
             raise EventveilError(
                 f"there are more than {COLUMN_LIMIT} different columns; name those that matter with --columns"

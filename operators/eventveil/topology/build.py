@@ -116,7 +116,7 @@ def build(file: Section, path: str, directory: str) -> Topology:
         registry=_registry(file.get("registry"), directory),
         kafka=Kafka(
             kafka.get("bootstrap"),
-            _security(kafka.get("security"), directory),
+            Security(**_placed(kafka.get("security"), directory)),
             clients_of(kafka.get("clients")),
         ),
         topics=TopicSettings(**topics.values),
@@ -126,21 +126,19 @@ def build(file: Section, path: str, directory: str) -> Topology:
     )
 
 
-def _security(section: Section, directory: str) -> Security:
-    values = dict(section.values)
-    for key in ("ca", "certificate", "key", "token_ca", "token_file"):
-        if key in values:
-            values[key] = os.path.join(directory, values[key])
-    return Security(**values)
+def _placed(section: Section, directory: str) -> dict[str, Any]:
+    """The values of a section whose relative paths start at ``directory``."""
+    files = {"ca", "certificate", "key", "token_ca", "token_file"}
+    return {
+        key: os.path.join(directory, value) if key in files else value
+        for key, value in section.values.items()
+    }
 
 
 def _registry(section: Section | None, directory: str) -> Registry | None:
     if section is None or section.get("url") is None:
         return None
-    values = dict(section.values)
-    for key in {"ca", "certificate", "key", "token_ca", "token_file"} & values.keys():
-        values[key] = os.path.join(directory, values[key])
-    return Registry(**values)
+    return Registry(**_placed(section, directory))
 
 
 def _budget(section: Section | None) -> Budget | None:
@@ -211,14 +209,8 @@ def _discover(columns: ColumnNames, mechanism: Section) -> Discover | None:
     found = columns.discover
     if found is None:
         return None
-    share = found.get("share").value
-    return Discover(
-        epsilon=share * mechanism.get("epsilon").value,
-        delta=found.get("delta").value,
-        share=share,
-        most=found.get("most"),
-        longest=found.get("longest"),
-    )
+    share, delta = found.get("share").value, found.get("delta").value
+    return _made(Discover, found, epsilon=share * mechanism.get("epsilon").value, delta=delta, share=share)
 
 
 def _counts(section: Section, mechanism: Section) -> Counts:

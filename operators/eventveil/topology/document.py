@@ -227,9 +227,9 @@ class _Composer:
         table.keys[key.text] = key.position
 
 
-def shorten(text: str, limit: int = 60) -> str:
-    """A text in quotes for a message, cut to ``limit`` characters."""
-    return repr(text if len(text) <= limit else text[: limit - 3] + "...")
+def shorten(text: str) -> str:
+    """A text in quotes for a message, cut to 60 characters."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def _events(text: str) -> Iterator[yaml.Event]:

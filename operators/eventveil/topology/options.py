@@ -6,7 +6,7 @@ Which kind takes which option says the kind (``Mechanism.options``); those of va
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,7 +154,7 @@ OPTIONS: dict[str, MechanismOption] = {
         "Lengths in timestamps of nested blocks in whose sums noise cancels, such as a day and a week; each a"
         " multiple of the one before.",
         derived="of an hour, a day and a week, at most two that have 6 to 300 parts, else [12, 144]",
-        derive=lambda file, stream, mechanism: _blocks(stream.get("timeline"), mechanism.get("kind")),
+        derive=lambda file, stream, mechanism: _of_interval("blocks", blocks_of, stream, mechanism),
     ),
     "rollups": MechanismOption(
         Periods(),
@@ -169,27 +169,21 @@ OPTIONS: dict[str, MechanismOption] = {
         "Timestamps after which counts may look alike again, such as a day and a week: publications meet all"
         " their phases, and seasonal expects them as seasons. [] means none.",
         derived="a day and a week, where these are whole numbers of timestamps",
-        derive=lambda file, stream, mechanism: _periods(stream.get("timeline"), mechanism.get("kind")),
+        derive=lambda file, stream, mechanism: _of_interval("periods", derived, stream, mechanism),
         off="",
         sound="public constants of what is done with releases",
     ),
 }
 
 
-def _periods(timeline: Section | None, kind: str | None) -> tuple[tuple[int, ...], str] | None:
+def _of_interval(
+    option: str, of: Callable[[int], tuple[int, ...]], stream: Section, mechanism: Section
+) -> tuple[tuple[int, ...], str] | None:
+    timeline, kind = stream.get("timeline"), mechanism.get("kind")
     interval = timeline.get("interval") if timeline is not None else None
-    if not kind or not interval or "periods" not in options_of(kind):
+    if not kind or not interval or option not in options_of(kind):
         return None
-    periods = derived(interval)
-    return periods, in_words(periods)
-
-
-def _blocks(timeline: Section | None, kind: str | None) -> tuple[tuple[int, ...], str] | None:
-    interval = timeline.get("interval") if timeline is not None else None
-    if not kind or not interval or "blocks" not in options_of(kind):
-        return None
-    blocks = blocks_of(interval)
-    return blocks, in_words(blocks)
+    return of(interval), in_words(of(interval))
 
 
 _PLUGIN_OPTION = MechanismOption(One(Plain()), "an option of a plug-in", derived="what the plug-in decides")
