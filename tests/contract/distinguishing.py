@@ -4,7 +4,8 @@ Two neighbouring inputs go through the whole of ``replay``, many times, with see
 of the transcripts the player learns which of them speak for presence, or for absence; on the rest the event
 that was chosen is counted in both worlds, and Clopper-Pearson bounds on its probabilities give a lower bound
 on epsilon. It holds whatever the player chose, and exceeds the epsilon of a private mechanism with
-probability RISK at most.
+probability RISK at most. With Gaussian noise it is mu that is bounded: mu-GDP says that no event has
+quantile(its probability with the user) - quantile(without) above mu, for standard normal quantiles.
 
 Games are played side by side where they do not disturb each other: users in columns of their own, whose
 noise is independent, and streams of their own. A user is then one of many who are all there or all absent,
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import exp, log
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -41,11 +43,14 @@ from eventveil.privacy.noise import NoiseSource, SeededNoise
 from eventveil.replay.run import replay
 from tests.unit.replay.history import HOUR, ORIGIN, Recorded, event
 
+Floats = NDArray[np.float64]
+NORMAL = NormalDist()
 RISK = 1e-3
 SELDOM = 5
 Signature = tuple[int, ...]
 BULK = 2000
 MakeNoise = Callable[[int], NoiseSource]
+Draw = Callable[[Fraction, int], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -137,13 +142,19 @@ class InBulk:
 
     def __init__(self, seed: int) -> None:
         self._source = SeededNoise(seed)
-        self._drawn: dict[Fraction, NDArray[np.int64]] = {}
+        self._drawn: dict[tuple[Draw, Fraction], NDArray[np.int64]] = {}
 
     def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        left = self._drawn.get(scale, np.empty(0, np.int64))
+        return self._taken(self._source.discrete_laplace, scale, size)
+
+    def rounded_normal(self, sigma: Fraction, size: int) -> NDArray[np.int64]:
+        return self._taken(self._source.rounded_normal, sigma, size)
+
+    def _taken(self, draw: Draw, scale: Fraction, size: int) -> NDArray[np.int64]:
+        left = self._drawn.get((draw, scale), np.empty(0, np.int64))
         if len(left) < size:
-            left = self._source.discrete_laplace(scale, max(size, BULK))
-        self._drawn[scale] = left[size:]
+            left = draw(scale, max(size, BULK))
+        self._drawn[draw, scale] = left[size:]
         return left[:size].copy()
 
 
@@ -165,10 +176,35 @@ def play(game: Game, present: bool, seeds: Iterable[int], noise: MakeNoise = InB
 
 def audit(game: Game, noise: MakeNoise = InBulk) -> float:
     """A lower bound on the epsilon of what is released, by RISK."""
-    seeds = range(1, game.replays + 1)
-    # Both worlds have noise of their own, as two runs of a worker would.
-    worlds = [play(game, present, [2 * seed + present for seed in seeds], noise) for present in (False, True)]
-    return bound(*worlds)
+    return bound(*worlds(game, noise))
+
+
+def audit_mu(game: Game, noise: MakeNoise = InBulk) -> float:
+    """A lower bound on the mu of what is released, by RISK."""
+    return bound_on_mu(*worlds(game, noise))
+
+
+def worlds(game: Game, noise: MakeNoise) -> tuple[list[Signature], list[Signature]]:
+    """All signatures without and with the users, with noise of their own, as two runs of a worker would."""
+    absent, present = (
+        play(game, there, [2 * seed + there for seed in range(1, game.replays + 1)], noise)
+        for there in (False, True)
+    )
+    return absent, present
+
+
+def bound_on_mu(absent: Sequence[Signature], present: Sequence[Signature]) -> float:
+    """A lower bound on mu from as many transcripts of either world."""
+    assert len(absent) == len(present)
+    third = len(absent) // 3
+    event, _ = _best_event(Counter(absent[:third]), Counter(present[:third]), _promised_mu)
+    tested = len(absent) - third
+    fewer, more = (sum(one in event for one in world[third:]) for world in (absent, present))
+    lowest = probability_bounds(more, tested, RISK / 2)[0]
+    highest = probability_bounds(fewer, tested, RISK / 2)[1]
+    if lowest <= 0 or highest >= 1:
+        return -np.inf
+    return NORMAL.inv_cdf(lowest) - NORMAL.inv_cdf(highest)
 
 
 def bound(absent: Sequence[Signature], present: Sequence[Signature]) -> float:
@@ -188,7 +224,29 @@ def bound(absent: Sequence[Signature], present: Sequence[Signature]) -> float:
     return log_ratio(hits[1], hits[0], tested)
 
 
-def _best_event(rare: Counter[Signature], common: Counter[Signature]) -> tuple[set[Signature], float]:
+def _promised_epsilon(hits: Floats, misses: Floats) -> Floats:
+    """About what the bound will be of an event with this many hits and misses."""
+    promised: Floats = np.log(hits / misses) - 3 * np.sqrt(1 / hits + 1 / misses)
+    return promised
+
+
+def _promised_mu(hits: Floats, misses: Floats) -> Floats:
+    """The same of the bound on mu; the last event is that of all signatures."""
+    promised = np.zeros(len(hits))
+    for counted, sign in ((hits, 1), (misses, -1)):
+        size = counted[-1] + 0.5
+        for place, share in enumerate(counted / size):
+            quantile = NORMAL.inv_cdf(share)
+            spread = np.sqrt(share * (1 - share) / size) / NORMAL.pdf(quantile)
+            promised[place] += sign * quantile - 3 * spread
+    return promised
+
+
+def _best_event(
+    rare: Counter[Signature],
+    common: Counter[Signature],
+    promised: Callable[[Floats, Floats], Floats] = _promised_epsilon,
+) -> tuple[set[Signature], float]:
     """The signatures that together promise the largest bound, the most telling ones first."""
     likely, unlikely = _each_part_alone(common), _each_part_alone(rare)
 
@@ -200,8 +258,7 @@ def _best_event(rare: Counter[Signature], common: Counter[Signature]) -> tuple[s
     ordered = sorted(common | rare, key=telling, reverse=True)
     hits = 0.5 + np.cumsum([common[seen] for seen in ordered])
     misses = 0.5 + np.cumsum([rare[seen] for seen in ordered])
-    # About what the bound will be: it decides which event is tried, and nothing else.
-    promise = np.log(hits / misses) - 3 * np.sqrt(1 / hits + 1 / misses)
+    promise = promised(hits, misses)  # it decides which event is tried, and nothing else
     best = int(np.argmax(promise))
     return set(ordered[: best + 1]), float(promise[best])
 

@@ -15,7 +15,7 @@ from eventveil.mechanisms.contract.privacy import Target
 from eventveil.mechanisms.dissimilarity import DissimilarityMechanism
 from eventveil.mechanisms.registry import KINDS
 from eventveil.model.topology import MechanismSettings, Option
-from eventveil.privacy.noise import NoiseSource
+from eventveil.privacy.noise import NoiseSource, NormalSource
 
 HUGE = 2**61
 COLUMNS = 2
@@ -128,6 +128,10 @@ class RescaledNoise:
 
     def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         return self._source.discrete_laplace(scale * self._by, size)
+
+    def rounded_normal(self, sigma: Fraction, size: int) -> NDArray[np.int64]:
+        assert isinstance(self._source, NormalSource)
+        return self._source.rounded_normal(sigma * self._by, size)
 
 
 class ObservedNoise:

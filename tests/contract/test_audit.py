@@ -20,6 +20,7 @@ from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.pan_private import PAN_PRIVATE, Counters, PanPrivate
 from eventveil.mechanisms.registry import KINDS
 from eventveil.model.topology import MechanismSettings
+from eventveil.privacy.gaussian import mu_squared
 from eventveil.privacy.noise import NoiseSource, SeededNoise
 from tests.contract.broken import pan_private, windows
 from tests.contract.distinguishing import (
@@ -28,6 +29,7 @@ from tests.contract.distinguishing import (
     InBulk,
     Signature,
     audit,
+    audit_mu,
     bound,
     play,
     probability_bounds,
@@ -78,6 +80,29 @@ GAMES = {
 EVERY_GAME = pytest.mark.parametrize("name", GAMES)
 
 
+DELTA = Fraction(1, 10**4)
+MU = float(mu_squared(EPSILON, DELTA)) ** 0.5
+NORMAL: Any = {"noise": "gaussian", "delta": DELTA}
+
+#: The same through streams with Gaussian noise, of about 1.5 for a whole budget.
+GAUSSIAN_GAMES = {
+    "uniform": Game(
+        "uniform", EPSILON, 2, [[3, 0], [0, 2]], [0, 1], users=2000, replays=4, resolution=5, options=NORMAL
+    ),
+    "sample": Game(
+        "sample", EPSILON, 2, [[1, 0], [0, 2]], [0, 1], cells=[(0, 0)], users=2000, replays=4, options=NORMAL
+    ),
+    "seasonal": Game("seasonal", EPSILON, 1, [[50]], [0], streams=100, replays=6, options=NORMAL),
+    "time-unit": Game("time-unit", EPSILON, 1, [[1]], [0], users=2000, replays=4, options=NORMAL),
+    # The timestamp after the visit makes up for what the one of the visit erred by.
+    "totals": Game(
+        "totals", EPSILON, 1, [[1], [1]], [0, None], cells=[(0, 0), (1, 0)], resolution=6, users=2000,
+        replays=8, options={**NORMAL, "blocks": "2"},
+    ),
+}  # fmt: skip
+EVERY_GAUSSIAN_GAME = pytest.mark.parametrize("name", GAUSSIAN_GAMES)
+
+
 def half_noise(seed: int) -> NoiseSource:
     return RescaledNoise(InBulk(seed), Fraction(1, 2))
 
@@ -91,6 +116,22 @@ def test_what_is_released_tells_no_more_than_epsilon(name: str) -> None:
     found = audit(GAMES[name])
     assert found <= EPSILON
     assert found > EPSILON / 4  # a game that nobody can win proves nothing
+
+
+def test_every_kind_with_gaussian_noise_is_audited() -> None:
+    assert {game.kind for game in GAUSSIAN_GAMES.values()} == {
+        kind for kind in KINDS if "noise" in KINDS[kind].options
+    }
+
+
+@EVERY_GAUSSIAN_GAME
+def test_what_is_released_with_gaussian_noise_tells_no_more_than_mu(name: str) -> None:
+    assert MU / 3 < audit_mu(GAUSSIAN_GAMES[name]) <= MU
+
+
+@EVERY_GAUSSIAN_GAME
+def test_half_the_gaussian_noise_is_rejected(name: str) -> None:
+    assert audit_mu(GAUSSIAN_GAMES[name], half_noise) > MU
 
 
 @EVERY_GAME
