@@ -77,7 +77,7 @@ class AvroSchema:
             plain = _Plain(named)
             self._schema = parse_schema(plain.of(whole))
             plain.check()
-        except Unfit:
+        except (Unfit, MemoryError):
             raise
         except Exception as error:
             raise Unfit(f"it is no Avro schema ({type(error).__name__}: {error})") from None

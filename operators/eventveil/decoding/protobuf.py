@@ -49,7 +49,7 @@ class ProtobufSchema:
                 pool.Add(_file(one, name))
             main = _file(text, _FILE)
             pool.Add(main)
-        except Unfit:
+        except (Unfit, MemoryError):
             raise
         except Exception as error:
             raise Unfit(f"it is no Protobuf schema ({type(error).__name__}: {error})") from None
@@ -133,6 +133,8 @@ def _file(text: str, name: str) -> Any:
     found = descriptor_pb2.FileDescriptorProto()
     try:
         found.ParseFromString(base64.b64decode(text.encode("ascii"), validate=True))
+    except MemoryError:
+        raise
     except Exception:
         raise Unfit("it is no descriptor of a Protobuf file") from None
     found.name = name

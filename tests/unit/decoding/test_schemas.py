@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -451,3 +451,25 @@ def test_too_little_memory_is_no_verdict_on_a_value() -> None:
     """With more of it the value may count; a verdict would be durable."""
     with pytest.raises(MemoryError):
         read(framed(7, b"x"), ShortOfMemory())
+
+
+@pytest.mark.parametrize(
+    ("where", "make"),
+    [
+        ("avro.parse_schema", lambda: AvroSchema(json.dumps(ORDER))),
+        ("protobuf.base64.b64decode", protobuf),
+        ("protobuf._file", protobuf),
+    ],
+)
+def test_too_little_memory_is_no_verdict_on_a_schema(
+    where: str, make: Callable[[], Schema], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A schema that is no use is kept as such, and all of its values would be dead letters."""
+
+    def short(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    make()
+    monkeypatch.setattr(f"eventveil.decoding.{where}", short)
+    with pytest.raises(MemoryError):
+        make()
