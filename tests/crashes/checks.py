@@ -32,6 +32,10 @@ class SameNoise:
         chance = random.Random(f"{self._seed}:{scale}:{size}")
         return np.array([chance.randint(-9, 9) for _ in range(size)], np.int64)
 
+    def rounded_normal(self, sigma: Fraction, size: int) -> NDArray[np.int64]:
+        chance = random.Random(f"{self._seed}:{sigma}:{size}")
+        return np.array([round(chance.gauss(0, float(sigma))) for _ in range(size)], np.int64)
+
 
 class LogInput(Input):
     """The events of a world, for a replay."""

@@ -54,6 +54,12 @@ REKEYED = stream(
     kind="budget-absorption", window=3, raw="events",
 )  # fmt: skip
 
+#: What is released depends on what earlier releases of a block erred by.
+TOTALS = stream(
+    interval=10_000, origin=1_000_000, lateness=5_000, max_ahead=7_000, clock_skew=3_000,
+    kind="totals", window=1, options={"blocks": "3,6", "noise": "gaussian", "delta": Fraction(1, 10**6)},
+)  # fmt: skip
+
 #: Columns are found in the data, at a cost for which a handful of events is enough.
 DISCOVERS = stream(
     interval=10_000, origin=1_000_000, lateness=5_000, max_ahead=7_000, clock_skew=3_000,

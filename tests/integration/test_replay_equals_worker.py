@@ -35,7 +35,10 @@ OTHER_LEVELS: dict[str, dict[str, object]] = {
 GAUSSIAN: dict[str, dict[str, object]] = {
     f"{kind}.gaussian": {"noise": "gaussian", "delta": 1e-6, "window": 5}
     for kind in ("uniform", "sample", "seasonal")
-} | {"time-unit.gaussian": {"noise": "gaussian", "delta": 1e-6, "span": 6}}
+} | {
+    "time-unit.gaussian": {"noise": "gaussian", "delta": 1e-6, "span": 6},
+    "totals.gaussian": {"noise": "gaussian", "delta": 1e-6, "blocks": [3, 6]},
+}
 FOUND: dict[str, dict[str, object]] = {f"{kind}.found": {"window": 5} for kind in ("uniform", "seasonal")}
 PLUGIN = {"stride": {"kind": "docs.examples.stride:Stride", "window": 5, "stride": 2}}
 

@@ -23,7 +23,7 @@ from tests.crashes.broken import BROKEN, ForgetsTheBlock, StateApart, broken_wor
 from tests.crashes.checks import SameNoise, check, check_found, check_replay
 from tests.crashes.engine import ENGINE, ENGINE_BROKEN, ENGINE_BY_TIME, EngineTruth, EngineWorld
 from tests.crashes.values import CHANGELOG, LEDGER, ValuesDrawnAgain, ValueWorld, check_values
-from tests.crashes.world import COUNTS, DISCOVERS, REKEYED, REKEYED_BY_BOUNDARY, World
+from tests.crashes.world import COUNTS, DISCOVERS, REKEYED, REKEYED_BY_BOUNDARY, TOTALS, World
 
 #: At least one of this many seeds must show that a worker is broken.
 SEEDS = 12
@@ -105,10 +105,11 @@ def test_whatever_happens_a_span_names_the_version_that_has_charged_it() -> None
     assert min(seen[one] for one in ManyVersions.versions) > 3
 
 
-def test_whatever_happens_the_releases_are_those_of_a_replay_with_the_same_noise() -> None:
+@pytest.mark.parametrize("of", [COUNTS, TOTALS], ids=["absorption", "totals with Gaussian noise"])
+def test_whatever_happens_the_releases_are_those_of_a_replay_with_the_same_noise(of: Stream) -> None:
     compared = 0
     for seed in range(100, 108):
-        world = World(seed, SameNoise(seed))
+        world = World(seed, SameNoise(seed), of)
         world.run()
         check(world)
         compared += check_replay(world, seed)
