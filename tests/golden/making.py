@@ -63,6 +63,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 GROUPS = {"groups": 2, "regroup": 2}
 #: Cases of counts that came when the file had others behind them.
 ADDED = ("re-keyed, by boundaries", "totals")
+GAUSSIAN = {"noise": "gaussian", "delta": Fraction(1, 10**6)}
+NEWEST = ("totals, Gaussian",)
 #: Of Eventveil, in cases where it is recorded: always the same one, whichever makes them.
 VERSION = "0.1.0"
 
@@ -113,6 +115,7 @@ def counts() -> dict[str, Stream]:
         "re-keyed": of_kind("uniform", raw="events"),
         "by boundaries": of_kind("uniform", append_time="boundary"),
         "re-keyed, by boundaries": of_kind("uniform", raw="events", append_time="boundary"),
+        "totals, Gaussian": of_kind("totals", **OPTIONS["totals"], **GAUSSIAN),
     }
 
 
@@ -127,7 +130,7 @@ def of_kind(kind: str, form: str = "object", **fields: Any) -> Stream:
 def made() -> Iterator[Record]:
     """All records, in the order of the file."""
     for case, one in counts().items():
-        if case not in ADDED:
+        if case not in {*ADDED, *NEWEST}:
             yield from of_world(case, World(1, SeededNoise(1), one))
     for kind in ("tops", "pak"):
         yield from of_world(kind, OfValues(kind))
@@ -138,6 +141,8 @@ def made() -> Iterator[Record]:
     for case in ADDED:
         yield from of_world(case, World(1, SeededNoise(1), counts()[case]))
     yield from of_a_version()
+    for case in NEWEST:
+        yield from of_world(case, World(1, SeededNoise(1), counts()[case]))
 
 
 def of_a_version() -> Iterator[Record]:
