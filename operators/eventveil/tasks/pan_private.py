@@ -157,14 +157,7 @@ class SingleAggregator(PartitionAggregator):
         due = due_of(self.counter.stream.timeline, self.counter.next)
         end = bisect_left(unseen.append_times, due) + 1
         if self._append_clock < due and end < len(unseen.offsets):
-            unseen = replace(
-                unseen,
-                offsets=unseen.offsets[:end],
-                append_times=unseen.append_times[:end],
-                keys=unseen.keys[:end],
-                values=unseen.values[:end],
-                next_offset=unseen.offsets[end - 1] + 1,
-            )
+            unseen = unseen.first(end)
         super().process(unseen)
         # Names of users, and whatever else helps to read, are raw.
         self._users, self._reader = {("", "", ""): self.counter.forget()}, self._new_reader()
