@@ -13,7 +13,7 @@ from typing import Any
 
 from eventveil.testing.model import Amount, At
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table
-from eventveil.topology.fields import INVALID, Invalid, One, Reading, Shape, describe
+from eventveil.topology.fields import INVALID, Invalid, One, Reading, Shape, describe, refused
 from eventveil.topology.scalars import Kind, Schema, UnfitError, exact_number
 
 _JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -41,11 +41,7 @@ class ListOf(Shape):
         if self.alone and not isinstance(node, Items):
             node = Items(node.position, [node])
         if not isinstance(node, Items):
-            if not isinstance(node, Broken):
-                reading.problems.add(
-                    node.position, f"{name}: found {describe(node)}, expected a list of {self.what}"
-                )
-            return INVALID
+            return refused(node, name, f"a list of {self.what}", reading)
         read = [(one, self.item.read(one, f"{name}[{at}]", reading)) for at, one in enumerate(node.items, 1)]
         return [At(one.position, value) for one, value in read if value is not INVALID]
 
@@ -67,11 +63,7 @@ class TableOf(Shape):
     def read(self, node: Node, name: str, reading: Reading) -> dict[Any, At[Any]] | Invalid:
         """What could be read, by key; each stands where its key does."""
         if not isinstance(node, Table):
-            if not isinstance(node, Broken):
-                reading.problems.add(
-                    node.position, f"{name}: found {describe(node)}, expected a mapping of {self.what}"
-                )
-            return INVALID
+            return refused(node, name, f"a mapping of {self.what}", reading)
         found: dict[Any, At[Any]] = {}
         for text, below in node.entries.items():
             position = node.keys[text]

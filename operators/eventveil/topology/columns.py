@@ -17,7 +17,18 @@ import orjson
 from eventveil.model.fields import BETWEEN
 from eventveil.privacy.discovery import LARGEST_DELTA
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table
-from eventveil.topology.fields import INVALID, Field, Invalid, One, Reading, Record, Section, Shape, describe
+from eventveil.topology.fields import (
+    INVALID,
+    Field,
+    Invalid,
+    One,
+    Reading,
+    Record,
+    Section,
+    Shape,
+    describe,
+    refused,
+)
 from eventveil.topology.problems import Position
 from eventveil.topology.scalars import (
     LONGEST_LABEL,
@@ -109,8 +120,6 @@ class Columns(Shape):
 
     def read(self, node: Node, name: str, reading: Reading) -> ColumnNames | Invalid:
         """The columns; a file's path is relative to the topology."""
-        if isinstance(node, Broken):
-            return INVALID
         if isinstance(node, Items):
             return _from_list(node, name, reading)
         if isinstance(node, Table) and "range" in node.entries:
@@ -121,8 +130,7 @@ class Columns(Shape):
             return _discovered(node, name, reading)
         if isinstance(node, Table) and node.entries:
             return _from_file(node, name, reading)
-        reading.problems.add(node.position, f"{name}: found {describe(node)}, expected {_EXPECTED}")
-        return INVALID
+        return refused(node, name, _EXPECTED, reading)
 
     def schema(self) -> Schema:
         """Five forms."""

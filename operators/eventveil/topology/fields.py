@@ -223,7 +223,7 @@ class Record(Shape):
         if isinstance(node, Scalar) and node.type == "nothing" and not any(f.required for f in self.fields):
             node = Table(node.position)
         if not isinstance(node, Table):
-            return _not_a_mapping(node, name, self.keys, reading)
+            return refused(node, name or "the file", f"a mapping with {', '.join(self.keys)}", reading)
         section = Section(name, node.position, table=self)
         reading.around.append((name, self))
         self._report_unknown(node, name, reading)
@@ -295,12 +295,7 @@ class Named(Shape):
     def read(self, node: Node, name: str, reading: Reading) -> dict[str, Section] | Invalid:
         """The sections by name, in the order of the file."""
         if not isinstance(node, Table) or not node.entries:
-            if not isinstance(node, Broken):
-                reading.problems.add(
-                    node.position,
-                    f"{name}: found {describe(node)}, expected at least one {self.what} with its name",
-                )
-            return INVALID
+            return refused(node, name, f"at least one {self.what} with its name", reading)
         sections = {}
         for key, value in node.entries.items():
             if not re.fullmatch(self.pattern, key):
@@ -336,10 +331,8 @@ def _remedy(key: str, known: list[str], reading: Reading) -> str:
     return f"it belongs in {home}" if home else suggestion(key, known)
 
 
-def _not_a_mapping(node: Node, name: str, keys: list[str], reading: Reading) -> Invalid:
+def refused(node: Node, name: str, expected: str, reading: Reading) -> Invalid:
+    """INVALID, with the mistake noted unless it has been."""
     if not isinstance(node, Broken):
-        reading.problems.add(
-            node.position,
-            f"{name or 'the file'}: found {describe(node)}, expected a mapping with {', '.join(keys)}",
-        )
+        reading.problems.add(node.position, f"{name}: found {describe(node)}, expected {expected}")
     return INVALID

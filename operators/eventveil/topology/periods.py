@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from eventveil.mechanisms.forecasting.harmonics import LONGEST_PERIOD, MOST_PERIODS
 from eventveil.mechanisms.totals import DEFAULT_BLOCKS
-from eventveil.topology.document import Broken, Items, Node, Scalar
-from eventveil.topology.fields import INVALID, Invalid, One, Reading, describe
+from eventveil.topology.document import Items, Node, Scalar
+from eventveil.topology.fields import INVALID, Invalid, One, Reading, refused
 from eventveil.topology.scalars import Kind, Schema, UnfitError, Whole
 
 HOUR = 3_600_000
@@ -80,11 +80,8 @@ class Periods(One):
 
     def read(self, node: Node, name: str, reading: Reading) -> tuple[int, ...] | Invalid:
         """The periods; every item that is none is a mistake of its own."""
-        if isinstance(node, Broken):
-            return INVALID
         if not isinstance(node, Items):
-            reading.problems.add(node.position, f"{name}: found {describe(node)}, expected {_EXPECTED}")
-            return INVALID
+            return refused(node, name, _EXPECTED, reading)
         periods = [One(_PERIOD).read(item, name, reading) for item in node.items]
         if any(period is INVALID for period in periods):
             return INVALID

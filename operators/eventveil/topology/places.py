@@ -18,7 +18,7 @@ from eventveil.model import fields
 from eventveil.model.spelling import nearest
 from eventveil.model.topology import Condition, NameMap
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table, shorten
-from eventveil.topology.fields import INVALID, Field, Invalid, One, Reading, Record, Shape, describe
+from eventveil.topology.fields import INVALID, Field, Invalid, One, Reading, Record, Shape, describe, refused
 from eventveil.topology.scalars import NAME_OF, Kind, Label, Pointer, Schema, UnfitError, found, is_text
 
 #: The most fields that may stand for one setting, and values in one set or map.
@@ -122,12 +122,7 @@ class Filter(Shape):
     def read(self, node: Node, name: str, reading: Reading) -> tuple[Condition, ...] | Invalid:
         """The conditions in the order of the file."""
         if not isinstance(node, Table) or not node.entries:
-            if not isinstance(node, Broken):
-                reading.problems.add(
-                    node.position,
-                    f"{name}: found {describe(node)}, expected fields, each with {_CONDITION}",
-                )
-            return INVALID
+            return refused(node, name, f"fields, each with {_CONDITION}", reading)
         read = [_condition(key, node, f"{name}.{key}", reading) for key in node.entries]
         return tuple(one for one in read if one is not None) if None not in read else INVALID
 
@@ -236,13 +231,8 @@ class Maps(Shape):
     def read(self, node: Node, name: str, reading: Reading) -> tuple[NameMap, ...] | Invalid:
         """The maps in the order of the file."""
         if not isinstance(node, Table) or not node.entries:
-            if not isinstance(node, Broken):
-                reading.problems.add(
-                    node.position,
-                    f"{name}: found {describe(node)}, expected fields of the column, each with values,"
-                    " prefixes or otherwise",
-                )
-            return INVALID
+            expected = "fields of the column, each with values, prefixes or otherwise"
+            return refused(node, name, expected, reading)
         read = [_map(key, node, f"{name}.{key}", reading) for key in node.entries]
         return tuple(one for one in read if one is not None) if None not in read else INVALID
 
@@ -274,10 +264,7 @@ def _map(key: str, node: Table, name: str, reading: Reading) -> NameMap | None:
         return None
     known = ("values", "prefixes", "otherwise")
     if not isinstance(given, Table) or not given.entries or not given.entries.keys() <= set(known):
-        if not isinstance(given, Broken):
-            reading.problems.add(
-                given.position, f"{name}: found {describe(given)}, expected a mapping with {', '.join(known)}"
-            )
+        refused(given, name, f"a mapping with {', '.join(known)}", reading)
         return None
     before = reading.problems.count
     values, prefixes = (_names(given.entries.get(one), f"{name}.{one}", reading) for one in known[:2])
