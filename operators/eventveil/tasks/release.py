@@ -308,6 +308,11 @@ class StreamSanitizer:
         """Whether nothing may be decided, because releases need a schema that is not known (yet)."""
         return self.stream.sink.format != "json" and self.schema is None
 
+    @property
+    def by_partials_alone(self) -> bool:
+        """Whether only a partial can make the next timestamp one that can be decided."""
+        return self.stream.timeline.grace is None and self.stream.sink.format == "json"
+
     def published(self) -> None:
         """Take note that the pending releases are durable in the sink."""
         self.state = self.state.settled
@@ -316,6 +321,10 @@ class StreamSanitizer:
 
     def _spent(self) -> float:
         return self._mechanism.window_spent / self._mechanism.units
+
+
+def _has_work(one: StreamSanitizer) -> bool:
+    return bool(one.state.pending) or one.by_clock or one.complete
 
 
 def publication(sanitizer: StreamSanitizer, ledger: TopicPartition) -> Iterator[Outgoing]:
@@ -365,9 +374,15 @@ class PartitionSanitizer(Publisher):
         self._topics = topics
         self.sanitizers = sanitizers
         self._unasked = dict(unasked or {})
-        self._resume = min(sanitizer.state.resume for sanitizer in sanitizers.values())
+        self._resume = self._lowest_resume()
         self.position = self._resume
         self._drawn: tuple[Drawn, ...] = ()
+        #: When the first release that is not public was due.
+        self._awaited = self._first_due()
+        #: In which something may be decided before a partial comes: by the clock, or once a schema is known.
+        self._by_others = {name for name, one in sanitizers.items() if not one.by_partials_alone}
+        #: In which something may be decided or published now: of hundreds of streams mostly a few.
+        self._open = {*sanitizers}
 
     @property
     def resume(self) -> int:
@@ -382,14 +397,20 @@ class PartitionSanitizer(Publisher):
     @property
     def awaited(self) -> int:
         """See ``Task.awaited``."""
+        return self._awaited
+
+    def _first_due(self) -> int:
         return min(
             timeline.due_of(one.stream.timeline, one.state.published + 1) for one in self.sanitizers.values()
         )
 
+    def _lowest_resume(self) -> int:
+        return min(one.state.resume for one in self.sanitizers.values())
+
     def rests(self, now: int) -> bool:
         """See ``Task.rests``: where nothing may be given up, releases wait for partial counts only, or for
         their schema."""
-        streams = self.sanitizers.values()
+        streams = [self.sanitizers[name] for name in self._by_others]
         return all(one.stream.timeline.grace is None and not one.lacks_schema for one in streams)
 
     def views(self) -> Mapping[str, StreamView]:
@@ -419,13 +440,16 @@ class PartitionSanitizer(Publisher):
             if sanitizer is not None and offset >= sanitizer.state.resume:
                 sanitizer.combiner.add(partial, value or b"", offset)
                 sanitizer.recollect()
+                self._open.add(partial.stream)
         self.position = max(self.position, chunk.next_offset)
 
     def has_work(self, now: int) -> bool:
         """See ``Task.has_work``."""
-        return bool(self._unasked) or any(
-            one.complete or one.by_clock or one.state.pending for one in self.sanitizers.values()
-        )
+        return bool(self._unasked) or any(_has_work(one) for _, one in self._opened())
+
+    def _opened(self) -> list[tuple[str, StreamSanitizer]]:
+        """Those in which something may be decided or published, in the order of the file."""
+        return [(name, one) for name, one in self.sanitizers.items() if name in self._open]
 
     def decide(self) -> list[Outgoing]:
         """See ``Publisher.decide``: what is complete is released and charged.
@@ -433,18 +457,13 @@ class PartitionSanitizer(Publisher):
         Empty if no timestamp is complete, and no partition given up since the last time. More may be complete
         than one transaction holds.
         """
-        size = 0
-        for sanitizer in self.sanitizers.values():
+        size, opened = 0, self._opened()
+        for _, sanitizer in opened:
             while sanitizer.complete and size < BATCH_BYTES:
                 size += sanitizer.keep(sanitizer.draw())
-        self._drawn = tuple(
-            one for sanitizer in self.sanitizers.values() for one in sanitizer.charge(self.position)
-        )
-        return [
-            self._state(name, one.state)
-            for name, one in self.sanitizers.items()
-            if one.state.pending or one.by_clock
-        ]
+        self._drawn = tuple(one for _, sanitizer in opened for one in sanitizer.charge(self.position))
+        self._open = self._by_others | {name for name, one in opened if _has_work(one)}
+        return [self._state(name, one.state) for name, one in opened if one.state.pending or one.by_clock]
 
     def deciding(self, records: Sequence[Outgoing]) -> Transaction:
         """See ``Publisher.deciding``: the clock may have decided that timestamps go without a partition.
@@ -479,12 +498,12 @@ class PartitionSanitizer(Publisher):
     def published(self) -> None:
         """See ``Publisher.published``."""
         self._unasked.clear()
-        for sanitizer in self.sanitizers.values():
+        for _, sanitizer in self._opened():
             sanitizer.published()
-        self._resume = min(sanitizer.state.resume for sanitizer in self.sanitizers.values())
+        self._resume, self._awaited = self._lowest_resume(), self._first_due()
 
     def _pending(self) -> list[tuple[str, StreamSanitizer]]:
-        return [(name, one) for name, one in self.sanitizers.items() if one.state.pending]
+        return [(name, one) for name, one in self._opened() if one.state.pending]
 
     def _state(self, name: str, state: ReleaseState) -> Outgoing:
         return Outgoing(self._topics.changelog, state.encode(), name.encode(), self._topics.partition)

@@ -231,6 +231,47 @@ def test_a_backlog_is_decided_in_order_and_in_batches_of_limited_size() -> None:
 # What is observed
 
 
+def test_a_chunk_is_looked_at_for_its_streams_only_and_the_others_keep_what_they_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    really = StreamSanitizer.complete.fget
+    assert really is not None
+    told = property(lambda self: asked.append(self.stream.name) or really(self))
+    monkeypatch.setattr(StreamSanitizer, "complete", told)
+    one = worker(streams=[stream(f"s{number}") for number in range(20)], partitions=1)
+    assert not one.has_work(0)
+    assert one.next(0) is None
+    # Which a predecessor may have left complete, so each was looked at once.
+    assert {*asked} == {f"s{number}" for number in range(20)}
+    asked.clear()
+    for timestamp in (1, 2):
+        feed(one, [partial(timestamp, {0: 3}, stream="s7")], start=timestamp - 1)
+        assert one.has_work(0)
+        while work := one.next(0):
+            one.committed(work)
+        assert not one.has_work(0)
+    assert {*asked} == {"s7"}
+    assert one.sanitizers["s7"].state.published == 2
+    assert all(one.sanitizers[f"s{number}"].state == START for number in range(20) if number != 7)
+
+
+def test_a_stream_whose_schema_becomes_known_is_decided_without_another_partial() -> None:
+    one = worker(streams=[stream(), stream("other", sink_format="avro")], partitions=1)
+    feed(one, [partial(1), partial(1, stream="other")])
+    while work := one.next(0):
+        one.committed(work)
+    assert not one.has_work(0)
+    assert not one.rests(0)
+    one.sanitizers["other"].schema = 5
+    assert one.rests(0)
+    assert one.has_work(0)
+    work = one.next(0)
+    assert work is not None
+    assert work.name == "decide"
+    assert one.sanitizers["other"].state.next == 2
+
+
 def test_missing_partials_are_an_error() -> None:
     one = worker({"visits": START.replace(resume=5), "other": START.replace(resume=7)})
     assert one.position == 5
