@@ -335,6 +335,24 @@ class Aggregation(PartitionAggregator, Task):
         """As of ``PartitionAggregator``."""
         super().__init__(partitions, streams, grown=grown)
         self._outputs, self.partitions = outputs, partitions
+        # Every owner is asked for them at each fetch, and they change when it closes something.
+        self._due, self._closed = super().due, super().closed
+
+    @property
+    def due(self) -> int:
+        """See ``Task.due``."""
+        return self._due
+
+    @property
+    def closed(self) -> int:
+        """See ``Task.closed``."""
+        return self._closed
+
+    def close(self, now: int) -> Batch | None:
+        """See ``PartitionAggregator.close``."""
+        batch = super().close(now)
+        self._due, self._closed = super().due, super().closed
+        return batch
 
     def has_work(self, now: int) -> bool:
         """See ``Task.has_work``."""

@@ -18,6 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from math import inf
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from faust.types import TP
@@ -53,6 +54,14 @@ class _NotAssigned(EventveilError):
         super().__init__(f"{TopicPartition(*tp)} is not assigned to the consumer")
 
 
+class _Rest(NamedTuple):
+    """Until when an owner has nothing to do, and when it next closes or releases something, in epoch
+    milliseconds; infinity: never."""
+
+    due: float
+    moment: float
+
+
 class Assignment:
     """The owners of the assigned partitions.
 
@@ -86,11 +95,9 @@ class Assignment:
         self._ready: dict[TP, Runner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticks = 0
-        #: Whose owner may have something to do before it is due, and when the first of the others is due.
+        #: Whose owner may have something to do before it is due, and the others.
         self._lively: set[TP] = set()
-        self._resting_until = inf
-        #: When the others next close or release something.
-        self._moments: dict[TP, float] = {}
+        self._at_rest: dict[TP, _Rest] = {}
         # One take-over of a partition at a time: a cancelled one that is still running in its thread would
         # otherwise fence its successor.
         self._turn: defaultdict[TP, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -109,7 +116,7 @@ class Assignment:
         self._supervisors.clear()
         self._ready.clear()
         self._lively.clear()
-        self._moments.clear()
+        self._at_rest.clear()
 
     def doubt(self, tp: TP, what: str) -> None:
         """End the owner of a partition, if there is one: the next owner finds out what is the matter."""
@@ -135,7 +142,7 @@ class Assignment:
         tp = TP(chunk.topic, chunk.partition)
         owner = self._ready.get(tp)
         if owner is not None and owner.token == chunk.generation:
-            self._lively.add(tp)
+            self._rouse([tp])
             self._spawn(tp, owner, self._observe(tp, owner, chunk))
 
     async def _observe(self, tp: TP, owner: Runner, chunk: Chunk) -> None:
@@ -152,23 +159,27 @@ class Assignment:
         """
         self._ticks += 1
         everyone = self._ticks % _TICKS_OF_REST == 0
-        if everyone or self._resting_until <= now:
-            self._wake_all()
+        self._rouse(self._ready if everyone else self._rested(now))
         for tp, owner in self._those(self._lively):
             if everyone or owner.busy or not _rests(owner, now):
                 self._tick(tp, owner)
             else:
                 self._lively.discard(tp)
-                self._moments[tp] = _moment(owner)
-                self._resting_until = min(self._resting_until, inf if owner.due is None else owner.due)
+                self._at_rest[tp] = _Rest(inf if owner.due is None else owner.due, _moment(owner))
 
-    def _wake_all(self) -> None:
-        self._lively, self._resting_until = {*self._ready}, inf
+    def _rouse(self, partitions: Iterable[TP]) -> None:
+        """Look after these again."""
+        for tp in partitions:
+            self._lively.add(tp)
+            self._at_rest.pop(tp, None)
+
+    def _rested(self, now: int) -> list[TP]:
+        """Those at rest that have become due. Of hundreds of streams mostly one: the others rest on."""
+        return [tp for tp, rest in self._at_rest.items() if rest.due <= now]
 
     def tick_due(self, after: int, until: int) -> None:
         """The same for those that became due between two times, in epoch milliseconds."""
-        if self._resting_until <= until:
-            self._wake_all()
+        self._rouse(self._rested(until))
         for tp, owner in self._those(self._lively):
             if owner.due is not None and after < owner.due <= until:
                 self._tick(tp, owner)
@@ -189,8 +200,8 @@ class Assignment:
     def until_due(self, now: int) -> float:
         """Milliseconds until the next owner becomes due, infinity if none does."""
         dues = (owner.due for _, owner in self._those(self._lively))
-        waits = [self._resting_until - now, *(due - now for due in dues if due is not None)]
-        return min((wait for wait in waits if wait > 0), default=inf)
+        later = (rest.due for rest in self._at_rest.values())
+        return min((due - now for due in (*dues, *later) if due is not None and due > now), default=inf)
 
     def quiet_until(self, now: int) -> float:
         """When an owner next closes or releases something, or should have, in epoch milliseconds.
@@ -199,7 +210,7 @@ class Assignment:
         what those will have to do, nor should they wait for what others fetch.
         """
         lively = (_moment(owner) for _, owner in self._those(self._lively))
-        resting = (moment for tp, moment in self._moments.items() if tp not in self._lively)
+        resting = (rest.moment for rest in self._at_rest.values())
         known = inf if len(self._ready) == len(self._supervisors) else now + _UNKNOWN_MS
         return min((*lively, *resting, known)) if self._ready else -inf
 
@@ -278,7 +289,7 @@ class Assignment:
                 # The rebalance that explains it cancels this task; if none comes, nobody else will own it.
                 raise _NotAssigned(tp)
             self._ready[tp] = owner
-            self._lively.add(tp)
+            self._rouse([tp])
             self._tick(tp, owner)
             self._wake(None)
             self._observation.taken_over(tp)

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import CounterState, Partial
 from eventveil.decoding.rules import Reason
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Outgoing
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
-from eventveil.tasks.aggregate import Batch, PartitionAggregator
+from eventveil.tasks.aggregate import Aggregation, Batch, Outputs, PartitionAggregator
 from tests.unit.support import (
     USER_OF_PARTITION,
     aggregator,
@@ -953,3 +953,18 @@ def test_records_without_append_times_that_have_had_no_verdict_are_noticed(
     by_boundary = aggregator(stream(append_time="boundary"))
     by_boundary.process(chunk([(NO_APPEND_TIME, event())]))
     assert not by_boundary.untimed
+
+
+def test_what_is_due_and_what_was_closed_is_told_anew_after_each_close() -> None:
+    outputs = Outputs("partials", {"visits": 0, "slow": 0}, TopicPartition("changelog", 0))
+    streams = {"visits": (stream(), counter_state()), "slow": (stream("slow", interval=30), counter_state())}
+    task = Aggregation(outputs, 1, streams)
+    told = [(task.due, task.closed)]
+    for now in (1018, 1028, 1038):
+        task.capture_end(now, 0)
+        work = task.next(now)
+        assert work is not None
+        task.committed(work)
+        told.append((task.due, task.closed))
+    # Timestamps of 10 and of 30 ms, each due 8 ms after its end.
+    assert told == [(1018, 1008), (1028, 1018), (1038, 1028), (1048, 1038)]

@@ -272,6 +272,37 @@ def test_an_owner_at_rest_that_becomes_due_between_two_ticks_is_not_passed_over(
     run(scenario)
 
 
+def test_who_becomes_due_wakes_nobody_else() -> None:
+    async def scenario() -> None:
+        one, other = Surroundings([7, 7]), TP("raw", 1)
+        one.assignment.assign({PLACE, other})
+        await one.until(lambda: len(one.assignment.owners) == 2)
+        early, late = one.assignment.owners[PLACE], one.assignment.owners[other]
+        assert isinstance(early, Scripted)
+        assert isinstance(late, Scripted)
+        await one.until(lambda: early.settled == late.settled == 1)
+        early.next_due, late.next_due = 5_000, 6_000
+        early.may_rest = late.may_rest = True
+        one.assignment.tick(4_000)
+        # This one would say so if it were asked.
+        late.next_due = None
+        for look in (one.assignment.tick_due, lambda _, now: one.assignment.tick(now)):
+            assert one.assignment.quiet_until(4_000) == 5_000
+            assert one.assignment.until_due(4_000) == 1_000
+            look(4_990, 5_000)
+            await one.until(lambda: early.settled > 1)
+            assert late.settled == 1
+            assert one.assignment.until_due(5_000) == 1_000
+            # It has closed that, and rests again until the same time, for the sake of the test.
+            early.settled = 1
+            one.assignment.tick(4_000)
+        late.next_due = 6_000
+        one.assignment.tick_due(5_990, 6_000)
+        await one.until(lambda: late.settled == 2)
+
+    run(scenario)
+
+
 def test_an_owner_that_has_just_closed_is_not_at_rest_before_the_release_is_there() -> None:
     async def scenario() -> None:
         one, partials = Surroundings([7, 7]), TP("partials", 0)
