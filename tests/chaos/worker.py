@@ -33,7 +33,8 @@ from confluent_kafka import Consumer
 from numpy.typing import NDArray
 
 from eventveil.cli.run import configure_logging, run_worker
-from eventveil.kafka import log
+from eventveil.kafka import log, reader
+from eventveil.kafka.links import Links
 from eventveil.model.topology import Kafka, Topology
 from eventveil.process.clock import Clock
 from eventveil.process.faults import FAULT_POINTS
@@ -122,13 +123,17 @@ def fill_the_disk() -> None:
 
 
 def read_from(bootstrap: str) -> None:
-    """Let every client that reads a partition to its end find the cluster at ``bootstrap``."""
-    make = log._consumer
+    """Let whatever reads a partition to its end find the cluster at ``bootstrap``."""
+    make, links = log._consumer, reader.links
 
     def elsewhere(kafka: Kafka, *arguments: Any) -> Consumer:
         return make(replace(kafka, bootstrap=bootstrap), *arguments)
 
+    def links_elsewhere(kafka: Kafka) -> Links:
+        return links(replace(kafka, bootstrap=bootstrap))
+
     log._consumer = elsewhere
+    reader.links = links_elsewhere
 
 
 def _say(line: str) -> None:

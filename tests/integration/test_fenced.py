@@ -6,9 +6,8 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
 
-from eventveil.kafka import changelog, log
+from eventveil.kafka import changelog, reader
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.changelog import FencedTable, OwnerClosed, TransactionFailed
 from eventveil.model.errors import Unsettled
@@ -162,36 +161,22 @@ def test_a_broker_that_does_not_tell_its_time_lets_nothing_be_decided(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give up on brokers that show an old log after a second."""
-    monkeypatch.setattr(log, "BARRIER_SECONDS", 1.0)
+    monkeypatch.setattr(reader, "BARRIER_SECONDS", 1.0)
 
 
 class CutOff:
-    """Consumers as they are, and some that a broker answers which has seen nothing since ``end``."""
+    """What readers are told of where a log ends: at first by a broker that has seen nothing since ``end``."""
 
     def __init__(self, end: int, stale: int) -> None:
-        self.end, self.stale, self.made = end, stale, 0
+        self.end, self.stale, self.asked = end, stale, 0
 
-    def __call__(self, *arguments: Any) -> Any:
-        self.made += 1
-        consumer = consumer_of(*arguments)
-        return Stale(consumer, self.end) if self.made <= self.stale else consumer
-
-
-consumer_of = log._consumer
+    def tell(self, reading: Any, which: int) -> int:
+        self.asked += 1
+        told = offset_of(reading, which)
+        return min(told, self.end) if self.asked <= self.stale else told
 
 
-class Stale:
-    """A consumer of a log that ends early."""
-
-    def __init__(self, consumer: Consumer, end: int) -> None:
-        self._consumer, self._end = consumer, end
-
-    def get_watermark_offsets(self, *arguments: Any, **settings: Any) -> tuple[int, int]:
-        low, end = self._consumer.get_watermark_offsets(*arguments, **settings)
-        return low, min(end, self._end)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._consumer, name)
+offset_of = reader._Reading._offset
 
 
 def written_and_cut_off(kafka: str, topic: str, owner: str) -> int:
@@ -209,9 +194,9 @@ def test_a_take_over_believes_no_broker_that_shows_less_than_was_acknowledged(
 ) -> None:
     topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
     cut = CutOff(written_and_cut_off(kafka, topic, owner), stale=3)
-    monkeypatch.setattr(log, "_consumer", cut)
+    monkeypatch.setattr(reader._Reading, "_offset", lambda *asked: cut.tell(*asked))
     assert FencedTable(Kafka(kafka), owner, topic, 0).take_over() == {b"next": b"new"}
-    assert cut.made >= 4
+    assert cut.asked >= 4
 
 
 def test_without_the_barrier_the_same_broker_is_believed(
@@ -220,7 +205,7 @@ def test_without_the_barrier_the_same_broker_is_believed(
     """The broken table of the mutation trials is broken indeed."""
     topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
     cut = CutOff(written_and_cut_off(kafka, topic, owner), stale=3)
-    monkeypatch.setattr(log, "_consumer", cut)
+    monkeypatch.setattr(reader._Reading, "_offset", lambda *asked: cut.tell(*asked))
     table = FencedTable(Kafka(kafka), owner, topic, 0)
     assert take_over_without_barrier(table) == {b"next": b"old"}
     table.transact("close", [Outgoing(topic, b"a second draw", b"next", 0)])
@@ -233,12 +218,12 @@ def test_a_take_over_that_is_only_shown_old_logs_ends_in_a_doubt_and_a_later_one
 ) -> None:
     topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
     cut = CutOff(written_and_cut_off(kafka, topic, owner), stale=1000)
-    monkeypatch.setattr(log, "_consumer", cut)
+    monkeypatch.setattr(reader._Reading, "_offset", lambda *asked: cut.tell(*asked))
     with pytest.raises(Unsettled, match="no broker has shown what its leader had acknowledged") as caught:
         FencedTable(Kafka(kafka), owner, topic, 0).take_over()
     assert caught.value.refusal is None
     cut.stale = 0
-    monkeypatch.setattr(log, "BARRIER_SECONDS", 35.0)
+    monkeypatch.setattr(reader, "BARRIER_SECONDS", 35.0)
     assert FencedTable(Kafka(kafka), owner, topic, 0).take_over() == {b"next": b"new"}
 
 

@@ -16,6 +16,7 @@ from faust.types import TP
 
 from benchmarks.longrun.run import LongRun, halves, hasten_cleaner, median_memory
 from eventveil.kafka import log
+from eventveil.kafka.reader import Record
 from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
 from tests.kafka.broker import local_broker
@@ -62,13 +63,13 @@ def records_read_by_take_overs(run: LongRun, monkeypatch: pytest.MonkeyPatch) ->
     """How many records the owners of all partitions read to take them over, in this process."""
     topology = load(str(run.application.path), os.environ)
     found = 0
-    original = log._until
+    original = log.read_records
 
-    def counting(*arguments: Any) -> Iterator[Any]:
+    def counting(*arguments: Any, **settings: Any) -> Iterator[Record]:
         nonlocal found
-        for message in original(*arguments):
+        for record in original(*arguments, **settings):
             found += 1
-            yield message
+            yield record
 
     async def take_all_over() -> None:
         worker = Worker(topology)
@@ -80,6 +81,6 @@ def records_read_by_take_overs(run: LongRun, monkeypatch: pytest.MonkeyPatch) ->
             owner.end()
 
     with monkeypatch.context() as patch:
-        patch.setattr(log, "_until", counting)
+        patch.setattr(log, "read_records", counting)
         asyncio.run(take_all_over())
     return found

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
 
-from eventveil.kafka import log
+from eventveil.kafka import log, reader
 from eventveil.kafka.changelog import FencedTable, TransactionFailed
+from eventveil.kafka.links import Links
 from eventveil.model.errors import Unsettled
 from eventveil.model.records import Outgoing
 from eventveil.model.topology import Kafka
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_
 
 TAKE_OVERS = 4
 DEPOSED, OTHERS = 1, (2, 3)
-consumer_of = log._consumer
+links_of = reader.links
 
 
 def until(condition: Callable[[], bool], seconds: float = 180) -> None:
@@ -49,7 +49,7 @@ def depose(cluster: Cluster, topic: str) -> None:
 
 
 class Readers:
-    """Readers of which the first of each take-over learn of the leader from the broker that is cut off."""
+    """Links of which the first of each take-over learn of the leader from the broker that is cut off."""
 
     def __init__(self, cluster: Cluster, misled: int) -> None:
         self._deposed = Kafka(cluster.bootstrap_of(DEPOSED, client=MISLED))
@@ -57,9 +57,9 @@ class Readers:
         cluster.links.cut([Link(MISLED, cluster.nodes[other].name) for other in OTHERS], "both")
         self._misled, self.left = misled, misled
 
-    def __call__(self, kafka: Kafka, *arguments: Any) -> Any:
+    def __call__(self, kafka: Kafka) -> Links:
         self.left -= 1
-        return consumer_of(self._deposed if self.left >= 0 else kafka, *arguments)
+        return links_of(self._deposed if self.left >= 0 else kafka)
 
     def again(self) -> None:
         self.left = self._misled
@@ -101,7 +101,7 @@ def test_no_take_over_returns_what_a_deposed_leader_shows(
 
     insist(go_on)
     readers = Readers(cluster, misled=2)
-    monkeypatch.setattr(log, "_consumer", readers)
+    monkeypatch.setattr(reader, "links", readers)
     found: Counter[bytes] = Counter()
     for _ in range(TAKE_OVERS):
 
@@ -131,8 +131,8 @@ def test_a_take_over_that_meets_the_deposed_leader_only_is_a_doubt_until_the_cut
         unique("changelog"), [[DEPOSED, *OTHERS]], COMPACTED | {"min.insync.replicas": "2"}
     )
     everybody, owner = Kafka(cluster.bootstrap), unique("owner")
-    monkeypatch.setattr(log, "BARRIER_SECONDS", 2.0)
-    monkeypatch.setattr(log, "_consumer", Readers(cluster, misled=10_000))
+    monkeypatch.setattr(reader, "BARRIER_SECONDS", 2.0)
+    monkeypatch.setattr(reader, "links", Readers(cluster, misled=10_000))
     insist(lambda: FencedTable(everybody, owner, topic, 0).take_over())
     depose(cluster, topic)
 

@@ -20,7 +20,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from eventveil.kafka.connection import Unreached
 from eventveil.kafka.diagnosis import obstacle
+from eventveil.kafka.links import links
 from eventveil.kafka.rights import needing, with_right
 from eventveil.kafka.settings import librdkafka
 from eventveil.model.errors import EventveilError, missing
@@ -100,14 +102,24 @@ class Cluster:
     def id(self) -> str:
         """The id of the cluster that ``kafka.bootstrap`` names at this moment.
 
-        Asked for by a new client: one that is connected stays with a cluster that the name no longer means.
+        Neither by describe_cluster: librdkafka 2.16 aborts the process when a broker answers that has just
+        started and knows of no other yet. Nor by a new client of it, which is told of every topic that there
+        is: hundreds of owners ask when they take over.
         """
-        # Not by describe_cluster: librdkafka 2.16 aborts the process when a broker answers that has just
-        # started and knows of no other yet. Here that is an error.
-        found: str | None = AdminClient(self._settings).list_topics(timeout=_TIMEOUT_SECONDS).cluster_id
+        found = self._told_id()
         if not found:
             raise EventveilError("the cluster does not tell its id: Apache Kafka does since version 0.10.1")
         return found
+
+    def _told_id(self) -> str | None:
+        give_up = time.monotonic() + _TIMEOUT_SECONDS
+        while True:
+            try:
+                return links(self.kafka).cluster_id()
+            except Unreached as error:
+                if error.is_final or time.monotonic() > give_up:
+                    raise KafkaException(error.error) from error
+                time.sleep(0.2)
 
     def brokers(self) -> int:
         """How many brokers are up, by the metadata."""

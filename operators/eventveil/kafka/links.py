@@ -144,6 +144,26 @@ class Links:
         with self._lock:
             self._free.append(link)
 
+    @contextmanager
+    def new(self) -> Iterator[Link]:
+        """A link of its own, without connections yet: any broker that is asked is one that chance chooses."""
+        link = Link(self._settings)
+        try:
+            yield link
+        finally:
+            link.close()
+
+    def cluster_id(self) -> str | None:
+        """The id of the cluster that the bootstrap addresses name at this moment, None if it does not tell.
+
+        Through a new connection: one that stands stays with a cluster that the name no longer means. Raises
+        Unreached.
+        """
+        with self.new() as link:
+            answer = link.ask_any(self._bootstrap, MetadataRequest([], allow_auto_topic_creation=False))
+        found: str | None = answer.cluster_id
+        return found
+
     @property
     def brokers(self) -> set[Address]:
         """All that are known."""

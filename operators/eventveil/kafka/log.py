@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import chain, takewhile
-from typing import Literal, cast
+from typing import cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -26,6 +26,7 @@ from confluent_kafka import TopicPartition as AskedPartition
 
 from eventveil.kafka.barrier import BARRIER_SECONDS, behind
 from eventveil.kafka.cluster import PASSING
+from eventveil.kafka.reader import NOT_SHOWN, QUIET_SECONDS, Isolation, Record, read_records
 from eventveil.kafka.rights import is_denied, with_right
 from eventveil.kafka.settings import librdkafka
 from eventveil.model.records import (
@@ -40,19 +41,12 @@ from eventveil.model.topology import Kafka
 
 log = logging.getLogger(__name__)
 
-Isolation = Literal["read_committed", "read_uncommitted"]
 _CHUNK_RECORDS = 5000
 #: Messages are large objects: more of them at a time would take longer, for they would leave the cache.
 _AT_ONCE = 500
 _SILENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.05
 _FOLLOW_SECONDS = 1.0
-#: After this, waiting for a broker that shows what was written is told.
-_QUIET_SECONDS = 3.0
-_NOT_SHOWN = (
-    "%s, partition %d: a record written to it cannot be read back yet: a broker that is cut off from the"
-    " others answers, or a transaction of another producer is open there"
-)
 #: What the consumers of one topic hold between them, at least 1 MiB each; a larger record still arrives.
 _SHARED_QUEUE_KILOBYTES = 65_536
 _SHARED_FETCH_BYTES = 1_048_576
@@ -101,9 +95,9 @@ def _reader(
         waited = time.monotonic() - began
         if waited > BARRIER_SECONDS:
             raise behind(TopicPartition(topic, partition))
-        if waited > _QUIET_SECONDS and not told:
+        if waited > QUIET_SECONDS and not told:
             told = True
-            log.info(_NOT_SHOWN, topic, partition)
+            log.info(NOT_SHOWN, topic, partition)
         time.sleep(_PAUSE_SECONDS)
 
 
@@ -214,7 +208,7 @@ def read_backwards(
     isolation: Isolation = "read_committed",
     size: int = _CHUNK_RECORDS,
     least: int = 0,
-) -> Iterator[tuple[int, list[Message]]]:
+) -> Iterator[tuple[int, list[Record]]]:
     """The records of [first, end) in blocks, the newest first: where each block begins, and its records.
 
     The first block has ``size`` offsets, each further one twice as many. Within a block the records are in
@@ -222,14 +216,15 @@ def read_backwards(
     """
     while end > first:
         start = max(first, end - size)
-        reading = read_partition(kafka, topic, partition, start=start, isolation=isolation, least=least)
-        with closing(reading) as messages:
-            yield start, list(takewhile(partial(_before, end), messages))
+        records = read_records(
+            kafka, TopicPartition(topic, partition), isolation=isolation, start=start, least=least
+        )
+        yield start, list(takewhile(partial(_before, end), records))
         end, size = start, 2 * size
 
 
-def _before(end: int, message: Message) -> bool:
-    return offset_of(message) < end
+def _before(end: int, record: Record) -> bool:
+    return record.offset < end
 
 
 def read_topic(
@@ -369,8 +364,7 @@ def read_table(kafka: Kafka, topic: str, partition: int, least: int = 0) -> dict
     ``least`` and what is raised: see ``read_partition``.
     """
     table: dict[bytes, bytes] = {}
-    for message in read_partition(kafka, topic, partition, least=least):
-        key, value = message.key(), message.value()
+    for _, key, value in read_records(kafka, TopicPartition(topic, partition), least=least):
         if key is None:
             continue
         if value is None:

@@ -10,7 +10,6 @@ from collections.abc import Container, Iterator, Mapping
 from operator import itemgetter
 
 import orjson
-from confluent_kafka import Message
 
 from eventveil.formats.change import Change
 from eventveil.formats.reading import reading_position
@@ -18,7 +17,8 @@ from eventveil.formats.release import decided, fields_of, release_timestamp
 from eventveil.formats.span import Span
 from eventveil.kafka.barrier import Floors, least_end
 from eventveil.kafka.cluster import Cluster, Topic
-from eventveil.kafka.log import Isolation, offset_of, read_backwards, read_partition
+from eventveil.kafka.log import offset_of, read_backwards, read_partition
+from eventveil.kafka.reader import Isolation, Record
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
@@ -50,7 +50,7 @@ class Public:
         first: int,
         isolation: Isolation = "read_committed",
         size: int = _LEDGER_RECORDS,
-    ) -> Iterator[tuple[int, list[Message]]]:
+    ) -> Iterator[tuple[int, list[Record]]]:
         """The records of a partition up to its floor, in blocks, the newest first."""
         end = least_end(self._floors, place)
         return read_backwards(self._kafka, *place, first, end, isolation=isolation, size=size, least=end)
@@ -84,8 +84,8 @@ class Public:
         first = self._cluster.first_offsets([self._ledger])[self._ledger]
         found: dict[str, tuple[str, int]] = {}
         for start, block in self._backwards(self._ledger, first):
-            for message in reversed(block):
-                entry = self._read_entry(message)
+            for record in reversed(block):
+                entry = self._read_entry(record)
                 if entry is not None and entry[0] in states:
                     found.setdefault(entry[0], entry[1:])
             missing = states.keys() - found.keys()
@@ -93,10 +93,10 @@ class Public:
                 break
         return found
 
-    def _read_entry(self, message: Message) -> tuple[str, str, int] | None:
+    def _read_entry(self, record: Record) -> tuple[str, str, int] | None:
         """Stream, instance and last timestamp of an entry; None for one of a value stream."""
         try:
-            entry = orjson.loads(message.value() or b"")
+            entry = orjson.loads(record.value or b"")
             if Span.read(entry) is not None:
                 return None
             change = Change.read(entry)
@@ -106,7 +106,7 @@ class Public:
         except (orjson.JSONDecodeError, KeyError, TypeError):
             topic, partition = self._ledger
             raise StateRefused(
-                f"{topic}, partition {partition}, offset {offset_of(message)}",
+                f"{topic}, partition {partition}, offset {record.offset}",
                 "the record is no ledger entry",
                 "Find out who else writes to this topic and revoke the right",
             ) from None
@@ -172,8 +172,8 @@ class Public:
     def _last_span(self, stream: str, partition: int, start: int) -> tuple[str, int] | None:
         first = max(start, self._cluster.first_offsets([self._ledger])[self._ledger])
         for _, block in self._backwards(self._ledger, first):
-            for message in reversed(block):
-                span = Span.read(fields_of(message.value(), stream))
+            for record in reversed(block):
+                span = Span.read(fields_of(record.value, stream))
                 if span is not None and span.partition == partition:
                     return span.instance, span.stop
         return None
@@ -184,7 +184,7 @@ class Public:
         """The same as ``check_sinks`` for a value stream; ``pending`` are records that its state holds."""
         first = self._cluster.first_offsets([sink])[sink]
         for _, block in self._backwards(sink, first, "read_uncommitted", _SINK_RECORDS):
-            values = [message.value() or b"" for message in block]
+            values = [record.value or b"" for record in block]
             found = [(reading_position(fields_of(value, stream), state.partition), value) for value in values]
             newest, record = max(found, key=itemgetter(0), default=(-1, b""))
             if newest >= state.published and record not in pending:
@@ -200,7 +200,7 @@ class Public:
     def _newest_release(self, name: str, place: TopicPartition, first: int) -> tuple[int, bytes]:
         """The newest timestamp of a stream in a partition of its sink, with its record; (0, b"") if none."""
         for _, block in self._backwards(place, first, "read_uncommitted", _SINK_RECORDS):
-            values = [message.value() or b"" for message in block]
+            values = [record.value or b"" for record in block]
             found = [(release_timestamp(value, name), value) for value in values]
             if newest := max((one for one in found if one[0]), key=itemgetter(0), default=None):
                 return newest

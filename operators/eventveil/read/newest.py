@@ -60,8 +60,8 @@ def _of(
     size = 0
     # Every transaction leaves a marker behind its records.
     for _, block in read_backwards(cluster.kafka, *place, first, end, size=2 * number + 10):
-        for message in reversed(block):
-            record = message.value() or b""
+        for one in reversed(block):
+            record = one.value or b""
             if timestamp := release_timestamp(record, stream):
                 found.append((timestamp, record))
                 size += len(record)

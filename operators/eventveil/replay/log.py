@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.kafka.log import Isolation
 from eventveil.kafka.outgoing import partitions, portions
+from eventveil.kafka.reader import Isolation
 from eventveil.kafka.writer import Appended, Writer
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Outgoing, TopicPartition
 
