@@ -14,7 +14,7 @@ from eventveil.mechanisms import registry
 from eventveil.model.topology import Level, Option
 from eventveil.privacy.gaussian import LEAST_DELTA
 from eventveil.topology.fields import Derive, One, Section
-from eventveil.topology.periods import Periods, as_text, blocks_of, derived, in_words
+from eventveil.topology.periods import BLOCKS, Periods, as_text, blocks_of, derived, in_words
 from eventveil.topology.scalars import Choice, Exact, Or, Plain, Rational, Whole
 
 # Budget state holds one spend per timestamp of the window and must stay a Kafka message.
@@ -150,7 +150,7 @@ OPTIONS: dict[str, MechanismOption] = {
         sound="a public constant of what is done with releases",
     ),
     "blocks": MechanismOption(
-        Periods(),
+        BLOCKS,
         "Lengths in timestamps of nested blocks in whose sums noise cancels, such as a day and a week; each a"
         " multiple of the one before.",
         derived="of an hour, a day and a week, at most two that have 6 to 300 parts, else [12, 144]",

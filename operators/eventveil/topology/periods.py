@@ -20,7 +20,8 @@ WEEK = 7 * DAY
 # Of these many parts or more, a block's noise is worth a level; of more than that, sums within err too much.
 _LEAST_PARTS, _MOST_PARTS = 6, 300
 _PERIOD = Whole(2, LONGEST_PERIOD)
-_EXPECTED = f"a list of at most {MOST_PERIODS} different periods in timestamps, such as [24, 168] or []"
+MOST_BLOCKS = 4
+"""Of nested blocks, the timestamp itself left out: each further level costs noise at all others."""
 
 
 def derived(interval: int) -> tuple[int, ...]:
@@ -57,17 +58,30 @@ def in_words(periods: Sequence[int]) -> str:
 class _Periods(Kind[tuple[int, ...]]):
     """Periods in one text, for the command line: ``24,168``, or nothing."""
 
+    most: int = MOST_PERIODS
+
     def parse(self, scalar: Scalar) -> tuple[int, ...]:
         """The periods, the shorter first."""
         words = scalar.text.split(",") if scalar.text else []
-        return _sorted([_PERIOD.parse(Scalar(scalar.position, word.strip())) for word in words])
+        return self.ordered([_PERIOD.parse(Scalar(scalar.position, word.strip())) for word in words])
+
+    @property
+    def expected(self) -> str:
+        """What is wanted, in words."""
+        return f"a list of at most {self.most} different periods in timestamps, such as [24, 168] or []"
+
+    def ordered(self, periods: list[int]) -> tuple[int, ...]:
+        """The shorter first. Raises UnfitError for too many, and for one twice."""
+        if len(set(periods)) < len(periods) or len(periods) > self.most:
+            raise UnfitError(self.expected, in_words(periods))
+        return tuple(sorted(periods))
 
     def strict_schema(self) -> Schema:
         """What a file may have, and what ``parse`` makes of its own text."""
         return {
             "type": "array",
             "items": _PERIOD.schema(),
-            "maxItems": MOST_PERIODS,
+            "maxItems": self.most,
             "uniqueItems": True,
         }
 
@@ -76,17 +90,17 @@ class _Periods(Kind[tuple[int, ...]]):
 class Periods(One):
     """A list of whole numbers: a tuple, the shorter first."""
 
-    kind: Kind[tuple[int, ...]] = _Periods()
+    kind: _Periods = _Periods()
 
     def read(self, node: Node, name: str, reading: Reading) -> tuple[int, ...] | Invalid:
         """The periods; every item that is none is a mistake of its own."""
         if not isinstance(node, Items):
-            return refused(node, name, _EXPECTED, reading)
+            return refused(node, name, self.kind.expected, reading)
         periods = [One(_PERIOD).read(item, name, reading) for item in node.items]
         if any(period is INVALID for period in periods):
             return INVALID
         try:
-            return _sorted(periods)
+            return self.kind.ordered(periods)
         except UnfitError as unfit:
             reading.problems.add(node.position, f"{name}: found {unfit.found}, expected {unfit.expected}")
         return INVALID
@@ -96,7 +110,5 @@ class Periods(One):
         return self.kind.strict_schema()
 
 
-def _sorted(periods: list[int]) -> tuple[int, ...]:
-    if len(set(periods)) < len(periods) or len(periods) > MOST_PERIODS:
-        raise UnfitError(_EXPECTED, in_words(periods))
-    return tuple(sorted(periods))
+BLOCKS = Periods(_Periods(MOST_BLOCKS))
+"""The lengths of nested blocks."""

@@ -103,3 +103,18 @@ def test_noise_that_cancels_in_sums_has_blocks_by_default_and_no_minimum(tmp_pat
     assert (
         "sink.minimum: the noise of totals cancels in sums only with negative counts left" in problem.message
     )
+
+
+@pytest.mark.parametrize("noise", ["", "\n      noise: gaussian\n      delta: 1e-9"])
+def test_blocks_may_have_four_lengths(noise: str, tmp_path: Path) -> None:
+    window = ("      window: 120\n", "")
+    no_budget = ("budget: {epsilon: 5, span: 5d}\n", "")
+
+    def of(blocks: str) -> str:
+        kind = f"kind: totals\n      blocks: {blocks}{noise}"
+        return changed(("kind: budget-absorption", kind), window, no_budget)
+
+    (stream,) = load_text(tmp_path, of("[6, 24, 168, 672]")).streams
+    assert stream.mechanism.options["blocks"] == "6,24,168,672"
+    (problem,) = problems_of(tmp_path, of("[2, 6, 24, 168, 672]"))
+    assert "blocks: found [2, 6, 24, 168, 672], expected a list of at most 4 different" in problem.message
