@@ -226,7 +226,7 @@ CONTENDERS: dict[str, Callable[[Draw], Errors]] = {
     "square root": _square_root,
 }
 GAUSSIAN_CONTENDERS: dict[str, Callable[[Draw], Errors]] = {
-    "totals, blocks [6, 24, 168]": _totals(6, 24, 168),
+    "totals, blocks [4, 24, 168]": _totals(4, 24, 168),
     "square root, fading": lambda draw: _toeplitz(_ROOT * 0.999 ** np.arange(HORIZON), draw),
     "square root, without horizon": _without_horizon,
 }

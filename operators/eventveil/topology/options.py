@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from eventveil.mechanisms import registry
@@ -153,8 +154,14 @@ OPTIONS: dict[str, MechanismOption] = {
         BLOCKS,
         "Lengths in timestamps of nested blocks in whose sums noise cancels, such as a day and a week; each a"
         " multiple of the one before.",
-        derived="of an hour, a day and a week, at most two that have 6 to 300 parts, else [12, 144]",
-        derive=lambda file, stream, mechanism: _of_interval("blocks", blocks_of, stream, mechanism),
+        derived="of an hour, a day and a week, at most two that have 6 to 300 parts, else [12, 144]; with"
+        " Gaussian noise one more inside of them",
+        derive=lambda file, stream, mechanism: _of_interval(
+            "blocks",
+            partial(blocks_of, normal=mechanism.get("noise") == "gaussian"),
+            stream,
+            mechanism,
+        ),
     ),
     "rollups": MechanismOption(
         Periods(),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isqrt
 
 from eventveil.mechanisms.forecasting.harmonics import LONGEST_PERIOD, MOST_PERIODS
 from eventveil.mechanisms.totals import DEFAULT_BLOCKS
@@ -19,6 +20,7 @@ DAY = 24 * HOUR
 WEEK = 7 * DAY
 # Of these many parts or more, a block's noise is worth a level; of more than that, sums within err too much.
 _LEAST_PARTS, _MOST_PARTS = 6, 300
+_MANY_PARTS = 16
 _PERIOD = Whole(2, LONGEST_PERIOD)
 MOST_BLOCKS = 4
 """Of nested blocks, the timestamp itself left out: each further level costs noise at all others."""
@@ -33,15 +35,22 @@ def derived(interval: int) -> tuple[int, ...]:
     )
 
 
-def blocks_of(interval: int) -> tuple[int, ...]:
+def blocks_of(interval: int, *, normal: bool = False) -> tuple[int, ...]:
     """At most two lengths of nested blocks: of an hour, a day and a week, those that are whole numbers of
-    timestamps and not much longer or hardly longer than what they are made of; else those of the kind."""
+    timestamps and not much longer or hardly longer than what they are made of; else those of the kind.
+
+    ``normal``: for Gaussian noise, with which a further level is cheap: one more where the first block has
+    many parts, its largest divisor whose square is no larger.
+    """
     found = [1]
     for span in (HOUR, DAY, WEEK):
         length = span // interval
         if span % interval == 0 and _LEAST_PARTS * found[-1] <= length <= _MOST_PARTS * found[-1]:
             found.append(length)
-    return tuple(found[1 : MOST_PERIODS + 1]) or DEFAULT_BLOCKS
+    blocks = tuple(found[1 : MOST_PERIODS + 1]) or DEFAULT_BLOCKS
+    first = blocks[0]
+    inner = next(one for one in range(isqrt(first), 0, -1) if first % one == 0)
+    return (inner, *blocks) if normal and first >= _MANY_PARTS and inner > 1 else blocks
 
 
 def as_text(periods: Sequence[int]) -> str:

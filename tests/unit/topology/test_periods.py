@@ -88,6 +88,29 @@ def test_blocks_are_hours_days_and_weeks_that_have_some_but_not_too_many_parts(
     assert blocks_of(interval) == blocks
 
 
+@pytest.mark.parametrize(
+    ("interval", "blocks"),
+    [
+        (3_600_000, (4, 24, 168)),
+        (86_400_000, (7,)),
+        (60_000, (6, 60, 1440)),
+        (900_000, (8, 96, 672)),
+        (300_000, (12, 288)),
+        (6 * 3_600_000, (4, 28)),
+        (1_000, (12, 144)),
+    ],
+)
+def test_blocks_have_one_level_more_with_gaussian_noise(
+    interval: int, blocks: tuple[int, ...], tmp_path: Path
+) -> None:
+    assert blocks_of(interval, normal=True) == blocks
+    kind = "kind: totals\n      noise: gaussian\n      delta: 1e-9"
+    changes = [("      window: 120\n", ""), ("budget: {epsilon: 5, span: 5d}\n", "")]
+    file = changed(("kind: budget-absorption", kind), ("interval: 1h", f"interval: {interval}ms"), *changes)
+    (stream,) = load_text(tmp_path, file).streams
+    assert stream.mechanism.options["blocks"] == ",".join(map(str, blocks))
+
+
 def test_noise_that_cancels_in_sums_has_blocks_by_default_and_no_minimum(tmp_path: Path) -> None:
     kind = (
         "kind: budget-absorption\n      epsilon: 1.0\n      window: 120",
