@@ -38,9 +38,6 @@ class Row:
     small: float
     every: float
     left_out: float
-    within: int
-    columns: int
-    runs: int
     best: bool
 
 
@@ -93,9 +90,6 @@ def _row(findings: Findings, choice: Choice) -> Row:
         small,
         one.pooled,
         findings.left_out[choice.interval, choice.bound],
-        within(one, findings.question.accuracy),
-        totals.shape[1],
-        one.runs,
         choice == findings.best,
     )
 

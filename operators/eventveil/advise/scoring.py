@@ -21,26 +21,22 @@ HOPELESS = 0.5
 class Score:
     """The errors of a choice; all are parts of true totals, the mean over units and runs.
 
-    ``columns``: of each column the mean absolute error. ``bias``: the same with its sign. ``worst``: what
-    95 % of the errors stay below. ``noise``: the error if what bounding leaves out did not count. ``pooled``:
-    all absolute errors over all events. NaN for columns without events.
+    ``columns``: of each column the mean absolute error. ``worst``: what 95 % of the errors stay below.
+    ``pooled``: all absolute errors over all events. NaN for columns without events.
     """
 
     columns: Floats
-    bias: Floats
     worst: Floats
-    noise: Floats
     pooled: float
     runs: int
 
 
-def score(totals: Counts, bounded: Counts, sums: Sequence[Counts]) -> Score:
-    """``totals`` are all events, ``bounded`` those that count, ``sums`` the releases of each run.
+def score(totals: Counts, sums: Sequence[Counts]) -> Score:
+    """``totals`` are all events, ``sums`` the releases of each run.
 
     All have the shape (units, columns).
     """
-    released = np.stack(sums).astype(np.float64)
-    off, size = released - totals, totals.sum(axis=0).astype(np.float64)
+    off, size = np.stack(sums).astype(np.float64) - totals, totals.sum(axis=0).astype(np.float64)
     every = float(size.sum())
     with np.errstate(divide="ignore", invalid="ignore"):
         # A column of which there is nothing has no error in percent.
@@ -48,9 +44,7 @@ def score(totals: Counts, bounded: Counts, sums: Sequence[Counts]) -> Score:
         mean = size / len(totals)
         return Score(
             columns=np.abs(off).sum(axis=1).mean(axis=0) / size,
-            bias=off.sum(axis=1).mean(axis=0) / size,
             worst=np.quantile(np.abs(off).reshape(-1, off.shape[2]), 0.95, axis=0) / mean,
-            noise=np.abs(released - bounded).sum(axis=1).mean(axis=0) / size,
             pooled=float(np.abs(off).sum() / len(sums) / every) if every else 0.0,
             runs=len(sums),
         )

@@ -27,7 +27,7 @@ from eventveil.advise.choices import (
     settings_of,
 )
 from eventveil.advise.scoring import HOPELESS, Score, score
-from eventveil.advise.tally import Counts, Tally, per_unit, rolled_up
+from eventveil.advise.tally import Counts, Tally, rolled_up
 from eventveil.advise.trials import Outcome, Runner, Trial
 from eventveil.model.errors import EventveilError
 
@@ -44,9 +44,9 @@ OTHER = "other"
 class Findings:
     """What the search has found: ``scores`` of all that was tried, and the ``best`` of them.
 
-    ``kept`` are the columns that stay apart in choices that roll up, None if there are none. By interval and
-    contribution bound: ``left_out`` is the part of all events that is left out, ``bounded`` are the sums over
-    units of those that count. ``skipped`` intervals would have taken too much work.
+    ``kept`` are the columns that stay apart in choices that roll up, None if there are none. ``left_out`` is
+    the part of all events that is left out, by interval and contribution bound. ``skipped`` intervals would
+    have taken too much work.
     """
 
     question: Question
@@ -55,7 +55,6 @@ class Findings:
     sums: dict[Choice, list[Counts]] = field(default_factory=dict)
     scores: dict[Choice, Score] = field(default_factory=dict)
     left_out: dict[tuple[int, int], float] = field(default_factory=dict)
-    bounded: dict[tuple[int, int], Counts] = field(default_factory=dict)
     kept: NDArray[np.int64] | None = None
 
     @property
@@ -210,9 +209,7 @@ class _Searching:
         place = choice.interval, choice.bound
         if place not in findings.left_out:
             findings.left_out[place] = findings.tally.left_out(*place)
-            findings.bounded[place] = per_unit(findings.tally.counts(*place), findings.tally.units)
-        bounded = findings.columns_of(choice, findings.bounded[place])
-        findings.scores[choice] = score(findings.totals(choice), bounded, sums)
+        findings.scores[choice] = score(findings.totals(choice), sums)
 
 
 def _with_and_without_minimum(choice: Choice) -> list[Choice]:
