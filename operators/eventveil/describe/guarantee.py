@@ -18,8 +18,7 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from eventveil.describe.engine import engine
-from eventveil.describe.events import one_user, which_events
+from eventveil.describe.events import engine, one_user, which_events
 from eventveil.model.topology import UNBOUNDED
 from eventveil.privacy import discovery, gaussian
 
