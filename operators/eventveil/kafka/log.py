@@ -372,3 +372,15 @@ def read_table(kafka: Kafka, topic: str, partition: int, least: int = 0) -> dict
         else:
             table[key] = value
     return table
+
+
+def first_appended(kafka: Kafka, place: TopicPartition, now: int) -> int:
+    """When the first record that a partition has left was appended (epoch ms); ``now`` if nothing tells.
+
+    Raises KafkaException.
+    """
+    with closing(read_partition(kafka, *place, isolation="read_uncommitted")) as messages:
+        for message in messages:
+            kind, appended = message.timestamp()
+            return appended if kind == TIMESTAMP_LOG_APPEND_TIME else now
+    return now

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import struct
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from aiokafka.record.util import calc_crc32c
 from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.model.partitioners import murmur2_partitions
-from eventveil.model.records import MAX_MESSAGE_BYTES, Outgoing
+from eventveil.model.records import MAX_MESSAGE_BYTES, Outgoing, TopicPartition
 
 #: Of a batch before compression, unless a single record is larger: what brokers take without being told to.
 _BATCH_BYTES = 1_000_000
@@ -62,6 +62,23 @@ def portions(records: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
             held, size = [], 0
     if held:
         yield held
+
+
+def by_partition(
+    records: Sequence[Outgoing], count_of: Callable[[str], int]
+) -> dict[TopicPartition, list[Outgoing]]:
+    """The records of each partition, in their order; ``count_of`` topics in which keys or chance choose."""
+    by_topic: defaultdict[str, list[Outgoing]] = defaultdict(list)
+    for record in records:
+        by_topic[record.topic].append(record)
+    found: dict[TopicPartition, list[Outgoing]] = {}
+    for topic, those in by_topic.items():
+        by_number: defaultdict[int, list[Outgoing]] = defaultdict(list)
+        free = any(record.partition is None for record in those)
+        for record, number in zip(those, partitions(those, count_of(topic) if free else 0), strict=True):
+            by_number[number].append(record)
+        found |= {TopicPartition(topic, number): mine for number, mine in by_number.items()}
+    return found
 
 
 def partitions(records: Sequence[Outgoing], count: int) -> list[int]:

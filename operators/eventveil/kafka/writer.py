@@ -30,7 +30,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.connection import Address, Unanswered, Unreached
 from eventveil.kafka.links import Link, Refused, links
-from eventveil.kafka.outgoing import Batch, Producer, batches, partitions, portions
+from eventveil.kafka.outgoing import Batch, Producer, batches, by_partition, portions
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Kafka
 
@@ -216,25 +216,10 @@ class Writer:
     def _write(self, link: Link, records: Iterable[Outgoing]) -> list[Appended]:
         appended: list[Appended] = []
         for portion in portions(records):
-            placed = self._placed(link, portion)
+            placed = by_partition(portion, lambda topic: len(self._leaders(link, topic)))
             self._add(link, placed)
             appended += self._send_all(link, {place: self._batches(place, placed[place]) for place in placed})
         return appended
-
-    def _placed(self, link: Link, records: Sequence[Outgoing]) -> dict[TopicPartition, list[Outgoing]]:
-        """The records of each partition, in their order."""
-        by_topic: defaultdict[str, list[Outgoing]] = defaultdict(list)
-        for record in records:
-            by_topic[record.topic].append(record)
-        found: dict[TopicPartition, list[Outgoing]] = {}
-        for topic, those in by_topic.items():
-            by_number: defaultdict[int, list[Outgoing]] = defaultdict(list)
-            free = any(record.partition is None for record in those)
-            numbers = partitions(those, len(self._leaders(link, topic)) if free else 0)
-            for record, number in zip(those, numbers, strict=True):
-                by_number[number].append(record)
-            found |= {TopicPartition(topic, number): mine for number, mine in by_number.items()}
-        return found
 
     def _leaders(self, link: Link, topic: str) -> dict[int, int]:
         """By partition of a topic; if it does not exist, it is waited for."""

@@ -21,8 +21,7 @@ from eventveil.formats.release import fields_of
 from eventveil.kafka.barrier import Floors, least_end
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster, Topic
-from eventveil.kafka.log import read_partition, read_table
-from eventveil.kafka.lost import first_appended
+from eventveil.kafka.log import first_appended, read_partition, read_table
 from eventveil.kinds.placement import StreamPlan, counting_places, writer_of
 from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.beginning import earliest_append, first_events

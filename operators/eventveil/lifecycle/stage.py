@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.log import read_table
-from eventveil.kafka.lost import first_appended
+from eventveil.kafka.log import first_appended, read_table
 from eventveil.kinds.placement import rekeying_places, writer_of
 from eventveil.lifecycle.apply import Step, StreamMigrator, check_begun, looked
 from eventveil.lifecycle.layout import Layout

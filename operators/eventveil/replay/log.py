@@ -16,7 +16,6 @@ are not compacted: a reader of a table takes the last value of each key. Not saf
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.kafka.outgoing import partitions, portions
+from eventveil.kafka.outgoing import by_partition, portions
 from eventveil.kafka.reader import Isolation
 from eventveil.kafka.writer import Appended, Writer
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Outgoing, TopicPartition
@@ -255,15 +254,7 @@ class MemoryLog:
 
     def placed(self, records: Sequence[Outgoing]) -> dict[TopicPartition, list[Outgoing]]:
         """The records of each partition, in their order; all of these partitions exist."""
-        by_topic: defaultdict[str, list[Outgoing]] = defaultdict(list)
-        for record in records:
-            by_topic[record.topic].append(record)
-        found: dict[TopicPartition, list[Outgoing]] = {}
-        for topic, those in by_topic.items():
-            by_number: defaultdict[int, list[Outgoing]] = defaultdict(list)
-            for record, number in zip(those, partitions(those, self.partitions(topic)), strict=True):
-                by_number[number].append(record)
-            found |= {TopicPartition(topic, number): mine for number, mine in by_number.items()}
+        found = by_partition(records, self.partitions)
         for place in found:
             self._partition(place)
         return found

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.lost import first_appended
+from eventveil.kafka.log import first_appended
 from eventveil.lifecycle.relocation import lost_span
 from eventveil.model.errors import StateRefused, Unsettled, doubt
 from eventveil.model.records import TopicPartition
