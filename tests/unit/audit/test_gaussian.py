@@ -45,6 +45,20 @@ def test_a_run_has_no_findings_and_its_spends_are_told_in_mu_squared(kind: str) 
     )
 
 
+@pytest.mark.parametrize("kind", ["time-unit", "totals"])
+def test_at_event_level_every_timestamp_is_charged_with_all_of_mu_squared(kind: str) -> None:
+    own = {"blocks": "2,4"} if kind == "totals" else {}
+    settings = replace(SETTINGS, kind=kind, window=1, options={**GAUSSIAN, **own})
+    story = story_of(settings)
+    report = story.audit(settings)
+    assert report.findings == ()
+    assert report.largest == report.units
+    # A look at earlier counts again is no second charge, and a timestamp without a charge is none.
+    assert [item.fields["spent"]["publish"] for item in story.ledger] == [report.units] * len(story.ledger)
+    story.charge(3, spent={"test": 0, "publish": report.units - 1}, window_spent=report.units - 1)
+    assert story.audit(settings).findings
+
+
 def test_records_say_that_noise_is_gaussian_and_readers_know_it() -> None:
     story = story_of(UNIFORM)
     for item in (*story.ledger, *story.sink):
