@@ -1,15 +1,22 @@
-"""What the audit of a stream remembers: window sums, and what each timestamp charged and showed."""
+"""What the audit of a stream remembers: window sums, and what each timestamp charged and showed.
+
+Of the windows that straddle a change of terms sums are in terms of epsilon. Of the sink it remembers the
+order: a worker publishes one timestamp after the other.
+"""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from fractions import Fraction
+from math import lcm
 
-from eventveil.audit.records import DIGEST_BYTES, SHOWN_BYTES, STATEMENT_BYTES, Entry
+from eventveil.audit.records import DIGEST_BYTES, SHOWN_BYTES, STATEMENT_BYTES, Entry, Found
+from eventveil.formats.change import Change, ChangeLimit, Terms
 
 _ZEROS = bytes(SHOWN_BYTES)
 
@@ -161,3 +168,75 @@ class Charges:
 
 def _slice(hashes: bytearray, index: int, size: int) -> bytes:
     return bytes(hashes[index * size : (index + 1) * size])
+
+
+class ChangeWindows:
+    """The windows across one of ``changes``, of which the last one begins other terms.
+
+    ``charges`` has all that was charged before that one; what it has of later timestamps is left out.
+    Sums are kept as integers, in a unit that divides every ledger unit that was in force.
+    """
+
+    def __init__(self, limit: ChangeLimit, changes: Sequence[Change], charges: Charges) -> None:
+        self.until = limit.until
+        units = [(0, changes[0].before.unit), *((one.start, one.after.unit) for one in changes)]
+        self._scale = lcm(*(unit.denominator for _, unit in units))
+        self._limit = limit.epsilon * self._scale
+        self._sums = WindowSums(limit.window)
+        begin = bisect_left(charges.timestamps, changes[-1].start - limit.window + 1)
+        end = bisect_left(charges.timestamps, changes[-1].start)
+        for timestamp, spend in zip(charges.timestamps[begin:end], charges.spends[begin:end], strict=True):
+            unit = next(unit for start, unit in reversed(units) if start <= timestamp)
+            self._sums.add(timestamp, self._whole(spend * unit))
+
+    def add(self, timestamp: int, spend: int, terms: Terms) -> bool:
+        """Whether a spend of the next timestamp keeps the window that ends there within the limit.
+
+        Nothing spent is always within: nothing could be done about what was spent before the change.
+        """
+        spent = self._sums.add(timestamp, self._whole(spend * terms.unit))
+        return spend == 0 or spent <= self._limit
+
+    def _whole(self, amount: Fraction) -> int:
+        return int(amount * self._scale)
+
+
+def exceeding(limit: ChangeLimit, changes: Sequence[Change], charges: Charges) -> Iterator[int]:
+    """The timestamps at which windows across the last change end that exceed the limit, all charges known."""
+    windows = ChangeWindows(limit, changes, charges)
+    begin = bisect_left(charges.timestamps, changes[-1].start)
+    end = bisect_left(charges.timestamps, windows.until)
+    for timestamp, spend in zip(charges.timestamps[begin:end], charges.spends[begin:end], strict=True):
+        if not windows.add(timestamp, spend, changes[-1].after):
+            yield timestamp
+
+
+class SinkOrder:
+    """Finds first copies that come after a later release in their partition.
+
+    Aborted records and repetitions are not to be handed in.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[int, int] = {}
+        self._newest: dict[int, int] = {}
+        self._fallen: list[tuple[int, int, str]] = []
+
+    def add(self, timestamp: int, found: Found) -> None:
+        """Take in the first committed copy of a release that the log still has."""
+        partition = found.partition
+        self._first.setdefault(partition, timestamp)
+        if timestamp < self._newest.get(partition, 0):
+            self._fallen.append((timestamp, partition, str(found)))
+        else:
+            self._newest[partition] = timestamp
+
+    def fallen(self, *, complete: bool) -> Iterator[tuple[int, str]]:
+        """Timestamp and place of each such release.
+
+        Unless the sink is ``complete``, those before the first record of their partition may be repetitions
+        of copies that retention or compaction has removed, and are passed over.
+        """
+        for timestamp, partition, place in self._fallen:
+            if complete or timestamp > self._first[partition]:
+                yield timestamp, place

@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from eventveil.audit.change_windows import ChangeWindows, exceeding
-from eventveil.audit.charges import Charges, HorizonSums, Seen, WindowSums
+from eventveil.audit.charges import (
+    ChangeWindows,
+    Charges,
+    HorizonSums,
+    Seen,
+    SinkOrder,
+    WindowSums,
+    exceeding,
+)
 from eventveil.audit.columns import ColumnsAudit
 from eventveil.audit.control import Asks, ControlAudit
 from eventveil.audit.findings import Discovery, Finding, Kept, Report, Violations, discovery_in
-from eventveil.audit.order import SinkOrder
 from eventveil.audit.records import Entry, Found
 from eventveil.formats.change import Change, ChangeLimit, Options, Terms, change_limits
 from eventveil.formats.span import Span
