@@ -13,10 +13,10 @@ import click
 from click.core import ParameterSource
 from confluent_kafka import KafkaException
 
-from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
+from eventveil.cli.loading import EXIT_MEMORY, load_or_exit
 from eventveil.cli.options import Time, memory_limit
 from eventveil.cli.progress import progress
-from eventveil.cli.words import words_of
+from eventveil.cli.words import fail, words_of
 from eventveil.decoding.rules import Reason
 from eventveil.describe.guarantee import consecutive, number
 from eventveil.kinds.registry import kind_of
@@ -144,8 +144,7 @@ def replay(
         click.echo(f"eventveil replay: {words_of(error)}", err=True)
         sys.exit(EXIT_MEMORY)
     except (EventveilError, KafkaException, OSError) as error:
-        click.echo(f"eventveil replay: {words_of(error)}", err=True)
-        sys.exit(EXIT_FAILED)
+        fail("replay", words_of(error))
     _conclude(running, given, data_decided=end is None, show_drops=show_drops)
     for name, one in errors.items():
         for sentence in one.told():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -19,9 +18,9 @@ from eventveil.audit.versions import Versions
 from eventveil.cli.auditing import Audited, AuditedStream, run_audit, timelines_of
 from eventveil.cli.files import refuse_existing
 from eventveil.cli.ledger import describe, is_overdue, read_up_to
-from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.cli.loading import load_or_exit
 from eventveil.cli.options import witness_file
-from eventveil.cli.words import words_of
+from eventveil.cli.words import fail, words_of
 from eventveil.kafka.cluster import Cluster
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
@@ -80,11 +79,9 @@ def report(
         hint = (
             "" if witness is not None or isinstance(error, OSError) else "; --without-audit needs no broker"
         )
-        click.echo(f"eventveil report: {words_of(error)}{hint}", err=True)
-        sys.exit(EXIT_FAILED)
+        fail("report", f"{words_of(error)}{hint}")
     if made.state == "violated":
-        click.echo(f"eventveil report: {made.verdict}", err=True)
-        sys.exit(EXIT_FAILED)
+        fail("report", made.verdict)
 
 
 def _write(made: Document, path: str | None) -> None:

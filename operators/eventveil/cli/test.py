@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from eventveil.cli.loading import EXIT_FAILED, EXIT_INVALID
+from eventveil.cli.words import fail
 from eventveil.testing.document import TestsInvalid, load_tests
 from eventveil.testing.junit import junit
 from eventveil.testing.model import TestFile
@@ -89,8 +90,7 @@ def _write(path: str, document: bytes) -> None:
         with open(path, "wb") as file:
             file.write(document)
     except OSError as error:
-        click.echo(f"eventveil test: {path} cannot be written ({error.strerror}); check the path", err=True)
-        sys.exit(EXIT_FAILED)
+        fail("test", f"{path} cannot be written ({error.strerror}); check the path")
 
 
 def _conclude(results: Sequence[Result]) -> None:
