@@ -37,6 +37,7 @@ CASES: dict[str, tuple[str, dict[str, Option]]] = {
     "time-unit span": ("time-unit", {**GAUSSIAN, "span": 3}),
     "seasonal periods": ("seasonal", {**GAUSSIAN, "periods": "3,8"}),
     "totals": ("totals", {**GAUSSIAN, "blocks": "3"}),
+    "uniform rollups": ("uniform", {**GAUSSIAN, "rollups": "2"}),
 }
 #: The first are about e^epsilon alone, or scales of Laplace noise; the states
 #: and all that may be spent take seconds, and do not depend on the noise.

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from math import exp
+from typing import Any
 
+import numpy as np
 import pytest
 
-from eventveil.model.topology import MechanismSettings
-from tests.contract.test_totals import EPSILON, loss_of
+from eventveil.mechanisms.gaussian import GaussianNoise
+from eventveil.mechanisms.registry import KINDS
+from eventveil.model.topology import Adjacency, MechanismSettings
+from eventveil.privacy.gaussian import mu_squared
+from tests.contract.broken.levels import RollsUpForFree
+from tests.contract.test_gaussian import masses
+from tests.contract.test_totals import EPSILON, loss_of, run
 
 
 def rolled(kind: str, rollups: str, window: int = 1) -> MechanismSettings:
@@ -40,3 +49,116 @@ def test_two_contributions_are_covered_by_a_sensitivity_of_two(visit: Sequence[i
 def test_a_user_who_is_in_another_column_instead_is_two_steps_or_one_of_substitute() -> None:
     settings = rolled("uniform", "2")
     assert loss_of(settings, 1, 0, (1, -1), sensitivity=2) <= float(EPSILON) + Fraction(1, 10**9)
+
+
+DELTA = Fraction(1, 10**5)
+
+
+def gaussian(
+    kind: str,
+    rollups: str,
+    window: int = 1,
+    adjacency: Adjacency = "add-remove",
+    epsilon: Fraction = EPSILON,
+) -> MechanismSettings:
+    options = {"rollups": rollups, "noise": "gaussian", "delta": DELTA}
+    return MechanismSettings(kind, epsilon, str(epsilon), window, adjacency, options)
+
+
+def told(
+    settings: MechanismSettings, visit: Sequence[int], length: int = 1, at: int = 0, sensitivity: int = 1
+) -> float:
+    """What is told in mu squared, over what epsilon and delta allow."""
+    return loss_of(settings, length, at, visit, sensitivity, 2) / float(mu_squared(EPSILON, DELTA))
+
+
+FULL = pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "time-unit"])
+@pytest.mark.parametrize(
+    ("rollups", "visit"), [("2", (0, 1)), ("2", (0, 0, 1, 0)), ("3", (0, 0, 1)), ("2,4", (0, 1, 0, 0))]
+)
+def test_one_event_costs_its_charge_of_mu_squared_and_no_more(
+    kind: str, rollups: str, visit: Sequence[int]
+) -> None:
+    found = told(gaussian(kind, rollups), visit)
+    assert found <= 1
+    assert found == FULL
+
+
+def test_a_timestamp_of_a_window_costs_its_share_of_mu_squared() -> None:
+    assert told(gaussian("uniform", "2", 2), (1, 0), 2, 1) == pytest.approx(1 / 2, abs=1e-6)
+
+
+def test_all_contributions_in_one_column_or_in_several_are_covered_in_mu_squared() -> None:
+    settings = gaussian("uniform", "2")
+    assert told(settings, (2, 0), sensitivity=2) == FULL
+    assert told(settings, (1, 1), sensitivity=2) <= 1
+    assert told(settings, (1, 0, 0, 1), sensitivity=2) == pytest.approx(1 / 2, abs=1e-6)
+
+
+def test_a_user_who_is_in_another_column_instead_is_covered_in_mu_squared_by_substitute() -> None:
+    settings = gaussian("uniform", "2", adjacency="substitute")
+    assert told(settings, (1, -1), sensitivity=2) <= 1
+    assert told(settings, (1, 0, -1, 0), sensitivity=2) == FULL  # in another block
+
+
+def test_the_exact_delta_of_what_is_released_is_within_the_promise() -> None:
+    """Of a block of two columns at epsilon 6, summed over all draws within reach: released is what there is
+    and noise, so that a user moves all likelihoods by one."""
+    settings, reach = gaussian("uniform", "2", epsilon=Fraction(6)), 7
+    sigma = float(run(settings, [np.zeros(2, np.int64)], ())[1].scales[0])
+    mass = dict(zip(range(-reach, reach + 1), masses(sigma, reach).tolist(), strict=True))
+    plain: dict[tuple[int, int], float] = {}
+    for draws in itertools.product(mass, repeat=3):
+        released: Any = run(settings, [np.zeros(2, np.int64)], draws)[0][0]["counts"]
+        chance = mass[draws[0]] * mass[draws[1]] * mass[draws[2]]
+        plain[tuple(released)] = plain.get(tuple(released), 0.0) + chance
+    assert sum(plain.values()) > 1 - 1e-6
+    present = {(one + 1, other): chance for (one, other), chance in plain.items()}
+    for here, there in ((plain, present), (present, plain)):
+        delta = sum(max(chance - exp(6) * there.get(at, 0.0), 0.0) for at, chance in here.items())
+        # Of three draws two columns tell less than all of them would.
+        assert 1e-9 < delta <= DELTA
+
+
+def sigma_off(patch: pytest.MonkeyPatch) -> None:
+    sigma = GaussianNoise.sigma
+    patch.setattr(GaussianNoise, "sigma", lambda self, part: sigma(self, part) * Fraction(95, 100))
+
+
+def for_free(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(KINDS, "uniform", RollsUpForFree)
+
+
+def as_with_laplace_noise(patch: pytest.MonkeyPatch) -> None:
+    """Levels that are paid in scale, not in variance: more than is needed."""
+    sigma = GaussianNoise.sigma
+    patch.setattr(GaussianNoise, "sigma", lambda self, part: sigma(self, part / 2))
+
+
+CHARGE = test_one_event_costs_its_charge_of_mu_squared_and_no_more
+EXACT = test_the_exact_delta_of_what_is_released_is_within_the_promise
+ONE_EVENT = {"kind": "uniform", "rollups": "2", "visit": (0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("test", "arguments", "patch"),
+    [
+        (CHARGE, ONE_EVENT, sigma_off),
+        (CHARGE, ONE_EVENT, for_free),
+        (CHARGE, ONE_EVENT, as_with_laplace_noise),
+        (EXACT, {}, for_free),
+    ],
+)
+def test_a_broken_variant_fails_the_named_test_which_passes_without_it(
+    test: Callable[..., None],
+    arguments: dict[str, Any],
+    patch: Callable[[pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    test(**arguments)
+    patch(monkeypatch)
+    with pytest.raises(AssertionError):
+        test(**arguments)

@@ -35,6 +35,9 @@ class Given:
     def __init__(self, draws: Sequence[int]) -> None:
         self._draws, self.scales = list(draws), list[Fraction]()
 
+    def rounded_normal(self, sigma: Fraction, size: int) -> Counts:
+        return self.discrete_laplace(sigma, size)
+
     def discrete_laplace(self, scale: Fraction, size: int) -> Counts:
         first = len(self.scales)
         self.scales += [scale] * size
@@ -79,9 +82,17 @@ def some_draws(count: int) -> Iterator[Draws]:
 
 
 def loss_of(
-    blocks: str | MechanismSettings, length: int, at: int, visit: Sequence[int], sensitivity: int = 1
+    blocks: str | MechanismSettings,
+    length: int,
+    at: int,
+    visit: Sequence[int],
+    sensitivity: int = 1,
+    power: int = 1,
 ) -> float:
-    """The loss of a user who adds ``visit`` at timestamp ``at``, from 0; infinite if no change hides that."""
+    """The loss of a user who adds ``visit`` at timestamp ``at``, from 0; infinite if no change hides that.
+
+    ``power``: 2 for normal draws, of which the squares of what changes add up, to mu squared.
+    """
     without = stream(length, len(visit))
     present = [one + np.array(visit) * (i == at) for i, one in enumerate(without)]
     scales = run(blocks, without, (), sensitivity)[1].scales
@@ -96,15 +107,15 @@ def loss_of(
         ]
         if not changes:
             return float("inf")
-    return float(min(_price(change, scales) for change in changes))
+    return float(min(_price(change, scales, power) for change in changes))
 
 
 def _sum(one: Draws, other: Draws) -> Draws:
     return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
-def _price(change: Iterable[int], scales: Iterable[Fraction]) -> Fraction:
-    return sum((abs(one) / scale for one, scale in zip(change, scales, strict=True)), Fraction(0))
+def _price(change: Iterable[int], scales: Iterable[Fraction], power: int) -> Fraction:
+    return sum(((abs(one) / scale) ** power for one, scale in zip(change, scales, strict=True)), Fraction(0))
 
 
 @pytest.mark.parametrize(

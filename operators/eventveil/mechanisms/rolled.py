@@ -14,9 +14,17 @@ was released. All draws together change by at most h k in L1, so the probability
 e^(h k / (h b)) = e^(u epsilon / N). Draws of other timestamps are independent. Draws beyond ``largest_draw``
 are cut off, so scales are refused unless that is 2^20 of them, as in ``eventveil.mechanisms.totals``.
 
-**When.** A single count has h^2 times the variance, less a bit. A block of m columns has h^2 times that of
-one column where it had m times: it pays from h^2 columns in a block on, 4 with one level of roll-ups, 9 with
-two.
+*With Gaussian noise* draws are z = round(sigma Z), sigma^2 = h k^2 N / (u mu^2). Let C have the counts of all
+nodes: of node v the sum of c over its columns. Taking c out column by column, c + n of the draws z is n of
+the draws z + C, by the same shift. And z + C = round(C + sigma Z), for counts are whole: so what is released
+is post-processing of C + sigma Z, a step of the theorem of ``eventveil.privacy.gaussian``. There neighbours
+differ by D: at each level the sum of D^2 over nodes is at most (|d(1)| + |d(2)| + ...)^2 <= k^2, so |D|^2 <=
+h k^2. Under `substitute` D is that of v less that of v', both of entries >= 0, so the sum of both bounds is
+as much as without roll-ups too.
+
+**When.** With Laplace noise a single count has h^2 times the variance, less a bit. A block of m columns has
+h^2 times that of one column where it had m times: it pays from h^2 columns in a block on, 4 with one level of
+roll-ups, 9 with two. With Gaussian noise h^2 is h: from 2 columns on, or from 3.
 """
 
 from __future__ import annotations
@@ -43,8 +51,6 @@ class RolledUp(PublishingMechanism):
 
     def _configure(self, options: Mapping[str, Option]) -> None:
         self._rolled = _lengths(options, self._columns)
-        if len(self._rolled) > 1 and self._gaussian is not None:
-            raise UnfitSetting("rollups", "are for Laplace noise, not for noise: gaussian")
         super()._configure(options)
         if len(self._rolled) > 1:
             from eventveil.mechanisms.nested import fanouts_of, largest_draw  # most streams have no roll-ups
@@ -57,11 +63,12 @@ class RolledUp(PublishingMechanism):
         """What roll-ups change, beside what the kind says."""
         if len(self._rolled) == 1:
             return super().notes
-        single, block = len(self._rolled) * self._single() ** 0.5, len(self._rolled)
+        block = len(self._rolled) if self._gaussian is None else len(self._rolled) ** 0.5
+        single = block * self._single() ** 0.5
         blocks = " or ".join(map(str, self._rolled[1:]))
         return (
             *super().notes,
-            f"Roll-ups: the sum over a block of {blocks} columns, counted from the first, errs by {block}"
+            f"Roll-ups: the sum over a block of {blocks} columns, counted from the first, errs by {block:.3g}"
             " times what a single count errs by without them, however many columns it has; a single count by"
             f" {single:.3g} times that. Releases of a block add up to its total.",
         )
@@ -85,6 +92,8 @@ class RolledUp(PublishingMechanism):
         return powers(one, fanouts_of(self._rolled))
 
     def _scale(self, units: int) -> Fraction:
+        if self._gaussian is not None:
+            return self._gaussian.sigma(Fraction(units, len(self._rolled) * self.units))
         return len(self._rolled) * super()._scale(units)
 
     def _draw(self, units: int, size: int) -> Counts:

@@ -42,12 +42,14 @@ def test_blocks_of_columns_add_up_to_their_own_draw_exactly() -> None:
     assert noise.reshape(3, 12).sum(axis=1).tolist() == asked[0]
 
 
+@pytest.mark.parametrize("noise", [{}, {"noise": "gaussian", "delta": Fraction(1, 10**6)}])
 @pytest.mark.parametrize("kind", ["uniform", "time-unit"])
-def test_errors_are_told_of_single_counts_and_of_groups_as_they_are(kind: str, tmp_path: Path) -> None:
+def test_errors_are_told_of_single_counts_and_of_groups_as_they_are(
+    kind: str, noise: dict[str, Any], tmp_path: Path
+) -> None:
     labels = tuple(f"c{i}" for i in range(COLUMNS))
-    one: Any = stream(
-        kind=kind, labels=labels, window=1, options={"rollups": "4,12"}, interval=HOUR, origin=ORIGIN
-    )
+    options = {"rollups": "4,12", **noise}
+    one: Any = stream(kind=kind, labels=labels, window=1, options=options, interval=HOUR, origin=ORIGIN)
     mechanism = build(one.mechanism, COLUMNS, 1, SeededNoise(5))
     steps = [mechanism.step(np.full(COLUMNS, 50)) for _ in range(720)]
     records = [release_record(one, at, step, mechanism.units) for at, step in enumerate(steps, 1)]
@@ -61,7 +63,8 @@ def test_errors_are_told_of_single_counts_and_of_groups_as_they_are(kind: str, t
         spread = (total.values - 50 * total.timestamps[:, np.newaxis] * [1, 24, 12, 4, 6]).std(axis=0)
         assert spread == pytest.approx(total.errors[0], rel=0.12 if every is None else 0.5)
     hour = found.totals(None, groups=some).errors[0]
-    draw = noise_variance(3.0) ** 0.5
+    scale = float(mechanism.guarantee.best_scale)
+    draw = scale if noise else noise_variance(3.0) ** 0.5
     assert hour[:2] == pytest.approx([draw * 2**0.5, draw], rel=0.02)  # rounding is told at its worst
     # Columns that were chosen are taken to be independent, which errs on the safe side.
     chosen = found.select(labels[:12]).totals(None, groups={"section": labels[:12]})
@@ -90,11 +93,17 @@ def test_check_says_what_is_gained_and_what_it_costs() -> None:
     assert "a single count by 1.92 times that" in note
 
 
-def test_gaussian_noise_has_no_rollups() -> None:
-    options: dict[str, Any] = {"rollups": "4", "noise": "gaussian", "delta": Fraction(1, 10**6)}
-    settings = MechanismSettings("uniform", Fraction(1), "1", 1, options=options)
-    with pytest.raises(ValueError, match="for Laplace noise"):
-        build(settings, COLUMNS, 1, SeededNoise(2))
+def test_with_gaussian_noise_levels_cost_the_root_of_their_number() -> None:
+    def of(**more: Any) -> Mechanism:
+        options: dict[str, Any] = {"noise": "gaussian", "delta": Fraction(1, 10**6), **more}
+        settings = MechanismSettings("uniform", Fraction(1), "1", 1, options=options)
+        return build(settings, COLUMNS, 1, SeededNoise(2))
+
+    ratio = of(rollups="4,12").guarantee.best_scale / of().guarantee.best_scale
+    assert float(ratio) == pytest.approx(3**0.5, abs=1e-6)
+    (note,) = of(rollups="12").notes
+    assert "the sum over a block of 12 columns, counted from the first, errs by 1.41 times" in note
+    assert "a single count by 1.36 times that" in note
 
 
 @pytest.mark.parametrize(
