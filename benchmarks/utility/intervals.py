@@ -25,6 +25,7 @@ from benchmarks.utility.real import (
     nyc_carriers,
     nyc_destinations,
     nyc_total,
+    pets,
     stops,
     us_origins,
 )
@@ -45,13 +46,16 @@ QUICK_TIMESTAMPS = 200
 ALONE = (
     (stops, 5),
     (commits, 3),
+    (pets, 7),
+    (pets, 3),
     (nyc_carriers, 6),
+    (nyc_carriers, 2),
     (nyc_destinations, 4),
     (us_origins, 20),
     (nyc_total, 38),
 )
 """Streams, and how large the column is that is taken of each; the last timestamps of it."""
-ALONE_TERMS = (("0.1", 24), ("0.1", 120), ("0.5", 120))
+ALONE_TERMS = (("0.1", 24), ("0.1", 120), ("0.5", 120), ("1", 120))
 ALONE_TIMESTAMPS, ALONE_SEEDS = 1000, 3
 
 

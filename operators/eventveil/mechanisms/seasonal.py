@@ -184,7 +184,7 @@ class Seasonal(WEventMechanism):
         if fresh:
             mean, variance = self._forecast.expected(self._timestamp)
             off = self._last - mean
-            self._movement.drawn(np.maximum(variance + off * off, self._forecast.doubt), self._timestamp)
+            self._movement.drawn(np.maximum(variance + off * off, self._forecast.doubt(0)), self._timestamp)
         elif self._forecast.published:
             shown, said = self._forecast.shown(self._timestamp)
             self._last = self._whole(shown)
@@ -195,7 +195,7 @@ class Seasonal(WEventMechanism):
     def _factor(self) -> float:
         """Of the variance of a prediction, as learned; doubt (``forecasting.doubt``) is not taken back."""
         factor = self._calibration.factor
-        return max(factor, 1.0) if self._forecast.doubt.any() else factor
+        return max(factor, 1.0) if self._forecast.doubt(0).any() else factor
 
     def _variance(self, units: int) -> float:
         return max(super()._variance(units), _LEAST_NOISE)

@@ -8,6 +8,10 @@ bursts around it that nobody has seen: they are taken to scatter by as much as t
 scatter. What was learned of a column's errors so far makes that larger, never smaller: of skewed counts most
 publications meet a small one.
 
+A column that is not seen may also have moved. A mean of all noisy counts tells of all of the past, and counts
+that grew from nothing stay hidden in it for many windows. So the same is asked of a filter whose level moves
+(``levels.MOVING``), and the larger of both counts. Where noise is large, that filter averages as long.
+
 Columns that are several tell of each other (``shrinkage``), and share what is learned of errors.
 """
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from eventveil.mechanisms.arithmetic import Floats, exp_of
 from eventveil.mechanisms.forecasting import doubt, evidence, hidden, shrinkage
 from eventveil.mechanisms.forecasting.harmonics import Harmonics, of_periods
-from eventveil.mechanisms.forecasting.levels import PLAIN, STEADY, WITH_PROFILE
+from eventveil.mechanisms.forecasting.levels import MOVING, PLAIN, STEADY, WITH_PROFILE
 from eventveil.mechanisms.forecasting.longrun import LongRun
 from eventveil.mechanisms.forecasting.mixture import DEVIATIONS, Lesson, Mixture, Outlook
 from eventveil.mechanisms.forecasting.packing import BYTES, packed, unpacked
@@ -112,20 +112,27 @@ class Forecast:
 
     def shown(self, timestamp: int) -> tuple[Floats, Floats]:
         """What is shown of a timestamp after the last publication, and the variance of counts around it."""
-        return self._shown(*self._ahead(timestamp), self._terms(timestamp))
+        least = self.doubt(timestamp - self.last)
+        return self._shown(*self._ahead(timestamp), self._terms(timestamp), least)
 
-    def _shown(self, mean: Floats, variance: Floats, terms: Floats) -> tuple[Floats, Floats]:
+    def _shown(self, mean: Floats, variance: Floats, terms: Floats, least: Floats) -> tuple[Floats, Floats]:
         shown = self._corrected(mean, terms)
         off: Floats = shown - mean
-        return shown, np.maximum(variance + off * off, self.doubt)
+        return shown, np.maximum(variance + off * off, least)
 
-    @property
-    def doubt(self) -> Floats:
-        """The least squares of counts that are to be expected around what is shown; 0 where that is known."""
+    def doubt(self, gap: int) -> Floats:
+        """The least squares of counts that are to be expected around what is shown; 0 where that is known.
+
+        ``gap``: how many timestamps after the last publication.
+        """
         if self._columns > 1 or not self.begun:
             return np.zeros(self._columns)
         levels, noise = self._clearest()
-        return np.where(self.above, 0.0, doubt.of_counts(levels, noise, self._noise))
+        least = doubt.of_counts(levels, noise, self._noise)
+        moving = self._mixtures[0][1].levels
+        (uncertain,) = moving.aged(gap)[MOVING].tolist()
+        least = np.maximum(least, doubt.of_counts(moving.level[MOVING], uncertain, self._noise))
+        return np.where(self.above, 0.0, least)
 
     def _corrected(self, mean: Floats, terms: Floats) -> Floats:
         """By what columns have in common; what they have in common goes up and down as they do."""
@@ -172,14 +179,14 @@ class Forecast:
     def learn(self, noisy: Floats, noise: float, timestamp: int) -> Floats:
         """Take in noisy counts, whose noise has the variance ``noise``; the estimates of the counts."""
         gap = timestamp - self.last if self.begun else 1
-        terms = self._terms(timestamp)
+        terms, least = self._terms(timestamp), self.doubt(gap)
         lesson = self._learn_columns(noisy, noise, terms, gap)
         scatter = float(lesson.scatter.max())
         self._long.learn(noisy, noise, scatter, gap)
         if self._own:
             self._own.learn(terms, lesson.seasonal, noise, scatter, gap)
         self._learn_profile(noisy, noise, terms, gap)
-        self.foreseen = self._shown(lesson.foreseen, lesson.around, terms)
+        self.foreseen = self._shown(lesson.foreseen, lesson.around, terms, least)
         self.published, self.last, self._noise = self.published + 1, timestamp, noise
         self._classes = Classes(self.level)
         self._choose(noise)

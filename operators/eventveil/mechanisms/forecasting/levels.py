@@ -17,6 +17,8 @@ WITH_PROFILE = ((0.0005, 1e-7), (0.01, 1e-5), (0.1, 1e-3))
 """Drifts (a, b) of the filters."""
 STEADY = 1
 """The filter whose level is asked whether a column is empty."""
+MOVING = 2
+"""The one that is asked what a column may hold by now that was empty so far (``doubt``)."""
 UNKNOWN = 1e30
 
 

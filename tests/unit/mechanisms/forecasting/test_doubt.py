@@ -50,12 +50,27 @@ def test_it_is_the_same_after_a_restart_and_not_less_from_a_state_that_lacks_the
     forecast = learned(1)
     state = forecast.snapshot()
     empty = Forecast(1, 120, (24, 168))
-    assert empty.restored(state, 120).doubt.tobytes() == forecast.doubt.tobytes()
+    assert empty.restored(state, 120).doubt(9).tobytes() == forecast.doubt(9).tobytes()
     earlier = empty.restored({name: state[name] for name in state if name != "noise"}, 120)
-    assert earlier.doubt >= forecast.doubt
+    assert earlier.doubt(9) >= forecast.doubt(9)
 
 
 def test_a_column_that_rises_above_the_noise_and_several_are_as_models_say() -> None:
-    assert learned(1, true=500.0).doubt.tolist() == [0.0]
-    assert learned(3).doubt.tolist() == [0.0] * 3
-    assert Forecast(1, 120, ()).doubt.tolist() == [0.0]
+    assert learned(1, true=500.0).doubt(0).tolist() == [0.0]
+    assert learned(3).doubt(0).tolist() == [0.0] * 3
+    assert Forecast(1, 120, ()).doubt(0).tolist() == [0.0]
+
+
+def test_what_grew_from_nothing_is_not_hidden_by_a_long_past_and_moves_on() -> None:
+    def grown(counts: list[int]) -> Forecast:
+        forecast = Forecast(1, 120, (7,))
+        for number, count in enumerate(counts):
+            forecast.learn(np.array([float(count)]), 8.0, 1 + 121 * number)
+        assert not forecast.above.any()
+        return forecast
+
+    small, late = grown([0] * 9), grown([0] * 7 + [5, 5])
+    levels, noise = late._clearest()
+    assert late.doubt(1) > 1.5 * doubt.of_counts(levels, noise, 8.0)
+    assert late.doubt(1) > 2 * small.doubt(1)
+    assert late.doubt(120) > late.doubt(1)
