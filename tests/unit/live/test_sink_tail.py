@@ -176,7 +176,12 @@ def test_only_sinks_are_read_and_only_what_is_committed(monkeypatch: pytest.Monk
 
         return Consumer()
 
+    def records(kafka: object, place: reading.TopicPartition, isolation: str) -> None:
+        asked.extend([("topic", place.topic), ("isolation", isolation)])
+        raise Stop
+
     monkeypatch.setattr("eventveil.read.following.Cluster", Cluster)
+    monkeypatch.setattr("eventveil.kafka.reader._Reading", records)
     monkeypatch.setattr(reading, "_consumer", consumer)
     monkeypatch.setattr(reading, "_watermarks", lambda consumer, topic, partition: (0, 5))
     with pytest.raises(Stop):
