@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from threading import Lock
+from typing import Any, Generic, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as AskedPartition
@@ -29,6 +30,7 @@ from eventveil.model.errors import EventveilError, missing
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
 
+T = TypeVar("T")
 #: One question for offsets; its broker may be down, and no longer the leader at the next look.
 _ATTEMPT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 30.0
@@ -58,6 +60,33 @@ class Topic:
         return [TopicPartition(self.name, partition) for partition in range(self.partitions)]
 
 
+class Shared(Generic[T]):
+    """A question of many threads: one is under way at a time, and who comes meanwhile shares the next one.
+
+    So an answer is always to a question that was put after the request.
+    """
+
+    def __init__(self, ask: Callable[[], T]) -> None:
+        self._ask = ask
+        self._asking, self._joining = Lock(), Lock()
+        self._next: Future[T] | None = None
+
+    def answer(self) -> T:
+        """What is answered; raises what asking raised."""
+        with self._joining:
+            asks = self._next is None
+            found = self._next = self._next or Future()
+        if asks:
+            with self._asking:
+                with self._joining:
+                    self._next = None
+                try:
+                    found.set_result(self._ask())
+                except BaseException as error:
+                    found.set_exception(error)
+        return found.result()
+
+
 class Cluster:
     """A thin, blocking view on one cluster. Broker errors are KafkaException.
 
@@ -74,6 +103,7 @@ class Cluster:
         if kafka.security.protocol != "PLAINTEXT" and (found := obstacle(kafka)) and found.is_final:
             # librdkafka would try again and again, and then call it a transport failure.
             raise found
+        self._ids = Shared(self._told_id)
         self._admin = AdminClient(self._settings)
         try:
             self._admin.list_topics(timeout=_REACH_SECONDS)
@@ -106,7 +136,7 @@ class Cluster:
         started and knows of no other yet. Nor by a new client of it, which is told of every topic that there
         is: hundreds of owners ask when they take over.
         """
-        found = self._told_id()
+        found = self._ids.answer()
         if not found:
             raise EventveilError("the cluster does not tell its id: Apache Kafka does since version 0.10.1")
         return found

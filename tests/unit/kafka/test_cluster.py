@@ -1,0 +1,80 @@
+"""One question for all who wait: nobody gets an answer to a question that was put before."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from eventveil.kafka.cluster import Shared
+
+THREADS = 8
+
+
+class Questions:
+    """Answers with the number of the question, once that is let go."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.put, self.go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def __call__(self) -> int:
+        self.asked += 1
+        number = self.asked
+        self.put.release()
+        assert self.go.acquire(timeout=60)
+        return number
+
+
+def test_who_comes_while_a_question_is_under_way_shares_the_next_one() -> None:
+    questions = Questions()
+    shared = Shared(questions)
+    with ThreadPoolExecutor(THREADS) as threads:
+        first = threads.submit(shared.answer)
+        assert questions.put.acquire(timeout=60)
+        others = [threads.submit(shared.answer) for _ in range(THREADS - 1)]
+        questions.go.release()
+        assert first.result(60) == 1
+        while not all(one.done() for one in others):
+            questions.go.release()
+            threading.Event().wait(0.001)
+        answers = {one.result() for one in others}
+    assert 1 not in answers
+    assert answers == {*range(2, questions.asked + 1)}
+
+
+def test_one_after_the_other_each_asks_for_itself() -> None:
+    numbers = iter(range(9))
+    shared = Shared(lambda: next(numbers))
+    assert [shared.answer() for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_failure_is_everybodys_who_shared_it_and_nobody_elses() -> None:
+    failures = iter([True, False])
+
+    def ask() -> str:
+        if next(failures):
+            raise ValueError("away")
+        return "here"
+
+    shared = Shared(ask)
+    with pytest.raises(ValueError, match="away"):
+        shared.answer()
+    assert shared.answer() == "here"
+
+
+def test_those_who_wait_together_ask_once() -> None:
+    questions = Questions()
+    shared = Shared(questions)
+    with ThreadPoolExecutor(THREADS) as threads:
+        first = threads.submit(shared.answer)
+        assert questions.put.acquire(timeout=60)
+        others = [threads.submit(shared.answer) for _ in range(THREADS - 1)]
+        # One of them waits for its turn to ask, the others for its answer.
+        while shared._next is None or len(shared._next._condition._waiters) < THREADS - 2:  # type: ignore[attr-defined]
+            threading.Event().wait(0.001)
+        questions.go.release(2)
+        assert first.result(60) == 1
+        assert {one.result(60) for one in others} == {2}
+    assert questions.asked == 2
