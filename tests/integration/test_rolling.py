@@ -71,6 +71,24 @@ def test_a_rolling_restart_of_named_workers_moves_no_partition(kafka: str, tmp_p
     assert max(late) < 1000 * LATE_SECONDS
 
 
+def test_two_workers_under_one_name_are_told_of_each_other(kafka: str, tmp_path: Path) -> None:
+    application = Application(kafka, tmp_path, interval=INTERVAL, lateness=LATENESS)
+    application.create()
+    with ExitStack() as stack:
+        for log in ("first.log", "second.log"):
+            worker = WorkerProcess(
+                "tests.worker.patient",
+                application.path,
+                tmp_path / log,
+                "--metrics",
+                "off",
+                "--member",
+                "same",
+            )
+            stack.enter_context(worker)
+        worker.wait_for_log("another worker may run with --member same. Give each worker a name of its own")
+
+
 @pytest.mark.parametrize("name", ["", "two words", "..", "x" * 241])
 def test_a_name_that_brokers_do_not_take_is_wrong_usage(name: str) -> None:
     called = CliRunner().invoke(main, ["run", "topology.yaml", "--member", name])

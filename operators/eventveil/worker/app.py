@@ -29,6 +29,7 @@ from eventveil.process.faults import FaultHook, no_fault
 from eventveil.process.memory import NOTHING, Held, MemoryLimit, MemoryLimitReached
 from eventveil.process.patience import PATIENCE_SECONDS
 from eventveil.worker.assignment import Assignment
+from eventveil.worker.contended import ContendedName
 from eventveil.worker.ends import EndWatch
 from eventveil.worker.faust.compatibility import check_private_members
 from eventveil.worker.faust.driver import ChunkConsumer, ChunkSchema, ChunkTransport
@@ -154,6 +155,7 @@ class Worker:
             observation=self.observation,
             wake=self._wake,
         )
+        self._contended = ContendedName(member, self.observation.fenced.total)
         self._app = self._make_app()
 
     def _make_app(self) -> faust.App:
@@ -223,6 +225,7 @@ class Worker:
         mine = {tp for tp in partitions if self.owners.has_streams(tp)}
         log.info("assigned %d partitions", len(mine))
         self.observation.assigned = frozenset(mine)
+        self._contended.assigned()
         self._fault("rebalance:before-assign")
         self._assignment.assign(mine)
         self._fault("rebalance:assigned")
