@@ -62,7 +62,7 @@ def test_a_topic_with_an_open_transaction_is_read_up_to_there(kafka: str, new_to
 def test_a_stream_of_values_and_a_topic_that_is_not_there_are_told(
     application: Application, kafka: str
 ) -> None:
-    with pytest.raises(read.ReadingError, match="no stream of counts other"):
+    with pytest.raises(read.ReadingError, match="no stream of counts with the name other"):
         read.topic(application.path, stream="other")
     exported = CliRunner().invoke(
         main, ["export", str(application.path), "--stream", "other", "--output", "-", "--format", "csv"]

@@ -202,7 +202,9 @@ def _history(report: Report, sink: str) -> Iterator[str]:
             f" {float(report.discovery.delta):.3g} for finding columns"
         )
     for change in report.changes:
-        fields = ", ".join(f"{name} {one.old} to {one.new}" for name, one in change.fields.items())
+        fields = ", ".join(
+            f"{name} {_told(one.old)} to {_told(one.new)}" for name, one in change.fields.items()
+        )
         yield f"migrated at timestamp {change.start}: {fields}"
     if report.looks:
         yield f"{_count(report.looks, 'timestamp')} published for an announced look"
@@ -253,6 +255,10 @@ def largest_spent(largest: int, units: int, epsilon: Fraction) -> str:
     while step > epsilon / 100:
         step /= 10
     return number(ceil(largest * epsilon / units / step) * step)
+
+
+def _told(value: str | int | None) -> str | int:
+    return "unset" if value is None else value
 
 
 def _count(amount: int, noun: str) -> str:

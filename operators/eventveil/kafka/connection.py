@@ -110,7 +110,8 @@ class Connection:
         mechanism = self._settings["sasl_mechanism"]
         answer = self._ask(SaslHandShakeRequest(mechanism), give_up)
         if answer.error_code:
-            raise NotOffered(f"the broker offers {', '.join(answer.enabled_mechanisms)}, not {mechanism}")
+            offered = ", ".join(answer.enabled_mechanisms) or "no mechanism on this listener"
+            raise NotOffered(f"the broker offers {offered}, not {mechanism}")
         authenticator, token = self._authenticator(mechanism), None
         while (step := _stepped(authenticator, token)) is not None:
             answer = self._ask(SaslAuthenticateRequest(step[0]), give_up)

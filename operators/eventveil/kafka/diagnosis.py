@@ -131,7 +131,10 @@ def _says(error: ssl.SSLError, words: tuple[str, ...]) -> bool:
 
 def _not_admitted(error: NotAdmitted, security: Security) -> tuple[str, str]:
     if isinstance(error, NotOffered):
-        return f"{error} (SASL)", "Choose one of these in kafka.security.mechanism, or another listener"
+        return (
+            f"{error} (SASL)",
+            "Set kafka.security.mechanism to one that it offers, or choose another listener",
+        )
     if isinstance(error, NoTicket):
         remedy = (
             "Give the process a ticket or a keytab (KRB5CCNAME, KRB5_CLIENT_KTNAME); check that the name of"

@@ -26,10 +26,10 @@ from eventveil.model.topology import Topology
 from eventveil.tasks.pan_private import release_key
 from eventveil.topology.counts import repartitioned
 
-_NEW_NAME = (
-    "Leave it as it is. To begin with other settings now, use a file with another `name` and other sinks, "
-    "whose epsilon adds up"
+_BEGIN_ANEW = (
+    "To begin with other settings now, use a file with another `name` and other sinks, whose epsilon adds up"
 )
+_NEW_NAME = f"Leave it as it is. {_BEGIN_ANEW}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def check_over(topology: Topology, cluster: Cluster, left: Leftovers, now: int) 
                 f"it has released timestamp {one.last}, and a window of {one.window} timestamps that holds it"
                 f" ends at {format_rfc3339(end)}; deleted before that, what it spent would be forgotten"
             )
-            raise StateRefused(place, what, f"Wait until then. Or: {_NEW_NAME}")
+            raise StateRefused(place, what, f"Wait until then. {_BEGIN_ANEW}")
         _check_start(topology, one.stream, end)
         over = max(over, end)
     return over

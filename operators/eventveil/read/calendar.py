@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from eventveil.read.problems import ReadingError
 from eventveil.topology.periods import DAY
+from eventveil.topology.scalars import duration_text
 
 ALL = "all"
 _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -51,7 +52,7 @@ def spans(times: NDArray[np.int64], interval: int, every: str | None, zone: str 
         start = np.datetime64(int(times[np.argmax(straddling)]), "ms")
         raise ReadingError(
             f"every {every}",
-            f"the timestamp at {start}Z, of {timedelta(milliseconds=interval)}, does not lie in one span",
+            f"the timestamp of {duration_text(interval)} that starts at {start}Z does not lie in one span",
             "Take longer spans, or a time zone in which they begin where timestamps begin",
         )
     used, of = np.unique(at, return_inverse=True)

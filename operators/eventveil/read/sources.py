@@ -123,7 +123,11 @@ def stream_of(topology: Topology, name: str | None) -> Stream:
             f"{name} is a stream of values, which has no timestamps",
             "Read its sink as it is (schemas/reading.schema.json)",
         )
-    what = "which stream to read is not told" if name is None else f"it has no stream of counts {name}"
+    what = (
+        "which stream to read is not told"
+        if name is None
+        else f"it has no stream of counts with the name {name}"
+    )
     raise ReadingError(topology.path, what, f"Name one of: {', '.join(known) or 'none'}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from eventveil.describe.guarantee import count
 from eventveil.mechanisms.registry import find, plugin_of
 from eventveil.model.topology import Stream, Topology
 
@@ -44,9 +45,10 @@ def limits(topology: Topology) -> Iterator[str]:
             said.setdefault(sentence, []).append(stream.name)
     yield from (f"{', '.join(names)}: {sentence}" for sentence, names in said.items())
     if topology.topics.replication < 3 or topology.topics.min_insync < 2:
+        replicas = count(topology.topics.replication, "replica")
         yield (
-            f"Topics have {topology.topics.replication} replicas, of which {topology.topics.min_insync} have"
-            " to have a record before it counts: three and two are needed to outlive the loss of a disk."
+            f"Topics have {replicas}, of which {topology.topics.min_insync} must have a record before it counts:"
+            " three and two are needed to outlive the loss of a disk."
         )
 
 

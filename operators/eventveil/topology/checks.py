@@ -99,7 +99,9 @@ def _check_security(file: Section, problems: Problems) -> None:
         problems.add(security.position, f"kafka.security lacks mechanism; protocol {protocol} needs it")
     by_name = "password" in needed or not protocol.startswith("SASL")
     what = f"protocol {protocol}" if by_name else f"mechanism {mechanism}"
-    _check_credentials(security, what, needed, allowed, problems)
+    # Of a mechanism that is not known nobody can tell what it needs.
+    if mechanism is not None or not protocol.startswith("SASL") or "mechanism" not in security.positions:
+        _check_credentials(security, what, needed, allowed, problems)
     _check_extensions(security, problems)
     if protocol == "SASL_PLAINTEXT" and mechanism in {"OAUTHBEARER", "AWS_MSK_IAM"}:
         problems.add(

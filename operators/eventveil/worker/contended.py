@@ -1,4 +1,4 @@
-"""Does another worker have the same name in the consumer group? Each gets what the other has, again and again."""
+"""Does another worker have the same name in the consumer group? Each then gets what the other has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-#: So many assignments within so many seconds, with owners fenced in between, are those of a shared name.
+#: As many assignments within as many seconds, with owners fenced in between, say that a name is shared.
 _ASSIGNMENTS, _SECONDS = 4, 60.0
 
 

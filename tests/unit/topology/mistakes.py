@@ -178,6 +178,7 @@ IN_BASE = [
     ("variable without a name", "localhost:9092", "${1:x}", "4:14", "does not hold a variable name"),
     ("secret outside security", "localhost:9092", "${file:/etc/hostname}", "4:14", "${file:...} is for secrets below kafka.security and registry only"),
     ("SASL without password", "9092\n", "9092\n  security: {protocol: SASL_SSL, mechanism: PLAIN, username: u}\n", "5:13", "kafka.security lacks password; protocol SASL_SSL needs it"),
+    ("a SASL mechanism that is not known", "9092\n", "9092\n  security: {protocol: SASL_SSL, mechanism: SCRAM-SHA-1, username: u}\n", "5:45", "kafka.security.mechanism"),
     ("password without SASL", "9092\n", "9092\n  security: {password: '${file:/etc/hostname}'}\n", "5:24", "kafka.security.password has no effect with protocol PLAINTEXT; use SASL_SSL"),
     ("a secret in the file", "9092\n", "9092\n  security: {protocol: SASL_SSL, mechanism: PLAIN, username: u, password: p}\n", "5:75", "kafka.security.password: found a hidden value, expected ${file:/path} or ${VARIABLE}, for secrets do not stand in the file"),
     ("token without SASL", "9092\n", "9092\n  security: {token_file: t}\n", "5:26", "kafka.security.token_file has no effect with protocol PLAINTEXT; use SASL_SSL"),

@@ -10,7 +10,7 @@ from eventveil.worker.contended import ContendedName
 def warned(
     caplog: pytest.LogCaptureFixture, member: str | None, *, seconds: float, fenced: int, times: int = 4
 ) -> int:
-    """How many warnings come of ``times`` assignments, so many seconds and fenced owners from one another."""
+    """How many warnings come of ``times`` assignments, ``seconds`` and ``fenced`` owners from one another."""
     at = iter(seconds * number for number in range(times))
     lost = iter(range(0, 1000, fenced) if fenced else [0] * times)
     name = ContendedName(member, lambda: next(lost), lambda: next(at))
