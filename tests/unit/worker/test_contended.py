@@ -1,4 +1,4 @@
-"""A worker that shares its name in the group says so, and no other one does."""
+"""A worker that shares its name in the group warns, and no other one does."""
 
 from __future__ import annotations
 
