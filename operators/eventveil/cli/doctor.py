@@ -52,8 +52,9 @@ def doctor(
     of the column field that are not listed; and a topology that fits better. Nothing is written to Kafka and
     no budget is spent. What is printed is raw data.
 
-    Exit status 0 if all is well; 3 if a tenth of the events of a stream or more would not count, or a worker
-    would refuse a source; 1 if a source cannot be read; 78 if the topology is invalid.
+    Exit status 0 if all is well; 3 if a tenth or more of the events that a stream asks for would not count,
+    if its filter or list of columns leaves out nearly all, or if a worker would refuse a source;
+    1 if a source cannot be read; 78 if the topology is invalid.
     """
     refuse_existing({"--output": output}, force)
     loaded = load_or_exit(topology)

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from eventveil.counting.remedies import REMEDIES
 from eventveil.decoding.rules import Reason
+from eventveil.doctor.filters import HARDLY, passing
 from eventveil.doctor.judging import Verdicts, judge, unlisted
 from eventveil.doctor.keys import Keys, keys_of
 from eventveil.doctor.pointers import Field, fields_of
@@ -64,9 +65,13 @@ class Diagnosis:
 
     @cached_property
     def fields(self) -> list[Field]:
-        """What fields most of the records have."""
+        """What fields most of the records have that pass the filter."""
         source = self.stream.source
-        return fields_of(self.sample.records, source.max_bytes, source.format, self.sample.schemas)
+        records = self.sample.records
+        if isinstance(self.stream, Stream):
+            # Where none passes, what all have shows what is there.
+            records = passing(records, self.stream.source, self.sample) or records
+        return fields_of(records, source.max_bytes, source.format, self.sample.schemas)
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -78,8 +83,26 @@ class Diagnosis:
 
     @property
     def loses_much(self) -> bool:
-        """Whether too many of the events would not count."""
-        return self.verdicts.lost >= MUCH * max(1, self.verdicts.judged)
+        """Whether too many of the events that the file does not leave out would not count."""
+        return self.verdicts.lost >= MUCH * max(1, self.verdicts.asked)
+
+    @property
+    def hardly_passes(self) -> bool:
+        """Whether the filter leaves nearly all events out."""
+        judged, filtered = self.stamped.judged, self.stamped.outcomes["filtered"]
+        return filtered > 0 and judged - filtered < HARDLY * judged
+
+    @property
+    def hardly_listed(self) -> bool:
+        """Whether ``unknown: ignore`` leaves nearly all events out that pass the filter."""
+        verdicts = self.stamped
+        ignored = verdicts.outcomes["ignored"]
+        return ignored > 0 and verdicts.asked < HARDLY * (verdicts.asked + ignored)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the file leaves out and loses no more than it seems to mean."""
+        return not (self.loses_much or self.hardly_passes or self.hardly_listed)
 
 
 def _progress(verdicts: Verdicts) -> int:

@@ -55,6 +55,21 @@ class Verdicts:
         """How many do not count for a reason: neither what the bound leaves out nor ``unknown: ignore``."""
         return sum(self.reasons.values())
 
+    @property
+    def left_out(self) -> int:
+        """How many the file leaves out: by its filter, or in an unlisted column by ``unknown: ignore``."""
+        return self.outcomes["filtered"] + self.outcomes["ignored"]
+
+    @property
+    def asked(self) -> int:
+        """How many there were that the file does not leave out."""
+        return self.judged - self.left_out
+
+    @property
+    def counting(self) -> int:
+        """How many would count; what the bound leaves out of a user's contributions is among them."""
+        return self.asked - self.lost
+
     def refuse(self, reason: str, example: Example) -> None:
         """One that does not count."""
         kept = self.examples.setdefault(reason, [])

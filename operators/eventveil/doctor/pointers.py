@@ -51,22 +51,25 @@ def fields_of(
         if isinstance(document, Rejection):
             continue
         documents += 1
-        for pointer, value in _leaves(document, "", _DEEPEST):
+        for pointer, value in leaves(document):
             if pointer in seen or len(seen) < _WIDEST:
                 seen.setdefault(pointer, Counter()).update(_kinds(value))
     found = [Field(one, kinds["text"], kinds["integer"], kinds["time"]) for one, kinds in seen.items()]
     return [one for one in found if one.texts + one.integers >= _MANY * documents]
 
 
-def _leaves(document: Any, pointer: str, depth: int) -> Iterator[tuple[str, Any]]:
+def leaves(document: Any, pointer: str = "", depth: int = _DEEPEST) -> Iterator[tuple[str, Any]]:
+    """The texts, numbers and truth values of a document below ``pointer``, each with its place."""
     if isinstance(document, dict) and depth:
         for name, value in document.items():
-            yield from _leaves(value, f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}", depth - 1)
-    elif type(document) in (str, int, Instant):
+            yield from leaves(value, f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}", depth - 1)
+    elif type(document) in (str, int, bool, Instant):
         yield pointer, document
 
 
 def _kinds(value: str | int) -> Iterator[str]:
+    if type(value) is bool:
+        return
     if isinstance(value, int):
         yield "integer"
         if type(value) is Instant or value in _LIKE_TIMES:
@@ -94,11 +97,12 @@ def _common(pointer: str, other: str) -> int:
     """With how many names both end, whatever their case and punctuation."""
     number = 0
     for one, two in zip(reversed(pointer_tokens(pointer)), reversed(pointer_tokens(other)), strict=False):
-        if _plain(one) != _plain(two):
+        if plain(one) != plain(two):
             break
         number += 1
     return number
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """A name without what is often written in another way: its case and punctuation."""
     return "".join(filter(str.isalnum, name)).casefold()

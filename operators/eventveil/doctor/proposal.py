@@ -164,7 +164,7 @@ def _pointers(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     details = seen.stamped.details.get(Reason.MISSING_FIELD.value, Counter())
     for name in ("user", "column", "time"):
         missing = sum(number for detail, number in details.items() if detail.startswith(f"no {name} at "))
-        if 2 * missing < max(1, seen.stamped.judged):
+        if 2 * missing < max(1, seen.stamped.asked):
             continue
         pointer = getattr(seen.stream.source, name)
         single = isinstance(pointer, str) and pointer.startswith("/")
@@ -197,7 +197,7 @@ def _filter(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
         return
     details = seen.stamped.details.get(Reason.MISSING_FIELD.value, Counter())
     missing = sum(number for detail, number in details.items() if detail.startswith("no column at "))
-    if missing < MUCH * max(1, seen.stamped.judged):
+    if missing < MUCH * max(1, seen.stamped.asked):
         return
     texts = [one.pointer for one in seen.fields if one.texts and one.pointer not in stream.source.looked_at]
     found = [*separating(seen.sample, stream.source, texts)]
@@ -211,7 +211,7 @@ def _filter(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
 def _user_type(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     details = seen.stamped.details.get(Reason.WRONG_TYPE.value, Counter())
     wrong = sum(number for detail, number in details.items() if detail.startswith("the user at "))
-    if isinstance(seen.stream, Stream) and 2 * wrong >= max(1, seen.stamped.judged):
+    if isinstance(seen.stream, Stream) and 2 * wrong >= max(1, seen.stamped.asked):
         other = "integer" if seen.stream.source.user_type == "string" else "string"
         yield "source.user_type", other, f"{wrong} users are no {seen.stream.source.user_type}"
 
@@ -220,7 +220,7 @@ def _either(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     """Some producers write users as numbers, and some the same as text."""
     details = seen.stamped.details.get(Reason.WRONG_TYPE.value, Counter())
     wrong = sum(number for detail, number in details.items() if detail.startswith("the user at "))
-    if isinstance(seen.stream, Stream) and wrong >= MUCH * max(1, seen.stamped.judged):
+    if isinstance(seen.stream, Stream) and wrong >= MUCH * max(1, seen.stamped.asked):
         known = seen.stream.source.user_type
         yield (
             "source.user_type",
@@ -264,7 +264,7 @@ def _time_unit(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     """Numbers that are times long ago or far ahead in milliseconds, and not in another unit."""
     stream, reasons = seen.stream, seen.stamped.reasons
     wrong = sum(reasons.get(one.value, 0) for one in _WRONG_TIMES)
-    if not isinstance(stream, Stream) or 2 * wrong < max(1, seen.stamped.judged):
+    if not isinstance(stream, Stream) or 2 * wrong < max(1, seen.stamped.asked):
         return
     for unit in _UNITS:
         if unit != stream.source.time_unit:
@@ -300,13 +300,13 @@ def _unknown(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
 def _lateness(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     """The shortest lateness of a few that all but a few keep; releases wait for it."""
     stream, late = seen.stream, seen.stamped.reasons.get(Reason.LATE.value, 0)
-    if not isinstance(stream, Stream) or late < MUCH * max(1, seen.stamped.judged):
+    if not isinstance(stream, Stream) or late < MUCH * max(1, seen.stamped.asked):
         return
     for lateness in _LATENESS:
         if lateness > stream.timeline.lateness:
             rules = replace(stream.timeline, lateness=lateness)
             after = Diagnosis(replace(stream, timeline=rules), seen.sample, seen.now).stamped
-            if after.reasons.get(Reason.LATE.value, 0) <= _FEW * after.judged:
+            if after.reasons.get(Reason.LATE.value, 0) <= _FEW * after.asked:
                 yield "timeline.lateness", duration_text(lateness), f"{late} records are late"
                 return
 

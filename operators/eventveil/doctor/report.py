@@ -11,7 +11,8 @@ from eventveil.counting.written import WORDS, Written, explained
 from eventveil.decoding.rules import Reason
 from eventveil.doctor.diagnosis import Diagnosis, setting_of
 from eventveil.doctor.editing import Edits
-from eventveil.doctor.judging import Example
+from eventveil.doctor.filters import blocking
+from eventveil.doctor.judging import Example, Verdicts
 from eventveil.doctor.keys import Keys
 from eventveil.doctor.proposal import Proposal, suggested_maps
 from eventveil.doctor.sample import Sample
@@ -39,7 +40,7 @@ class Report:
     def is_well(self) -> bool:
         """Whether nothing is to be changed: few events are lost, and a worker would accept the topics."""
         refused = any(sample.mistakes for sample in self.samples.values())
-        return not refused and not any(one.loses_much for one in self.before.values())
+        return not refused and all(one.is_well for one in self.before.values())
 
     def lines(self) -> Iterator[str]:
         """For people."""
@@ -63,11 +64,16 @@ class Report:
 
     def _stream(self, seen: Diagnosis) -> Iterator[str]:
         verdicts, name = seen.verdicts, seen.stream.name
-        judged, counting = verdicts.judged, verdicts.judged - verdicts.lost
-        yield f"Stream {name}: {counting} of {judged} events would count{_share(counting, judged)}"
-        for outcome, words in _NOT_LOST.items():
-            if number := verdicts.outcomes.get(outcome):
-                yield f"  of these {number} {words}"
+        judged, counting = verdicts.judged, verdicts.counting
+        others = [f"{number} {words}" for number, words in _not_counting(verdicts) if number]
+        told = ", ".join([f"{counting} of {judged} events would count{_share(counting, judged)}", *others])
+        yield f"Stream {name}: {told}"
+        if bounded := verdicts.outcomes["bounded"]:
+            beyond = "are beyond the contributions of their user, which the bound leaves out"
+            yield f"  of the {counting}, {bounded} {beyond}"
+        for problem in self._left_out(seen):
+            yield f"  {problem['what']}"
+            yield f"    {problem['place']}: {_printable(problem['setting'])}: {_printable(problem['remedy'])}"
         for reason, number in verdicts.reasons.items():
             yield from self._reason(seen, reason, number)
         if seen.keys is not None:
@@ -79,6 +85,28 @@ class Report:
             yield f"    {shown}"
             if isinstance(seen.stream, Stream) and (maps := suggested_maps(seen.stream, unlisted)):
                 yield f"    some are paths to listed columns; to count them there: source.maps: {maps}"
+
+    def _left_out(self, seen: Diagnosis) -> list[dict[str, str]]:
+        """Which settings leave out nearly all events: what, setting, place and remedy."""
+        stream, found = seen.stream, []
+        if not isinstance(stream, Stream):
+            return []
+        if seen.hardly_passes:
+            what = "hardly any event passes the filter, so there is nothing to count"
+            for one in blocking(seen.sample, stream.source):
+                path = ("source", "filter", one.condition.field)
+                found.append(self._problem(stream.name, what, path, one.told()))
+        if seen.hardly_listed:
+            what = "hardly any event has a listed column, and `unknown: ignore` leaves out the others"
+            column = fields.in_words(stream.source.column, "and")
+            remedy = f"list what {column} holds, as far as it is known publicly, or correct source.column"
+            found.append(self._problem(stream.name, what, ("counts", "columns"), remedy))
+        return found
+
+    def _problem(self, stream: str, what: str, path: tuple[str, ...], remedy: str) -> dict[str, str]:
+        at = Edits(self.text).position(("streams", stream, *path))
+        place = f"{self.topology.path}:{at.line}:{at.column}"
+        return {"what": what, "setting": ".".join(path), "place": place, "remedy": remedy}
 
     def _reason(self, seen: Diagnosis, reason: str, number: int) -> Iterator[str]:
         example = seen.verdicts.examples[reason][0]
@@ -119,8 +147,9 @@ class Report:
         if changes or self.proposal.beside:
             for name, seen in self.after.items():
                 verdicts = seen.stamped
-                counting = verdicts.judged - verdicts.lost
-                yield f"  then {counting} of {verdicts.judged} events of {name} would count"
+                others = [f"{number} {words}" for number, words in _not_counting(verdicts) if number]
+                counting = f"{verdicts.counting} of {verdicts.judged} events of {name} would count"
+                yield f"  then {', '.join([counting, *others])}"
 
     def fields(self) -> dict[str, Any]:
         """For programs; see docs/doctor.md."""
@@ -143,8 +172,12 @@ class Report:
             "stream": seen.stream.name,
             "source": kind_of(seen.stream).source(seen.stream),
             "events": verdicts.judged,
-            "would_count": verdicts.judged - verdicts.lost,
-            "would_count_as_proposed": after.judged - after.lost,
+            "would_count": verdicts.counting,
+            "left_out_by_filter": verdicts.outcomes["filtered"],
+            "in_ignored_columns": verdicts.outcomes["ignored"],
+            "would_not_count": verdicts.lost,
+            "would_count_as_proposed": after.counting,
+            "left_out_nearly_all": self._left_out(seen),
             "outcomes": dict(verdicts.outcomes.most_common()),
             "reasons": [self._reason_fields(seen, *one) for one in verdicts.reasons.items()],
             "keys": None if seen.keys is None else _key_fields(seen.keys, seen.stream),
@@ -172,11 +205,11 @@ class Report:
         }
 
 
-_NOT_LOST = {
-    "bounded": "are beyond the contributions of their user, which the bound leaves out",
-    "filtered": "are left out by the filter",
-    "ignored": "have a column that `unknown: ignore` leaves out",
-}
+def _not_counting(verdicts: Verdicts) -> Iterator[tuple[int, str]]:
+    """With those that would count, these are all."""
+    yield verdicts.outcomes["filtered"], "are left out by the filter"
+    yield verdicts.outcomes["ignored"], "have a column that `unknown: ignore` leaves out"
+    yield verdicts.lost, "would not count"
 
 
 def times_of(sample: Sample) -> str:
@@ -270,8 +303,11 @@ def shown_value(value: bytes | None) -> str:
 
 def _plain(text: str) -> str:
     """A text without characters that a terminal would obey, cut off."""
-    cut = text[:_LONGEST] + ("..." if len(text) > _LONGEST else "")
-    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in cut)
+    return _printable(text[:_LONGEST] + ("..." if len(text) > _LONGEST else ""))
+
+
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
 
 
 def _number(number: int, noun: str) -> str:

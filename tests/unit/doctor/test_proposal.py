@@ -31,7 +31,7 @@ def report(found: Sample, text: str = FILE) -> Report:
 
 
 def counting(seen: Diagnosis) -> int:
-    return seen.verdicts.judged - seen.verdicts.lost
+    return seen.verdicts.counting
 
 
 def settings(made: Proposal) -> dict[str, str | None]:
@@ -145,15 +145,18 @@ def test_values_that_are_not_listed_are_reported_and_never_put_into_the_file() -
 
 def test_values_are_also_reported_where_the_file_leaves_them_out() -> None:
     def secret(number: int) -> dict[str, Any]:
-        return {**event(number), "section": "basket"}
+        return {**event(number), "section": "basket" if number % 20 else "home"}
 
     text = FILE.replace(
         "columns: [home, search, other]", "columns: [home, search, other]\n      unknown: ignore"
     )
     made = report(sample("murmur2", made=secret), text)
     assert made.is_well
-    assert made.before["views"].unlisted == {"'basket'": 600}
-    assert "600 have a column that `unknown: ignore` leaves out" in "\n".join(made.lines())
+    assert made.before["views"].unlisted == {"'basket'": 570}
+    assert (
+        "30 of 600 events would count (5 %), 570 have a column that `unknown: ignore` leaves out"
+        in "\n".join(made.lines())
+    )
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1e-3), ("us", 1e3), ("ns", 1e6)])
@@ -181,7 +184,88 @@ def test_what_a_filter_leaves_out_is_told_and_is_not_lost() -> None:
     )
     made = report(sample("murmur2"), text)
     assert made.is_well
-    assert "of these 300 are left out by the filter" in "\n".join(made.lines())
+    assert "300 of 600 events would count (50 %), 300 are left out by the filter" in "\n".join(made.lines())
+
+
+def filtered_by(condition: str, *more: str) -> str:
+    conditions = "".join(f"        {one}\n" for one in (condition, *more))
+    return FILE.replace("      time: /at\n", f"      time: /at\n      filter:\n{conditions}")
+
+
+def with_headers(found: Sample) -> Sample:
+    headers = [("x-tenant", b"berlin"), ("content-type", b"application/json")]
+    return replace(found, records=[one._replace(headers=headers) for one in found.records])
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        (
+            "$headers/x_tenant: berlin",
+            "$headers/x_tenant is in none of them; similar ones that are there: $headers/x-tenant. Correct",
+        ),
+        ("/sort: page", "/sort is in none of them. Correct the name of the field"),
+        ("/Section: home", "similar ones that are there: /section."),
+        ("/data/section: home", "similar ones that are there: /section."),
+        ("$headers/x-tenant: [Berlin]", 'at $headers/x-tenant: "berlin" (600). Correct the value'),
+        (
+            "/section: Home",
+            'most common at /section: "home" (300), "search" (300). Correct the value, its type',
+        ),
+    ],
+)
+def test_a_filter_that_nothing_passes_is_a_problem_with_the_line_of_the_rule(
+    condition: str, words: str
+) -> None:
+    text = filtered_by("/customer: {present: true}", condition)
+    made = report(with_headers(sample()), text)
+    told = "\n".join(made.lines())
+    assert not made.is_well
+    assert "0 of 600 events would count (0 %), 600 are left out by the filter\n" in told
+    assert words in told
+    field = condition.partition(":")[0]
+    line = text.partition(condition)[0].count("\n") + 1
+    assert f"shop.yaml:{line}:9: source.filter.{field}: 0 of 600 records that can be read meet it" in told
+    assert "source.filter./customer" not in told
+
+
+def test_rules_of_a_filter_that_are_only_together_too_strict_are_all_named() -> None:
+    text = filtered_by("/section: home", "/customer: [c-1, c-3, c-5]")
+    made = report(sample(), text)
+    assert not made.is_well
+    assert [one["setting"] for one in made.fields()["streams"][0]["left_out_nearly_all"]] == [
+        "source.filter./section",
+        "source.filter./customer",
+    ]
+
+
+def test_a_filter_that_means_to_leave_out_most_events_is_well() -> None:
+    made = report(sample(), filtered_by("/customer: [c-1, c-2, c-3, c-4]"))
+    assert made.is_well
+    assert made.fields()["streams"][0]["left_out_nearly_all"] == []
+
+
+def test_hardly_any_event_in_a_listed_column_is_a_problem() -> None:
+    text = FILE.replace(
+        "columns: [home, search, other]", "columns: [imprint, contact]\n      unknown: ignore"
+    )
+    made = report(sample(), text)
+    told = "\n".join(made.lines())
+    assert not made.is_well
+    assert "0 of 600 events would count (0 %), 600 have a column that `unknown: ignore` leaves out" in told
+    assert "shop.yaml:16:7: counts.columns: list what /section holds, as far as it is known publicly" in told
+
+
+def test_a_user_that_is_not_there_is_lost_among_what_passes_the_filter() -> None:
+    text = filtered_by("/section: home").replace("user: /customer", "user: /rider/rf")
+    stream = report(sample(), text).fields()["streams"][0]
+    numbers = ("would_count", "left_out_by_filter", "in_ignored_columns", "would_not_count")
+    assert [stream[one] for one in numbers] == [0, 300, 0, 300]
+    # A tenth of what passes is much, however much is left out.
+    rare = sample(made=lambda number: event(number) | ({"customer": None} if number < 200 else {}))
+    few = report(rare, filtered_by("/customer: {not: [" + ", ".join(f"c-{one}" for one in range(190)) + "]}"))
+    assert few.before["views"].verdicts.outcomes["filtered"] == 380
+    assert not few.is_well
 
 
 def test_late_events_get_the_shortest_lateness_that_suffices() -> None:

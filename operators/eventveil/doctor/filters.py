@@ -1,0 +1,126 @@
+"""What a filter leaves out, and which condition is at fault where hardly a record passes. Raw data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import orjson
+
+from eventveil.decoding.places import MISSING, Envelope, Filter, compile_field
+from eventveil.decoding.rules import Rejection, parse
+from eventveil.doctor.pointers import leaves, plain
+from eventveil.doctor.sample import Record, Sample
+from eventveil.model import fields
+from eventveil.model.topology import Condition, Source
+
+#: Of the events that a stream asks for, or of all: a smaller share is hardly anything.
+HARDLY = 0.01
+_SHOWN, _LONGEST = 5, 60
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """A condition that ``passing`` of ``readable`` records meet, by itself.
+
+    ``there`` of them have something at its field. ``values`` are the commonest that they have, as JSON, with
+    their numbers; ``similar`` are fields with a like name, if it is never there.
+    """
+
+    condition: Condition
+    readable: int
+    passing: int
+    there: int
+    values: Sequence[tuple[str, int]]
+    similar: Sequence[str]
+
+    def told(self) -> str:
+        """What it is and what to change, in words."""
+        field = self.condition.field
+        number = f"{self.passing} of {self.readable} records that can be read meet it"
+        if not self.there:
+            like = f"; similar ones that are there: {', '.join(self.similar)}" if self.similar else ""
+            return f"{number}: {field} is in none of them{like}. Correct the name of the field"
+        seen = ", ".join(f"{value} ({count})" for value, count in self.values)
+        return f"{number}; most common at {field}: {seen}. Correct the value, its type, or the field"
+
+
+def passing(records: Sequence[Record], source: Source, sample: Sample) -> list[Record]:
+    """The records that pass the filter, and those that cannot be read; all if there is no filter."""
+    if not source.filter:
+        return [*records]
+    rules = Filter(source.filter)
+
+    def passes(record: Record) -> bool:
+        around = _around(record)
+        if not rules.passes_around(around):
+            return False
+        document = _document(record, source, sample)
+        return isinstance(document, Rejection) or rules.passes_inside(document, around)
+
+    return [one for one in records if passes(one)]
+
+
+def blocking(sample: Sample, source: Source) -> list[Blocking]:
+    """The conditions that hardly a record meets by itself; all of them if there is none."""
+    found = [_tried(sample, source, one) for one in source.filter]
+    alone = [one for one in found if one.passing < HARDLY * max(1, one.readable)]
+    return alone or found
+
+
+def _tried(sample: Sample, source: Source, condition: Condition) -> Blocking:
+    rules, find = Filter([condition]), compile_field(condition.field)
+    known, readable, met = Counter[str](), 0, 0
+    names: dict[str, None] = {}
+    for record in sample.records:
+        around = _around(record)
+        document = None if fields.in_envelope(condition.field) else _document(record, source, sample)
+        if isinstance(document, Rejection):
+            continue
+        readable += 1
+        met += rules.passes_around(around) and rules.passes_inside(document, around)
+        value = find(document, around)
+        if value is not MISSING:
+            known[_json(value)] += 1
+        names |= dict.fromkeys(_names(document, record, condition.field))
+    like = [] if known else _similar(condition.field, [*names])
+    return Blocking(condition, readable, met, known.total(), known.most_common(_SHOWN), like)
+
+
+def _names(document: Any, record: Record, field: str) -> Iterator[str]:
+    """Fields of the same sort as ``field`` that a record has."""
+    if fields.in_envelope(field):
+        yield from (fields.HEADERS + name for name, _ in record.headers)
+    else:
+        yield from (pointer for pointer, _ in leaves(document))
+
+
+def _similar(field: str, names: Sequence[str]) -> list[str]:
+    """Names that differ by case and punctuation alone; else those with few other letters."""
+    same = [one for one in names if plain(one) == plain(field)]
+    # What all headers begin with makes none of them similar.
+    head = fields.HEADERS if field.startswith(fields.HEADERS) else ""
+    close = get_close_matches(field.removeprefix(head), [one.removeprefix(head) for one in names], n=_SHOWN)
+    ends = [one for one in names if _last(one) == _last(field)]
+    return same or [*dict.fromkeys([*(head + one for one in close), *ends])][:_SHOWN]
+
+
+def _last(field: str) -> str:
+    return plain(field.rpartition("/")[2])
+
+
+def _document(record: Record, source: Source, sample: Sample) -> Any:
+    return parse(record.value, source.max_bytes, source.format, sample.schemas)
+
+
+def _around(record: Record) -> Envelope:
+    return Envelope(record.key, record.headers)
+
+
+def _json(value: Any) -> str:
+    """A value as JSON has it, so that 7 and "7" differ, cut off; bytes as Python has them."""
+    text = orjson.dumps(value, default=repr).decode(errors="replace")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
