@@ -31,6 +31,8 @@ COMMANDS = {
     "topics": "Show, check and create the topics of a topology.",
 }
 """What the help says of each command, which is the function of that name in ``eventveil.cli.<name>``."""
+#: What people try first, and the command that does it.
+_MEANT = {"audit": "ledger", "validate": "check", "lint": "check", "start": "run"}
 
 
 class _Commands(click.Group):
@@ -43,6 +45,19 @@ class _Commands(click.Group):
         command = getattr(import_module(f"eventveil.cli.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            # Not loaded by those who know what they want.
+            from difflib import get_close_matches
+
+            if close := [_MEANT[args[0]]] if args[0] in _MEANT else get_close_matches(args[0], COMMANDS, 1):
+                error.message += f" Did you mean {close[0]}?"
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

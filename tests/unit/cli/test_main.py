@@ -41,7 +41,15 @@ def test_help_loads_no_command() -> None:
     assert shown.stdout == "['eventveil', 'eventveil.cli', 'eventveil.cli.main']\n"
 
 
-def test_a_command_that_does_not_exist_is_wrong_usage() -> None:
-    result = CliRunner().invoke(main, ["chekc"])
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("chekc", "No such command 'chekc'. Did you mean check?"),
+        ("audit", "No such command 'audit'. Did you mean ledger?"),
+        ("xyz", "No such command 'xyz'.\n"),
+    ],
+)
+def test_a_command_that_does_not_exist_is_wrong_usage(typed: str, told: str) -> None:
+    result = CliRunner().invoke(main, [typed])
     assert (result.exit_code, isinstance(result.exception, SystemExit)) == (click.UsageError.exit_code, True)
-    assert "No such command 'chekc'" in result.output
+    assert told in result.output
