@@ -12,7 +12,7 @@ from eventveil.model.topology import Stream
 
 
 def plan_of(findings: Findings, stream: Stream, name: str, remarks: Sequence[str]) -> Plan:
-    """The topology of the best choice for events that are where ``stream`` has them."""
+    """The topology of the best choice for events that are where ``stream`` has them, as a new file has it."""
     choice, source, question = findings.best, stream.source, findings.question
     unknown = stream.counts.unknown
     if unknown == "column" and stream.counts.unknown_column is not None:
@@ -35,7 +35,8 @@ def plan_of(findings: Findings, stream: Stream, name: str, remarks: Sequence[str
         contributions=choice.bound,
         user_type=source.user_type,
         column_type="string" if choice.rolled else stream.counts.column_type,
-        partitioner=source.partitioner,
+        # With repartition it is the stage that keys the records.
+        partitioner=source.partitioner if source.raw is None else None,
         adjacency=question.adjacency,
         options=options_as_text(question, choice),
         minimum=0 if choice.clipped else None,

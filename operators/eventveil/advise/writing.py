@@ -16,6 +16,7 @@ from eventveil.topology.scalars import duration_text
 
 #: More columns than these are better off in a file of their own.
 LONGEST_LIST = 200
+_DEFAULTS = Source("", "", "", "")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}[A-Za-z0-9]")
 #: Words that YAML, or a reader of it, takes for something else than text.
 _RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "inf", "nan"})
@@ -27,8 +28,10 @@ class Plan:
 
     ``origin`` and ``interval`` are in milliseconds, ``unknown`` as in a topology. ``columns`` are labels, or
     whole numbers as texts if ``column_type`` is integer. ``user``, ``column`` and ``time`` are as in the
-    model. ``rules`` are further lines of the source, ``minimum`` is the sink's, ``remarks`` are comments of
-    one line each.
+    model. ``rules`` and ``times`` are further lines of the source and of the timeline, ``minimum`` is the
+    sink's, ``remarks`` are comments of one line each. ``sections`` are those that say where the brokers are
+    and how topics are created, as they are written; None: those of a file that is new. ``sink`` and
+    ``dead_letter`` are topics; None: as the topic is called.
     """
 
     name: str
@@ -47,12 +50,24 @@ class Plan:
     contributions: int = 1
     user_type: str = "string"
     column_type: str = "string"
-    partitioner: str = "murmur2"
+    partitioner: str | None = "murmur2"
     adjacency: str = "add-remove"
     options: Mapping[str, str] = field(default_factory=dict)
     minimum: int | None = None
     rules: Sequence[str] = ()
     remarks: Sequence[str] = ()
+    times: Sequence[str] = ()
+    sections: str | None = None
+    sink: str | None = None
+    dead_letter: str | None = None
+
+
+_NEW_SECTIONS = """kafka:
+  bootstrap: ${KAFKA_BOOTSTRAP:localhost:9092}
+topics:
+  replication: ${KAFKA_REPLICATION:3}
+  min_insync: ${KAFKA_MIN_INSYNC:2}
+"""
 
 
 def topology_text(plan: Plan, columns_file: str | None = None) -> str:
@@ -60,27 +75,23 @@ def topology_text(plan: Plan, columns_file: str | None = None) -> str:
     remarks = "".join(f"# {remark}\n" for remark in plan.remarks)
     types = f"\n      user_type: {plan.user_type}" if plan.user_type != "string" else ""
     types += "".join(f"\n      {rule}" for rule in plan.rules)
+    types += "" if plan.partitioner is None else f"\n      partitioner: {plan.partitioner}"
+    times = "".join(f"\n      {line}" for line in plan.times)
     adjacency = {"adjacency": plan.adjacency} if plan.adjacency != "add-remove" else {}
     options = "".join(f"\n      {name}: {value}" for name, value in {**adjacency, **plan.options}.items())
     minimum = "" if plan.minimum is None else f"\n      minimum: {plan.minimum}"
     return f"""{remarks}version: 1
 name: {scalar(plan.name)}
-kafka:
-  bootstrap: ${{KAFKA_BOOTSTRAP:localhost:9092}}
-topics:
-  replication: ${{KAFKA_REPLICATION:3}}
-  min_insync: ${{KAFKA_MIN_INSYNC:2}}
-streams:
+{_NEW_SECTIONS if plan.sections is None else plan.sections}streams:
   {plan.stream}:
     source:
       topic: {plan.topic}
       user: {_places(plan.user)}
       column: {_places(plan.column)}
       time: {_places(plan.time)}{types}
-      partitioner: {plan.partitioner}
     timeline:
       interval: {duration_text(plan.interval)}
-      origin: {format_rfc3339(plan.origin)}
+      origin: {format_rfc3339(plan.origin)}{times}
     counts:
       columns: {_columns(plan, columns_file)}
       contributions: {plan.contributions}
@@ -90,17 +101,25 @@ streams:
       epsilon: {plan.epsilon}
       window: {plan.window}{options}
     sink:
-      topic: {plan.topic}.sanitized{minimum}
-    dead_letter: {plan.topic}.dead
+      topic: {plan.sink or f"{plan.topic}.sanitized"}{minimum}
+    dead_letter: {plan.dead_letter or f"{plan.topic}.dead"}
 """
 
 
 def rules_of(source: Source, labels: Sequence[str], other: str) -> list[str]:
-    """Further lines of a source that say which events count, how their columns are named and times read.
+    """Further lines of a source: all that ``Plan`` has no place for.
 
     What a map names otherwise than any of ``labels`` has the name ``other``.
     """
     rules = [f"format: {source.format}"] if source.format != "json" else []
+    if source.raw is not None:
+        rules.append("repartition: true")
+    if source.append_time != "broker":
+        rules.append(f"append_time: {source.append_time}")
+    if source.max_bytes != _DEFAULTS.max_bytes:
+        rules.append(f"max_bytes: {source.max_bytes}")
+    if source.population != _DEFAULTS.population:
+        rules.append(f"users: {scalar(source.population)}")
     if source.time_unit != "ms":
         rules.append(f"time_unit: {source.time_unit}")
     if source.time_zone is not None:

@@ -20,7 +20,7 @@ from eventveil.advise.reading import Read, read_events
 from eventveil.advise.searching import Findings, search
 from eventveil.advise.tally import Tally
 from eventveil.advise.trials import Processes, Runner, alone, perform
-from eventveil.advise.writing import Plan, topology_text
+from eventveil.advise.writing import Plan, listed_apart, topology_text
 from eventveil.cli.files import refuse_existing, write_topology
 from eventveil.cli.loading import is_topology
 from eventveil.cli.progress import progress
@@ -36,11 +36,19 @@ from eventveil.privacy.noise import SystemNoise
 from eventveil.process.atomic_file import OWNER_ONLY, appearing
 from eventveil.replay.processes import cores
 from eventveil.topology.document import Scalar
-from eventveil.topology.loading import load
+from eventveil.topology.loading import load_text
 from eventveil.topology.periods import DAY
 from eventveil.topology.problems import START
 from eventveil.topology.scalars import Rational, UnfitError
 
+_RECOMMENDED = "Recommended by `eventveil advise`; errors were measured on the events that it was given."
+_NEW = ("Before it runs: topics, lateness and max_ahead are yours to set, and the columns are to be public.",)
+_CARRIED = (
+    "The source, kafka, registry, topics and the times for late events are those of the given file. Name,",
+    "sink and dead_letter are new, so that it can run beside that file. Yours to check before it runs: that",
+    "interval, contributions, window and kind suit your readers; lateness and max_ahead; further settings of",
+    "the sink, budget and other streams, which are not here; paths, if it moved; that columns are public.",
+)
 _SPANS = {"hour": HOUR, "day": DAY, "week": 7 * DAY}
 _SHOWN = 12
 _EPSILON = Rational(1_000_000)
@@ -245,12 +253,9 @@ def _answer(
     findings: Findings, read: Read, chosen: Subject, stream: Stream, output: str | None, html: str | None
 ) -> None:
     """Say what was found, and write what was asked for."""
-    remarks = (
-        "Recommended by `eventveil advise`; errors were measured on the events that it was given.",
-        "Before it runs: topics, lateness and max_ahead are yours to set, and the columns are to be public.",
-    )
-    plan = plan_of(findings, stream, chosen.name, remarks)
-    promise = _promise(plan)
+    remarks = (_RECOMMENDED, *(_NEW if chosen.file is None else _CARRIED))
+    plan = chosen.carried(plan_of(findings, stream, chosen.name, remarks))
+    promise = _promise(plan, chosen.file)
     if output is not None:
         for path in write_topology(output, plan):
             _note(f"wrote {path}")
@@ -288,12 +293,15 @@ def _paragraph(head: str, lines: Iterable[str]) -> Iterator[str]:
     yield ""
 
 
-def _promise(plan: Plan) -> tuple[str, ...]:
-    """What `eventveil check` says of the recommended topology, which has to be valid for that."""
+def _promise(plan: Plan, file: str | None) -> tuple[str, ...]:
+    """What `eventveil check` says of the recommended topology, which has to be valid for that.
+
+    Paths in it are relative to ``file``, from which it was made.
+    """
     with TemporaryDirectory() as folder:
-        path = os.path.join(folder, "topology.yaml")
-        write_topology(path, plan)
-        (stream,) = load(path, {}).streams
+        *_, last = write_topology(os.path.join(folder, "topology.yaml"), plan)
+        text = topology_text(plan, last if listed_apart(plan.columns) else None)
+        (stream,) = load_text(file or last, text, os.environ).streams
     mechanism = of_stream(stream, SystemNoise())
     return (*describe(stream, mechanism.guarantee), *mechanism.notes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,29 +13,63 @@ import click
 from eventveil.advise.generating import HOUR
 from eventveil.advise.planning import with_columns
 from eventveil.advise.reading import find_columns, types_of
+from eventveil.advise.writing import Plan
 from eventveil.cli.loading import load_or_exit
+from eventveil.doctor.editing import Edits
 from eventveil.kinds.registry import kind_of
 from eventveil.model.errors import EventveilError
 from eventveil.model.fields import in_envelope
 from eventveil.model.topology import Counts, MechanismSettings, Sink, Source, Stream, Timeline, Topology
 from eventveil.replay.files import open_file
 from eventveil.replay.inputs import Input, TopicInput
+from eventveil.topology.spec import LONGEST_NAME
 
 FOUND = "found"
 _TOPIC = "topic:"
+#: What is carried over as it is written: places and secrets are those of the file.
+_SECTIONS = ("kafka", "registry", "topics")
+_TIMES = ("lateness", "max_ahead", "clock_skew", "on_missing", "grace")
+#: Behind names, so that the recommended file can run beside the one that it came from.
+_ADVISED = "-advised"
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """Events, the stream that says where user, column and time are in them, and the topology's name.
 
-    ``open`` begins to read them, each time anew. ``has_columns``: the stream knows its columns and types.
+    ``open`` begins to read them, each time anew. ``file`` is the topology, None where there is none: then
+    nothing is known of columns and types either.
     """
 
     name: str
     stream: Stream
     open: Callable[[], Input]
-    has_columns: bool
+    file: str | None = None
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the stream knows its columns and types."""
+        return self.file is not None
+
+    def carried(self, plan: Plan) -> Plan:
+        """The plan with all settings of the file that advice does not try, beside the file's own topics.
+
+        Raises OSError.
+        """
+        if self.file is None:
+            return plan
+        written = Edits(Path(self.file).read_text(encoding="utf-8"))
+        sections = (written.written((name,)) for name in _SECTIONS)
+        timeline = ("streams", self.stream.name, "timeline")
+        times = (written.written((*timeline, name)) for name in _TIMES)
+        return replace(
+            plan,
+            name=plan.name[: LONGEST_NAME - len(_ADVISED)] + _ADVISED,
+            sections="".join(f"{section}\n" for section in sections if section is not None),
+            times=tuple(line for line in times if line is not None),
+            sink=self.stream.sink.topic + _ADVISED,
+            dead_letter=self.stream.dead_letter + _ADVISED,
+        )
 
 
 def of_topology(path: str, source: str | None, only: str | None) -> Subject:
@@ -51,7 +85,7 @@ def of_topology(path: str, source: str | None, only: str | None) -> Subject:
     if len(streams) != 1:
         names = ", ".join(one.name for one in every) or "which there are none"
         raise click.UsageError(f"--stream and --input should name one stream of counts, of {names}")
-    return Subject(topology.name, streams[0], lambda: _open(topology, streams[0], source), True)
+    return Subject(topology.name, streams[0], lambda: _open(topology, streams[0], source), path)
 
 
 def _open(topology: Topology, stream: Stream, source: str) -> Input:
@@ -79,7 +113,7 @@ def of_file(path: str, user: str, column: str, time: str) -> Subject:
         sink=Sink(f"{name}.sanitized"),
         dead_letter=f"{name}.dead",
     )
-    return Subject(name, stream, lambda: _open_file(path, stream.source), False)
+    return Subject(name, stream, lambda: _open_file(path, stream.source))
 
 
 def _open_file(path: str, fields: Source) -> Input:

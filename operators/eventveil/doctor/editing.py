@@ -33,6 +33,25 @@ class Edits:
             at = Position(key.start_mark.line + 1, key.start_mark.column + 1)
         return at
 
+    def written(self, path: Sequence[str]) -> str | None:
+        """A setting or section, name and value, as it is written; None where it is left out.
+
+        Comments behind the last line of a section are those of the next one.
+        """
+        found: tuple[yaml.Node, yaml.Node] | None = None
+        node = self._root()
+        for name in path:
+            found = _child(node, name)
+            if found is None:
+                return None
+            _, node = found
+        assert found is not None, "a path has a name"
+        key, value = found
+        lines = self._text[key.start_mark.index : value.end_mark.index].rstrip().split("\n")
+        while lines[-1].lstrip().startswith("#") or not lines[-1].strip():
+            lines.pop()
+        return "\n".join(lines)
+
     def set(self, path: Sequence[str], value: str) -> None:
         """Give a setting a value, as YAML has it; its section must be there."""
         *sections, name = path

@@ -21,7 +21,8 @@ from eventveil.topology.scalars import Choice, Duration, Rational, Secret, Serve
 from eventveil.topology.values import ByKind, value_stream
 from eventveil.values.kinds import VALUE_KINDS
 
-NAME = r"[a-z0-9][a-z0-9._-]{0,99}"
+LONGEST_NAME = 100
+NAME = rf"[a-z0-9][a-z0-9._-]{{0,{LONGEST_NAME - 1}}}"
 #: No name and password: they would be shown wherever the address is.
 _URL = r"https?://[^\s,@/]+(/[^\s,@]*)?"
 #: "auth" is the name of the token itself (RFC 7628, section 3.1).

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -10,6 +12,23 @@ import pytest
 from click.testing import CliRunner, Result
 
 from eventveil.cli.main import main
+from eventveil.topology.loading import load
+
+KAFKA = """kafka:
+  bootstrap: broker.example:9093  # the inner one
+  security: {protocol: SASL_SSL, ca: ca.pem, mechanism: SCRAM-SHA-512, username: shop,
+             password: "${PASSWORD}"}
+# The next section.
+topics:
+  replication: 1
+  min_insync: 1
+  partials: 2
+"""
+SOURCE = """      repartition: true
+      append_time: boundary
+      max_bytes: 4096
+      users: "night shift"
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +110,38 @@ def test_what_is_recommended_passes_check_and_promises_what_check_says() -> None
     topology = Path("advised.yaml").read_text()
     assert "topic: shop.views\n" in topology
     assert "contributions: 4\n" in topology
+
+
+def test_advice_on_a_topology_keeps_all_that_it_does_not_try_and_can_run_beside_it() -> None:
+    generate(300, days=1)
+    Path("ca.pem").write_text("")
+    given = Path("shop.yaml").read_text()
+    given = re.sub(r"kafka:\n.*?streams:\n", KAFKA + "streams:\n", given, flags=re.DOTALL)
+    given = given.replace("      partitioner: murmur2\n", SOURCE)
+    given = given.replace("    timeline:\n", "    timeline:\n      lateness: ${LATE:7m}  # trains\n")
+    Path("shop.yaml").write_text(given)
+    before = load("shop.yaml", {"PASSWORD": "none"})
+    advised = CliRunner().invoke(
+        main,
+        [
+            *("advise", "shop.yaml", "--input", "shop.jsonl", "--output", "advised.yaml"),
+            *("--contributions", "1", "--seed", "1", "--processes", "1"),
+        ],
+        env={"PASSWORD": "none"},
+    )  # fmt: skip
+    assert advised.exit_code == 0, advised.output
+    text = Path("advised.yaml").read_text()
+    after = load("advised.yaml", {"PASSWORD": "none"})
+    assert 'password: "${PASSWORD}"}\n' in text
+    assert (after.kafka, after.topics) == (before.kafka, before.topics)
+    (old,), (new,) = before.streams, after.streams
+    assert new.source == replace(old.source, topic="shop-advised-repartition-shop.views")
+    assert new.timeline.lateness == 7 * 60_000
+    assert {after.name, new.sink.topic, new.dead_letter}.isdisjoint(
+        {before.name, old.sink.topic, old.dead_letter}
+    )
+    head, _, _ = text.partition("version: 1")
+    assert "Yours to check before it runs" in head
 
 
 def test_the_same_seed_gives_the_same_advice() -> None:
