@@ -203,11 +203,25 @@ def _remedy(plan: TopicPlan) -> str:
     return "`eventveil topics --create` creates it"
 
 
+def _width(topology: Topology, plan: TopicPlan) -> str:
+    """What the number of partitions follows, which no broker was asked for: that in the file is a guess."""
+    if plan.role in _PER_SOURCE:
+        return "; one per partition of the sources"
+    if plan.role == "re-keying changelog":
+        return f"; one per partition of {', '.join(topology.rekeyed)}, however many that has"
+    for raw, internal in topology.rekeyed.items():
+        if plan.name == internal:
+            return f"; as many partitions as {raw} has"
+    for stream in topology.readings:
+        if plan.name == stream.sink:
+            return f"; one per partition of {stream.source.topic}, however many that has"
+    return ""
+
+
 def _print_commands(topology: Topology) -> None:
     for plan in plan_topics(topology, {}):
         settings = " ".join(f"--config {name}={value}" for name, value in plan.settings.items())
-        note = "; one per partition of the sources" if plan.role in _PER_SOURCE else ""
-        click.echo(f"# {plan.role}{note}")
+        click.echo(f"# {plan.role}{_width(topology, plan)}")
         click.echo(
             f"kafka-topics.sh --bootstrap-server {topology.kafka.bootstrap} --create --topic {plan.name} "
             f"--partitions {plan.partitions} --replication-factor {topology.topics.replication} {settings}"

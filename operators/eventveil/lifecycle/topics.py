@@ -75,6 +75,13 @@ class TopicPlan:
         found = {**{setting.name: setting.value for setting in self.required}, **self.advised}
         return {name: value for name, value in found.items() if name not in self.omitted}
 
+    @property
+    def _remedy(self) -> str:
+        return (
+            "If it was just created with a wrong number and holds nothing yet, delete it and create it with "
+            f"{self.partitions} partitions. {_GROWN}"
+        )
+
     def mistakes(self, partitions: int, settings: Mapping[str, str]) -> list[str]:
         """What is wrong with the topic as it is, each with how to correct it."""
         found = [
@@ -93,7 +100,7 @@ class TopicPlan:
         elif self.exact_partitions and partitions != self.partitions:
             found.append(
                 f"topic {self.name} ({self.role}): it has {partitions} partitions, it should have "
-                f"{self.partitions}. {_GROWN if self.role in _BY_SOURCE else _OTHERWISE_MANY}"
+                f"{self.partitions}. {self._remedy if self.role in _BY_SOURCE else _OTHERWISE_MANY}"
             )
         return found
 

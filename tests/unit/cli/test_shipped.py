@@ -29,6 +29,14 @@ def test_a_topology_is_told_of_as_it_was(command: str, path: Path, monkeypatch: 
     assert told.stdout == (KEPT / f"{path.stem}.{command}").read_text(encoding="utf-8")
 
 
+def test_what_is_as_wide_as_a_source_is_printed_with_the_source_that_it_follows() -> None:
+    printed = (KEPT / "web-shop.topics").read_text(encoding="utf-8")
+    assert "# re-keyed events; as many partitions as shop.events has\n" in printed
+    assert "# re-keying changelog; one per partition of shop.events, however many that has\n" in printed
+    readings = (KEPT / "air-time.topics").read_text(encoding="utf-8")
+    assert "# sink; one per partition of flights.landed, however many that has\n" in readings
+
+
 def test_the_file_with_every_kind_has_streams_of_each() -> None:
     text = (KEPT / "every-kind.yaml").read_text(encoding="utf-8")
     for what in (

@@ -357,3 +357,13 @@ def test_a_source_that_is_keyed_otherwise_has_a_topic_of_re_keyed_events_as_wide
     assert plans["app-repartition-changelog"].partitions == 5
     assert plans["app-counting-changelog"].partitions == 7
     assert "app-repartition-changelog" not in {one.name for one in plan_topics(topology(), {})}
+
+
+def test_a_changelog_that_was_created_with_the_wrong_number_can_be_created_again_while_it_is_empty() -> None:
+    made = topology(stream(topic="app-repartition-raw", raw="raw"))
+    plans = {plan.name: plan for plan in plan_topics(made, {"raw": 6})}
+    plan = plans["app-repartition-changelog"]
+    (mistake,) = plan.mistakes(12, plan.settings)
+    assert "it has 12 partitions, it should have 6" in mistake
+    assert "holds nothing yet, delete it and create it with 6 partitions" in mistake
+    assert "`eventveil migrate`" in mistake
