@@ -18,6 +18,8 @@ from eventveil.model.topology import AnyStream, Stream
 
 #: A stream that loses this share of its events, or more, is to be looked at.
 MUCH = 0.1
+#: How the detail of a number with decimals ends.
+DECIMALS = ", not float"
 #: Which setting points to each field that a detail names.
 _POINTERS: Mapping[str, str] = {"user": "source.user", "column": "source.column", "time": "source.time"}
 #: How far a record gets that is refused for a reason: the order in which it is judged.
@@ -121,12 +123,21 @@ def _stage(reason: str, detail: str) -> int:
     return _STAGES.get(Reason(reason), _FURTHEST - 1)
 
 
+def remedy_of(reason: str, detail: str) -> str:
+    """What to do about records that are refused for a reason with that detail."""
+    if reason == Reason.WRONG_TYPE and "time at" in detail and detail.endswith(DECIMALS):
+        return "give time_unit: s if these are epoch seconds; only seconds may have decimals"
+    return REMEDIES[Reason(reason)].text
+
+
 def setting_of(reason: str, detail: str) -> str:
     """The setting, such as ``source.partitioner``, that a reason with that detail is likely due to."""
     settings = REMEDIES[Reason(reason)].settings
     field = next((one for one in _POINTERS if f"{one} at" in detail), None)
     if field is None:
         return settings[0]
-    if reason == Reason.WRONG_TYPE and field != "time":
+    if reason == Reason.WRONG_TYPE and field == "time":
+        return "source.time_unit" if detail.endswith(DECIMALS) else "source.time"
+    if reason == Reason.WRONG_TYPE:
         return "source.user_type" if field == "user" else "counts.columns"
     return _POINTERS[field]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eventveil.counting.remedies import REMEDIES
 from eventveil.counting.written import explained, written
 from eventveil.decoding.rules import Reason
-from eventveil.doctor.diagnosis import setting_of
+from eventveil.doctor.diagnosis import remedy_of, setting_of
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.report import shown_value
 from eventveil.doctor.sample import Record
@@ -111,10 +110,10 @@ def groups(
 
 
 def _remedy(
-    stream: Stream | None, reason: str, letters: Iterable[Letter], partitions: Mapping[str, int]
+    stream: Stream | None, reason: str, letters: Sequence[Letter], partitions: Mapping[str, int]
 ) -> str:
     number = 0 if stream is None else partitions.get(stream.source.topic_of_events, 0)
     keys = [(one.key, one.partition) for one in letters if one.key]
     if reason == Reason.WRONG_PARTITION and stream is not None and number and keys:
         return explained(written(keys, number), stream.source.partitioner)
-    return REMEDIES[Reason(reason)].text
+    return remedy_of(reason, letters[-1].detail)

@@ -25,25 +25,42 @@ _LIKE_TIMES = range(10**12, 10**13)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A place in most documents: how many have a text there, a whole number, or a time that can be read."""
+    """A place in most documents: how many have a text there, a whole number, or a time that can be read.
+
+    ``decimals`` are other numbers.
+    """
 
     pointer: str
     texts: int
     integers: int
     times: int
+    decimals: int = 0
+
+    @property
+    def all(self) -> int:
+        """How many documents have it."""
+        return self.texts + self.integers + self.decimals
+
+    @property
+    def in_array(self) -> bool:
+        """Whether it is in the first element of an array."""
+        return "0" in pointer_tokens(self.pointer)
 
     @property
     def kind(self) -> str:
         """What it mostly holds, in a word."""
-        if self.times >= _MOST * (self.texts + self.integers):
+        if self.times >= _MOST * self.all:
             return "time"
-        return "text" if self.texts >= self.integers else "number"
+        return "text" if 2 * self.texts >= self.all else "number"
 
 
 def fields_of(
     records: Sequence[Record], max_bytes: int, form: Format = "json", schemas: Schemas = NO_SCHEMAS
 ) -> list[Field]:
-    """The places where most of the documents have a text or a whole number, in the order of the first one."""
+    """The places where most of the documents have a text or a number, in the order of the first one.
+
+    Of an array of objects the first is looked at.
+    """
     seen: dict[str, Counter[str]] = {}
     documents = 0
     for record in records:
@@ -54,8 +71,11 @@ def fields_of(
         for pointer, value in leaves(document):
             if pointer in seen or len(seen) < _WIDEST:
                 seen.setdefault(pointer, Counter()).update(_kinds(value))
-    found = [Field(one, kinds["text"], kinds["integer"], kinds["time"]) for one, kinds in seen.items()]
-    return [one for one in found if one.texts + one.integers >= _MANY * documents]
+    found = [
+        Field(one, kinds["text"], kinds["integer"], kinds["time"], kinds["decimal"])
+        for one, kinds in seen.items()
+    ]
+    return [one for one in found if 0 < one.all >= _MANY * documents]
 
 
 def leaves(document: Any, pointer: str = "", depth: int = _DEEPEST) -> Iterator[tuple[str, Any]]:
@@ -63,12 +83,17 @@ def leaves(document: Any, pointer: str = "", depth: int = _DEEPEST) -> Iterator[
     if isinstance(document, dict) and depth:
         for name, value in document.items():
             yield from leaves(value, f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}", depth - 1)
-    elif type(document) in (str, int, bool, Instant):
+    elif isinstance(document, list) and depth and document and isinstance(document[0], dict):
+        yield from leaves(document[0], f"{pointer}/0", depth - 1)
+    elif type(document) in (str, int, float, bool, Instant):
         yield pointer, document
 
 
-def _kinds(value: str | int) -> Iterator[str]:
+def _kinds(value: str | int | float) -> Iterator[str]:
     if type(value) is bool:
+        return
+    if isinstance(value, float):
+        yield "decimal"
         return
     if isinstance(value, int):
         yield "integer"
@@ -85,7 +110,18 @@ def _kinds(value: str | int) -> Iterator[str]:
 
 def likely(fields: Sequence[Field], pointer: str, *, time: bool = False) -> list[str]:
     """Which fields ``pointer`` may have meant: those with most of its end; for a ``time``, else all times."""
-    fitting = [one for one in fields if not time or one.times >= _MOST * (one.texts + one.integers)]
+    fitting = [one for one in fields if one.times >= _MOST * one.all or (not time and _names(one))]
+    # An array may be empty, and its order may mean nothing: its first element only where nothing else fits.
+    outside = [one for one in fitting if not one.in_array]
+    return _ending(outside, pointer, time=time) or _ending(fitting, pointer, time=time)
+
+
+def _names(field: Field) -> bool:
+    """Whether it may name a user or a column, which no number with decimals does."""
+    return field.texts + field.integers > field.decimals
+
+
+def _ending(fitting: Sequence[Field], pointer: str, *, time: bool) -> list[str]:
     common = {one.pointer: _common(one.pointer, pointer) for one in fitting}
     most = max(common.values(), default=0)
     if most:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from eventveil.advise.writing import scalar
 from eventveil.counting.written import WORDS
 from eventveil.decoding.rules import Reason
-from eventveil.doctor.diagnosis import MUCH, Diagnosis
+from eventveil.doctor.diagnosis import DECIMALS, MUCH, Diagnosis
 from eventveil.doctor.editing import Edits
+from eventveil.doctor.judging import Verdicts
 from eventveil.doctor.people import is_of_many, separating, size_of_many
 from eventveil.doctor.pointers import likely
 from eventveil.doctor.sample import Sample
@@ -199,7 +200,10 @@ def _filter(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     missing = sum(number for detail, number in details.items() if detail.startswith("no column at "))
     if missing < MUCH * max(1, seen.stamped.asked):
         return
-    texts = [one.pointer for one in seen.fields if one.texts and one.pointer not in stream.source.looked_at]
+    looked_at = stream.source.looked_at
+    texts = [
+        one.pointer for one in seen.fields if one.texts and not one.in_array and one.pointer not in looked_at
+    ]
     found = [*separating(seen.sample, stream.source, texts)]
     if len(found) == 1:
         ((pointer, values),) = found
@@ -261,17 +265,26 @@ def _append_time(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
 
 
 def _time_unit(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
-    """Numbers that are times long ago or far ahead in milliseconds, and not in another unit."""
-    stream, reasons = seen.stream, seen.stamped.reasons
-    wrong = sum(reasons.get(one.value, 0) for one in _WRONG_TIMES)
+    """Numbers that are times long ago or far ahead in milliseconds, or have decimals; not in another unit."""
+    stream, wrong = seen.stream, _wrong_times(seen.stamped)
     if not isinstance(stream, Stream) or 2 * wrong < max(1, seen.stamped.asked):
         return
     for unit in _UNITS:
         if unit != stream.source.time_unit:
             after = Diagnosis(_with_unit(stream, unit), seen.sample, seen.now)
-            if sum(after.stamped.reasons.get(one.value, 0) for one in _WRONG_TIMES) <= wrong // 2:
-                yield "source.time_unit", unit, f"{wrong} times are out of range in {stream.source.time_unit}"
+            if _wrong_times(after.stamped) <= wrong // 2:
+                known = stream.source.time_unit
+                yield "source.time_unit", unit, f"{wrong} times are no times in {known}"
                 return
+
+
+def _wrong_times(verdicts: Verdicts) -> int:
+    """How many are refused for a time that is there; of those with a wrong type, the numbers."""
+    types = verdicts.details.get(Reason.WRONG_TYPE.value, Counter())
+    decimals = sum(
+        number for one, number in types.items() if one.startswith("the time at ") and one.endswith(DECIMALS)
+    )
+    return decimals + sum(verdicts.reasons.get(one.value, 0) for one in _WRONG_TIMES)
 
 
 _UNITS: tuple[TimeUnit, ...] = ("s", "ms", "us", "ns")

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eventveil.counting.remedies import REMEDIES
 from eventveil.counting.written import WORDS, Written, explained
 from eventveil.decoding.rules import Reason
-from eventveil.doctor.diagnosis import Diagnosis, setting_of
+from eventveil.doctor.diagnosis import Diagnosis, remedy_of, setting_of
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.filters import blocking
 from eventveil.doctor.judging import Example, Verdicts
@@ -122,8 +121,8 @@ class Report:
         keys = seen.keys
         if reason == Reason.WRONG_PARTITION and keys is not None and isinstance(seen.stream, Stream):
             return explained(keys.users, seen.stream.source.partitioner)
-        text = REMEDIES[Reason(reason)].text
         first = seen.verdicts.examples[reason][0].detail
+        text = remedy_of(reason, first)
         if reason == Reason.MISSING_FIELD and first.startswith(("no user at /", "no time at /")):
             name = first.split()[1]
             several = ", ".join(fields.listed(getattr(seen.stream.source, name)))

@@ -169,6 +169,46 @@ def test_times_in_other_units_are_told(unit: str, factor: float) -> None:
     assert made.after["views"].verdicts.lost == 0
 
 
+def test_seconds_with_decimals_are_told() -> None:
+    def timed(number: int) -> dict[str, Any]:
+        return {**event(number), "at": (NOW - 1000 * number) / 1000 + 0.198}
+
+    made = report(sample(made=timed))
+    assert settings(made.proposal) == {"source.time_unit": "s"}
+    assert counting(made.after["views"]) == 600
+    assert "source.time_unit: give time_unit: s if these are epoch seconds" in "\n".join(made.lines())
+
+    # No unit but seconds may have decimals, so nothing helps these.
+    made = report(sample(made=lambda number: {**event(number), "at": NOW - number + 0.5}))
+    assert settings(made.proposal) == {}
+
+
+def test_numbers_with_decimals_and_first_elements_are_among_the_fields() -> None:
+    def nested_deep(number: int) -> dict[str, Any]:
+        stops = [{"zone": "home", "lat": 52.5}, {"zone": "away"}]
+        return {"who": f"c-{number % 200}", "ts": 1767300000.5, "stops": stops, "tags": ["a"]}
+
+    text = FILE.replace("column: /section", "column: /zone")
+    made = report(sample(made=nested_deep), text.replace("user: /customer", "user: /who"))
+    told = "\n".join(made.lines())
+    assert (
+        "most records have: /who (text), /ts (number), /stops/0/zone (text), /stops/0/lat (number)\n" in told
+    )
+    assert settings(made.proposal)["source.column"] == "/stops/0/zone"
+
+    # What is not in an array is meant rather, and a number with decimals is no user.
+    def twice(number: int) -> dict[str, Any]:
+        return nested_deep(number) | {
+            "place": {"zone": "home"},
+            "who": {"who": 1.5, "id": f"c-{number % 200}"},
+        }
+
+    made = report(sample(made=twice), text.replace("user: /customer", "user: /who/id"))
+    assert settings(made.proposal)["source.column"] == "/place/zone"
+    made = report(sample(made=twice), text.replace("user: /customer", "user: /data/who"))
+    assert "source.user" not in settings(made.proposal)
+
+
 def test_session_keys_without_append_times_are_re_keyed_by_boundaries() -> None:
     number = iter(range(600))
     made = report(sample("crc32", key=lambda _: f"session-{next(number)}", appended=False))
