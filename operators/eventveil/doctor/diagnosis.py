@@ -18,8 +18,8 @@ from eventveil.model.topology import AnyStream, Stream
 
 #: A stream that loses this share of its events, or more, is to be looked at.
 MUCH = 0.1
-#: How the detail of a number with decimals ends.
-DECIMALS = ", not float"
+#: How the detail of a number with decimals ends, and that of a null.
+DECIMALS, NULL = ", not float", ", not NoneType"
 #: Which setting points to each field that a detail names.
 _POINTERS: Mapping[str, str] = {"user": "source.user", "column": "source.column", "time": "source.time"}
 #: How far a record gets that is refused for a reason: the order in which it is judged.
@@ -127,7 +127,29 @@ def remedy_of(reason: str, detail: str) -> str:
     """What to do about records that are refused for a reason with that detail."""
     if reason == Reason.WRONG_TYPE and "time at" in detail and detail.endswith(DECIMALS):
         return "give time_unit: s if these are epoch seconds; only seconds may have decimals"
+    if reason == Reason.WRONG_TYPE and detail.endswith(NULL):
+        return "it is null: send a value there, or correct the pointer"
     return REMEDIES[Reason(reason)].text
+
+
+#: What JSON calls what a detail, which stays as it is in dead letters, names by a type of Python.
+_IN_JSON: Mapping[str, str] = {
+    "NoneType": "null",
+    "float": "a number with decimals",
+    "int": "an integer",
+    "bool": "true or false",
+    "str": "text",
+    "list": "an array",
+    "dict": "an object",
+    "bytes": "bytes that are no text",
+}
+
+
+def in_json(reason: str, detail: str) -> str:
+    """A detail in the words of JSON."""
+    start, comma, name = detail.rpartition(", not ")
+    known = _IN_JSON.get(name) if reason == Reason.WRONG_TYPE else None
+    return detail if known is None else start + comma + known
 
 
 def setting_of(reason: str, detail: str) -> str:
@@ -138,6 +160,8 @@ def setting_of(reason: str, detail: str) -> str:
         return settings[0]
     if reason == Reason.WRONG_TYPE and field == "time":
         return "source.time_unit" if detail.endswith(DECIMALS) else "source.time"
+    if reason == Reason.WRONG_TYPE and detail.endswith(NULL):
+        return _POINTERS[field]
     if reason == Reason.WRONG_TYPE:
         return "source.user_type" if field == "user" else "counts.columns"
     return _POINTERS[field]

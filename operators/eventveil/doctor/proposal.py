@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from eventveil.advise.writing import scalar
 from eventveil.counting.written import WORDS
 from eventveil.decoding.rules import Reason
-from eventveil.doctor.diagnosis import DECIMALS, MUCH, Diagnosis
+from eventveil.doctor.diagnosis import DECIMALS, MUCH, NULL, Diagnosis
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.judging import Verdicts
 from eventveil.doctor.people import is_of_many, separating, size_of_many
@@ -212,9 +212,18 @@ def _filter(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
         yield "source.filter", f"{{{scalar(pointer)}: {asked}}}", why
 
 
+def _wrong_users(details: Mapping[str, int]) -> int:
+    """How many have a user of another type; null is of none."""
+    return sum(
+        number
+        for detail, number in details.items()
+        if detail.startswith("the user at ") and not detail.endswith(NULL)
+    )
+
+
 def _user_type(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     details = seen.stamped.details.get(Reason.WRONG_TYPE.value, Counter())
-    wrong = sum(number for detail, number in details.items() if detail.startswith("the user at "))
+    wrong = _wrong_users(details)
     if isinstance(seen.stream, Stream) and 2 * wrong >= max(1, seen.stamped.asked):
         other = "integer" if seen.stream.source.user_type == "string" else "string"
         yield "source.user_type", other, f"{wrong} users are no {seen.stream.source.user_type}"
@@ -223,7 +232,7 @@ def _user_type(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
 def _either(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     """Some producers write users as numbers, and some the same as text."""
     details = seen.stamped.details.get(Reason.WRONG_TYPE.value, Counter())
-    wrong = sum(number for detail, number in details.items() if detail.startswith("the user at "))
+    wrong = _wrong_users(details)
     if isinstance(seen.stream, Stream) and wrong >= MUCH * max(1, seen.stamped.asked):
         known = seen.stream.source.user_type
         yield (

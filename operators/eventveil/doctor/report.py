@@ -8,7 +8,7 @@ from typing import Any
 
 from eventveil.counting.written import WORDS, Written, explained
 from eventveil.decoding.rules import Reason
-from eventveil.doctor.diagnosis import Diagnosis, remedy_of, setting_of
+from eventveil.doctor.diagnosis import NULL, Diagnosis, in_json, remedy_of, setting_of
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.filters import blocking
 from eventveil.doctor.judging import Example, Verdicts
@@ -110,10 +110,10 @@ class Report:
     def _reason(self, seen: Diagnosis, reason: str, number: int) -> Iterator[str]:
         example = seen.verdicts.examples[reason][0]
         setting = setting_of(reason, example.detail)
-        yield f"  {number} {reason}: {_plain(example.detail)}"
+        yield f"  {number} {reason}: {_plain(in_json(reason, example.detail))}"
         yield f"    for example {_where(seen.sample, example)}: {shown_value(example.value)}"
         yield f"    {self._place(seen.stream.name, setting)}: {setting}: {self._remedy(seen, reason)}"
-        if reason == Reason.MISSING_FIELD and seen.fields:
+        if seen.fields and _is_absent(reason, example.detail):
             shown = ", ".join(f"{one.pointer} ({one.kind})" for one in seen.fields[:_FIELDS_SHOWN])
             yield f"    most records have: {_plain(shown)}"
 
@@ -123,7 +123,7 @@ class Report:
             return explained(keys.users, seen.stream.source.partitioner)
         first = seen.verdicts.examples[reason][0].detail
         text = remedy_of(reason, first)
-        if reason == Reason.MISSING_FIELD and first.startswith(("no user at /", "no time at /")):
+        if _is_absent(reason, first) and first.startswith(_WITH_SECOND):
             name = first.split()[1]
             several = ", ".join(fields.listed(getattr(seen.stream.source, name)))
             text += f"; if these records have it in another field, list both: {name}: [{several}, ...]"
@@ -202,6 +202,16 @@ class Report:
                 for one in examples
             ],
         }
+
+
+#: How details begin where a second field can be listed.
+_WITH_SECOND = ("no user at /", "no time at /", "the user at /", "the time at /")
+
+
+def _is_absent(reason: str, detail: str) -> bool:
+    """Whether a record has nothing at a field, or null."""
+    null = reason == Reason.WRONG_TYPE and detail.endswith(NULL)
+    return null or reason == Reason.MISSING_FIELD
 
 
 def _not_counting(verdicts: Verdicts) -> Iterator[tuple[int, str]]:

@@ -401,6 +401,36 @@ def test_where_a_field_is_missing_the_fields_that_are_there_are_named() -> None:
     assert "most records have" not in "\n".join(report(sample()).lines())
 
 
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("customer", "source.user: it is null: send a value there, or correct the pointer; if these records"),
+        ("section", "source.column: it is null: send a value there, or correct the pointer\n"),
+        ("at", "source.time: it is null: send a value there, or correct the pointer; if these records"),
+    ],
+)
+@pytest.mark.parametrize("share", [1, 3])
+def test_a_null_is_told_as_one_and_no_type_is_proposed(field: str, words: str, share: int) -> None:
+    def without(number: int) -> dict[str, Any]:
+        return {"id": f"c-{number % 200}", **event(number)} | ({field: None} if number % share == 0 else {})
+
+    made = report(sample(made=without, partitions=1))
+    told = "\n".join(made.lines())
+    assert f"{600 // share} wrong-type: the " in told
+    assert ", not null\n" in told
+    assert "NoneType" not in told
+    assert words in told
+    assert ("list both" in told) == (field != "section")
+    assert "most records have: /id (text)" in told
+    assert settings(made.proposal) == {}
+
+
+@pytest.mark.parametrize(("found", "words"), [([], "an array"), ({}, "an object"), (True, "true or false")])
+def test_types_have_their_names_in_json(found: Any, words: str) -> None:
+    made = report(sample(made=lambda number: {**event(number), "section": found}, partitions=1))
+    assert f"the column at /section should be a string, not {words}\n" in "\n".join(made.lines())
+
+
 def test_paths_to_listed_columns_get_the_maps_that_name_them() -> None:
     paths = ("/search", "/search/shoes", "/home/", "/imprint", "/searching")
 
