@@ -8,6 +8,7 @@ import signal
 import statistics
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from eventveil.kafka.log import read_partition
 from eventveil.model.timeline import first_whole_timestamp, start_of
 from eventveil.topology.loading import load
 from tests.kafka.broker import LocalBroker
-from tests.kafka.topics import read, unique
+from tests.kafka.topics import read, read_to_end, unique
 from tests.worker.accelerated import accelerated
 from tests.worker.application import COLUMNS, Application
 from tests.worker.process import WorkerProcess
@@ -40,6 +41,8 @@ _COMPACTION = {
     "segment.ms": "5000",
     "min.cleanable.dirty.ratio": "0.01",
     "max.compaction.lag.ms": "5000",
+    # Of the markers of transactions too, which a day of by default outnumbers everything else.
+    "delete.retention.ms": "1000",
 }
 _LOG_TIME = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})")
 
@@ -118,6 +121,17 @@ class LongRun(AbstractContextManager["LongRun"]):
     def _changelogs(self) -> list[str]:
         return [f"{self.application.name}-{role}-changelog" for role in ("counting", "ledger")]
 
+    def _places(self) -> list[tuple[str, int]]:
+        """The partitions of the changelogs."""
+        return [
+            (topic, partition)
+            for topic, partitions in zip(self._changelogs, (PARTITIONS, PARTIALS), strict=True)
+            for partition in range(partitions)
+        ]
+
+    def _folder_of(self, topic: str, partition: int) -> Path:
+        return self._data / f"{topic}-{partition}"
+
     def _make_worker(self) -> WorkerProcess:
         self._starts += 1
         log = self._folder / f"{self.application.name}-{self._starts}.log"
@@ -183,12 +197,34 @@ class LongRun(AbstractContextManager["LongRun"]):
         released = self.released
         records = sum(
             len(read(self.application.bootstrap, topic, partition=partition))
-            for topic, partitions in zip(self._changelogs, (PARTITIONS, PARTIALS), strict=True)
-            for partition in range(partitions)
+            for topic, partition in self._places()
         )
         seconds, take_over = self.start()
         self.restarts.append(Restart(released, records, seconds, take_over))
         return self.restarts[-1]
+
+    def live_bytes(self) -> int:
+        """Bytes of all that the changelogs have to keep, however much of the rest is cleaned away by now."""
+        return sum(
+            live_bytes((message.key(), message.value()) for message in records)
+            for topic, partition in self._places()
+            for records, _ in [read_to_end(self.application.bootstrap, topic, "read_committed", partition)]
+        )
+
+    def closed_bytes(self) -> int:
+        """Bytes on disk of the changelogs' closed segments: brokers clean no other."""
+        return sum(
+            sum(map(_size, sorted(self._folder_of(topic, partition).glob("*.log"))[:-1]))
+            for topic, partition in self._places()
+        )
+
+    def wait_until_cleaned(self, most: int, seconds: float) -> None:
+        """Wait until the closed segments have at most ``most`` bytes. Raises TimeoutError."""
+        deadline = time.monotonic() + seconds
+        while (found := self.closed_bytes()) > most:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{found} bytes in the closed segments of the changelogs, not {most}")
+            time.sleep(_SAMPLE_SECONDS)
 
     def is_gapless(self) -> bool:
         """Whether the sink has every timestamp once and in order, from the first to the last."""
@@ -209,11 +245,9 @@ class LongRun(AbstractContextManager["LongRun"]):
 
     def _changelog_bytes(self) -> int:
         return sum(
-            size
-            for topic in self._changelogs
-            for folder in self._data.glob(f"{topic}-*")
-            for file in folder.glob("*.log")
-            if (size := _size(file))
+            _size(file)
+            for topic, partition in self._places()
+            for file in self._folder_of(topic, partition).glob("*.log")
         )
 
     def _produce(self) -> None:
@@ -280,6 +314,16 @@ def _size(file: Path) -> int:
         return file.stat().st_size
     except FileNotFoundError:  # cleaned away meanwhile
         return 0
+
+
+def live_bytes(records: Iterable[tuple[bytes | None, bytes | None]]) -> int:
+    """Bytes of what compaction leaves of a partition, by keys and values in the order of its offsets.
+
+    That is the last record of each key, even if its value is null: what a broker deletes in the end it keeps
+    for a day by default. It is the same before, while and after the broker cleans.
+    """
+    last = dict(records)
+    return sum(len(key or b"") + len(value or b"") for key, value in last.items())
 
 
 def halves(samples: list[Sample], first: int, last: int) -> tuple[list[Sample], list[Sample]]:
