@@ -5,8 +5,9 @@ A line of ``records.jsonl`` is a record: the case that it is of, its topic, key,
 written in another way needs a new version of its format, and what is there has to be read for as long as
 anybody may have it.
 
-The command does the same for ``states/VERSION.jsonl``, the states of the version that the program has: those
-of earlier versions are not touched any more, and are read by all later ones.
+Where the program has a dated version, the command also writes ``states/VERSION.jsonl``, the states of that
+version, and ``states/VERSION.sha256``, their digest and that of the program. Neither is touched any more: all
+later versions read those states, and a program that changes needs the version that comes next (``.dev0``).
 
 ``earlier.jsonl`` has lines of kinds whose releases have come out otherwise since, in formats that are the
 same: of `fast` before errors were told from the noise alone.
@@ -14,9 +15,12 @@ same: of `fast` before errors were told from the noise alone.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -43,6 +47,9 @@ from tests.unit.values.streams import readings
 
 FILE, EARLIER = (Path(__file__).with_name(name) for name in ("records.jsonl", "earlier.jsonl"))
 STATES = Path(__file__).with_name("states")
+PROGRAM = Path(__file__).parents[2] / "operators"
+#: What running and building the program leaves in its folders.
+_BUILT = ("__pycache__", "target", "*.egg-info", "*.so", ".*")
 ROUNDS = 9
 TIMELINE = {
     "interval": 10_000,
@@ -94,6 +101,39 @@ def is_state(one: Record) -> bool:
 def states(version: str = __version__) -> Path:
     """Where the states of a version are."""
     return STATES / f"{version}.jsonl"
+
+
+def is_dated(version: str = __version__) -> bool:
+    """Whether this is a released version, not one that comes next."""
+    return not version.endswith(".dev0")
+
+
+def digests(version: str) -> dict[str, str]:
+    """What was written down of a dated version: SHA-256 in hex of its states and of the program."""
+    text = STATES.joinpath(f"{version}.sha256").read_text(encoding="utf-8")
+    return {name: digest for digest, name in (line.split() for line in text.splitlines())}
+
+
+def digests_now(version: str, program: Path = PROGRAM) -> dict[str, str]:
+    """The same of the states and the program as they are."""
+    of_states = hashlib.sha256(states(version).read_bytes()).hexdigest()
+    return {states(version).name: of_states, PROGRAM.name: _digest(program)}
+
+
+def _digest(program: Path) -> str:
+    """Of all source files, with their paths."""
+    paths = sorted(path.relative_to(program) for path in program.rglob("*") if path.is_file())
+    told = "".join(
+        f"{hashlib.sha256((program / path).read_bytes()).hexdigest()}  {path.as_posix()}\n"
+        for path in paths
+        if _is_source(path)
+    )
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _is_source(path: Path) -> bool:
+    """Of the program, by a path that begins at its folder."""
+    return not any(fnmatch(part, pattern) for part in path.parts for pattern in _BUILT)
 
 
 def kept(file: Path = FILE) -> list[Record]:
@@ -273,19 +313,38 @@ def by_hand() -> Iterator[Record]:
 
 
 def main() -> None:
-    """Add the records of cases that the files do not have."""
+    """Add the records of cases that the file does not have; for a dated version also write its states."""
     now = list(made())
     _add(FILE, now)
-    STATES.mkdir(exist_ok=True)
-    _add(states(), [one for one in now if is_state(one)])
+    if is_dated():
+        STATES.mkdir(exist_ok=True)
+        _date([one for one in now if is_state(one)])
 
 
 def _add(file: Path, now: list[Record]) -> None:
     known = kept(file)
     cases = {one.case for one in known}
     added = [one for one in now if one.case not in cases]
-    file.write_text("".join(f"{one.line}\n" for one in (*known, *added)), encoding="utf-8")
+    file.write_text(_text([*known, *added]), encoding="utf-8")
     print(f"{file.name}: {len(known)} records kept, {len(added)} added")
+
+
+def _date(now: list[Record]) -> None:
+    digest = STATES / f"{__version__}.sha256"
+    if digest.exists():
+        if digests(__version__) != digests_now(__version__):
+            sys.exit(
+                f"{__version__} has been dated: give the program the version that comes next, with .dev0"
+            )
+        return
+    states().write_text(_text(now), encoding="utf-8")
+    lines = [f"{hexed}  {name}\n" for name, hexed in digests_now(__version__).items()]
+    digest.write_text("".join(lines), encoding="utf-8")
+    print(f"{states().name}: {len(now)} states")
+
+
+def _text(records: list[Record]) -> str:
+    return "".join(f"{one.line}\n" for one in records)
 
 
 if __name__ == "__main__":

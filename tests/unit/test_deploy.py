@@ -54,6 +54,12 @@ def test_pods_run_as_the_user_of_the_image_on_a_disk_that_cannot_be_written() ->
     assert writable == {"/tmp"}
 
 
+def test_the_image_is_that_of_the_newest_version_that_was_released() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.findall(r"^## (\d\S*) - ", changelog, re.MULTILINE)[0]
+    assert WORKER["image"] == f"eventveil:{newest}"
+
+
 def test_probes_ask_for_what_a_worker_serves_and_its_arguments_are_known() -> None:
     endpoint = Endpoint("127.0.0.1", 0, raw=False)
     seen = Observation(load(str(ROOT / "topologies" / "flights.yaml"), {}))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from packaging.version import Version
 
 from eventveil import __version__
 from eventveil.counting.counter import CounterState, Partial
@@ -25,13 +27,30 @@ from eventveil.tasks.pan_private import Exposure
 from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.repartition import RekeyerState
 from eventveil.tasks.values import PerturberState
-from tests.golden.making import EARLIER, STATES, Record, counts, is_state, kept, made, states
+from tests.golden.making import (
+    EARLIER,
+    PROGRAM,
+    STATES,
+    Record,
+    counts,
+    digests,
+    digests_now,
+    is_dated,
+    is_state,
+    kept,
+    made,
+    states,
+)
 from tests.unit.support import INSTANCE
 
 KEPT = kept()
 VERSIONS = sorted(STATES.glob("*.jsonl"))
 ALL = [*KEPT, *kept(EARLIER), *(one for file in VERSIONS for one in kept(file))]
 SCHEMAS = Path(__file__).parents[2] / "schemas"
+#: Of the changelog, newest first.
+SECTIONS = re.findall(
+    r"^## (.*)$", (SCHEMAS.parent / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+)
 
 
 def again(record: Record) -> bytes | None:
@@ -82,25 +101,69 @@ def test_every_record_is_written_as_it_was() -> None:
         assert now == before, f"{before.case}, {before.topic}"
 
 
-def test_every_version_has_its_states_and_a_section_of_the_changelog() -> None:
-    changelog = (SCHEMAS.parent / "CHANGELOG.md").read_text(encoding="utf-8")
-    sections = {*re.findall(r"^## \[?(\d+\.\d+\.\d+)", changelog, re.MULTILINE)}
-    versions = {file.stem for file in VERSIONS}
-    assert states() in VERSIONS, "run `python -m tests.golden.making`"
-    # What the program is now may be unreleased; whatever was before has been released.
-    assert versions - {__version__} <= sections <= versions
+def test_every_dated_version_has_its_states_and_a_section_of_the_changelog() -> None:
+    assert [file.stem for file in VERSIONS] == sorted(dated())
+    assert is_dated() == (__version__ in dated())
 
 
-def test_the_newest_numbered_section_of_the_changelog_is_this_version_with_its_date() -> None:
-    changelog = (SCHEMAS.parent / "CHANGELOG.md").read_text(encoding="utf-8")
-    sections = re.findall(r"^## (.*)$", changelog, re.MULTILINE)
-    numbered = [one for one in sections if one != "Unreleased"]
-    assert "Unreleased" not in sections[1:]
-    assert re.fullmatch(rf"{re.escape(__version__)} - \d{{4}}-\d\d-\d\d", numbered[0])
+def test_a_program_is_of_the_version_of_the_newest_section_or_of_a_later_one_while_that_is_unreleased() -> (
+    None
+):
+    assert "Unreleased" not in SECTIONS[1:]
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+ - \d{4}-\d\d-\d\d", one) for one in SECTIONS[1:])
+    assert is_dated() == (SECTIONS[0] != "Unreleased"), "what is unreleased has a version with .dev0"
+    if is_dated():
+        assert dated()[0] == __version__
+    else:
+        assert re.fullmatch(r"\d+\.\d+\.\d+\.dev0", __version__)
+        assert Version(__version__) > Version(dated()[0])
 
 
-def test_the_states_of_this_version_are_those_that_it_writes() -> None:
+def dated() -> list[str]:
+    """The versions that have been released, newest first."""
+    return [one.partition(" ")[0] for one in SECTIONS if one != "Unreleased"]
+
+
+@pytest.mark.parametrize("version", [file.stem for file in VERSIONS])
+def test_the_states_of_a_dated_version_are_as_they_were(version: str) -> None:
+    assert digests(version)[states(version).name] == digests_now(version)[states(version).name]
+
+
+@pytest.mark.skipif(not is_dated(), reason="this version has not been released")
+def test_a_program_that_has_a_dated_version_is_that_version() -> None:
+    assert digests(__version__) == digests_now(__version__), "give it the version that comes next, with .dev0"
     assert kept(states()) == [one for one in KEPT if is_state(one)]
+
+
+def test_the_digest_of_the_program_sees_every_source_file_and_nothing_that_is_built(tmp_path: Path) -> None:
+    def digest() -> str:
+        return digests_now(dated()[0], tmp_path)["operators"]
+
+    def write(path: str, text: str) -> str:
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        return digest()
+
+    seen = [write("a/b.py", "1"), write("a/b.py", "2"), write("a/c.css", "2"), write("kernel/src/lib.rs", "")]
+    assert len({*seen}) == len(seen)
+    assert write("kernel/target/x.rs", "") == write("a.egg-info/x.txt", "") == seen[-1]
+    assert write("a/__pycache__/b.pyc", "") == seen[-1]
+    (tmp_path / "a" / "c.css").rename(tmp_path / "a" / "d.css")
+    assert digest() not in seen
+
+
+def test_the_kernel_has_the_version_of_the_program() -> None:
+    crate = tomllib.loads((PROGRAM / "kernel" / "Cargo.toml").read_text(encoding="utf-8"))["package"]
+    lock = tomllib.loads((PROGRAM / "kernel" / "Cargo.lock").read_text(encoding="utf-8"))["package"]
+    project = tomllib.loads((SCHEMAS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    spelled = __version__.replace(".dev0", "-dev.0")
+    assert crate["version"] == spelled
+    assert [one["version"] for one in lock if one["name"] == crate["name"]] == [spelled]
+    assert project["optional-dependencies"]["kernel"] == [f"{crate['name']}=={__version__}"]
+
+
+def test_every_state_can_be_written_again() -> None:
     assert all(again(one) is not None for file in VERSIONS for one in kept(file))
 
 
