@@ -142,4 +142,4 @@ def test_a_first_timestamp_in_the_past_is_refused_for_nobody_saw_its_boundary(
     application.document["streams"]["places"]["timeline"]["start"] = "2026-01-01T00:00:00Z"
     application.write()
     output = application.failing_command("topics", str(application.path), "--create", "--sources")
-    assert "nobody can tell what was appended in time then" in output
+    assert "it cannot be known what was appended in time" in output

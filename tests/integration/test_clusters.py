@@ -154,17 +154,17 @@ def test_genesis_records_of_before_are_accepted_told_and_completed(kafka: str, t
     create = ("topics", str(application.path), "--create")
     with WorkerProcess("tests.worker.silent", application.path, tmp_path / "log", "3") as worker:
         worker.wait_for_log("sanitize")
-        worker.wait_for_log("the genesis of places does not name its Kafka cluster")
+        worker.wait_for_log("the genesis of places has no cluster id")
         wait_for_releases(application, 3)
         output = application.command(*create)
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
-    assert "does not name its Kafka cluster, for an earlier version wrote it, and a worker is runn" in output
+    assert "has no cluster id because an earlier version wrote it, and a worker is runn" in output
     assert manifest(application) != before
 
     wait_until_nobody_is_in_the_group(application)
     application._wait_for_decisions()
-    assert "places: it names its Kafka cluster now\n" in application.command(*create)
+    assert "places: cluster id added\n" in application.command(*create)
     assert manifest(application) == before
     assert "now" not in application.command(*create)
     assert refusals(application.path) == []

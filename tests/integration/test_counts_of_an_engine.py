@@ -135,7 +135,7 @@ def test_a_watermark_holds_a_stream_that_goes_on_under_other_terms_and_is_replay
     assert refused
     assert all("eventveil migrate" in one for one in refused)
     told = application.command("migrate", str(application.path), "--apply")
-    assert f"places: goes on from timestamp {last + 1}" in told
+    assert f"places: continues from timestamp {last + 1}" in told
     with running(application, tmp_path) as worker:
         go_on(application, engine, 3)
         last = engine.complete(0, 1)

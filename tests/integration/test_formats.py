@@ -215,7 +215,7 @@ def check_doors(folder: Path, stream: Stream, url: str) -> None:
         assert Subjects(known, schema_text).find(stream) == Subjects(Registry(url), schema_text).find(stream)
         for wrong, told in (
             (replace(known, token="other"), "It does not accept the token"),
-            (replace(known, token=None), "It asks who we are"),
+            (replace(known, token=None), "It requires authentication"),
             (replace(known, certificate=None, key=None), "it asks for a client certificate"),
             (replace(known, ca=None), "its certificate is not trusted"),
         ):
@@ -255,7 +255,7 @@ def test_a_worker_waits_for_its_registry_and_goes_on_while_schemas_change(kafka:
         with WorkerProcess("tests.worker.silent", path, log, "6") as worker:
             worker.wait_for_log(f"{name}.avro, partition 0, is held up: the schemas that records name")
             worker.wait_for_log("waits: the schema registry at http")
-            worker.wait_for_log("nothing of avro is released: the schema registry at http")
+            worker.wait_for_log("stream avro: releases paused: the schema registry at http")
             # What needs no schema goes on, past the deadline of what waits.
             counts = {"json-schema": await_release(kafka, loaded, "json-schema", first, log)}
             assert released(kafka, loaded, "avro", first) is None
@@ -265,7 +265,7 @@ def test_a_worker_waits_for_its_registry_and_goes_on_while_schemas_change(kafka:
             counts |= {form: await_release(kafka, loaded, form, first, log) for form in ("avro", "protobuf")}
             assert counts == {form: {"home": 2, "shoes": 1} for form in FIELDS}
             worker.wait_for_log(f"{name}.avro, partition 0, is no longer held up")
-            worker.wait_for_log("releases of avro have the schema")
+            worker.wait_for_log("stream avro: releases use schema id")
 
             new = AvroSerializer(client, json.dumps(wider()))
             context = SerializationContext(f"{name}.avro", MessageField.VALUE)
@@ -301,4 +301,4 @@ def test_a_worker_waits_for_its_registry_and_goes_on_while_schemas_change(kafka:
         registry.stop()
         for command in ("doctor", "status", "ledger", "topics"):
             told = CliRunner().invoke(main, [command, str(path)])
-            assert (told.exit_code, "cannot be asked" in told.output) == (1, True), (command, told.output)
+            assert (told.exit_code, "cannot be queried" in told.output) == (1, True), (command, told.output)

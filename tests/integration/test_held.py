@@ -121,7 +121,7 @@ def test_an_open_transaction_that_hides_the_end_of_a_partition_is_told_of(
         value = json.dumps({"user": "user 1", "place": "east", "time": time.time_ns() // 1_000_000})
         abandon(stranger, application.source, [value], 1, b"user 1")
         events.send(30)
-        wait_until_held(watch, "held up by a transaction that somebody leaves open", "open-transaction", 1)
+        wait_until_held(watch, "held up by a transaction that was left open", "open-transaction", 1)
         # The log is told up to half a second later than a client that asks the endpoint.
         told = f"{application.source}, partition 1, is held up: a producer has left a transaction open"
         worker.wait_for_log(told)

@@ -264,7 +264,7 @@ def test_a_second_draw_that_only_read_uncommitted_readers_saw_is_found(applicati
     assert told == "places: 6 releases, 3 windows checked, largest 1 of epsilon 1; 3 violations"
     entry, aborted, committed = sorted(result.stderr.splitlines())
     assert entry.startswith(f"I1 places, timestamp {FIRST + 5}, {application.name}-ledger, partition ")
-    assert entry.endswith(" (aborted): it charged another release than the entry that was committed")
+    assert entry.endswith(" (aborted): it charged a different release than the committed entry")
     # Offset 0 is a nonce of `topics --create`, 2 to 6 are the first five, 8 is the aborted record, 10 the
     # committed one, and markers lie between them.
     assert aborted == (
@@ -462,5 +462,5 @@ def test_garbage_in_the_ledger_is_a_violation_of_nobody(application: Application
     assert result.exit_code == 1
     assert result.stderr == (
         f"I7 'stranger', {application.name}-ledger, partition 0, offset 2: "
-        "this is no ledger entry, nor of a stream of the topology\n"
+        "this is not a ledger entry, nor of a stream of the topology\n"
     )

@@ -88,7 +88,7 @@ def test_a_stream_goes_on_under_other_terms_and_the_audit_follows(application: A
 
         done = migrate_between_timestamps(application, former)
         assert done.exit_code == 0, done.output
-        assert "places: goes on from timestamp" in done.output
+        assert "places: continues from timestamp" in done.output
         assert refusals(application.path) == []
         assert invoke("migrate", str(application.path), "--apply").output == "places: unchanged\n"
         run(application, 5)

@@ -170,7 +170,7 @@ def test_each_announced_look_has_a_timestamp_of_its_own_which_is_published_witho
         said = at_once(arguments, 3)
         looked_at = [int(one.partition("places: timestamp ")[2].split()[0]) for one in said]
         assert len(set(looked_at)) == 3, said
-        assert all("look once, and be done before" in one for one in said)
+        assert all("look once, and finish before" in one for one in said)
         # Somebody looked, and then the worker died: it is not counted twice.
         said.append(application.command(*arguments))
         worker.kill()
@@ -189,9 +189,12 @@ def test_each_announced_look_has_a_timestamp_of_its_own_which_is_published_witho
     assert "not recorded" not in audit
     assert "given up after failures, and charged" in audit
     content = log.read_text()
-    assert f"timestamp {given_up} of places was given up" in content
+    assert f"stream places: timestamp {given_up} forfeited" in content
     # The log follows the answer, so that the fourth look may not be in it: its worker was killed.
-    assert all(f"timestamp {one} of places will be looked at, and published" in content for one in looked_at)
+    assert all(
+        f"stream places: look announced for timestamp {one}; it will be published" in content
+        for one in looked_at
+    )
     entries = application.entries()
     for timestamp in looked_at:
         assert entries[timestamp]["fresh"]
@@ -260,7 +263,7 @@ def test_beside_other_streams_it_shares_the_ledger_with_every_worker_killed_in_t
                 assert worker.wait() == -9, log.read_text()
         with WorkerProcess("tests.worker.quick", application.path, log, "2") as worker:
             said = announced_in_time(application)
-            assert "look once, and be done before" in said
+            assert "look once, and finish before" in said
             for stream in streams.values():
                 wait_for_releases(application, 4, sink=stream["sink"]["topic"])
             assert worker.running, log.read_text()

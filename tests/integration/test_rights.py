@@ -236,7 +236,7 @@ def test_the_rights_of_the_readme_are_enough_for_everyone(secured: Secured, tmp_
     witness = str(tmp_path / "witness")
     output = application.command("ledger", str(secured.path_for("auditor")), "--witness", witness)
     assert "of epsilon 1" in output
-    assert f"witness {witness}: begun" in output
+    assert f"witness {witness}: created" in output
     replayed = tmp_path / "replayed.jsonl"
     arguments = ["--input", f"topic:{application.source}", "--output", str(replayed), "--from", began]
     application.command("replay", str(secured.path_for("replayer")), *arguments, "--to", "last")

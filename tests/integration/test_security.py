@@ -187,7 +187,7 @@ def test_each_door_that_stays_shut_says_why_and_what_to_do(
     assert "not SCRAM-SHA-256 (SASL). Set kafka.security.mechanism to one that it offers" in told
     for name in found:
         told = shut(other(name, ca=str(broker.other.file)))
-        assert "the authority of the broker's certificate is not known here" in told
+        assert "the broker's certificate is signed by an unknown authority" in told
         assert told.endswith("Name the file of the authority that signed it in kafka.security.ca")
     told = shut(other("mutual TLS", certificate=None, key=None, key_password=None))
     assert "the broker wants a client certificate, and there is none" in told
@@ -221,7 +221,7 @@ def test_each_door_that_stays_shut_says_why_and_what_to_do(
     # What may pass is no final word, and librdkafka has tried as well.
     monkeypatch.setattr(cluster, "_REACH_SECONDS", 0.5)
     plain = Kafka(broker.door("TLS"))
-    with pytest.raises(EventveilError, match=r"closes the connection without a word\..* want TLS"):
+    with pytest.raises(EventveilError, match=r"closes the connection without an answer\..* want TLS"):
         Cluster(plain)
     with pytest.raises(EventveilError, match="Is that a listener without TLS"):
         Cluster(replace(found["TLS"], bootstrap=broker.bootstrap))

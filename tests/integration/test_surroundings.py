@@ -64,7 +64,7 @@ def test_state_behind_an_open_transaction_is_waited_for(application: Application
     abandon(stranger, f"{application.name}-ledger-changelog", [b"hidden"], partition, b"key")
     before = len(application.releases())
     with worker(application, tmp_path, "after") as running:
-        running.wait_for_log("a record written to it cannot be read back yet")
+        running.wait_for_log("a record just written is not readable yet")
         assert len(application.releases()) == before
         stranger.abort_transaction(30)
         wait_for_releases(application, before + 8)
@@ -159,7 +159,7 @@ def test_a_stranger_in_the_ledger_is_refused(application: Application, tmp_path:
         wait_for_releases(application, 4)
     partition = state_of(application)[0]
     produce(application.bootstrap, f"{application.name}-ledger", [b"{}"], partition=partition)
-    assert "the record is no ledger entry" in refusal(application, tmp_path)
+    assert "the record is not a ledger entry" in refusal(application, tmp_path)
 
 
 def test_two_who_create_at_once_make_one_genesis(kafka: str, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_no_timestamp_is_released_that_lacks_a_partition_and_a_migration_goes_on
     events.send(50, at=ORIGIN + (max(found) - 1) * INTERVAL)
 
     told = application.command("migrate", str(application.path))
-    assert "places: would go on from timestamp" in told
+    assert "places: would continue from timestamp" in told
     assert "source.partitions 6, was 3" in told
     assert released(application) == found
     told = application.command("migrate", str(application.path), "--apply")

@@ -94,7 +94,7 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
     assert "state-changelog" in created
     assert "`eventveil migrate`" in created
     dry = application.command("migrate", path)
-    assert dry.count("would go on with\n  source.partitions 3, was 2\n") == 2
+    assert dry.count("would continue with\n  source.partitions 3, was 2\n") == 2
     assert "behind: unchanged" in dry
     assert "nothing was written" in dry
     # As a command does that is killed after its first step.
@@ -103,7 +103,7 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
     assert moved == [(second, 0), (second, 1)]
     assert refusals(application.path) != []
     done = application.command("migrate", path, "--apply")
-    assert done.count("goes on with\n  source.partitions 3, was 2\n") == 2
+    assert done.count("continues with\n  source.partitions 3, was 2\n") == 2
     assert refusals(application.path) == []
     unchanged = "tops: unchanged\npak: unchanged\nbehind: unchanged\n"
     assert application.command("migrate", path, "--apply") == unchanged
@@ -122,8 +122,8 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
     assert "values are gone from its beginning that were never read" in refused
     assert "`eventveil migrate --lost`" in refused
     told = application.command("migrate", path, "--apply", "--lost")
-    assert told.count(f"  values of {first}, partition 3 are gone that were never read") == 2
-    assert "behind: goes on with\n  source.partitions 3, was 2\n" in told
+    assert told.count(f"  values of {first}, partition 3 were lost before they were read") == 2
+    assert "behind: continues with\n  source.partitions 3, was 2\n" in told
     application.run(fed)
     application.check(fed)
 
@@ -138,7 +138,7 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
     assert "new name" not in found
     assert f"{first}, partition 0: values are gone" in application.failing_command("migrate", path, "--apply")
     told = application.command("migrate", path, "--apply", "--lost")
-    assert f"tops: goes on\n  values of {first}, partition 0 are gone that were never read\n" in told
+    assert f"tops: continues\n  values of {first}, partition 0 were lost before they were read\n" in told
     application.run(fed)
     for stream in ("tops", "pak"):
         readings = [json.loads(one) for one in application.readings(stream, 0)]
@@ -165,7 +165,7 @@ def test_a_topic_that_left_the_file_keeps_its_places_and_one_that_was_created_ag
     )
     application.document["streams"]["behind"] = behind
     application.write()
-    assert application.command("migrate", path, "--apply").count("goes on with") == 2
+    assert application.command("migrate", path, "--apply").count("continues with") == 2
 
     # Its streams get new names, and all places that they need.
     application.delete(first)
@@ -178,7 +178,7 @@ def test_a_topic_that_left_the_file_keeps_its_places_and_one_that_was_created_ag
     application.write()
     dry = application.command("migrate", path)
     assert "other: it has not begun" in dry
-    assert "-state-changelog would get the partitions that it lacks" in dry
+    assert "-state-changelog would get its missing partitions" in dry
     moved = application.command("migrate", path, "--apply")
     assert f"the state of {second}, partition 0, was moved to make room" in moved
     application.command("topics", path, "--create")

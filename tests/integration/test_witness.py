@@ -191,7 +191,7 @@ def test_a_cluster_put_back_in_place_draws_again_unless_a_witness_is_asked(tmp_p
         restored.run([400] * 80)
         restored.save()
         saved = {stream: max(application.released(stream)) for stream in TIMED}
-        assert restored.keep_witness().startswith(f"witness {file}: begun")
+        assert restored.keep_witness().startswith(f"witness {file}: created")
         restored.run([400] * 20, report=30, crowd=True)
         assert restored.keep_witness().startswith(f"witness {file}: nothing of 20")
         assert restored.refusals() == []
@@ -272,12 +272,12 @@ def test_a_witness_follows_the_ledger_and_refuses_files_that_are_not_its_own(
 ) -> None:
     application, file = published.application, tmp_path / "witness"
     command = ("ledger", str(application.path), "--witness", str(file))
-    begun = f"witness {file}: begun; what was released before, and is gone, it cannot tell"
+    begun = f"witness {file}: created; it cannot show whether anything released earlier was lost"
     assert application.command(*command).splitlines() == ["places: nothing released yet", begun]
     published.publish(published.take(5))
     first = Witness.decode(file.read_bytes(), "here")
     assert first.seen == {}
-    line = f"witness {file}: nothing of {first.when} is gone; brought up to date"
+    line = f"witness {file}: nothing noted on {first.when} is gone; updated"
     assert application.command(*command).splitlines()[-1] == line
     older = file.read_bytes()
     published.publish(published.take(5))
@@ -319,7 +319,7 @@ def test_a_ledger_that_was_replaced_by_a_backup_with_all_of_it_passes_and_one_wi
     output = application.failing_command(*command)
     assert f"{file}, stream places: on " in output
     published.publish(records[4:], into=frozenset({"ledger"}))
-    assert "brought up to date" in application.command(*command)
+    assert "is gone; updated" in application.command(*command)
 
 
 def test_a_worker_does_not_begin_without_the_witness_that_it_was_given(

@@ -161,7 +161,7 @@ def find_columns(source: Input, fields: Source) -> Found:
             )
     if not found:
         raise EventveilError(
-            f"no event has a column at {fields.column}; say with --user, --column and --time where they are"
+            f"no event has a column at {fields.column}; name the fields with --user, --column and --time"
         )
     named = {str(label): number for label, number in found.items() if str(label)}
     ordered = sorted(named, key=lambda label: (-named[label], label))

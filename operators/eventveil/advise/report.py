@@ -181,7 +181,8 @@ def _noise(findings: Findings) -> Iterator[str]:
         for noise in (False, True)
     )
     apart = (
-        f"the best choice with it errs by {percent(normal)} of all events, with pure epsilon {percent(pure)}"
+        f"the best choice with it has an error of {percent(normal)} of all events, with pure epsilon "
+        f"{percent(pure)}"
     )
     if not findings.best.normal:
         yield (

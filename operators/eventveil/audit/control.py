@@ -35,7 +35,7 @@ class ControlAudit:
         fields = found.fields or {}
         phase, threshold = fields.get("phase"), fields.get("threshold")
         if threshold is not None and (type(threshold) is not int or threshold < 1):
-            self._flag("I7", entry.timestamp, found, "its threshold is no whole number above 0")
+            self._flag("I7", entry.timestamp, found, "its threshold is not a whole number above 0")
             return
         expected = "distribution" if self.threshold is None else "sums"
         if phase != expected:
@@ -63,7 +63,7 @@ class ControlAudit:
             stated = (found.fields or {}).get("threshold")
             self._flag("I1", None, found, _SECOND, f": {stated}, not {self.threshold} of the ledger")
         else:
-            self._flag("I7", None, found, "it asks for something else than the topology does")
+            self._flag("I7", None, found, "it asks for something other than the topology does")
         if found.committed:
             self._last = found
 

@@ -51,7 +51,7 @@ class History:
             raise StateRefused(
                 place,
                 f"the ledger of stream {self.stream} cannot be continued: {error!r}",
-                "`eventveil ledger` says more; restore the topic from a backup",
+                "`eventveil ledger` shows more; restore the topic from a backup",
             ) from None
 
     def _change(self, change: Change) -> None:

@@ -55,7 +55,7 @@ class ReadingsAudit:
         span = Span.read(found.fields)
         if span is None:
             if found.committed:
-                self._flag("I7", None, found, "this is no ledger entry of a value stream")
+                self._flag("I7", None, found, "this is not a ledger entry of a value stream")
             return
         if not found.committed:
             self._aborted_entries.append((span, found))
@@ -78,10 +78,10 @@ class ReadingsAudit:
         fields = found.fields or {}
         position, reading = fields.get("position"), fields.get("reading")
         if set(fields) != {*_FIELDS, *self._terms} or not _is_position(position):
-            self._flag("I2", None, found, "this is no reading, yet it is of this stream")
+            self._flag("I2", None, found, "this is not a reading, yet it is of this stream")
             return
         if type(reading) is not int and reading is not None:
-            self._flag("I2", None, found, "this is no reading, yet it is of this stream")
+            self._flag("I2", None, found, "this is not a reading, yet it is of this stream")
             return
         if found.committed:
             self._check_statement(fields, found)
@@ -109,7 +109,7 @@ class ReadingsAudit:
             elif span.start >= known.charged:
                 self._undecided += 1
             else:
-                self._flag("I1", None, found, "it charged other positions than the entry that was committed")
+                self._flag("I1", None, found, "it charged different positions than the committed entry")
         for number, one in sorted(self._partitions.items()):
             self._conclude(number, one, kept)
         parts = self._partitions

@@ -106,7 +106,7 @@ class StreamAudit:
         entry = Entry.read(found)
         if entry is None:
             if found.committed:
-                self._flag("I7", found.timestamp, found, "this is no ledger entry")
+                self._flag("I7", found.timestamp, found, "this is not a ledger entry")
             return
         if not found.committed:
             # The entry that was committed in its place may come later.
@@ -159,7 +159,7 @@ class StreamAudit:
         self._check_key(found)
         timestamp = found.timestamp
         if timestamp is None or found.counts is None:
-            self._flag("I2", timestamp, found, "this is no release record, yet it is of this stream")
+            self._flag("I2", timestamp, found, "this is not a release record, yet it is of this stream")
             return
         if self._names is not None and found.committed:
             self._names.record(timestamp, found)
@@ -179,7 +179,7 @@ class StreamAudit:
         if self._control is not None:
             self._control.record(found, newer=newer)
         elif found.committed:
-            self._flag("I7", None, found, "nothing may be asked for: this is no stream of local reports")
+            self._flag("I7", None, found, "nothing may be asked for: this is not a stream of local reports")
 
     def report(self, kept: Kept = "everything") -> Report:
         """The outcome, once all records have been handed in; ``kept`` says what the sink still has."""
@@ -269,7 +269,7 @@ class StreamAudit:
         """Take note that a reset, which was found in the ledger, begins this generation."""
         self._instance = change.instance
         if change.after != self._terms:
-            self._flag("I7", change.start, found, "the generation begins under other terms than it says")
+            self._flag("I7", change.start, found, "the generation begins under different terms than it says")
 
     def ends(self, change: Change, found: Found) -> None:
         """Take note that a reset, which was found in the ledger, ends this generation."""
@@ -434,7 +434,7 @@ class StreamAudit:
 
     def _charged_record(self, found: Found, timestamp: int, known: int) -> None:
         if self._charges.statement(known) != found.statement:
-            what = "the record states another charge than its ledger entry"
+            what = "the record states a different charge than its ledger entry"
             self._flag("I7", timestamp, found, what)
         self._check_times(timestamp, found)
         self._first_records.setdefault(found.partition, timestamp)
@@ -466,7 +466,7 @@ class StreamAudit:
         elif self._charges.digest(known) == digest:
             self._aborted += 1
         else:
-            self._flag("I1", timestamp, found, "it charged another release than the entry that was committed")
+            self._flag("I1", timestamp, found, "it charged a different release than the committed entry")
 
     def _check_one_draw(self, timestamp: int, found: Found) -> None:
         others = self._others.get(timestamp)
@@ -501,7 +501,7 @@ def stranger(found: Found) -> Finding | None:
     known = Entry.read(found) or Change.read(found.fields) or Span.read(found.fields)
     if not found.committed or known is not None:
         return None
-    what = "this is no ledger entry, nor of a stream of the topology"
+    what = "this is not a ledger entry, nor of a stream of the topology"
     return Finding("I7", f"{found.stream!r:.50}", None, str(found), what)
 
 

@@ -125,16 +125,22 @@ def _delta(context: click.Context, parameter: click.Parameter, value: str | None
     help="Try Gaussian noise too: the probability with which the promise of epsilon may fail for a user, far"
     " below one in the number of users, such as 1e-9. Default: pure epsilon alone.",
 )  # fmt: skip
-@click.option("--protect", type=click.Choice([*_SPANS]), help="Over what; default: as in TOPOLOGY, or a day.")
+@click.option(
+    "--protect",
+    type=click.Choice([*_SPANS]),
+    help="The period the budget covers; default: as in TOPOLOGY, or a day.",
+)
 @click.option(
     "--accuracy", type=_Percent(), default="5%", show_default=True, help="The error that is good enough."
 )
 @click.option(
     "--contributions", type=click.IntRange(1, 1_000_000), metavar="N",
-    help="How many events of a user count per timestamp; default: what does best.",
+    help="How many events of a user count per timestamp; default: the bound that does best.",
 )  # fmt: skip
 @click.option("--output", metavar="FILE", help="Write the recommended topology; - is standard output.")
-@click.option("--html", metavar="FILE", help="Write all of it, with pictures, as one page: raw data.")
+@click.option(
+    "--html", metavar="FILE", help="Write the full report, with pictures, as one HTML page: raw data."
+)
 @click.option("--seed", type=int, help="Reproducible noise: the same advice every time.")
 @click.option("--processes", type=click.IntRange(min=1), metavar="N", help="Default: one per core.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
@@ -158,11 +164,11 @@ def advise(
     processes: int | None,
     force: bool,
 ) -> None:
-    """Try what topologies make of given events, and recommend one.
+    """Try topologies on given events and recommend one.
 
-    EVENTS is a file with one JSON event a line, or a Parquet or Arrow file. Mechanisms are run over its
-    counts with several intervals, windows, contribution bounds and kinds; errors are those of what is wanted,
-    in percent of all events, also of those that bounding leaves out. All that is printed is raw data.
+    EVENTS is a file with one JSON event per line, or a Parquet or Arrow file. Mechanisms are run over its
+    counts with several intervals, windows, contribution bounds and kinds. Errors are those of the totals
+    asked for, in percent of all events, including those that bounding leaves out. The output is raw data.
     """
     refuse_existing({"--output": output, "--html": html}, force)
     with exit_on_error("advise", OSError):

@@ -47,19 +47,19 @@ def announce(topology: str, name: str, timeout: float | None) -> None:
         names = ", ".join(stream.name for stream in announced) or "none"
         raise click.UsageError(f"there is no stream {name!r} in {topology}; for announced looks: {names}")
     if stream not in announced:
-        raise click.UsageError(f"{name} is not for announced looks: it lacks pan_private: announced")
+        raise click.UsageError(f"{name} does not accept announced looks; set `pan_private: announced`")
     rules = stream.timeline
     patience = (rules.interval + rules.lateness) / 1000 + _PATIENCE_SECONDS
     try:
         with exit_on_error("announce"):
             until = _announce(loaded, stream, timeout or patience)
     except KeyboardInterrupt:
-        click.echo("do not look; a timestamp may be published for it all the same", err=True)
+        click.echo("do not look; a timestamp may be published for it anyway", err=True)
         sys.exit(EXIT_FAILED)
     if until <= time.time_ns() // 1_000_000:
         click.echo("do not look: its time is over, the worker is behind; announce again later", err=True)
         sys.exit(EXIT_FAILED)
-    click.echo(f"look once, and be done before {timeline.format_rfc3339(until)}")
+    click.echo(f"look once, and finish before {timeline.format_rfc3339(until)}")
 
 
 def _announce(topology: Topology, stream: Stream, timeout: float) -> int:

@@ -21,20 +21,26 @@ from eventveil.model.topology import Topology
 
 @click.command()
 @click.argument("topology")
-@click.option("--stream", "name", help="Of this stream only.")
+@click.option("--stream", "name", help="Show only this stream.")
 @click.option(
     "--records", type=click.IntRange(1, 10_000_000), default=10_000, show_default=True,
-    help="How many of the newest dead letters of each topic are read.",
+    help="Number of newest dead letters to read from each topic.",
 )  # fmt: skip
-@click.option("--samples", type=click.IntRange(0, 1000), default=1, show_default=True, help="Of each reason.")
+@click.option(
+    "--samples",
+    type=click.IntRange(0, 1000),
+    default=1,
+    show_default=True,
+    help="Number of samples of each reason.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def dead(topology: str, name: str | None, records: int, samples: int, as_json: bool) -> None:
-    """Say why events of TOPOLOGY did not count: the newest dead letters by reason, with samples.
+    """Show why events of TOPOLOGY did not count: the newest dead letters by reason, with samples.
 
-    With each reason come the setting that it is likely due to and what to do. This is raw data, and needs the
-    right to read the topics of dead letters.
+    Each reason comes with the setting that it is probably due to and what to do. This is raw data, and needs
+    the right to read the topics of dead letters.
 
-    Exit status 0, also if there is none; 1 if they cannot be read.
+    Exit status 0, even if there are none; 1 if they cannot be read.
     """
     loaded = load_or_exit(topology)
     streams = {stream.name: stream for stream in loaded.streams}
@@ -77,7 +83,9 @@ def _partitions(topology: Topology) -> dict[str, int]:
     except KafkaException as error:
         if not is_denied(error.args[0]):
             raise
-        click.echo("eventveil dead: no right to describe the sources, so partitioners are not told", err=True)
+        click.echo(
+            "eventveil dead: no right to describe the sources, so partitioners are not reported", err=True
+        )
         return {}
     return {name: topic.partitions for name, topic in found.items()}
 

@@ -37,7 +37,7 @@ EXIT_UNWELL = 3
 )  # fmt: skip
 @click.option(
     "--input", "path", metavar="FILE",
-    help="Look at the last events of a file in place of the topics: an event per line, or Parquet.",
+    help="Read the last events of a file instead of the topics: an event per line, or Parquet.",
 )  # fmt: skip
 @click.option("--output", metavar="FILE", help="Write the proposed topology there.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")

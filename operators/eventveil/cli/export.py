@@ -29,27 +29,33 @@ from eventveil.read.tables import Table
 @click.option("--output", metavar="FILE", required=True, help="Where the table goes; - is standard output.")
 @click.option(
     "--format", "kind", type=click.Choice([*WRITERS]),
-    help="Default: what the name of the output ends with.",
+    help="Default: by the extension of the output.",
 )  # fmt: skip
-@click.option("--stream", help="Which one; may be left out where there is only one.")
-@click.option("--from", "start", type=Time(), metavar="TIME", help="Leave out what begins before.")
-@click.option("--to", "end", type=Time(), metavar="TIME", help="Leave out what ends later.")
+@click.option("--stream", help="The stream to export; optional if there is only one.")
+@click.option(
+    "--from", "start", type=Time(), metavar="TIME", help="Leave out releases that begin before TIME."
+)
+@click.option("--to", "end", type=Time(), metavar="TIME", help="Leave out releases that end after TIME.")
 @click.option(
     "--long/--wide", "is_long", default=True,
     help="A row for each time and column, with interval (default), or for each time, with a column each.",
 )  # fmt: skip
-@click.option("--every", metavar="SPAN", help="Sums over spans such as 6h, 1d or 1w, or over all.")
-@click.option("--zone", metavar="ZONE", help="Where days begin, such as Europe/Berlin; default: UTC.")
-@click.option("--average", is_flag=True, help="Of the sums: divided by their timestamps.")
-@click.option("--partial", is_flag=True, help="Sum up what there is of a span that is not covered too.")
-@click.option("--columns", metavar="NAME,...", help="These columns only, in this order.")
+@click.option("--every", metavar="SPAN", help="Sum over spans such as 6h, 1d or 1w, or over all.")
 @click.option(
-    "--groups", metavar="FILE", help="Sums over groups of columns: a YAML file with names and their columns."
+    "--zone", metavar="ZONE", help="Time zone in which days begin, such as Europe/Berlin; default: UTC."
 )
-@click.option("--non-negative", is_flag=True, help="Counts of at least 0 with the same sum in each release.")
+@click.option("--average", is_flag=True, help="Report averages per timestamp instead of sums.")
+@click.option("--partial", is_flag=True, help="Also sum spans that are only partly covered.")
+@click.option("--columns", metavar="NAME,...", help="Only these columns, in this order.")
+@click.option(
+    "--groups", metavar="FILE", help="Sum over groups of columns: a YAML file with names and their columns."
+)
+@click.option(
+    "--non-negative", is_flag=True, help="Adjust counts to at least 0, keeping the sum of each release."
+)
 @click.option(
     "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True,
-    help="How often intervals cover what was counted.",
+    help="Confidence level of the intervals.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 def export(
@@ -73,12 +79,12 @@ def export(
     """Write the releases of a stream as a table.
 
     They are read from its sink, if a TOPOLOGY (.yaml) is given, or from a FILE that `eventveil replay` wrote.
-    It costs no budget. Every count comes with what it is expected to err by and an interval; so do sums.
+    It costs no budget. Every count comes with its expected error and an interval; so do sums.
     """
     write = WRITERS[_kind(kind, output)]
     refuse_existing({"--output": output}, force)
     if every is None and groups is None and (average or partial or zone is not None):
-        raise click.UsageError("--average, --partial and --zone are about sums: say --every or --groups too")
+        raise click.UsageError("--average, --partial and --zone apply to sums: add --every or --groups")
     form: Literal["long", "wide"] = "long" if is_long else "wide"
     try:
         named = _groups(groups)
@@ -105,7 +111,7 @@ def export(
 def _kind(kind: str | None, output: str) -> str:
     found = kind or output.rpartition(".")[2]
     if found not in WRITERS:
-        raise click.UsageError(f"--output {output} does not end with .csv or .parquet: say --format")
+        raise click.UsageError(f"--output {output} does not end with .csv or .parquet: add --format")
     return found
 
 
@@ -132,9 +138,9 @@ def _groups(path: str | None) -> Mapping[str, Sequence[str]] | None:
         with open(path, encoding="utf-8") as opened:
             found = yaml.safe_load(opened)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ReadingError(path, f"it is no YAML ({error})", _SUCH_AS) from None
+        raise ReadingError(path, f"it is not YAML ({error})", _SUCH_AS) from None
     if not isinstance(found, dict) or not all(isinstance(one, list) for one in found.values()):
-        raise ReadingError(path, "it is no mapping from names to lists of columns", _SUCH_AS)
+        raise ReadingError(path, "it is not a mapping from names to lists of columns", _SUCH_AS)
     return {str(name): [str(column) for column in columns] for name, columns in found.items()}
 
 

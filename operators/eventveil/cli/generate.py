@@ -37,7 +37,7 @@ def _name(context: click.Context, parameter: click.Parameter, value: str) -> str
 @click.option("--columns", type=click.IntRange(1, 100_000), default=8, show_default=True)
 @click.option(
     "--users", type=click.IntRange(1, _MOST),
-    help=f"How many there are, of whom some come often and some never; default: one per {_EACH} events.",
+    help=f"Number of users; some visit often, some never; default: one per {_EACH} events.",
 )  # fmt: skip
 @click.option(
     "--from", "start", type=Time(), metavar="TIME", default="2026-01-05T00:00:00Z", show_default=True,
@@ -47,11 +47,9 @@ def _name(context: click.Context, parameter: click.Parameter, value: str) -> str
     "--skew", type=click.FloatRange(0, 4), default=1.0, show_default=True,
     help="The column of rank k has a part of all events in proportion to 1/k^skew; 0: all alike.",
 )  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Random seed.")
 @click.option(
-    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Another seed, other events."
-)
-@click.option(
-    "--topology", metavar="FILE", help="Write a topology too that counts them; - is standard output."
+    "--topology", metavar="FILE", help="Also write a topology that counts them; - is standard output."
 )
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 def generate(
@@ -109,7 +107,7 @@ def _write_parquet(output: str, events: Events, traffic: Traffic) -> None:
     except ImportError:
         raise EventveilError(
             f"{output} would be a Parquet file, and pyarrow, which writes these, is missing; install "
-            "Eventveil with its extra arrow (pip install '.[arrow]'), or name a file that ends otherwise for "
+            "Eventveil with its extra arrow (pip install '.[arrow]'), or choose another extension for "
             "JSON lines"
         ) from None
     names = {

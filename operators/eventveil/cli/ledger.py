@@ -33,7 +33,8 @@ _PERIOD = {"w-event": "window", "event": "timestamp", "user": "horizon", "local"
 @click.argument("topology")
 @click.option(
     "--witness", type=witness_file, metavar="FILE",
-    help="Note each stream's newest record in FILE, outside Kafka; first check that none noted is gone.",
+    help="Note each stream's newest record in FILE, outside Kafka; first check that no record noted "
+        "there is gone.",
 )  # fmt: skip
 @click.option(
     "--barrier",
@@ -47,9 +48,9 @@ def ledger(topology: str, witness: Path | None, barrier: bool) -> None:
 
     For local reports: one threshold, in the ledger and in the control topic.
 
-    Reads the ledger, the sinks and the control topic; a worker may run meanwhile. Tells for each stream up to
-    which timestamp: a broker that is cut off from the others may show a ledger that ends early. --barrier
-    rules that out, by writing records in transactions that it aborts.
+    Reads the ledger, the sinks and the control topic; a worker may run meanwhile. Reports for each stream
+    up to which timestamp: an isolated broker may show a ledger that ends early. --barrier rules that out,
+    by writing records in transactions that it aborts.
 
     A FILE that does not exist is created; one of another topology or cluster is refused. So is a ledger that
     lacks what FILE has noted, because it was restored to an earlier point. Then FILE stays as it is. See
@@ -180,7 +181,7 @@ def _notes(report: Report | ReadingsReport, sink: str) -> Iterator[str]:
     if report.foreign:
         yield f"{_count(report.foreign, 'record')} in {sink} of somebody else"
     if report.violations > len(report.findings):
-        yield f"{report.violations - len(report.findings)} more violations of the same sorts, not listed"
+        yield f"{report.violations - len(report.findings)} more violations of the same kinds, not listed"
 
 
 def _matched(report: ReadingsReport, sink: str) -> Iterator[str]:
@@ -198,7 +199,7 @@ def _history(report: Report, sink: str) -> Iterator[str]:
         )
     if report.discovery is not None:
         yield (
-            f"beside that every window has paid epsilon {number(report.discovery.epsilon)} with delta"
+            f"in addition, every window has paid epsilon {number(report.discovery.epsilon)} with delta"
             f" {float(report.discovery.delta):.3g} for finding columns"
         )
     for change in report.changes:

@@ -9,11 +9,11 @@ import click
 from eventveil import __version__
 
 COMMANDS = {
-    "advise": "Try what topologies make of given events, and recommend one.",
+    "advise": "Try topologies on given events and recommend one.",
     "announce": "Announce a look at the counters of a pan-private stream.",
     "check": "Validate topology files and print what they promise.",
-    "dead": "Say why events did not count: dead letters by reason, with samples.",
-    "doctor": "Look at the newest events of the sources, and say what would count.",
+    "dead": "Show why events did not count: dead letters by reason, with samples.",
+    "doctor": "Read the newest events of the sources and report what would count.",
     "export": "Write releases as a table, in Parquet or CSV.",
     "generate": "Generate events that look like the traffic of a web site.",
     "ledger": "Audit what was released and what it was charged.",
@@ -25,7 +25,7 @@ COMMANDS = {
     "reset": "Release a stream again from an earlier timestamp.",
     "run": "Run a worker until SIGTERM or SIGINT.",
     "schema": "Print the JSON Schema of topology files or of their tests.",
-    "status": "Say how the streams are doing, by what is public.",
+    "status": "Show the state of each stream, from public topics only.",
     "tail": "Print releases as they come, with intervals.",
     "test": "Run the tests of topologies, without a broker or noise.",
     "topics": "Show, check and create the topics of a topology.",
@@ -71,5 +71,5 @@ class _Commands(click.Group):
 def main() -> None:
     """Differentially private counts of user events, released from Kafka once per timestamp.
 
-    Exit codes: 0 good, 1 failed, 2 wrong usage, 75 the memory limit is reached, 78 the topology is invalid.
+    Exit codes: 0 success, 1 failed, 2 wrong usage, 75 memory limit reached, 78 invalid topology.
     """

@@ -32,7 +32,7 @@ _NOT_BEGUN = "it has not begun, or its state is lost; `eventveil topics --create
 @click.option(
     "--lost",
     is_flag=True,
-    help="Go on even where events are gone that were not released yet: without them.",
+    help="Continue even if unreleased events were lost; they will not be counted.",
 )
 @click.option(
     "--partitions-from",
@@ -43,7 +43,7 @@ _NOT_BEGUN = "it has not begun, or its state is lost; `eventveil topics --create
     "the first that is possible.",
 )
 def migrate(topology: str, apply: bool, lost: bool, since: int | None) -> None:
-    """Let the streams of TOPOLOGY go on under the settings that it has now.
+    """Continue the streams of TOPOLOGY under its current settings.
 
     What was spent is kept: a window across the change, of the larger width, stays within the larger epsilon,
     and what cannot be paid is repeated. A change that cannot be sound is refused by name. The workers must be
@@ -62,7 +62,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
         lambda: _plan(topology, lost, since),
         lambda found: next(filter(None, map(_doubtful, found.all_steps)), None),
         Patience(PATIENCE_SECONDS),
-        lambda doubt: click.echo(f"looking again: {doubt}", err=True),
+        lambda doubt: click.echo(f"checking again: {doubt}", err=True),
     )
     if apply:
         _make_room(plan)
@@ -82,7 +82,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
     for name in (one.name for one in plan_readings(topology) if one.name not in grown):
         click.echo(f"{name}: {'unchanged' if name in begun else _NOT_BEGUN}")
     if plan.lacks_room and not apply:
-        click.echo(f"{topology.state_changelog} would get the partitions that it lacks")
+        click.echo(f"{topology.state_changelog} would get its missing partitions")
     for stream in topology.all_streams:
         if (told := kind_of(stream).no_migration) is not None:
             click.echo(f"{stream.name}: {told}")
@@ -113,13 +113,13 @@ def _grow(values: _Values, *, apply: bool, lost: bool) -> list[Moved]:
     if apply and steps:
         steps = values.migrator.migrate(apply=True, lost=lost, expected=steps)
     for step in steps:
-        goes = "goes on" if apply else "would go on"
+        goes = "continues" if apply else "would continue"
         click.echo(f"{step.stream}: {goes}{' with' if step.differences else ''}")
         _show_differences(step.differences)
         if step.differences:
             click.echo("  added partitions are read from their first value on")
         for place in step.lost:
-            click.echo(f"  values of {place} are gone that were never read")
+            click.echo(f"  values of {place} were lost before they were read")
     return steps
 
 
@@ -219,7 +219,9 @@ def _doubtful(step: Step | None) -> Unsettled | None:
 
 
 def _show(step: Step, delta: Fraction | None, *, apply: bool) -> None:
-    click.echo(f"{step.stream}: {'goes' if apply else 'would go'} on from timestamp {step.start} with")
+    click.echo(
+        f"{step.stream}: {'continues' if apply else 'would continue'} from timestamp {step.start} with"
+    )
     _show_differences(step.differences)
     if all(name.startswith(SAME_INSTANCE) for name in step.differences):
         return

@@ -63,7 +63,7 @@ _MORE_MEMORY = (
 @click.option(
     "--to", "end", type=Time(last=True), metavar="TIME|last",
     help="The last timestamp is the last one that ends at or before TIME; with `last`, the last one that has "
-    "an event, so that the raw data decide the length. Value streams have no timestamps and end with their "
+    "an event, so that raw data decide the length. Value streams have no timestamps and end with their "
     "input.",
 )  # fmt: skip
 @click.option("--stream", "only", multiple=True, help="Replay this stream only; may be given repeatedly.")
@@ -73,7 +73,7 @@ _MORE_MEMORY = (
     metavar="FILE",
     help="Write the true counts too, also before bounding, and print errors: raw data.",
 )
-@click.option("--ledger", metavar="FILE", help="Write what each timestamp spent too.")
+@click.option("--ledger", metavar="FILE", help="Also write what each timestamp spent.")
 @click.option(
     "--show-drops", is_flag=True, help="Print how many events counted, and how many not and why: raw data."
 )
@@ -105,8 +105,8 @@ def replay(
     all streams read it, its events may come in any order, and none is late or too far ahead. The releases
     are sorted by (timestamp, stream); timestamps are numbered from the origin.
 
-    Value streams are replayed apart from counts. They give one reading for each value, in the order of the
-    lines, or of the offsets in each partition.
+    Value streams are replayed separately from counts. They give one reading for each value, in the order of
+    the lines, or of the offsets in each partition.
 
     A replay is a new release: its epsilon adds to that of every other over the same people.
     """
@@ -172,7 +172,7 @@ def _is_of_values(topology: Topology, topic: str | None, only: tuple[str, ...]) 
     chosen = set(only) or {stream.name for stream in topology.streams} | set(values)
     if chosen & set(values) and not chosen <= set(values):
         raise click.UsageError(
-            "value streams are replayed apart from counts: name the ones or the others with --stream "
+            "value streams and counts cannot be replayed together; select one kind with --stream "
             f"({', '.join(values)} are of values)"
         )
     for name in only:

@@ -42,7 +42,7 @@ from eventveil.report.page import page
     "--witness",
     type=witness_file,
     metavar="FILE",
-    help="As in `eventveil ledger`: first check that none noted is gone.",
+    help="As in `eventveil ledger`: first check that no record noted there is gone.",
 )
 @click.option("--barrier", is_flag=True, help="As in `eventveil ledger`; needs the right to write.")
 def report(
@@ -64,9 +64,11 @@ def report(
     that first, and the exit status is 1. If it cannot be done, the exit status is 1 and no page is written.
     """
     if without_audit and (witness is not None or barrier):
-        raise click.UsageError("--without-audit reads nothing: it goes with neither --witness nor --barrier")
+        raise click.UsageError(
+            "--without-audit reads nothing: it cannot be combined with --witness or --barrier"
+        )
     if as_json and output is not None:
-        raise click.UsageError("--json prints; it writes no --output")
+        raise click.UsageError("--json cannot be combined with --output")
     loaded = load_or_exit(topology)
     path = None if as_json else output or f"{loaded.name}-report.html"
     refuse_existing({"--output": path}, force)

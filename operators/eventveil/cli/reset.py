@@ -25,7 +25,8 @@ from eventveil.model.topology import Topology
 @click.option("--from", "start", type=int, metavar="TIMESTAMP", help="Default: the stream's first one.")
 @click.option(
     "--adds-epsilon", "adds", metavar="EPSILON",
-    help="Write it, and accept that it adds this epsilon, the stream's, to what was released before.",
+    help="Perform the reset and confirm that it adds this epsilon, the stream's, to what was released "
+        "before.",
 )  # fmt: skip
 def reset(topology: str, name: str, start: int | None, adds: str | None) -> None:
     """Release a stream of TOPOLOGY again, from an earlier timestamp, into a new sink.

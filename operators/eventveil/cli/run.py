@@ -183,7 +183,7 @@ def run(
     work.check()
     configure_logging(log_level)
     load_or_exit(topology)
-    log.info("%d workers, each a process", processes)
+    log.info("starting %d worker processes", processes)
     status = run_several(work, processes)
     log.log(logging.ERROR if status else logging.INFO, "all workers have stopped")
     sys.exit(status)

@@ -91,7 +91,7 @@ class WorkerProcesses:
                 process = self._context.Process(target=_follow_parent, args=(self._work, number))
                 self._started[number] = time.monotonic()
                 process.start()
-                log.info("worker %d is process %d", number, process.pid)
+                log.info("worker %d started, pid %d", number, process.pid)
                 del self._due[number]
                 self._running[number] = process
                 if self._is_asked_to_stop():  # while it was being started
@@ -114,7 +114,7 @@ class WorkerProcesses:
             return
         # A later start may read a file that somebody is editing; those that run do not depend on it.
         if not self._running or (status in _FINAL and number not in self._paused):
-            log.error("worker %d %s, and the command ends", number, told)
+            log.error("worker %d %s; stopping all workers", number, told)
             self._status = _reported(status) or EXIT_FAILED
             self._due.clear()
             self.stop()
@@ -122,7 +122,7 @@ class WorkerProcesses:
         now = time.monotonic()
         pause = self._pauses.after(self._paused.get(number), now - self._started[number])
         log.error(
-            "worker %d %s; it is started again in %g s, and %d others go on",
+            "worker %d %s; restarting in %g s, other workers running: %d",
             number, told, pause, len(self._running),
         )  # fmt: skip
         self._paused[number] = pause
@@ -132,7 +132,9 @@ class WorkerProcesses:
         if self._stopped_at is None or time.monotonic() < self._stopped_at + _PATIENCE_SECONDS:
             return
         for number, process in self._running.items():
-            log.error("worker %d has not ended %g s after SIGTERM, and is killed", number, _PATIENCE_SECONDS)
+            log.error(
+                "worker %d did not exit within %g s of SIGTERM; sending SIGKILL", number, _PATIENCE_SECONDS
+            )
             process.kill()
 
 

@@ -26,7 +26,7 @@ from eventveil.read.sources import stream_of
 @click.argument("stream", required=False)
 @click.option(
     "--last", type=click.IntRange(0, 10_000), default=1, show_default=True,
-    help="Begin with this many releases of each stream that are there already.",
+    help="Begin with this many existing releases of each stream.",
 )  # fmt: skip
 @click.option("--count", type=click.IntRange(1), help="Stop after this many releases.")
 @click.option(
@@ -35,15 +35,15 @@ from eventveil.read.sources import stream_of
 )  # fmt: skip
 @click.option(
     "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True,
-    help="How often intervals cover what was counted.",
+    help="Confidence level of the intervals.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def tail(
     topology: str, stream: str | None, last: int, count: int | None, shown: int, level: float, as_json: bool
 ) -> None:
     """Print the releases of TOPOLOGY, or of one STREAM of it, as they come, until interrupted.
 
-    Every count comes with an interval. What is read is public: releases in the sinks, committed ones.
+    Every count comes with an interval. Only public data is read: committed releases in the sinks.
     """
     loaded = load_or_exit(topology)
     printed = 0
@@ -112,5 +112,5 @@ def shown_release(release: Releases, level: float, shown: int) -> str:
         interval = "" if np.isnan(low[0, at]) else f"  {low[0, at]:.0f} to {high[0, at]:.0f}"
         told.append(f"  {release.columns[at]:<{width}}  {count:>8}{interval}")
     if hidden := len(release.columns) - len(order):
-        told.append(f"  and {hidden} columns more; --columns shows them")
+        told.append(f"  and {hidden} more columns; --columns shows them")
     return "\n".join(told)

@@ -22,8 +22,8 @@ EXIT_USAGE = 2
 @click.command()
 @click.argument("topologies", metavar="[TOPOLOGY|FOLDER]...", nargs=-1, type=click.Path())
 @click.option("--junit", "report", metavar="FILE", help="Write the results as JUnit XML too.")
-@click.option("-k", "part", metavar="TEXT", help="Run only tests with TEXT in their name, in any case.")
-@click.option("--list", "listing", is_flag=True, help="List the tests, and run none.")
+@click.option("-k", "part", metavar="TEXT", help="Run only tests with TEXT in their name, ignoring case.")
+@click.option("--list", "listing", is_flag=True, help="List the tests without running them.")
 def test(topologies: tuple[str, ...], report: str | None, part: str | None, listing: bool) -> None:
     """Run the tests of topologies: page-views_test.yaml beside page-views.yaml, or all in a folder.
 

@@ -36,26 +36,27 @@ _PER_SOURCE = ("counting changelog", "state changelog")
 @click.option("--create", is_flag=True, help="Create what is missing and write the genesis records.")
 @click.option("--sources", is_flag=True, help="With --create: create missing source topics too.")
 @click.option(
-    "--print", "print_only", is_flag=True, help="Print the commands that create the topics; no broker."
+    "--print", "print_only", is_flag=True, help="Print the commands that create the topics; needs no broker."
 )
 @click.option(
     "--delete", is_flag=True,
-    help="Say what the name of TOPOLOGY has left behind, and what is lost with it; --name deletes it. Sinks, "
+    help="List topics and state left under TOPOLOGY's name and what deleting them loses; --name deletes. "
+        "Sinks, "
     "sources and dead letters stay.",
 )  # fmt: skip
 @click.option("--name", "typed", help="With --delete: the name, to delete what it left behind.")
 def topics(
     topology: str, create: bool, sources: bool, print_only: bool, delete: bool, typed: str | None
 ) -> None:
-    """Show and check the topics of TOPOLOGY; exit 1 if any is missing, set wrongly or of another state."""
+    """Show and check the topics of TOPOLOGY; exit 1 if any is missing, misconfigured or has foreign state."""
     if typed is not None and not delete:
-        raise click.UsageError("--name goes with --delete")
+        raise click.UsageError("--name requires --delete")
     if delete and (create or print_only):
-        raise click.UsageError("--delete goes with neither --create nor --print")
+        raise click.UsageError("--delete cannot be combined with --create or --print")
     if sources and not create:
-        raise click.UsageError("--sources goes with --create")
+        raise click.UsageError("--sources requires --create")
     if print_only and create:
-        raise click.UsageError("--print does not create")
+        raise click.UsageError("--print cannot be combined with --create")
     loaded = load_or_exit(topology)
     if print_only:
         _print_commands(loaded)
@@ -149,10 +150,10 @@ def _delete(topology: Topology, *, apply: bool) -> bool:
     for one in left.released:
         click.echo(
             f"stream {one.stream} was released up to timestamp {one.last}: no audit can show that any more, "
-            "and it can begin again in another sink only"
+            "and it can restart only in another sink"
         )
     if not left.topics:
-        click.echo(f"there is nothing that {topology.name} has left behind")
+        click.echo(f"{topology.name} has left nothing behind")
         return True
     over = check_over(topology, cluster, left, now)
     if not left.released and topology.streams:
@@ -188,13 +189,14 @@ def _name_cluster(topology: Topology, cluster: Cluster, provision: Provision) ->
         return
     if cluster.group_members(topology.name):
         click.echo(
-            f"genesis of {streams}: it does not name its Kafka cluster, for an earlier version wrote it, and "
-            "a worker is running. Stop the workers and run this again",
+            f"genesis of {streams}: it has no cluster id because an earlier version wrote it, and a "
+            "worker is "
+            "running. Stop the workers and run this again",
             err=True,
         )
         return
     name_cluster(topology, cluster, provision.unnamed)
-    click.echo(f"genesis of {streams}: it names its Kafka cluster now")
+    click.echo(f"genesis of {streams}: cluster id added")
 
 
 def _remedy(plan: TopicPlan) -> str:

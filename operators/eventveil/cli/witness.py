@@ -62,9 +62,9 @@ class WitnessUpdater:
         except OSError as error:
             raise EventveilError(f"the witness {self._path} cannot be written: {error.strerror}") from None
         if self._before is None:
-            yield f"witness {self._path}: begun; what was released before, and is gone, it cannot tell"
+            yield f"witness {self._path}: created; it cannot show whether anything released earlier was lost"
         else:
-            yield f"witness {self._path}: nothing of {self._before.when} is gone; brought up to date"
+            yield f"witness {self._path}: nothing noted on {self._before.when} is gone; updated"
 
 
 def _readable(path: Path) -> tuple[bytes, Witness] | None:

@@ -148,7 +148,7 @@ class Partial:
                 "Find out who else writes to this topic and revoke the right. Who may read the topic finds"
                 " the record by its value: all others are JSON objects with stream, timestamp and counts"
             )
-            raise StateRefused(place, "a record is no partial count", remedy) from None
+            raise StateRefused(place, "a record is not a partial count", remedy) from None
         return cls(
             written.stream, written.timestamp, written.partition, written.instance, columns, counts,
             written.boundary, written.names, written.piece, written.of,

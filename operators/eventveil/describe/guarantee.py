@@ -171,7 +171,7 @@ def _longer(guarantee: Guarantee, whom: str, stream: Stream) -> str:
     twice, ten = (number(gaussian.epsilon(n * mu_squared, guarantee.delta)) for n in times)
     grows = "mu squared is n times as large"
     if times != [2, 10]:
-        grows = "mu is up to n times as large, its square up to n^2 times, for their noise hangs together"
+        grows = "mu is up to n times as large, its square up to n^2 times, because their noise is correlated"
     return f"{whom}, {grows}, so that with the same delta epsilon is {twice} for n = 2, {ten} for n = 10."
 
 
@@ -180,12 +180,12 @@ def _effect(stream: Stream, guarantee: Guarantee) -> str:
     changes = "changes the probability of any output by a factor of at most"
     once, twice = _factor(guarantee.epsilon), _factor(2 * guarantee.epsilon)
     if guarantee.delta is not None:
-        mu_squared, beside = gaussian.mu_squared(guarantee.epsilon, guarantee.delta), ", and by delta beside"
+        mu_squared, beside = gaussian.mu_squared(guarantee.epsilon, guarantee.delta), ", plus delta"
         once += beside
         twice = _factor(gaussian.epsilon(2 * mu_squared, guarantee.delta)) + beside
     if (how := stream.counts.discover) is not None:
         both = f"{group_delta(how.epsilon, how.delta, 2):.3g}, delta times (1 + e^{number(how.epsilon)})"
-        once, twice = f"{once}, and by delta beside", f"{twice}, and by {both}, beside"
+        once, twice = f"{once}, plus delta", f"{twice}, plus {both}"
     if steps_apart(stream) == 1:
         return f"whatever a user did there {changes} {once}."
     return (

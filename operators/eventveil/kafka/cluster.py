@@ -138,7 +138,7 @@ class Cluster:
         """
         found = self._ids.answer()
         if not found:
-            raise EventveilError("the cluster does not tell its id: Apache Kafka does since version 0.10.1")
+            raise EventveilError("the cluster does not report its id: Apache Kafka does since version 0.10.1")
         return found
 
     def _told_id(self) -> str | None:

@@ -97,7 +97,7 @@ def _told(place: str, error: Unreached | Unanswered, security: Security) -> NotR
     if isinstance(cause, NotAdmitted):
         return NotReached(place, *_not_admitted(cause, security), is_final=True)
     if isinstance(cause, NoToken):
-        return NotReached(place, "no token to come in with", str(cause), is_final=not cause.passes)
+        return NotReached(place, "no token to authenticate with", str(cause), is_final=not cause.passes)
     if isinstance(cause, ssl.SSLCertVerificationError):
         return NotReached(place, *_not_trusted(cause), is_final=True)
     encrypted = security.protocol.endswith("SSL")
@@ -105,20 +105,20 @@ def _told(place: str, error: Unreached | Unanswered, security: Security) -> NotR
         final = _says(cause, _ABOUT_CERTIFICATES)
         return NotReached(place, *_refused_by_tls(cause, security), is_final=final)
     if isinstance(cause, ssl.SSLError):
-        what = f"it does not answer in TLS ({cause.reason})"
+        what = f"it does not speak TLS ({cause.reason})"
         remedy = f"Is that a listener without TLS? kafka.security.protocol is {security.protocol}"
         return NotReached(place, what, remedy, is_final=False)
     if isinstance(cause, socket.gaierror):
         return NotReached(place, "there is no host of this name", "Check kafka.bootstrap", is_final=False)
     if isinstance(cause, ConnectionRefusedError):
         return NotReached(
-            place, "nobody listens there", "Check kafka.bootstrap; is the broker up?", is_final=False
+            place, "nothing listens there", "Check kafka.bootstrap; is the broker up?", is_final=False
         )
     if isinstance(cause, TimeoutError):
         what, remedy = "it does not answer in time", "Check the address and what lies between: a firewall?"
         return NotReached(place, what, remedy, is_final=False)
     if isinstance(cause, (EOFError, ConnectionError)):
-        what = "it closes the connection without a word"
+        what = "it closes the connection without an answer"
         wants = "a client certificate" if encrypted else "TLS (SSL, SASL_SSL)"
         remedy = f"Does that listener want {wants}, or SASL? kafka.security.protocol is {security.protocol}"
         return NotReached(place, what, remedy, is_final=False)
@@ -164,15 +164,15 @@ def _not_trusted(error: ssl.SSLCertVerificationError) -> tuple[str, str]:
     if "expired" in told or "not yet valid" in told:
         return f"the broker's certificate is out of date ({told})", "Renew it, or set the clock"
     remedy = "Name the file of the authority that signed it in kafka.security.ca"
-    return f"the authority of the broker's certificate is not known here ({told})", remedy
+    return f"the broker's certificate is signed by an unknown authority ({told})", remedy
 
 
 def _refused_by_tls(error: ssl.SSLError, security: Security) -> tuple[str, str]:
     told = error.reason or str(error)
     if not _says(error, _ABOUT_CERTIFICATES):
-        return f"TLS does not come about ({told})", "Compare the versions and ciphers of both sides"
+        return f"the TLS handshake fails ({told})", "Compare the versions and ciphers of both sides"
     if security.certificate is None:
         remedy = "Name its files in kafka.security.certificate and key"
         return f"the broker wants a client certificate, and there is none ({told})", remedy
-    remedy = "Check who signed kafka.security.certificate, for whom, and until when it holds"
+    remedy = "Check who signed kafka.security.certificate, for whom, and how long it is valid"
     return f"the broker does not accept the client certificate ({told})", remedy

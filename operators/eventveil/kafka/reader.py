@@ -48,8 +48,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.25
 #: broker may lead; after that, waiting for one that shows what was written is told.
 _COMMITTING_SECONDS, QUIET_SECONDS = 0.1, 3.0
 NOT_SHOWN = (
-    "%s, partition %d: a record written to it cannot be read back yet: a broker that is cut off from the"
-    " others answers, or a transaction of another producer is open there"
+    "%s, partition %d: a record just written is not readable yet; the answering broker is isolated, or"
+    " another producer has an open transaction"
 )
 _PASSING = PASSING | {
     KafkaError.REQUEST_TIMED_OUT,

@@ -138,7 +138,8 @@ def require_kerberos() -> None:
         Producer({**probe, "sasl.mechanism": KERBEROS, "sasl.kerberos.min.time.before.relogin": 0})
     except KafkaException as error:
         raise EventveilError(
-            f"{place}: this librdkafka is without Kerberos ({error.args[0].str()}). Install confluent-kafka"
+            f"{place}: this librdkafka was built without Kerberos ({error.args[0].str()}). Install "
+            "confluent-kafka"
             " from source, over a librdkafka with GSSAPI: docs/deploy.md, Kerberos"
         ) from None
 

@@ -96,7 +96,7 @@ class Tokens:
         if now < self._silent_until:
             return
         self._silent_until = now + _RETRY_SECONDS
-        log.warning("no new token, which is tried again: %s", error)
+        log.warning("token refresh failed, retrying: %s", error)
 
 
 @cache
@@ -175,9 +175,9 @@ def _refused(place: str, error: urllib.error.HTTPError, section: str) -> NoToken
     elif told == "invalid_scope":
         what, remedy = "does not give this scope", f"Check scope of {section}"
     elif error.code >= 500 or error.code == 429:
-        what, remedy = "is in trouble", "Try again later"
+        what, remedy = "has an internal error", "Try again later"
     else:
-        what, remedy = "refuses", f"Check token_url of {section}, and what the client may have"
+        what, remedy = "refuses", f"Check token_url of {section}, and the rights of the client"
     passes = error.code >= 500 or error.code == 429
     return NoToken(place, f"the identity provider {what} (HTTP {error.code}, {told})", remedy, passes=passes)
 
@@ -195,7 +195,7 @@ def _of_file(path: str, section: str) -> Token:
     try:
         text = Path(path).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        told = error.strerror if isinstance(error, OSError) else "it is no text"
+        told = error.strerror if isinstance(error, OSError) else "it is not text"
         raise NoToken(place, f"it cannot be read ({told})", "Check the path and its rights") from None
     return Token(_checked(text, place), _expiry(text))
 
@@ -211,7 +211,7 @@ def _expiry(text: str) -> float:
 
 def _checked(text: object, place: str) -> str:
     if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise NoToken(place, "what it holds is no token", "Find out who writes it")
+        raise NoToken(place, "it does not hold a token", "Find out who writes it")
     return text
 
 

@@ -265,7 +265,7 @@ class MissingManifest:
             raise StateRefused(
                 f"stream {plan.name}",
                 f"its first timestamp begins at {format_rfc3339(begins)}, in the past; with append_time: "
-                "boundary nobody can tell what was appended in time then",
+                "boundary it cannot be known what was appended in time",
                 "Choose a later timeline.start, or give the stream a new name",
             )
 

@@ -100,7 +100,7 @@ def _released(topology: Topology, cluster: Cluster) -> Iterator[Released]:
                     name, int(fields["timestamp"]), int(fields["window"]), frozenset({fields["mechanism"]})
                 )
             except (KeyError, TypeError, ValueError):
-                what = "a record of it cannot be read, so nobody can say which windows are open"
+                what = "a record of it cannot be read, so it is unknown which windows are open"
                 raise StateRefused(str(place), what, _NEW_NAME) from None
             found[name] = _together(found.get(name, entry), entry)
     yield from found.values()
@@ -161,7 +161,7 @@ def _check_whole(
             raise StateRefused(f"stream {name}", what, _NEW_NAME)
     for place, first in cluster.first_offsets([] if ledger is None else ledger.places).items():
         if first > 0:
-            what = "its beginning is gone, so nobody can say which windows are open"
+            what = "its beginning is gone, so it is unknown which windows are open"
             raise StateRefused(str(place), what, _NEW_NAME)
 
 

@@ -303,7 +303,7 @@ def migration(
                 f"stream {checkpoint.stream}",
                 f"the ledger has timestamps {history.first} to {history.next - 1}, "
                 f"the state {state.first} to {state.next - 1}",
-                "`eventveil ledger` says more; restore the topics from one backup",
+                "`eventveil ledger` shows more; restore the topics from one backup",
             )
         mechanism.inherit(state.mechanism.encode(), history.bridges(change))
         snapshot = mechanism.snapshot().decode()

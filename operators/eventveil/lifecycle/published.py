@@ -107,7 +107,7 @@ class Public:
             topic, partition = self._ledger
             raise StateRefused(
                 f"{topic}, partition {partition}, offset {record.offset}",
-                "the record is no ledger entry",
+                "the record is not a ledger entry",
                 "Find out who else writes to this topic and revoke the right",
             ) from None
 
@@ -125,8 +125,8 @@ class Public:
             if newest > state.published and record not in {decided(one).published for one in state.pending}:
                 raise StateRefused(
                     f"{place.topic} (sink), partition {place.partition}",
-                    f"it shows a release of {name} at {newest}, but the state is only at {state.next}: "
-                    "it was rewound, or somebody else writes this stream",
+                    f"it shows a release of {name} at {newest}, but the state is at {state.next}: "
+                    "the state was rewound, or another application writes this stream",
                     _REMEDY,
                 )
 
@@ -146,7 +146,7 @@ class Public:
                 raise StateRefused(
                     f"{control}, offset {offset_of(message)}",
                     f"producers of stream {name} were asked for {message.value()!r:.200}, which its state"
-                    " does not know: it was rewound, or somebody else writes this topic",
+                    " does not know: the state was rewound, or another application writes this topic",
                     f"{_REMEDY}. If somebody else did, revoke the right, then delete the topic and let"
                     " `eventveil topics --create` make it: a worker says again what is asked for",
                 )
@@ -190,8 +190,9 @@ class Public:
             if newest >= state.published and record not in pending:
                 raise StateRefused(
                     f"{sink[0]} (sink), partition {sink[1]}",
-                    f"it shows a reading of {stream} at position {newest}, but the state is only at "
-                    f"{state.published}: it was rewound, or somebody else writes this stream",
+                    f"it shows a reading of {stream} at position {newest}, but the state is at "
+                    f"{state.published}: "
+                    "the state was rewound, or another application writes this stream",
                     _REMEDY,
                 )
             if newest >= 0:

@@ -70,7 +70,7 @@ class ValuesMigrator:
     def migrate(self, *, apply: bool, lost: bool, expected: Collection[Moved] = ()) -> list[Moved]:
         """Let the streams go on; what is done of each that cannot go on as it is.
 
-        Without ``apply``, say what would be. ``lost``: also where values are gone that were never read.
+        Without ``apply``, say what would be. ``lost``: also where values were lost before they were read.
         ``expected`` is as in ``StreamMigrator.migrate``.
         """
         writers = self._take_over() if apply else []
@@ -181,7 +181,7 @@ class ValuesMigrator:
 
 
 def _check_whole(steps: Collection[Moved]) -> None:
-    """Raise Unsettled if values are gone that were never read, as the brokers say."""
+    """Raise Unsettled if values were lost before they were read, as the brokers say."""
     for place in (place for step in steps for place in step.lost):
         raise doubt(
             str(place),

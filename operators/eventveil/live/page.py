@@ -142,7 +142,7 @@ def _state(stream: Stream, seen: Seen | None, now: int) -> Iterator[str]:
     yield _health(status)
     yield f'<div class="tiles">{"".join(_tiles(status))}</div>'
     if seen.unread:
-        yield _judgement("wait", "Not all can be shown", seen.unread)
+        yield _judgement("wait", "Not everything can be shown", seen.unread)
 
 
 def _health(status: Status) -> str:

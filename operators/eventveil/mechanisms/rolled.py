@@ -68,9 +68,9 @@ class RolledUp(PublishingMechanism):
         blocks = " or ".join(map(str, self._rolled[1:]))
         return (
             *super().notes,
-            f"Roll-ups: the sum over a block of {blocks} columns, counted from the first, errs by {block:.3g}"
-            " times what a single count errs by without them, however many columns it has; a single count by"
-            f" {single:.3g} times that. Releases of a block add up to its total.",
+            f"Roll-ups: the sum over a block of {blocks} columns, counted from the first, has {block:.3g}"
+            " times the error of a single count without them, however many columns it has; a single count has"
+            f" {single:.3g} times that error. Releases of a block add up to its total.",
         )
 
     def grow(self, levels: Sequence[float], variance: float) -> None:

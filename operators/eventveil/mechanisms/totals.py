@@ -80,9 +80,10 @@ class Totals(PublishingMechanism):
         alone = self._variance(self.units) ** 0.5
         blocks = " or ".join(map(str, self._lengths[1:]))
         return (
-            f"The sum over a block of {blocks} timestamps, counted from the first, errs by a standard"
-            f" deviation of {deviation:.3g} at most, a single timestamp by {single:.3g}; with time-unit a"
-            f" timestamp errs by {alone:.3g}, and a sum of n by root n as much.",
+            f"The sum over a block of {blocks} timestamps, counted from the first, has a standard"
+            f" deviation of at most {deviation:.3g}, a single timestamp {single:.3g}; with time-unit a "
+            "timestamp"
+            f" has {alone:.3g}, and a sum of n root n times that.",
         )
 
     def _configure(self, options: Mapping[str, Option]) -> None:

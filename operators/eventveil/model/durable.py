@@ -123,5 +123,5 @@ def unreadable(place: str, detail: str) -> StateRefused:
     return StateRefused(
         place,
         f"the state cannot be read: {detail}",
-        "Find out what damaged it; a backup will do only if it has the last release",
+        "Find out what damaged it; restore a backup only if it contains the last release",
     )

@@ -38,7 +38,9 @@ class Unsettled(EventveilError):
 
 def doubt(place: str, what: str, remedy: str) -> Unsettled:
     """The doubt about what a broker says of topics and offsets, which is refused only if it stays."""
-    return Unsettled(place, what, StateRefused(place, f"{what}. Every check found the same", remedy))
+    return Unsettled(
+        place, what, StateRefused(place, f"{what}. Repeated checks gave the same result", remedy)
+    )
 
 
 def missing(topic: str) -> Unsettled:

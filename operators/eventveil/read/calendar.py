@@ -76,7 +76,7 @@ def _zone(name: str | None) -> tzinfo:
         raise ReadingError(
             "zone",
             f"{name!r} is no time zone that this machine knows",
-            "Say Europe/Berlin, or UTC; package tzdata has all of them",
+            "Write Europe/Berlin, or UTC; package tzdata has all of them",
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Where releases are read from: a file, or a topic up to the end that it has now."""
+"""Where releases are read from: a file, or a topic up to its current end."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def topic(
     end: Any = None,
     progress: Progress | None = None,
 ) -> Releases:
-    """The releases in a sink, committed ones only, up to the end that it has now.
+    """The releases in a sink, committed ones only, up to its current end.
 
     Of a stream of a ``topology``, a file or a loaded one, whose variables come from the environment; or of a
     ``topic`` on the brokers ``bootstrap``, and with a schema ``registry`` at this address where releases have
@@ -124,7 +124,7 @@ def stream_of(topology: Topology, name: str | None) -> Stream:
             "Read its sink as it is (schemas/reading.schema.json)",
         )
     what = (
-        "which stream to read is not told"
+        "the stream to read is not named"
         if name is None
         else f"it has no stream of counts with the name {name}"
     )

@@ -112,7 +112,7 @@ def _known(schema: pa.Schema, names: Collection[str]) -> list[str]:
 def _check(fields: Collection[pa.Field], parent: str) -> None:
     for name, times in Counter(field.name for field in fields).items():
         if times > 1:
-            raise EventveilError(f"there are {times} columns {parent}{name}; give each a name of its own")
+            raise EventveilError(f"column {parent}{name} occurs {times} times; column names must be unique")
     for field in fields:
         kind, place = field.type, f"{parent}{field.name}"
         while types.is_dictionary(kind) or _is_list(kind):

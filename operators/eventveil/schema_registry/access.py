@@ -34,7 +34,7 @@ _TLS = (
     (
         ("UNKNOWN_CA", "unknown ca"),
         "it does not trust the client certificate",
-        "Take one of its own certificate authority in registry.certificate and registry.key",
+        "Use one from its certificate authority in registry.certificate and registry.key",
     ),
     (
         ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "record layer failure"),
@@ -48,7 +48,7 @@ class RegistryUnavailable(EventveilError):
     """The registry does not say what a schema is. That is not the fault of the events that name it."""
 
     def __init__(self, url: str, what: str, remedy: str = _UNREACHABLE) -> None:
-        super().__init__(f"the schema registry at {url} cannot be asked: {what}. {remedy}")
+        super().__init__(f"the schema registry at {url} cannot be queried: {what}. {remedy}")
 
 
 class Access:
@@ -99,9 +99,9 @@ class Access:
         if status == 401 and given.bearer:
             return "It does not accept the token: check who gives it, for which scope, and until when"
         if status == 401:
-            return "It asks who we are: add registry.username and password, or registry.token_url or token"
+            return "It requires authentication: add registry.username and password, token_url, or token"
         if status == 403:
-            return "Who we are it knows, but not with this right: let this principal read its schemas"
+            return "It knows this principal but denies access: let the principal read its schemas"
         return _UNREACHABLE
 
 

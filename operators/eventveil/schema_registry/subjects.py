@@ -58,7 +58,8 @@ class Subjects:
             if self._access.code(error, _CONFLICT):
                 raise EventveilError(
                     f"the schema registry at {self._access.registry.url} refuses the schema of {subject}"
-                    f" ({error}): the subject has one of something else. Give the stream a sink.topic whose"
+                    f" ({error}): the subject already holds an incompatible schema. Give the stream a "
+                    "sink.topic whose"
                     " subject is free"
                 ) from None
             raise self._access.unavailable(error) from None

@@ -122,7 +122,7 @@ def _check_security(file: Section, problems: Problems) -> None:
     for key, other in (("certificate", "key"), ("key", "certificate"), ("key_password", "key")):
         if key in security.positions and other not in security.positions:
             problems.add(
-                security.at(key), f"kafka.security.{key} stands without {other}; give both or neither"
+                security.at(key), f"kafka.security.{key} is set without {other}; give both or neither"
             )
 
 
@@ -316,8 +316,8 @@ def _check_population(file: Section, budget: Section, problems: Problems) -> Non
     near = suggestion(capped, set(populations))
     problems.add(
         budget.at("users"),
-        f"budget.users: found {shorten(capped)}, expected the users of a source, for the cap would limit"
-        f" nothing; {near}",
+        f"budget.users: found {shorten(capped)}, expected the users of a source, because the cap would"
+        f" limit nothing; {near}",
     )
 
 

@@ -205,8 +205,8 @@ def _discovered(node: Table, name: str, reading: Reading) -> ColumnNames | Inval
     if share.value >= 1:
         reading.problems.add(
             section.at("share"),
-            f"{section.name('share')}: found {share.text}, expected less than 1, for the mechanism has the"
-            " rest; 0.1 is a good start",
+            f"{section.name('share')}: found {share.text}, expected less than 1, because the mechanism"
+            " needs the rest; 0.1 is a good start",
         )
     if delta.value > LARGEST_DELTA or share.value >= 1:
         return INVALID

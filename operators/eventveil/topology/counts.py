@@ -275,7 +275,7 @@ SOURCE = Record(
             "What decides who is late: the broker's append times, or where the log ends when it is due.",
             default="broker",
             kept=Kept(
-                "what is late would be told in another way, which the state knows nothing of", newer=True
+                "lateness would be decided in another way, of which the state has no record", newer=True
             ),
             shared=True,
         ),

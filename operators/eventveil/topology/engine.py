@@ -71,8 +71,8 @@ ENGINE_SOURCE = Record(
         ),
         Field(
             "watermark", One(PLACE),
-            "Where a record says until when its partition is complete; left out: the deadline tells.",
-            kept=Kept("what is late would be told in another way than the state has it", newer=True),
+            "Where a record says until when its partition is complete; left out: the deadline decides.",
+            kept=Kept("lateness would be decided differently than in the state", newer=True),
         ),
         replace(
             _OF_EVENTS["partitioner"],

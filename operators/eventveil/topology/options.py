@@ -33,7 +33,9 @@ EXTENT_HELP = {
     "window": "timestamps that are protected together (w)",
     "horizon": "timestamps for which a user is protected, and in which the budget is spent",
 }
-_PUBLISHED_APART = "who is published apart is a function of releases; one ledger counts for all groups"
+_PUBLISHED_APART = (
+    "which groups are published separately is a function of releases; one ledger counts for all groups"
+)
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ OPTIONS: dict[str, MechanismOption] = {
     ),
     "groups": MechanismOption(
         One(Whole(1, MOST_GROUPS)),
-        "Groups of columns that are published apart, by how much their releases move.",
+        "Groups of columns that are published separately, by how much their releases move.",
         derived="1",
         off=1,
         sound=_PUBLISHED_APART,
@@ -134,7 +136,8 @@ OPTIONS: dict[str, MechanismOption] = {
     ),
     "pan_private": MechanismOption(
         One(Choice(("single", "announced"))),
-        "Counters start with noise, so that who looks at them learns little: one unnoticed look, or announced"
+        "Counters start with noise, so that anyone who looks at them learns little: one unnoticed look, "
+        "or announced"
         " ones.",
         derived="none",
     ),

@@ -69,7 +69,7 @@ def _check_sinks(file: Section, problems: Problems) -> None:
 def _check_access(registry: Section, url: str | None, problems: Problems) -> None:
     for key, other in _TOGETHER:
         if key in registry.positions and other not in registry.positions:
-            problems.add(registry.at(key), f"registry.{key} stands without {other}; give both or neither")
+            problems.add(registry.at(key), f"registry.{key} is set without {other}; give both or neither")
     _check_token(registry, problems)
     if url is None:
         return
@@ -96,7 +96,7 @@ def _check_token(registry: Section, problems: Problems) -> None:
     ways = [key for key in ("username", *_TOKENS) if key in registry.positions]
     for key in ways[1:]:
         problems.add(
-            registry.at(key), f"registry.{key} and {ways[0]} are two ways to say who we are; remove one"
+            registry.at(key), f"registry.{key} and {ways[0]} are two ways to authenticate; remove one"
         )
     for key in _WITH_TOKEN_URL:
         if key in registry.positions and "token_url" not in registry.positions:

@@ -117,7 +117,7 @@ class Secret(Kind[str]):
     def parse(self, scalar: Scalar) -> str:
         """The text."""
         if not scalar.expanded:
-            raise UnfitError("${file:/path} or ${VARIABLE}, for secrets do not stand in the file")
+            raise UnfitError("${file:/path} or ${VARIABLE}, because secrets do not belong in the file")
         if not re.fullmatch(r"[^\r\n]{1,1000}", scalar.text):
             raise UnfitError("a text on one line, of at most 1000 characters")
         return scalar.text

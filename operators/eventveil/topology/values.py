@@ -190,7 +190,7 @@ OPTIONS: Mapping[str, tuple[Field, ...]] = {
         Field(
             "smoother",
             One(Choice(("recent", "mean", "median", "moving-average", "exponential"))),
-            "What is guessed inside a node.",
+            "How values inside a node are estimated.",
             default="recent",
         ),
         Field("length", One(Whole(1, 1024)), "Nodes of a moving average.", default="8"),
@@ -223,8 +223,9 @@ OPTIONS: Mapping[str, tuple[Field, ...]] = {
         ),
         _held("65536"),
         _CHUNK,
-        Field("quantile", One(Rational(1)), "Of the values held back, as threshold.", default="0.99575"),
-        Field("failure", One(Rational(1)), "How often it may be too low.", default="0.006"),
+        Field("quantile", One(Rational(1)), "The quantile of the held-back values that becomes the "
+            "threshold.", default="0.99575"),
+        Field("failure", One(Rational(1)), "The probability that it is too low.", default="0.006"),
         Field("clamp", One(Choice(("true", "false"))), "Cut the threshold at the maximum.", default="true"),
         _fanout("2"),
     ),

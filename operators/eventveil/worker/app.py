@@ -60,26 +60,26 @@ _MORE_MEMORY = (
 
 _UNDO: Mapping[Hold, str] = {
     "append-time": (
-        "records come without the broker's append time, so nobody can tell which were late; nothing is "
+        "records come without the broker's append time, so it is unknown which were late; nothing is "
         "closed or charged. kafka-configs.sh --alter --topic {topic} --add-config "
         "message.timestamp.type=LogAppendTime; the records that came meanwhile become dead letters"
     ),
     "schema-registry": (
-        "the schemas that records name cannot be asked for, as the line before this tells; nothing behind "
-        "them is read, and nothing is lost. It goes on once the registry answers"
+        "the schemas that records name cannot be queried (see the previous log line); nothing after them is "
+        "read, and nothing is lost. Reading continues once the registry answers"
     ),
     "sink-schema": (
-        "releases need a schema that the registry has not been found to know, as the line before this tells;"
-        " nothing is drawn or charged, and nothing is lost. It goes on once the registry knows it"
+        "releases need a schema that the registry does not know (see the previous log line); nothing is "
+        "drawn or charged, and nothing is lost. Releases continue once the registry knows it"
     ),
     "open-transaction": (
-        "a producer has left a transaction open, and nothing behind it can be read. It ends when that "
+        "a producer has left a transaction open, and nothing after it can be read. It ends when that "
         "producer commits or restarts, or when its transaction.timeout.ms is over; kafka-transactions.sh "
         "find-hanging and abort end one whose producer is gone"
     ),
     "watermark": (
         "a timestamp is due, and the engine has not written to this partition that it is complete; nothing "
-        "is released before. Look whether the engine runs, and writes its watermark to every partition of "
+        "is released before. Check that the engine runs, and writes its watermark to every partition of "
         "{topic}"
     ),
 }

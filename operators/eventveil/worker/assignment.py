@@ -326,8 +326,8 @@ class Assignment:
 def _fenced_for_good(tp: TP, error: Exception) -> StateRefused:
     return StateRefused(
         str(TopicPartition(*tp)),
-        f"somebody else writes its state, and no rebalance says who ({error})",
-        "Find the second application with this name, and end it",
+        f"another application writes its state, and no rebalance explains it ({error})",
+        "Find the second application with this name and stop it",
     )
 
 

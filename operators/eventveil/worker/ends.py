@@ -166,7 +166,7 @@ class Ends:
         if self._failures % _TOLD_AFTER == 0:
             topic, partition = self.place
             log.warning(
-                "%s, partition %d: no broker tells its end offset, so nothing is counted there: %s",
+                "%s, partition %d: cannot fetch the end offset, counting paused: %s",
                 topic, partition, error or "no answer",
             )  # fmt: skip
 

@@ -38,9 +38,9 @@ _CREDIT, _CREDIT_IF_LARGE, _LARGE = 1, 2, 4096
 _SEEK_SECONDS = 5.0
 #: How long after an answer that does not do a registry is asked again.
 _ASK_SECONDS = 0.5
-_GIVEN_UP = (
-    "timestamp %d of %s was given up: a worker failed while releasing it, or after a look;"
-    " it repeats the last release, and is charged"
+_FORFEITED = (
+    "stream %s: timestamp %d forfeited (a worker failed while releasing it, or after a look);"
+    " the last release is repeated and the charge stands"
 )
 
 
@@ -255,7 +255,7 @@ class Runner:
                 found[number] = await self._context.threads.asking(known.find, number)
         except RegistryUnavailable as error:
             if not self._unread:
-                log.warning("%s waits: %s", self._source, error)
+                log.warning("%s paused, schema registry unavailable: %s", self._source, error)
             self._unread = True
             return None
         return found
@@ -367,7 +367,7 @@ class Runner:
             for one in done.releases:
                 self._observation.released(one.stream, one.fresh, one.forfeited)
                 if one.forfeited:
-                    log.warning(_GIVEN_UP, one.timestamp, one.stream)
+                    log.warning(_FORFEITED, one.stream, one.timestamp)
 
     async def _ask_for_end(self) -> None:
         now, task = self._clock.now(), self._task

@@ -122,13 +122,17 @@ def drop(name: str, at: int) -> Callable[[Story], None]:
 VIOLATIONS: list[tuple[str, Callable[[Story], None], str]] = [
     ("I1", add("records", 20, reading=7), "records that differ were to be seen for this position: 20"),
     ("I1", add("records", 20, aborted=True, reading=7), "records that differ were to be seen"),
-    ("I1", add("entries", 2, aborted=True, stop=43), "it charged other positions than the entry"),
+    (
+        "I1",
+        add("entries", 2, aborted=True, stop=43),
+        "it charged different positions than the committed entry",
+    ),
     ("I7", add("entries", 1), "positions were charged a second time"),
     ("I2", spoil("records", 5, reading=3), "a value that a threshold was estimated from has a reading"),
     ("I2", drop("entries", 3), "no span of the ledger holds this position"),
-    ("I2", spoil("records", 20, reading=1.5), "this is no reading"),
-    ("I2", spoil("records", 20, seeded=True), "this is no reading"),
-    ("I2", spoil("records", 20, position=-1), "this is no reading"),
+    ("I2", spoil("records", 20, reading=1.5), "this is not a reading"),
+    ("I2", spoil("records", 20, seeded=True), "this is not a reading"),
+    ("I2", spoil("records", 20, position=-1), "this is not a reading"),
     ("I7", spoil("records", 20, reading=None), "a value of a chunk has no reading"),
     ("I7", drop("records", 20), "readings do not follow each other: 21 comes after 19"),
     ("I7", lambda story: story.records.__delitem__(slice(40, None)), "but their records are not in the sink"),
@@ -142,7 +146,7 @@ VIOLATIONS: list[tuple[str, Callable[[Story], None], str]] = [
     ("I7", spoil("entries", 2, units=99), "units is not that of the topology"),
     ("I7", spoil("entries", 2, mechanism="pak"), "mechanism is not that of the topology"),
     ("I7", spoil("entries", 2, instance="f" * 32), "another instance of the stream"),
-    ("I7", spoil("entries", 2, purpose="dinner"), "this is no ledger entry of a value stream"),
+    ("I7", spoil("entries", 2, purpose="dinner"), "this is not a ledger entry of a value stream"),
     ("I7", add("entries", 3, start=42, stop=59), "positions were charged a second time"),
 ]
 

@@ -110,7 +110,7 @@ def test_a_bad_record_is_told_and_no_file_is_left(tmp_path: Path, kind: str) -> 
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--average"], 2, "say --every or --groups"),
+        (["--average"], 2, "add --every or --groups"),
         (["--every", "fortnight"], 1, "no length of time"),
         (["--columns", "away"], 1, "no column away"),
         (["--stream", "other"], 1, "no release of other"),
@@ -127,7 +127,7 @@ def test_what_cannot_be_exported_is_told(
 
 
 def test_the_format_is_told_by_the_name_or_the_option(source: Path, tmp_path: Path) -> None:
-    assert "say --format" in export(source, tmp_path / "table").stderr
+    assert "add --format" in export(source, tmp_path / "table").stderr
     assert export(source, tmp_path / "table", "--format", "csv").exit_code == 0
 
 
@@ -140,7 +140,7 @@ def test_a_source_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_groups_that_are_none_are_refused(source: Path, tmp_path: Path) -> None:
     groups = tmp_path / "groups.yaml"
     groups.write_text("- home\n")
-    assert "no mapping" in export(source, tmp_path / "out.csv", "--groups", str(groups)).stderr
+    assert "not a mapping" in export(source, tmp_path / "out.csv", "--groups", str(groups)).stderr
 
 
 @pytest.mark.parametrize("rows_of_a_piece", [1, 2**16])

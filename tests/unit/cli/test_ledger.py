@@ -60,7 +60,7 @@ def test_a_stream_without_releases_says_so() -> None:
 def test_violations_are_counted_and_those_not_listed_too() -> None:
     found = lines(violations=12, findings=(finding(),) * 10)
     assert found[0].endswith("largest 0.98 of epsilon 1; 12 violations")
-    assert found[1:] == ["  2 more violations of the same sorts, not listed"]
+    assert found[1:] == ["  2 more violations of the same kinds, not listed"]
 
 
 def test_the_versions_are_told_with_their_timestamps_and_times() -> None:

@@ -86,7 +86,7 @@ def test_one_that_is_killed_is_started_again_while_the_others_go_on(
     assert number == 1
     assert process != seen["both"][1]
     assert seen["other goes on"]
-    assert "worker 1 was killed by signal 9; it is started again in 0.01 s, and 1 others go on" in caplog.text
+    assert "worker 1 was killed by signal 9; restarting in 0.01 s, other workers running: 1" in caplog.text
     assert not any(is_running(one) for one in (process, *seen["both"].values()))
 
 
@@ -113,7 +113,7 @@ def test_a_file_that_is_invalid_when_one_is_started_again_does_not_end_the_other
     def kill_one() -> None:
         both = dict(started(tmp_path, 2))
         os.kill(both[1], signal.SIGKILL)
-        until(lambda: caplog.text.count("worker 1 ended with status 78; it is started again") >= 2)
+        until(lambda: caplog.text.count("worker 1 ended with status 78; restarting") >= 2)
         seen["other goes on"] = is_running(both[2])
 
     assert run_beside(WorkerProcesses(Work(tmp_path, later=((1, 78),)), 2, QUICK), kill_one) == 0
@@ -122,10 +122,10 @@ def test_a_file_that_is_invalid_when_one_is_started_again_does_not_end_the_other
 
 def test_the_pause_grows_up_to_the_longest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def wait_for_four() -> None:
-        until(lambda: caplog.text.count("worker 1 ended with status 75; it is started again") >= 4)
+        until(lambda: caplog.text.count("worker 1 ended with status 75; restarting") >= 4)
 
     assert run_beside(WorkerProcesses(Work(tmp_path, ((1, 75),)), 2, QUICK), wait_for_four) == 0
-    pauses = re.findall(r"worker 1 ended with status 75; it is started again in (\S+) s", caplog.text)
+    pauses = re.findall(r"worker 1 ended with status 75; restarting in (\S+) s", caplog.text)
     assert pauses[:4] == ["0.01", "0.02", "0.04", "0.04"]
 
 

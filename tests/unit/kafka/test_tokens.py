@@ -60,21 +60,21 @@ def test_a_file_that_holds_no_token_is_refused_at_first_and_later_the_last_one_h
     path = tmp_path / "token"
     security = replace(BY_FILE, token_file=str(path))
     path.write_text(wrong)
-    with pytest.raises(NoToken, match="what it holds is no token") as refused:
+    with pytest.raises(NoToken, match="it does not hold a token") as refused:
         token(security)
     assert not refused.value.passes
     path.write_text("good")
     assert token(security).text == "good"
     path.write_text(wrong)
     assert token(security).text == "good"
-    assert "no new token, which is tried again: kafka.security.token_file" in caplog.text
+    assert "token refresh failed, retrying: kafka.security.token_file" in caplog.text
     path.unlink()
     assert token(security).text == "good"
     # Whose end is in the past: it is read as it is, for brokers know what they take.
     path.write_text("header." + base64.urlsafe_b64encode(b'{"exp": 1}').decode() + ".signature")
     assert token(security).expires == 1
     path.write_text(wrong)
-    with pytest.raises(NoToken, match="what it holds is no token") as passing:
+    with pytest.raises(NoToken, match="it does not hold a token") as passing:
         token(security)
     assert passing.value.passes
     path.write_text("better")
@@ -113,7 +113,7 @@ def test_whatever_a_provider_answers_once_it_has_given_a_token_passes(
         assert source.token().text == "good"
         with pytest.raises(KafkaConnectionError, match=r"kafka\.security\.token_url"):
             asyncio.run(Provider(source).token())
-        assert "no new token, which is tried again: kafka.security.token_url" in caplog.text
+        assert "token refresh failed, retrying: kafka.security.token_url" in caplog.text
         assert source.token().text == "good"
         server.shutdown()
 

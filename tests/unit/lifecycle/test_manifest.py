@@ -100,7 +100,7 @@ def test_a_changed_fact_names_itself_with_both_values_and_the_remedy(name: str) 
     if isinstance(refusal, Unsettled):
         assert refusal.what == changed
         assert "new name" not in str(refusal)
-        refusal, changed = refusal.refusal, f"{changed}. Every check found the same"
+        refusal, changed = refusal.refusal, f"{changed}. Repeated checks gave the same result"
     assert isinstance(refusal, StateRefused)
     assert refusal.what == changed
     assert "stream visits" in refusal.place
@@ -136,7 +136,7 @@ def test_a_topic_that_was_deleted_and_created_again_is_a_doubt_and_refused_if_it
     assert "new name" not in str(raised.value)
     refusal = raised.value.refusal
     assert isinstance(refusal, StateRefused)
-    assert refusal.what.endswith("since the stream began. Every check found the same")
+    assert refusal.what.endswith("since the stream began. Repeated checks gave the same result")
     assert "eventveil migrate" in refusal.remedy
     assert "new name" not in refusal.remedy
 

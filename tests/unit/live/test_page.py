@@ -82,7 +82,7 @@ def test_repeated_releases_are_told_apart_in_words_and_by_marks() -> None:
         (text_of(1, obstacles=("raw <is> held",)), "The worker waits. raw &lt;is&gt; held"),
         (page(topology(VIEWS), {}, "no <broker>", (), 0), "The sinks cannot be read. no &lt;broker&gt;"),
         (page(topology(VIEWS), {}, "", (), 0), "Not known yet. The sink is being read."),
-        (text_of(4, counts={"other": 1}), "Not all can be shown. 4 of the last 48 records"),
+        (text_of(4, counts={"other": 1}), "Not everything can be shown. 4 of the last 48 records"),
     ],
 )  # fmt: skip
 def test_it_says_what_is_waited_for_and_what_is_wrong(text: str, told: str) -> None:

@@ -139,9 +139,9 @@ def test_a_hundred_thousand_columns_of_days_and_weeks_take_forty_bytes_each() ->
 
 def test_check_says_what_sums_and_single_timestamps_err_by() -> None:
     (note,) = make("24,168").notes
-    assert "a block of 24 or 168 timestamps, counted from the first, errs by" in note
-    assert "a standard deviation of 4.22 at most" in note
-    assert "a single timestamp by 4.18; with time-unit a timestamp errs by 1.36" in note
+    assert "a block of 24 or 168 timestamps, counted from the first, has a standard deviation" in note
+    assert "a standard deviation of at most 4.22" in note
+    assert "a single timestamp 4.18; with time-unit a timestamp has 1.36" in note
 
 
 def test_the_noise_of_one_column_does_not_depend_on_another() -> None:

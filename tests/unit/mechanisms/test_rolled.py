@@ -89,8 +89,8 @@ def test_rollups_that_do_not_divide_the_columns_are_refused(rollups: str) -> Non
 
 def test_check_says_what_is_gained_and_what_it_costs() -> None:
     (note,) = make("12").notes
-    assert "the sum over a block of 12 columns, counted from the first, errs by 2 times" in note
-    assert "a single count by 1.92 times that" in note
+    assert "the sum over a block of 12 columns, counted from the first, has 2 times the error" in note
+    assert "a single count has 1.92 times that error" in note
 
 
 def test_with_gaussian_noise_levels_cost_the_root_of_their_number() -> None:
@@ -102,8 +102,8 @@ def test_with_gaussian_noise_levels_cost_the_root_of_their_number() -> None:
     ratio = of(rollups="4,12").guarantee.best_scale / of().guarantee.best_scale
     assert float(ratio) == pytest.approx(3**0.5, abs=1e-6)
     (note,) = of(rollups="12").notes
-    assert "the sum over a block of 12 columns, counted from the first, errs by 1.41 times" in note
-    assert "a single count by 1.36 times that" in note
+    assert "the sum over a block of 12 columns, counted from the first, has 1.41 times the error" in note
+    assert "a single count has 1.36 times that error" in note
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_a_doubt_tells_what_was_seen_and_its_refusal_the_remedy() -> None:
     found = doubt("topic raw", "it was deleted", "Give the stream a new name")
     assert str(found) == "topic raw: it was deleted. This may be temporary"
     assert str(found.refusal) == (
-        "topic raw: it was deleted. Every check found the same. Give the stream a new name"
+        "topic raw: it was deleted. Repeated checks gave the same result. Give the stream a new name"
     )
 
 
@@ -49,7 +49,7 @@ def test_of_a_missing_topic_is_told_at_once_what_costs_nothing() -> None:
         " `eventveil topics` lists the topics of a file and can create them"
     )
     assert str(missing("raw").refusal) == (
-        "topic raw: it does not exist. Every check found the same. Run `eventveil topics`"
+        "topic raw: it does not exist. Repeated checks gave the same result. Run `eventveil topics`"
     )
 
 

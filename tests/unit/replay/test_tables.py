@@ -306,7 +306,7 @@ def test_a_column_that_json_cannot_hold_is_refused(
 def test_columns_of_one_name_are_refused_where_they_are_read(tmp_path: Path, how: str) -> None:
     table = pa.table([["u"], ["v"], ["BOS"], [ORIGIN]], names=["user", "user", "to", "at"])
     path = write(tmp_path / "rows", table, how)
-    with pytest.raises(EventveilError, match="there are 2 columns user; give each a name of its own"):
+    with pytest.raises(EventveilError, match="column user occurs 2 times; column names must be unique"):
         open_file(str(path), POINTERS)
     assert open_file(str(path), {"/to"})
 

@@ -83,7 +83,7 @@ def test_counts_and_values_are_replayed_apart(folder: Path) -> None:
     Path("t.yaml").write_text(SMALL + COUNTS)
     result = run("--to", "last")
     assert result.exit_code == 2
-    assert "name the ones or the others with --stream (minutes, compared are of values)" in result.stderr
+    assert "select one kind with --stream (minutes, compared are of values)" in result.stderr
     assert run("--stream", "minutes", "--to", "last").exit_code == 0
     assert "Missing option '--to'" in run("--stream", "destinations", "--force").stderr
     assert run("--stream", "destinations", "--to", "last", "--force").exit_code == 0

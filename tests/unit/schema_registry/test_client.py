@@ -169,7 +169,7 @@ def test_a_password_is_sent_and_a_wrong_one_is_told_without_it(fake: Fake) -> No
 
 def test_of_several_addresses_the_first_that_answers_is_asked(fake: Fake) -> None:
     assert Client(Registry(f"http://127.0.0.1:1,{fake.url}")).schema(1) is not None
-    with pytest.raises(RegistryUnavailable, match=r"127\.0\.0\.1:1 cannot be asked.*Connect"):
+    with pytest.raises(RegistryUnavailable, match=r"127\.0\.0\.1:1 cannot be queried.*Connect"):
         Client(Registry("http://127.0.0.1:1")).schema(1)
 
 
@@ -241,7 +241,7 @@ def test_a_registry_that_was_away_is_not_believed_at_once_that_it_knows_no_schem
     fake.answers["schemas/ids/1"] = 200, {"schema": STRING}
     known._failed_at -= 10
     assert known.of(framed(1))[1] is not None
-    with pytest.raises(RegistryUnavailable, match="was away and does not know the schema 5"):
+    with pytest.raises(RegistryUnavailable, match="was unavailable and does not know the schema 5"):
         known.of(framed(5))
     known._failed_at -= 21
     assert known.of(framed(5)) == {5: None}

@@ -307,7 +307,7 @@ def test_partials_of_a_stream_that_is_no_longer_in_the_topology_are_passed_over(
 @pytest.mark.parametrize("value", [None, b"", b"{}", b"[1]", b'{"stream":"visits"}', b"\xff"])
 def test_what_is_no_partial_is_refused_without_its_offset(value: bytes | None) -> None:
     one = worker()
-    with pytest.raises(StateRefused, match="partials, partition 0: a record is no partial") as refusal:
+    with pytest.raises(StateRefused, match="partials, partition 0: a record is not a partial") as refusal:
         one.process(chunk([(0, value)], start=0, offsets=[4711], topic="partials"))
     assert "4711" not in str(refusal.value)
 

@@ -66,8 +66,8 @@ def test_check_says_what_is_promised_and_what_it_takes_to_be_found(tmp_path: Pat
     topology = load_text(tmp_path, changed(*FOUND))
     text = " ".join(kind_of(topology.streams[0]).describe(topology, topology.streams[0]))
     assert "Epsilon 1 with delta 1e-09 for any 120 consecutive timestamps" in text
-    assert "by a factor of at most e^1, about 2.72, and by delta beside" in text
-    assert "two such steps: e^2, about 7.39, and by 2.28e-09, delta times (1 + e^0.25), beside" in text
+    assert "by a factor of at most e^1, about 2.72, plus delta" in text
+    assert "two such steps: e^2, about 7.39, plus 2.28e-09, delta times (1 + e^0.25)" in text
     assert "epsilon and delta are n times as large" in text
     assert "Columns are found in the data, at most 50, for epsilon 0.25 and delta 1e-09 of these" in text
     assert "reaches 11914 with Laplace noise of scale 480" in text

@@ -35,7 +35,7 @@ def test_check_says_what_delta_means_and_what_noise_there_is(tmp_path: Path) -> 
     topology = load_text(tmp_path, changed((GAUSSIAN[0], GAUSSIAN[1].replace("1e-9", "1e-6"))))
     said = list(kind_of(topology.streams[0]).describe(topology, topology.streams[0]))
     assert "Epsilon 1.0 with delta 1e-06 for any 120 consecutive timestamps" in said[0]
-    assert "by a factor of at most e^1, about 2.72, and by delta beside" in said[0]
+    assert "by a factor of at most e^1, about 2.72, plus delta" in said[0]
     assert "with the same delta epsilon is 1.455 for n = 2, 3.525 for n = 10" in said[0]
     text = " ".join(said)
     assert "Noise of a fresh count: Gaussian, standard deviation 46.279, within +-91 95 % of" in text
@@ -50,8 +50,8 @@ def test_check_says_that_visits_add_up_to_more_where_noise_hangs_together(tmp_pa
     topology = load_text(tmp_path, text)
     said = list(kind_of(topology.streams[0]).describe(topology, topology.streams[0]))
     assert "For a user who is present at n timestamps, mu is up to n times as large, its square up" in said[0]
-    assert "its square up to n^2 times, for their noise hangs together" in said[0]
-    assert "errs by a standard deviation of 5.98 at most" in " ".join(said)
+    assert "its square up to n^2 times, because their noise is correlated" in said[0]
+    assert "has a standard deviation of at most 5.98" in " ".join(said)
 
 
 def test_releases_with_such_noise_can_be_avro(tmp_path: Path) -> None:

@@ -494,7 +494,7 @@ def test_a_doubt_is_logged_and_looked_at_again_and_the_worker_is_not_ready_meanw
         monkeypatch.setattr(one.observation, "gave_up", watched)
         one.assignment.assign({PLACE})
         await one.owned()
-        told = "raw: 1 partition being taken over again after a failure, which the log tells"
+        told = "raw: 1 partition being taken over again after a failure (see the log)"
         assert reasons == [told] * 4
         assert one.renewed == [1, 2, 3, 4]
         assert not one.failures

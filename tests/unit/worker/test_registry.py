@@ -139,7 +139,7 @@ def test_a_registry_that_is_away_is_waited_for_and_nothing_is_read_meanwhile(
     assert (owner.unread, owner.position, world.outcomes) == (False, 1, {"counted": 1})
     (told,) = [one.getMessage() for one in caplog.records]
     assert told.startswith(
-        "input, partition 0 waits: the schema registry at https://registry cannot be asked"
+        "input, partition 0 paused, schema registry unavailable: the schema registry at https://registry"
     )
 
 

@@ -51,7 +51,7 @@ PROPERTIES = (
     Property("resume", "a restored mechanism goes on as if nothing had happened", behaviour.resume),
     Property("release", "each step gives one release, of the right shape", behaviour.release),
     Property("inputs", "wrong counts are refused and change nothing", behaviour.inputs),
-    Property("states", "what is no state of this mechanism is refused", behaviour.states),
+    Property("states", "an invalid state is refused", behaviour.states),
     Property("state-size", "a snapshot fits the record that is planned for it", behaviour.state_size),
     Property("charges", "the ledger granted what the release says", budget.charges),
     Property("noise", "noise is drawn for what was granted, and enough of it", budget.noise),
@@ -59,9 +59,9 @@ PROPERTIES = (
     Property("budget", "no window or horizon spends above epsilon", budget.every_sequence),
     Property("budget-long", "no window or horizon of a long run spends above epsilon", budget.long_runs),
     Property("heir", "what a change of terms does not allow is not spent", budget.heir),
-    Property("hidden", "nothing public depends on counts but by noise", privacy.hidden),
-    Property("loss", "no transcript tells a user by more than e^epsilon", privacy.loss),
-    Property("distinguishing", "nobody tells two neighbours apart too often", distinguishing.audit),
+    Property("hidden", "public output depends on counts through noise only", privacy.hidden),
+    Property("loss", "no transcript reveals a user by more than e^epsilon", privacy.loss),
+    Property("distinguishing", "two neighbours cannot be told apart too often", distinguishing.audit),
 )
 
 

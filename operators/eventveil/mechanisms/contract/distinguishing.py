@@ -41,7 +41,7 @@ def audit(subject: Subject) -> str:
     if epsilon > EPSILON:
         raise Counterexample(
             f"from the releases of {_LENGTH} timestamps one tells streams with and without a user apart by at"
-            f" least e^{epsilon:.3g}, more than the e^{EPSILON} that it promises (errs once in a million)",
+            f" least e^{epsilon:.3g}, more than the e^{EPSILON} that it promises (wrong once in a million)",
             tried,
         )
     return tried

@@ -143,7 +143,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         if _STOCK:
-            self.log.warning("using the slower way to fetch records, with the same results: %s", _STOCK)
+            self.log.warning("falling back to the slower fetch path (results are identical): %s", _STOCK)
         else:
             fetches.keep_bytes()
         delivery: Delivery = transport.delivery

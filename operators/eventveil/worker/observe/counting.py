@@ -69,4 +69,4 @@ class Counting:
         if now in _SAID:
             log.warning(_SAID[now] + _REMEDY, looked_at, name, self._path)
         elif before in _SAID:
-            log.info("the releases of %s show again that events count", name)
+            log.info("stream %s: events are being counted again", name)

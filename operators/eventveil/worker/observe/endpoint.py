@@ -86,7 +86,7 @@ class Endpoint:
                 return Answer(HTTPStatus.OK, content_type, encode(self._registry))
             case "/health/live":
                 alive = self._seen is None or self._seen.alive(time.monotonic())
-                return _health("live", [] if alive else ["the event loop stands still"])
+                return _health("live", [] if alive else ["the event loop is blocked"])
             case "/health/ready":
                 return _health("ready", self._obstacles(self._raw))
             case "/" if self._shown is not None:

@@ -191,12 +191,11 @@ METRICS = (
     ),
     Metric(
         "eventveil_held_partitions", "gauge", "partitions", ("reason",),
-        "Owned partitions in which everything waits for something that people have to undo: a transaction "
-        f"that somebody has left open for {HELD_SECONDS:.0f} s or more (open-transaction), records of a "
-        "source that should have LogAppendTime and no longer has it (append-time), a schema registry that "
-        "cannot be asked (schema-registry) or is not known to have the schema of a sink (sink-schema), or "
-        "the watermark of an engine that counts, for a timestamp that "
-        "is due (watermark). The log says what to do.",
+        "Owned partitions that are blocked until an operator acts: a transaction has been open for "
+        f"{HELD_SECONDS:.0f} s or more (open-transaction), a source should have LogAppendTime and no longer "
+        "has it (append-time), a schema registry cannot be queried (schema-registry) or does not know the "
+        "schema of a sink (sink-schema), or the watermark of an engine that counts is missing for a "
+        "timestamp that is due (watermark). The log says what to do.",
         _held_up,
     ),
     Metric(

@@ -36,9 +36,9 @@ Hold = Literal["append-time", "schema-registry", "sink-schema", "open-transactio
 _HELD: Mapping[Hold, str] = {
     "append-time": "held up by records without the broker's append time: message.timestamp.type is to be"
     " LogAppendTime",
-    "schema-registry": "held up by a schema registry that cannot be asked",
+    "schema-registry": "held up by a schema registry that cannot be queried",
     "sink-schema": "held up by the schema of a sink, which the registry has not been found to know",
-    "open-transaction": "held up by a transaction that somebody leaves open",
+    "open-transaction": "held up by a transaction that was left open",
     "watermark": "held up by an engine that has not said that a timestamp which is due is complete",
 }
 HOLDS = tuple(_HELD)
@@ -268,7 +268,7 @@ class Observation:
                 for line in _by_topic(words, [tp for tp in holds if holds[tp] == hold and tp in assigned])
             ),
             *_by_topic("being taken over", [tp for tp in taken if tp not in errors]),
-            *_by_topic("being taken over again after a failure, which the log tells", failed),
+            *_by_topic("being taken over again after a failure (see the log)", failed),
             *_by_topic(f"without progress for {STALL_SECONDS:.0f} s or more", stalled),
         ]
 

@@ -41,7 +41,7 @@ class Surroundings:
         known = self._observation.mistakes
         for one in stay:
             if one not in known:
-                log.warning("not ready: a worker that starts now would refuse this: %s", one)
+                log.warning("topic check failed, worker not ready; a restarted worker would exit: %s", one)
         if known and not stay:
-            log.info("the topics are as they should be again")
+            log.info("topic check passed again")
         self._observation.mistakes = stay

@@ -120,7 +120,7 @@ class _Announcements:
         """Where they end. Blocks. Raises Unsettled if that is before the last one that was heard."""
         end = self._cluster.end_offsets([self._place])[self._place]
         if end < self._task.exposure.heard:
-            raise doubt(self._place.topic, "announcements that were heard are gone from it", RENAME)
+            raise doubt(self._place.topic, "announcements that were read are gone from it", RENAME)
         return end
 
     async def listen(self) -> None:
@@ -128,7 +128,11 @@ class _Announcements:
         task = self._task
         if task.exposure.heard != self._told:
             self._told, timestamp = task.exposure.heard, task.exposure.announced
-            log.info("timestamp %d of %s will be looked at, and published", timestamp, task.stream.name)
+            log.info(
+                "stream %s: look announced for timestamp %d; it will be published",
+                task.stream.name,
+                timestamp,
+            )
         if not task.may_be_announced(self._clock.now()):
             return
         if time.monotonic() < self._heard_at + _LISTEN_SECONDS:

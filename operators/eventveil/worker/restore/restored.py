@@ -25,8 +25,8 @@ from eventveil.worker.witnessed import Witnessed
 log = logging.getLogger(__name__)
 
 _UNNAMED = (
-    "%s: the genesis of %s does not name its Kafka cluster, for an earlier version wrote it, so a copy on"
-    " another cluster is known by its topics only. Stop the workers and run `eventveil topics --create`,"
+    "%s: the genesis of %s has no cluster id because an earlier version wrote it; a copy on another cluster"
+    " can be detected by topic ids only. Stop the workers and run `eventveil topics --create`,"
     " which adds the name"
 )
 

@@ -49,7 +49,7 @@ class SinkSchemas:
         for one in self._sanitizers:
             if one.lacks_schema and one.stream.name in self._found:
                 one.schema = self._found[one.stream.name]
-                log.info("releases of %s have the schema %d", one.stream.name, one.schema)
+                log.info("stream %s: releases use schema id %d", one.stream.name, one.schema)
         if self._round is not None and self._round.done():
             ended, self._round = self._round, None
             self._ask_again = time.monotonic() + _PAUSE_SECONDS
@@ -77,5 +77,5 @@ class SinkSchemas:
     def _tell(self, one: StreamSanitizer, why: str) -> None:
         name = one.stream.name
         if self._told.get(name) != why:
-            log.warning("nothing of %s is released: %s", name, why)
+            log.warning("stream %s: releases paused: %s", name, why)
         self._told[name] = why

@@ -80,7 +80,7 @@ def test_releases_without_counts_are_warned_of_once_and_their_end_is_told(
         assert seen.counting.states() == {"visits": "counting"}
         assert len(caplog.messages) == 1
         seen.counting.published(released(*[900] * (WINDOW - 1)))
-    assert caplog.messages[1:] == ["the releases of visits show again that events count"]
+    assert caplog.messages[1:] == ["stream visits: events are being counted again"]
 
 
 def test_counts_that_are_near_what_noise_hides_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:

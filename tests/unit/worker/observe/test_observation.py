@@ -52,7 +52,7 @@ def test_every_assigned_partition_must_be_owned_and_the_others_are_counted_by_to
     assert made.obstacles(1.0) == [
         "app-partials: 1 partition being taken over",
         "raw: 1 partition being taken over",
-        "raw: 1 partition being taken over again after a failure, which the log tells",
+        "raw: 1 partition being taken over again after a failure (see the log)",
     ]
     made.look({SOURCE: view(), OTHER: view(), PARTIALS: view()}, 2.0, 0)
     assert made.obstacles(2.0) == []
@@ -169,10 +169,8 @@ def test_a_transaction_that_hides_the_end_of_a_partition_is_told_of_after_a_whil
         made.look({SOURCE: hidden}, float(second), 0)
         assert made.holds(float(second)) == {}
     assert made.holds(5.0) == {SOURCE: "open-transaction"}
-    assert made.obstacles(5.0) == ["raw: 1 partition held up by a transaction that somebody leaves open"]
-    assert made.obstacles(5.0, raw=True) == [
-        "raw, partition 0: held up by a transaction that somebody leaves open"
-    ]
+    assert made.obstacles(5.0) == ["raw: 1 partition held up by a transaction that was left open"]
+    assert made.obstacles(5.0, raw=True) == ["raw, partition 0: held up by a transaction that was left open"]
     made.look({SOURCE: view(6, end=6, hides=True)}, 6.0, 0)
     assert made.holds(6.0) == {}, "another transaction hides something else"
     made.look({SOURCE: view(6, end=9, hides=True)}, 20.0, 0)
@@ -214,4 +212,4 @@ def test_a_schema_registry_that_is_waited_for_is_told_of_at_once() -> None:
     made.look({SOURCE: view(unread=True), OTHER: view()}, 1.0, 0)
     assert made.holds(1.0) == {SOURCE: "schema-registry"}
     (reason,) = made.obstacles(1.0)
-    assert reason == "raw: 1 partition held up by a schema registry that cannot be asked"
+    assert reason == "raw: 1 partition held up by a schema registry that cannot be queried"
