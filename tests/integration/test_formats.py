@@ -225,6 +225,18 @@ def check_doors(folder: Path, stream: Stream, url: str) -> None:
         Subjects(known, schema_text).find(stream)
 
 
+def check_proposed_formats(path: Path, name: str) -> None:
+    """The doctor asks the registry what the values of a source are that the file says are JSON."""
+    text = path.read_text()
+    for form in FIELDS:
+        text = text.replace(f"{name}.{form}, format: {form}", f"{name}.{form}")
+    other = path.with_name("json.yaml")
+    other.write_text(text)
+    told = CliRunner().invoke(main, ["doctor", str(other), "--json"], catch_exceptions=False)
+    changes = {(one["stream"], one["setting"]): one["value"] for one in json.loads(told.stdout)["changes"]}
+    assert changes == {(form, "source.format"): form for form in FIELDS}
+
+
 def test_a_worker_waits_for_its_registry_and_goes_on_while_schemas_change(kafka: str, tmp_path: Path) -> None:
     name = unique("formats")
     with local_registry(kafka, f"{name}-registry", tmp_path) as registry:
@@ -298,6 +310,7 @@ def test_a_worker_waits_for_its_registry_and_goes_on_while_schemas_change(kafka:
             assert json.loads(again.record)["counts"] == {"home": 2, "shoes": 1}
         told = CliRunner().invoke(main, ["doctor", str(path)])
         assert "unknown-schema" in told.output
+        check_proposed_formats(path, name)
         registry.stop()
         for command in ("doctor", "status", "ledger", "topics"):
             told = CliRunner().invoke(main, [command, str(path)])

@@ -22,7 +22,11 @@ REMEDIES: Mapping[Reason, Remedy] = {
         ("source.append_time",),
         "set message.timestamp.type=LogAppendTime on the topic, or append_time: boundary for a new stream",
     ),
-    Reason.NOT_JSON: Remedy(("source.format", "source.topic"), "send a JSON document in each value"),
+    Reason.NOT_JSON: Remedy(
+        ("source.format", "source.topic"),
+        "send a JSON document in each value, or name the format that values have: json for JSON as it is,"
+        " json-schema, avro or protobuf behind the prefix of a schema registry",
+    ),
     Reason.UNKNOWN_SCHEMA: Remedy(
         ("source.format", "source.topic"),
         "name the registry that the producer's serializer uses in registry.url, and register a schema before"

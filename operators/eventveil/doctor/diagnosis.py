@@ -10,6 +10,7 @@ from functools import cached_property
 from eventveil.counting.remedies import REMEDIES
 from eventveil.decoding.rules import Reason
 from eventveil.doctor.filters import HARDLY, passing
+from eventveil.doctor.framing import Framing, framing
 from eventveil.doctor.judging import Verdicts, judge, unlisted
 from eventveil.doctor.keys import Keys, keys_of
 from eventveil.doctor.pointers import Field, fields_of
@@ -59,6 +60,11 @@ class Diagnosis:
     def keys(self) -> Keys | None:
         """How the records got to their partitions; None of files and of streams that have no users."""
         return keys_of(self.stream, self.sample) if isinstance(self.stream, Stream) else None
+
+    @cached_property
+    def framing(self) -> Framing:
+        """In which format the values are."""
+        return framing(self.sample, self.stream.source)
 
     @cached_property
     def unlisted(self) -> Counter[str]:

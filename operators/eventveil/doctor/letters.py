@@ -10,6 +10,7 @@ from eventveil.counting.written import explained, written
 from eventveil.decoding.rules import Reason
 from eventveil.doctor.diagnosis import remedy_of, setting_of
 from eventveil.doctor.editing import Edits
+from eventveil.doctor.framing import REASONS, framing_of
 from eventveil.doctor.report import shown_value
 from eventveil.doctor.sample import Record
 from eventveil.model.timeline import format_rfc3339
@@ -116,4 +117,8 @@ def _remedy(
     keys = [(one.key, one.partition) for one in letters if one.key]
     if reason == Reason.WRONG_PARTITION and stream is not None and number and keys:
         return explained(written(keys, number), stream.source.partitioner)
-    return remedy_of(reason, letters[-1].detail)
+    general = remedy_of(reason, letters[-1].detail)
+    if reason not in REASONS or stream is None:
+        return general
+    # No registry is asked here.
+    return framing_of(one.value for one in letters).remedy(stream.source.format, False) or general

@@ -30,6 +30,8 @@ _ROUNDS = 12
 _MINUTE = 60_000
 _LATENESS = tuple(_MINUTE * minutes for minutes in (1, 5, 15, 60, 6 * 60, 24 * 60))
 _FEW = 0.01
+#: The one setting that is of no stream.
+REGISTRY = "registry"
 #: This share of the values, by events, has to be paths before it is worth a word.
 _MANY = 0.1
 
@@ -46,7 +48,8 @@ class Change:
     @property
     def path(self) -> tuple[str, ...]:
         """Where it stands in the file."""
-        return ("streams", self.stream, *self.setting.split("."))
+        within = () if self.setting == REGISTRY else ("streams", self.stream)
+        return (*within, *self.setting.split("."))
 
 
 Rule = Callable[[Diagnosis], Iterator[tuple[str, str | None, str]]]
@@ -91,7 +94,7 @@ def commented(proposal: Proposal) -> str:
     edits.comment(
         [
             "Proposed by `eventveil doctor`, from the newest records of each source. Guessed:",
-            *(f"  streams.{one.stream}.{one.setting}: {one.value or 'left out'}" for one in proposal.changes),
+            *(f"  {'.'.join(one.path)}: {one.value or 'left out'}" for one in proposal.changes),
             *(f"Beside this file: {one}" for one in proposal.beside),
             "Columns are public: they must come from public knowledge, never from the data. None was added.",
         ]
@@ -112,7 +115,7 @@ def _improve(
     diagnosis = Diagnosis(stream, sample, now)
     for rule in RULES:
         changes = [Change(name, *one) for one in rule(diagnosis)]
-        better = _changed(made, [*_shared(made.topology, stream, changes)], environ) if changes else None
+        better = _applied(made, [*_shared(made.topology, stream, changes)], environ) if changes else None
         if better is None:
             continue
         after = Diagnosis(next(one for one in better.topology.streams if one.name == name), sample, now)
@@ -136,8 +139,17 @@ def _shared(topology: Topology, stream: Stream, changes: Sequence[Change]) -> It
 
 #: Streams over one topic have to agree on them.
 _SHARED = frozenset(
-    f"source.{one}" for one in ("user", "user_type", "partitioner", "repartition", "append_time")
+    f"source.{one}" for one in ("format", "user", "user_type", "partitioner", "repartition", "append_time")
 )
+
+
+def _applied(made: Proposal, changes: Sequence[Change], environ: Mapping[str, str]) -> Proposal | None:
+    """With these changes, or None; a registry goes with the last source that needed it."""
+    better = _changed(made, changes, environ)
+    if better is None and any(one.setting == "source.format" for one in changes):
+        registry = Change(changes[0].stream, REGISTRY, None, "without effect if no format needs it")
+        better = _changed(made, [*changes, registry], environ)
+    return better
 
 
 def _changed(made: Proposal, changes: Sequence[Change], environ: Mapping[str, str]) -> Proposal | None:
@@ -158,6 +170,14 @@ def _changed(made: Proposal, changes: Sequence[Change], environ: Mapping[str, st
 def _needs_stamps(stream: Stream, sample: Sample) -> bool:
     unstamped = any(not one.appended for one in sample.records)
     return stream.source.append_time == "broker" and unstamped and not sample.is_file
+
+
+def _format(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+    """The format that most values have. A registry is never proposed: its URL is not known."""
+    source = seen.stream.source
+    found, why = seen.framing.found, seen.framing.remedy(source.format, True)
+    if found is not None and why is not None:
+        yield "source.format", found, why.partition(": format")[0]
 
 
 def _pointers(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
@@ -333,8 +353,10 @@ def _lateness(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
                 return
 
 
-#: In the order in which they are tried: a user that cannot be read hides what is wrong with partitions.
+#: In the order in which they are tried: a user that cannot be read hides what is wrong with partitions, and a
+#: format that is not the stated one hides everything.
 RULES: tuple[Rule, ...] = (
+    _format,
     _pointers,
     _filter,
     _user_type,

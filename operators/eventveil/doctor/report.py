@@ -11,6 +11,7 @@ from eventveil.decoding.rules import Reason
 from eventveil.doctor.diagnosis import NULL, Diagnosis, in_json, remedy_of, setting_of
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.filters import blocking
+from eventveil.doctor.framing import REASONS
 from eventveil.doctor.judging import Example, Verdicts
 from eventveil.doctor.keys import Keys
 from eventveil.doctor.proposal import Proposal, suggested_maps
@@ -121,6 +122,10 @@ class Report:
         keys = seen.keys
         if reason == Reason.WRONG_PARTITION and keys is not None and isinstance(seen.stream, Stream):
             return explained(keys.users, seen.stream.source.partitioner)
+        registry = self.topology.registry is not None
+        of_format = seen.framing.remedy(seen.stream.source.format, registry) if reason in REASONS else None
+        if of_format is not None:
+            return of_format
         first = seen.verdicts.examples[reason][0].detail
         text = remedy_of(reason, first)
         if _is_absent(reason, first) and first.startswith(_WITH_SECOND):
@@ -130,7 +135,10 @@ class Report:
         return text
 
     def _place(self, stream: str, setting: str) -> str:
-        at = Edits(self.text).position(("streams", stream, *setting.split(".")))
+        return self._at(("streams", stream, *setting.split(".")))
+
+    def _at(self, path: Sequence[str]) -> str:
+        at = Edits(self.text).position(path)
         return f"{self.topology.path}:{at.line}:{at.column}"
 
     def _changes(self) -> Iterator[str]:
@@ -141,7 +149,7 @@ class Report:
             yield "Proposed changes of the file"
         for one in changes:
             value = "leave it out" if one.value is None else one.value
-            yield f"  {self._place(one.stream, one.setting)}: {one.setting}: {value}  ({_plain(one.why)})"
+            yield f"  {self._at(one.path)}: {one.setting}: {value}  ({_plain(one.why)})"
         yield from (f"  {one}" for one in self.proposal.beside)
         if changes or self.proposal.beside:
             for name, seen in self.after.items():
@@ -159,7 +167,7 @@ class Report:
             "streams": [self._stream_fields(seen) for seen in self.before.values()],
             "changes": [
                 {"stream": one.stream, "setting": one.setting, "value": one.value, "why": one.why}
-                | {"place": self._place(one.stream, one.setting)}
+                | {"place": self._at(one.path)}
                 for one in self.proposal.changes
             ],
             "beside": self.proposal.beside,

@@ -8,6 +8,7 @@ from itertools import takewhile
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaException, Message
 
+from eventveil.doctor.framing import framing_of
 from eventveil.doctor.sample import Record, Sample
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster, Topic
@@ -15,9 +16,11 @@ from eventveil.kafka.log import committed_ends, offset_of, read_partition
 from eventveil.kafka.rights import is_denied
 from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.topics import plan_topics
-from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, NO_SCHEMAS, TopicPartition
+from eventveil.model.errors import EventveilError
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, NO_SCHEMAS, Schemas, TopicPartition
 from eventveil.model.topology import AnyStream, Kafka, Topology
 from eventveil.replay.inputs import FileInput
+from eventveil.schema_registry.client import Client
 from eventveil.schema_registry.known import KnownSchemas
 
 
@@ -26,15 +29,30 @@ def newest_of_topic(
 ) -> Sample:
     """The newest ``limit`` committed records of a topic, as many of each partition where there are as many.
 
-    ``known`` is asked for the schemas that they name. Raises EventveilError if the topic does not exist or a
-    registry cannot be asked, and KafkaException.
+    ``known`` is asked for the schemas that they name. Where the file says that they name none and they do,
+    its registry is asked too, if it has one. Raises EventveilError if the topic does not exist or a registry
+    cannot be asked that the file needs, and KafkaException.
     """
     found = cluster.topic(topic)
     records, held = newest(cluster, found, limit)
     settings, mistakes, notes = _settings(topology, cluster, topic, found.partitions)
-    by_schema = known is not None and topic in topology.by_schema
-    schemas = known.of([one.value for one in records]) if known is not None and by_schema else NO_SCHEMAS
+    values = [one.value for one in records]
+    if topic in topology.by_schema:
+        schemas = NO_SCHEMAS if known is None else known.of(values)
+    else:
+        schemas, more = _named(topology, values)
+        notes = [*notes, *more]
     return Sample(topic, found.partitions, records, held, settings, mistakes, notes, schemas=schemas)
+
+
+def _named(topology: Topology, values: list[bytes | None]) -> tuple[Schemas, list[str]]:
+    """The schemas of values that have none by the file, as far as a registry knows; and notes."""
+    if topology.registry is None or not framing_of(values).is_unknown:
+        return NO_SCHEMAS, []
+    try:
+        return KnownSchemas(Client(topology.registry, topology.has_protobuf).schema).of(values), []
+    except EventveilError as error:
+        return NO_SCHEMAS, [f"what schemas the values name is not known: {error}"]
 
 
 def newest(cluster: Cluster, topic: Topic, limit: int) -> tuple[list[Record], int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +72,13 @@ def sample(
             Record(partition % partitions, at, json.dumps(one).encode(), name, (), NOW - at, appended)
         )
     return Sample("shop.views", partitions, records, number)
+
+
+def framed(found: Sample, write: Callable[[dict[str, Any]], bytes] | None = None, schema: int = 7) -> Sample:
+    """Its values behind the prefix of a schema registry; ``write`` gives the bytes that follow, or JSON."""
+
+    def value(record: Record) -> bytes:
+        body = record.value or b""
+        return b"\0" + schema.to_bytes(4, "big") + (write(json.loads(body)) if write else body)
+
+    return replace(found, records=[one._replace(value=value(one)) for one in found.records])

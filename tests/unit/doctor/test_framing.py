@@ -1,0 +1,186 @@
+"""In which format values are, whatever the file says, and what the doctor proposes then."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import fastavro
+import pytest
+
+from eventveil.decoding.avro import AvroSchema
+from eventveil.decoding.protobuf import ProtobufSchema
+from eventveil.decoding.schemas import Unusable
+from eventveil.doctor.framing import Framing, framing_of
+from eventveil.doctor.letters import Letter, groups
+from eventveil.doctor.sample import Sample
+from tests.unit.doctor.making import FILE, event, framed, sample, topology
+from tests.unit.doctor.test_proposal import counting, report, settings
+from tests.unit.schema_registry.protos import KINDS, classes, file, message, text
+
+VISIT = {
+    "type": "record",
+    "name": "Visit",
+    "fields": [
+        {"name": "customer", "type": "string"},
+        {"name": "section", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+PROTO = file(
+    "visit.proto",
+    message(
+        "Visit",
+        ("customer", 1, KINDS.TYPE_STRING),
+        ("section", 2, KINDS.TYPE_STRING),
+        ("at", 3, KINDS.TYPE_INT64),
+    ),
+)
+REGISTRY = "registry: {url: 'http://registry'}\n"
+IN_SINK = "topic: shop.counts\n      format: json-schema"
+BEHIND = "most values begin with the prefix of a schema registry (a zero byte and the id of a schema)"
+
+
+def stated(form: str, base: str = FILE) -> str:
+    return base.replace("      topic: shop.views\n", f"      topic: shop.views\n      format: {form}\n")
+
+
+def with_registry(base: str = FILE, sink: bool = True) -> str:
+    return REGISTRY + (base.replace("topic: shop.counts", IN_SINK) if sink else base)
+
+
+def as_avro(one: dict[str, Any]) -> bytes:
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(VISIT), one)
+    return body.getvalue()
+
+
+def as_protobuf(one: dict[str, Any]) -> bytes:
+    return b"\0" + bytes(classes(PROTO)("shop.Visit")(**one).SerializeToString())
+
+
+def avro(known: bool = True) -> Sample:
+    made = framed(sample(), as_avro)
+    return replace(made, schemas={7: AvroSchema(json.dumps(VISIT), [])}) if known else made
+
+
+def protobuf() -> Sample:
+    return replace(framed(sample(), as_protobuf), schemas={7: ProtobufSchema(text(PROTO), [])})
+
+
+def test_json_behind_a_prefix_is_told_and_its_format_proposed() -> None:
+    made = report(framed(sample()))
+    told = "\n".join(made.lines())
+    assert counting(made.before["views"]) == 0
+    assert settings(made.proposal) == {"source.format": "json-schema"}
+    assert counting(made.after["views"]) == 600
+    assert f"source.format: {BEHIND} and JSON follows: format: json-schema, not json\n" in told
+    assert "send a JSON document" not in told
+
+
+@pytest.mark.parametrize(("form", "found"), [("avro", avro()), ("protobuf", protobuf())])
+@pytest.mark.parametrize("before", ["json", "json-schema"])
+def test_what_a_registry_says_of_the_schemas_is_proposed(form: str, found: Sample, before: str) -> None:
+    made = report(found, with_registry(stated(before)))
+    assert counting(made.before["views"]) == 0
+    assert settings(made.proposal) == {"source.format": form}
+    assert counting(made.after["views"]) == 600
+    assert f"{BEHIND}, and these schemas are of {form}: format: {form}, not {before}\n" in "\n".join(
+        made.lines()
+    )
+
+
+def test_all_streams_over_a_topic_get_one_format() -> None:
+    start = FILE.index("  views:\n")
+    second = FILE[start:].replace("views:", "again:", 1).replace("shop.counts", "shop.again")
+    made = report(framed(sample()), FILE + second)
+    assert {(one.stream, one.value) for one in made.proposal.changes} == {
+        ("views", "json-schema"),
+        ("again", "json-schema"),
+    }
+
+
+def test_one_binary_format_in_place_of_the_other_is_told() -> None:
+    made = report(protobuf(), with_registry(stated("avro"), sink=False))
+    assert settings(made.proposal) == {"source.format": "protobuf"}
+    assert counting(made.after["views"]) == 600
+
+
+def test_without_a_registry_the_remedy_says_what_to_add() -> None:
+    made = report(avro(known=False))
+    told = "\n".join(made.lines())
+    assert settings(made.proposal) == {}
+    assert f"source.format: {BEHIND} and no JSON follows: write format: avro or format: protobuf" in told
+    assert "and registry: {url: https://...} at the top level" in told
+
+
+@pytest.mark.parametrize("schema", [None, Unusable("it is of XML")])
+def test_schemas_that_the_registry_does_not_know_are_of_another_one(schema: Unusable | None) -> None:
+    made = report(replace(avro(), schemas={7: schema}), with_registry())
+    assert settings(made.proposal) == {}
+    assert "name the registry of the producer's serializer there" in "\n".join(made.lines())
+
+
+@pytest.mark.parametrize("form", ["json-schema", "avro", "protobuf"])
+def test_plain_json_where_the_file_says_otherwise_is_told(form: str) -> None:
+    needed = form != "json-schema"
+    made = report(sample(), with_registry(stated(form), sink=False) if needed else stated(form))
+    # A registry that nothing needs any more would make the file invalid.
+    assert settings(made.proposal) == {"source.format": "json"} | ({"registry": None} if needed else {})
+    assert counting(made.after["views"]) == 600
+    told = "\n".join(made.lines())
+    assert f"most values are JSON without the prefix of a schema registry: format: json, not {form}\n" in told
+    assert "registry:" not in made.proposal.text
+    assert ("shop.yaml:1:1: registry: leave it out" in told) == needed
+
+
+def test_pointers_into_avro_are_proposed_like_those_into_json() -> None:
+    inner = VISIT | {"name": "Inner"}
+    outer = {"type": "record", "name": "Outer", "fields": [{"name": "data", "type": inner}]}
+
+    def write(one: dict[str, Any]) -> bytes:
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, fastavro.parse_schema(outer), {"data": one})
+        return body.getvalue()
+
+    found = replace(framed(sample("crc32"), write), schemas={7: AvroSchema(json.dumps(outer), [])})
+    made = report(found, with_registry(stated("avro"), sink=False))
+    assert settings(made.proposal) == {
+        "source.user": "/data/customer",
+        "source.partitioner": "crc32",
+        "source.column": "/data/section",
+        "source.time": "/data/at",
+    }
+    assert counting(made.after["views"]) == 600
+
+
+def test_values_in_several_formats_are_told_apart_by_a_header() -> None:
+    plain, behind = sample(), framed(sample(), as_avro)
+    kinds = [one._replace(headers=[("kind", b"plain")]) for one in plain.records[:200]]
+    mixed = replace(plain, records=[*kinds, *behind.records[200:]])
+    by_kind = FILE.replace("      time: /at\n", "      time: /at\n      filter: {$headers/kind: plain}\n")
+    assert report(mixed, by_kind).before["views"].framing == Framing(200, 200)
+    assert settings(report(mixed, by_kind).proposal) == {}
+
+
+def test_what_is_no_json_at_all_has_the_general_remedy() -> None:
+    found = sample()
+    made = report(replace(found, records=[one._replace(value=b"<xml/>") for one in found.records]))
+    assert settings(made.proposal) == {}
+    assert "send a JSON document in each value, or name the format that values have" in "\n".join(
+        made.lines()
+    )
+
+
+def test_numbers_alone_are_neither_json_nor_behind_a_prefix() -> None:
+    assert framing_of([b"17", b"\0\0\0\0\7" + b"17", b"\0\0\0\0\0{}", None]) == Framing(3, 0, 1, 0)
+    assert framing_of([]).found is None
+
+
+def test_dead_letters_have_the_same_remedy() -> None:
+    value = b"\0\0\0\0\7" + json.dumps(event(1)).encode()
+    letter = Letter("views", "not-json", "unexpected character", "shop.views", 0, 1, -1, b"c-1", value)
+    (group,) = groups(topology(), FILE, [letter] * 3, {"shop.views": 20}, 1)
+    assert group.remedy == f"{BEHIND} and JSON follows: format: json-schema, not json"
