@@ -18,6 +18,8 @@ from eventveil.topology.scalars import duration_text
 LONGEST_LIST = 200
 _DEFAULTS = Source("", "", "", "")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}[A-Za-z0-9]")
+#: A field of a record around its value, which needs neither quotes nor a second dollar sign.
+_AROUND = re.compile(r"\$(key|time|headers/[A-Za-z0-9_.-]+)")
 #: Words that YAML, or a reader of it, takes for something else than text.
 _RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "inf", "nan"})
 
@@ -170,13 +172,15 @@ def _columns(plan: Plan, file: str | None) -> str:
     return f"[{', '.join(map(scalar, plan.columns))}]"
 
 
-def scalar(text: str) -> str:
-    """A text as YAML has it, in quotes where it needs them; ``$`` stands for itself."""
+def scalar(text: str, *, is_key: bool = False) -> str:
+    """A text as YAML has it, in quotes where it needs them; ``$`` stands for itself, as it does in keys."""
     if _PLAIN.fullmatch(text) and text.lower() not in _RESERVED:
         return text
     if text.startswith("/") and _PLAIN.fullmatch(text[1:].replace("/", "x") or " "):
         return text
-    return _quoted(text.replace("$", "$$"))
+    if _AROUND.fullmatch(text):
+        return text
+    return _quoted(text if is_key else text.replace("$", "$$"))
 
 
 def _quoted(text: str) -> str:

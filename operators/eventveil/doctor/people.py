@@ -8,13 +8,14 @@ have may tell of one of them, and is left out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eventveil.decoding.places import NO_ENVELOPE, Envelope, Find, compile_field, compile_first, is_there
+from eventveil.decoding.places import Envelope, Find, compile_field, compile_first, is_there
 from eventveil.decoding.rules import Rejection, parse
-from eventveil.doctor.sample import Record, Sample
+from eventveil.doctor.sample import Sample
 from eventveil.model import fields
 from eventveil.model.topology import Source
 
@@ -28,9 +29,10 @@ _SURE = 0.98
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A record's document, whose it is (None if that cannot be read), and how many bytes its value has."""
+    """A record's document and what is around it, whose it is (None if that cannot be read), its bytes."""
 
     document: Any
+    around: Envelope
     user: str | None
     size: int
 
@@ -42,14 +44,33 @@ def read(sample: Sample, source: Source, user: str | None = None) -> Iterator[Re
         size = len(record.value or b"")
         document = parse(record.value, size, source.format, sample.schemas)
         if not isinstance(document, Rejection):
-            yield Read(document, _user(find(document, _around(record))), size)
+            around = Envelope(record.key, record.headers)
+            yield Read(document, around, _user(find(document, around)), size)
 
 
 def is_of_many(sample: Sample, source: Source, pointer: str, user: str | None = None) -> bool:
     """Whether many users have something at ``pointer``."""
     find = compile_field(pointer)
-    users = {one.user for one in read(sample, source, user) if is_there(find(one.document, NO_ENVELOPE))}
+    users = {one.user for one in read(sample, source, user) if is_there(find(one.document, one.around))}
     return len(users - {None}) >= LEAST_USERS
+
+
+def key_may_be_user(sample: Sample, source: Source, pointers: Iterable[str]) -> bool:
+    """Whether keys may name users: most records have one that comes again, and many of these do.
+
+    Ids of events come once. What ``pointers`` find under a name of its own, such as a session, is no user.
+    """
+    records = [*read(sample, source, fields.KEY)]
+    keys = Counter(one.user for one in records if one.user is not None)
+    again = [number for number in keys.values() if number > 1]
+    if len(again) < LEAST_USERS or 2 * sum(again) < len(records):
+        return False
+
+    def is_key(find: Find) -> bool:
+        found = ((_user(find(one.document, one.around)), one.user) for one in records)
+        return sum(user is not None and user == key for user, key in found) >= _SURE * keys.total()
+
+    return not any(is_key(compile_field(pointer)) for pointer in pointers if pointer != fields.KEY)
 
 
 def size_of_many(sample: Sample, source: Source) -> int | None:
@@ -66,10 +87,6 @@ def _user(found: Any) -> str | None:
     return str(found) if isinstance(found, str | int) and found != "" else None
 
 
-def _around(record: Record) -> Envelope:
-    return Envelope(record.key, record.headers)
-
-
 def separating(sample: Sample, source: Source, pointers: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Fields with the values that nearly all records have in which ``source.column`` is, and no others.
 
@@ -77,15 +94,15 @@ def separating(sample: Sample, source: Source, pointers: Sequence[str]) -> Itera
     """
     records = [one for one in read(sample, source) if one.size <= source.max_bytes]
     has_column = _has(source.column)
-    good = [one for one in records if has_column(one.document)]
-    bad = [one for one in records if not has_column(one.document)]
+    good = [one for one in records if has_column(one)]
+    bad = [one for one in records if not has_column(one)]
     if not good or not bad:
         return
     for pointer in pointers:
         find = compile_field(pointer)
         values = _of_many(find, good)
         inside, outside = (
-            sum(find(one.document, NO_ENVELOPE) in values for one in _with_text(find, some))
+            sum(find(one.document, one.around) in values for one in _with_text(find, some))
             for some in (good, bad)
         )
         if (
@@ -97,7 +114,7 @@ def separating(sample: Sample, source: Source, pointers: Sequence[str]) -> Itera
 
 
 def _with_text(find: Find, records: Iterable[Read]) -> list[Read]:
-    return [one for one in records if isinstance(find(one.document, NO_ENVELOPE), str)]
+    return [one for one in records if isinstance(find(one.document, one.around), str)]
 
 
 def _of_many(find: Find, records: Iterable[Read]) -> set[str]:
@@ -105,11 +122,11 @@ def _of_many(find: Find, records: Iterable[Read]) -> set[str]:
     users: dict[str, set[str]] = {}
     for one in _with_text(find, records):
         if one.user is not None:
-            users.setdefault(find(one.document, NO_ENVELOPE), set()).add(one.user)
+            users.setdefault(find(one.document, one.around), set()).add(one.user)
     return {text for text, some in users.items() if len(some) >= LEAST_USERS}
 
 
-def _has(column: str) -> Callable[[Any], bool]:
-    """Whether a document has all that names its column."""
+def _has(column: str) -> Callable[[Read], bool]:
+    """Whether a record has all that names its column."""
     finds = [compile_field(one) for one in fields.listed(column)]
-    return lambda document: all(isinstance(find(document, NO_ENVELOPE), str | int) for find in finds)
+    return lambda one: all(isinstance(find(one.document, one.around), str | int) for find in finds)

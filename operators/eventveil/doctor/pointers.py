@@ -1,4 +1,4 @@
-"""Where in the documents of a sample a field may be that its pointer does not find."""
+"""Where in a sample a field may be that its pointer does not find: in values, keys and headers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eventveil.decoding.places import Instant, pointer_tokens
+from eventveil.decoding.places import Envelope, Instant, compile_field, pointer_tokens
 from eventveil.decoding.rules import Rejection, parse
 from eventveil.doctor.sample import Record
+from eventveil.model.fields import HEADERS, KEY, in_envelope
 from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.timeline import parse_rfc3339
 from eventveil.model.topology import Format
@@ -19,15 +20,17 @@ _MANY = 0.5
 #: A field holds times if this share of what is in it can be read as one.
 _MOST = 0.8
 _DEEPEST, _WIDEST = 6, 200
+#: What names of headers begin with by custom: those of CloudEvents in binary mode, and of HTTP.
+_HEADS = ("ce_", "ce-", "x-")
 #: Times in epoch milliseconds: from 2001 to 2286.
 _LIKE_TIMES = range(10**12, 10**13)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A place in most documents: how many have a text there, a whole number, or a time that can be read.
+    """A field of most records: how many have a text there, a whole number, or a time that can be read.
 
-    ``decimals`` are other numbers.
+    ``decimals`` are other numbers. Keys and headers are texts.
     """
 
     pointer: str
@@ -44,7 +47,7 @@ class Field:
     @property
     def in_array(self) -> bool:
         """Whether it is in the first element of an array."""
-        return "0" in pointer_tokens(self.pointer)
+        return not in_envelope(self.pointer) and "0" in pointer_tokens(self.pointer)
 
     @property
     def kind(self) -> str:
@@ -57,25 +60,28 @@ class Field:
 def fields_of(
     records: Sequence[Record], max_bytes: int, form: Format = "json", schemas: Schemas = NO_SCHEMAS
 ) -> list[Field]:
-    """The places where most of the documents have a text or a number, in the order of the first one.
+    """The fields where most records have a text or a number, in the order of the first one.
 
-    Of an array of objects the first is looked at.
+    Of an array of objects the first is looked at. Key and headers come behind what is in values; records
+    whose values cannot be read are left out.
     """
-    seen: dict[str, Counter[str]] = {}
+    inside: dict[str, Counter[str]] = {}
+    around: dict[str, Counter[str]] = {}
     documents = 0
     for record in records:
         document = parse(record.value, max_bytes, form, schemas)
         if isinstance(document, Rejection):
             continue
         documents += 1
-        for pointer, value in leaves(document):
-            if pointer in seen or len(seen) < _WIDEST:
-                seen.setdefault(pointer, Counter()).update(_kinds(value))
-    found = [
+        for seen, found in ((inside, leaves(document)), (around, surroundings(record))):
+            for pointer, value in found:
+                if pointer in seen or len(seen) < _WIDEST:
+                    seen.setdefault(pointer, Counter()).update(_kinds(value, seen is around))
+    fields = [
         Field(one, kinds["text"], kinds["integer"], kinds["time"], kinds["decimal"])
-        for one, kinds in seen.items()
+        for one, kinds in (*inside.items(), *around.items())
     ]
-    return [one for one in found if 0 < one.all >= _MANY * documents]
+    return [one for one in fields if 0 < one.all >= _MANY * documents]
 
 
 def leaves(document: Any, pointer: str = "", depth: int = _DEEPEST) -> Iterator[tuple[str, Any]]:
@@ -89,7 +95,17 @@ def leaves(document: Any, pointer: str = "", depth: int = _DEEPEST) -> Iterator[
         yield pointer, document
 
 
-def _kinds(value: str | int | float) -> Iterator[str]:
+def surroundings(record: Record) -> Iterator[tuple[str, str]]:
+    """The key and the headers of a record that are text, each with its field."""
+    envelope = Envelope(record.key, record.headers)
+    for field in dict.fromkeys((KEY, *(HEADERS + name for name, _ in record.headers))):
+        found = compile_field(field)(None, envelope)
+        if isinstance(found, str):
+            yield field, found
+
+
+def _kinds(value: str | int | float, as_text: bool) -> Iterator[str]:
+    """``as_text``: the field can only hold text, so that digits may be a time."""
     if type(value) is bool:
         return
     if isinstance(value, float):
@@ -101,6 +117,9 @@ def _kinds(value: str | int | float) -> Iterator[str]:
             yield "time"
         return
     yield "text"
+    if as_text and value.isascii() and value.isdigit() and int(value[:19]) in _LIKE_TIMES:
+        yield "time"
+        return
     try:
         parse_rfc3339(value)
     except ValueError:
@@ -109,8 +128,12 @@ def _kinds(value: str | int | float) -> Iterator[str]:
 
 
 def likely(fields: Sequence[Field], pointer: str, *, time: bool = False) -> list[str]:
-    """Which fields ``pointer`` may have meant: those with most of its end; for a ``time``, else all times."""
-    fitting = [one for one in fields if one.times >= _MOST * one.all or (not time and _names(one))]
+    """Which fields ``pointer`` may have meant: those with most of its end; for a ``time``, else all times.
+
+    Never the key, which has no name.
+    """
+    named = [one for one in fields if one.pointer != KEY]
+    fitting = [one for one in named if one.times >= _MOST * one.all or (not time and _names(one))]
     # An array may be empty, and its order may mean nothing: its first element only where nothing else fits.
     outside = [one for one in fitting if not one.in_array]
     return _ending(outside, pointer, time=time) or _ending(fitting, pointer, time=time)
@@ -130,13 +153,33 @@ def _ending(fitting: Sequence[Field], pointer: str, *, time: bool) -> list[str]:
 
 
 def _common(pointer: str, other: str) -> int:
-    """With how many names both end, whatever their case and punctuation."""
+    """With how many names both end, whatever their case and punctuation.
+
+    The name of a header stands for several: ``x-user-id`` ends like ``/user/id``.
+    """
+    if in_envelope(pointer) or in_envelope(other):
+        return _common_of_header(pointer, other) or _common_of_header(other, pointer)
     number = 0
     for one, two in zip(reversed(pointer_tokens(pointer)), reversed(pointer_tokens(other)), strict=False):
         if plain(one) != plain(two):
             break
         number += 1
     return number
+
+
+def _common_of_header(header: str, other: str) -> int:
+    if not header.startswith(HEADERS):
+        return 0
+    bare, names = _bare(header), [*map(plain, pointer_tokens(other))]
+    if other.startswith(HEADERS):
+        return int(bare == _bare(other))
+    return next((at for at in range(len(names), 0, -1) if "".join(names[-at:]) == bare), 0)
+
+
+def _bare(header: str) -> str:
+    name = header.removeprefix(HEADERS).casefold()
+    head = next((one for one in _HEADS if name.startswith(one)), "")
+    return plain(name.removeprefix(head))
 
 
 def plain(name: str) -> str:

@@ -15,13 +15,13 @@ from eventveil.decoding.rules import Reason
 from eventveil.doctor.diagnosis import DECIMALS, MUCH, NULL, Diagnosis
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.judging import Verdicts
-from eventveil.doctor.people import is_of_many, separating, size_of_many
+from eventveil.doctor.people import is_of_many, key_may_be_user, separating, size_of_many
 from eventveil.doctor.pointers import likely
 from eventveil.doctor.sample import Sample
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
 from eventveil.model.records import NO_OWN_TIME
-from eventveil.model.topology import Stream, TimeUnit, Topology
+from eventveil.model.topology import Source, Stream, TimeUnit, Topology
 from eventveil.topology.loading import load_text
 from eventveil.topology.problems import TopologyInvalid
 from eventveil.topology.scalars import duration_text
@@ -30,8 +30,12 @@ _ROUNDS = 12
 _MINUTE = 60_000
 _LATENESS = tuple(_MINUTE * minutes for minutes in (1, 5, 15, 60, 6 * 60, 24 * 60))
 _FEW = 0.01
+_USER_IS_PROTECTED = (
+    "Whom epsilon protects is the user: make sure that it is the person, and no session, order or thing."
+)
 #: The one setting that is of no stream.
 REGISTRY = "registry"
+_CE_TYPE = f"{fields.HEADERS}ce_type"
 #: This share of the values, by events, has to be paths before it is worth a word.
 _MANY = 0.1
 
@@ -96,6 +100,7 @@ def commented(proposal: Proposal) -> str:
             "Proposed by `eventveil doctor`, from the newest records of each source. Guessed:",
             *(f"  {'.'.join(one.path)}: {one.value or 'left out'}" for one in proposal.changes),
             *(f"Beside this file: {one}" for one in proposal.beside),
+            *(_USER_IS_PROTECTED for one in proposal.changes if one.setting == "source.user"),
             "Columns are public: they must come from public knowledge, never from the data. None was added.",
         ]
     )
@@ -188,8 +193,10 @@ def _pointers(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
         if 2 * missing < max(1, seen.stamped.asked):
             continue
         pointer = getattr(seen.stream.source, name)
-        single = isinstance(pointer, str) and pointer.startswith("/")
+        single = isinstance(pointer, str) and pointer.startswith(("/", fields.HEADERS))
         found = likely(seen.fields, pointer, time=name == "time") if single else []
+        if name == "user" and single and not found and _key_may_be_user(seen):
+            found = [fields.KEY]
         # Names of fields are data too, such as those of an object with an entry for each user.
         user = found[0] if name == "user" and found else None
         if name == "time" and single and not found and _own_times(seen) >= missing:
@@ -204,6 +211,13 @@ def _pointers(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
         if is_of_many(seen.sample, seen.stream.source, found[0], user):
             yield f"source.{name}", scalar(found[0]), f"{missing} records have nothing at {pointer}"
             return
+
+
+def _key_may_be_user(seen: Diagnosis) -> bool:
+    source = seen.stream.source
+    return isinstance(source, Source) and key_may_be_user(
+        seen.sample, source, [one.pointer for one in seen.fields]
+    )
 
 
 def _own_times(seen: Diagnosis) -> int:
@@ -222,14 +236,18 @@ def _filter(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
         return
     looked_at = stream.source.looked_at
     texts = [
-        one.pointer for one in seen.fields if one.texts and not one.in_array and one.pointer not in looked_at
+        one.pointer
+        for one in seen.fields
+        if one.texts and not one.in_array and one.pointer not in (*looked_at, fields.KEY)
     ]
     found = [*separating(seen.sample, stream.source, texts)]
+    # The attribute by which CloudEvents tell their kinds, whatever else tells them too.
+    found = [one for one in found if one[0] == _CE_TYPE] or found
     if len(found) == 1:
         ((pointer, values),) = found
         asked = f"[{', '.join(map(scalar, values))}]"
         why = f"{missing} records are of other kinds, which have no column"
-        yield "source.filter", f"{{{scalar(pointer)}: {asked}}}", why
+        yield "source.filter", f"{{{scalar(pointer, is_key=True)}: {asked}}}", why
 
 
 def _wrong_users(details: Mapping[str, int]) -> int:
@@ -388,4 +406,4 @@ def suggested_maps(stream: Stream, unlisted: Counter[str]) -> str:
         return ""
     values = ", ".join(f"{scalar('/' + label)}: {scalar(label)}" for label in named)
     prefixes = ", ".join(f"{scalar(f'/{label}/')}: {scalar(label)}" for label in named)
-    return f"{{{scalar(column[0])}: {{values: {{{values}}}, prefixes: {{{prefixes}}}}}}}"
+    return f"{{{scalar(column[0], is_key=True)}: {{values: {{{values}}}, prefixes: {{{prefixes}}}}}}}"

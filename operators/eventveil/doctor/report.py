@@ -14,6 +14,7 @@ from eventveil.doctor.filters import blocking
 from eventveil.doctor.framing import REASONS
 from eventveil.doctor.judging import Example, Verdicts
 from eventveil.doctor.keys import Keys
+from eventveil.doctor.pointers import Field
 from eventveil.doctor.proposal import Proposal, suggested_maps
 from eventveil.doctor.sample import Sample
 from eventveil.kinds.registry import kind_of
@@ -115,8 +116,8 @@ class Report:
         yield f"    for example {_where(seen.sample, example)}: {shown_value(example.value)}"
         yield f"    {self._place(seen.stream.name, setting)}: {setting}: {self._remedy(seen, reason)}"
         if seen.fields and _is_absent(reason, example.detail):
-            shown = ", ".join(f"{one.pointer} ({one.kind})" for one in seen.fields[:_FIELDS_SHOWN])
-            yield f"    most records have: {_plain(shown)}"
+            shown = ", ".join(f"{_plain(one.pointer)} ({one.kind})" for one in _shown_fields(seen.fields))
+            yield f"    most records have: {shown}"
 
     def _remedy(self, seen: Diagnosis, reason: str) -> str:
         keys = seen.keys
@@ -213,7 +214,14 @@ class Report:
 
 
 #: How details begin where a second field can be listed.
-_WITH_SECOND = ("no user at /", "no time at /", "the user at /", "the time at /")
+_WITH_SECOND = ("no user at ", "no time at ", "the user at ", "the time at ")
+
+
+def _shown_fields(found: Sequence[Field]) -> list[Field]:
+    """The first ones in values, and the first ones around them."""
+    inside = [one for one in found if not fields.in_envelope(one.pointer)]
+    around = [one for one in found if fields.in_envelope(one.pointer)]
+    return inside[:_FIELDS_SHOWN] + around[:_FIELDS_SHOWN]
 
 
 def _is_absent(reason: str, detail: str) -> bool:

@@ -191,9 +191,8 @@ def test_numbers_with_decimals_and_first_elements_are_among_the_fields() -> None
     text = FILE.replace("column: /section", "column: /zone")
     made = report(sample(made=nested_deep), text.replace("user: /customer", "user: /who"))
     told = "\n".join(made.lines())
-    assert (
-        "most records have: /who (text), /ts (number), /stops/0/zone (text), /stops/0/lat (number)\n" in told
-    )
+    there = "/who (text), /ts (number), /stops/0/zone (text), /stops/0/lat (number), $key (text)\n"
+    assert f"most records have: {there}" in told
     assert settings(made.proposal)["source.column"] == "/stops/0/zone"
 
     # What is not in an array is meant rather, and a number with decimals is no user.
