@@ -19,6 +19,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from eventveil.describe.events import engine, one_user, which_events
+from eventveil.mechanisms.sizes import Room
 from eventveil.model.topology import UNBOUNDED
 from eventveil.privacy import discovery, gaussian
 
@@ -294,10 +295,15 @@ def _discovery(stream: Stream) -> Iterator[str]:
     window, rest = stream.mechanism.window, stream.counts.labels[0]
     test = discovery.test_of(how.epsilon, how.delta, stream.sensitivity, window)
     block = duration_words(window * stream.timeline.interval)
+    fit = Room(stream).about(how.longest)
+    room = ""
+    if fit < how.most:
+        room = f", or as many as fit into the state (about {fit} with names of {how.longest} bytes)"
     yield (
-        f"Columns are found in the data, at most {how.most}, for epsilon {number(how.epsilon)} and delta"
-        f" {float(how.delta):.3g} of these; the mechanism has epsilon {number(stream.mechanism.epsilon)}. At"
-        f" the end of each block of {consecutive(window)} ({block}) a column is released from the next one on"
+        f"Columns are found in the data, at most {how.most}{room}, for epsilon {number(how.epsilon)} and"
+        f" delta {float(how.delta):.3g} of these; the mechanism has epsilon"
+        f" {number(stream.mechanism.epsilon)}. At the end of each block of {consecutive(window)} ({block}) a"
+        " column is released from the next one on"
         f" if what the block counted of it reaches {test.threshold} with Laplace noise of scale"
         f" {float(test.scale):.6g}. Until then its events are in the column {rest}."
     )

@@ -271,7 +271,8 @@ class Discover:
     """Columns are found in the data (``eventveil.privacy.discovery``), at ``epsilon`` and ``delta`` a window.
 
     ``share`` is the part of the stream's epsilon that this is; the mechanism has the rest. At most ``most``
-    columns are found, none of whose names is longer than ``longest`` characters.
+    columns are found, none of whose names is longer than ``longest`` characters, and not more than a state of
+    ``message_bytes`` holds.
     """
 
     epsilon: Fraction
@@ -279,6 +280,7 @@ class Discover:
     share: Fraction
     most: int
     longest: int
+    message_bytes: int = MAX_MESSAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ window touches one block or two, and nothing else depends on it.
 
 A test costs no more where columns are known already: those are not tested, for both neighbours, and their
 events are the mechanism's. With a mechanism of epsilon' on what is known, by basic composition again, a
-window is (epsilon + epsilon', delta)-private. Which of those that pass are kept is post-processing.
+window is (epsilon + epsilon', delta)-private. Which of those that pass are kept is post-processing: the first
+ones, the largest noisy sum first, that there is room for by the names of all that are kept.
 
 The noise is integer, exact (``noise``), and the sums are whole numbers without bound. T is computed with
 fifty digits and rounded up.
@@ -70,13 +71,13 @@ class Test:
     scale: Fraction
     threshold: int
 
-    def __call__(self, sums: Mapping[str, int], places: int, noise: NoiseSource) -> list[Found]:
-        """The columns that pass, the largest noisy sum first, ties by text; ``places`` of them at most.
+    def __call__(self, sums: Mapping[str, int], noise: NoiseSource) -> list[Found]:
+        """The columns that pass, the largest noisy sum first, ties by text.
 
         ``sums`` has what the block counted of each column that is not known, 1 at least. Draws one number for
         each, in the order of their texts.
         """
-        if not sums or places < 1:
+        if not sums:
             return []
         if min(sums.values()) < 1:
             raise ValueError("a column of which nothing was counted is not tested")
@@ -84,7 +85,7 @@ class Test:
         draws = noise.discrete_laplace(self.scale, len(columns))
         noisy = (Found(one, sums[one] + draw) for one, draw in zip(columns, draws.tolist(), strict=True))
         passed = [one for one in noisy if one.noisy >= self.threshold]
-        return sorted(passed, key=lambda one: (-one.noisy, one.column))[:places]
+        return sorted(passed, key=lambda one: (-one.noisy, one.column))
 
 
 def test_of(epsilon: Fraction, delta: Fraction, contributions: int, window: int) -> Test:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.decoding.rules import LARGEST_COUNT
+from eventveil.mechanisms.sizes import Room
 from eventveil.model.topology import Stream
 from eventveil.privacy.discovery import Found, test_of
 from eventveil.privacy.noise import NoiseSource
@@ -25,7 +26,9 @@ class Search:
         how = stream.counts.discover
         if how is None:
             raise ValueError(f"stream {stream.name} lists its columns")
-        self.window, self._most, self._noise = stream.mechanism.window, how.most, noise
+        self.window, self._room, self._noise = stream.mechanism.window, Room(stream), noise
+        #: Whether no more columns can be found.
+        self.over = self._room.full
         self._test = test_of(how.epsilon, how.delta, stream.sensitivity, self.window)
         self._places = {label: at for at, label in enumerate(stream.counts.labels)}
         self._sums: dict[str, int] = {}
@@ -34,11 +37,6 @@ class Search:
         self._taken, self._ended = 0, self.window
         #: An offset below which no partial count of the open block was read, None before its first timestamp.
         self.since: int | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether no more columns can be found."""
-        return len(self._places) > self._most
 
     def first_of_block(self, timestamp: int) -> int:
         """The first timestamp of the block that a timestamp is in."""
@@ -70,9 +68,11 @@ class Search:
             return []
         sums, self._sums, self.since = self._sums, {}, None
         self._ended, self._taken = self._taken, 0
-        found = self._test(sums, self._most + 1 - len(self._places), self._noise)
+        passed = [] if self.over else self._test(sums, self._noise)
+        found = passed[: len(self._room.take([one.column for one in passed]))]
         for one in found:
             self._places[one.column] = len(self._places)
+        self.over = self._room.full
         return found
 
     def level(self, found: Found) -> float:

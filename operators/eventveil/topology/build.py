@@ -120,7 +120,10 @@ def build(file: Section, path: str, directory: str) -> Topology:
             clients_of(kafka.get("clients")),
         ),
         topics=TopicSettings(**topics.values),
-        streams=tuple(_stream(name, stream, file.get("name")) for name, stream in streams_of(file).items()),
+        streams=tuple(
+            _stream(name, stream, file.get("name"), TopicSettings(**topics.values))
+            for name, stream in streams_of(file).items()
+        ),
         budget=_budget(file.get("budget")),
         readings=tuple(_readings(name, stream) for name, stream in value_streams_of(file).items()),
     )
@@ -147,14 +150,16 @@ def _budget(section: Section | None) -> Budget | None:
     return Budget(section.get("epsilon").value, section.get("span"), section.get("users"))
 
 
-def _stream(name: str, stream: Section, application: str) -> Stream:
+def _stream(name: str, stream: Section, application: str, topics: TopicSettings) -> Stream:
     mechanism, values = stream.get("mechanism"), stream.get("values")
     is_local = mechanism.get("kind") in registry.LOCAL_KINDS
     return Stream(
         name=name,
         source=_source(stream.get("source"), application),
         timeline=_made(Timeline, stream.get("timeline")),
-        counts=local.counts_of(values, mechanism) if is_local else _counts(stream.get("counts"), mechanism),
+        counts=local.counts_of(values, mechanism)
+        if is_local
+        else _counts(stream.get("counts"), mechanism, topics),
         mechanism=local.mechanism_of(values, mechanism)
         if is_local
         else _mechanism(mechanism, _share(stream.get("counts"))),
@@ -205,15 +210,16 @@ def _share(counts: Section) -> Fraction:
     return Fraction(0) if discover is None else discover.get("share").value
 
 
-def _discover(columns: ColumnNames, mechanism: Section) -> Discover | None:
+def _discover(columns: ColumnNames, mechanism: Section, topics: TopicSettings) -> Discover | None:
     found = columns.discover
     if found is None:
         return None
     share, delta = found.get("share").value, found.get("delta").value
-    return _made(Discover, found, epsilon=share * mechanism.get("epsilon").value, delta=delta, share=share)
+    epsilon, room = share * mechanism.get("epsilon").value, topics.message_bytes
+    return _made(Discover, found, epsilon=epsilon, delta=delta, share=share, message_bytes=room)
 
 
-def _counts(section: Section, mechanism: Section) -> Counts:
+def _counts(section: Section, mechanism: Section, topics: TopicSettings) -> Counts:
     columns: ColumnNames = section.get("columns")
     unknown = section.get("unknown")
     other = unknown not in ("dead-letter", "ignore")
@@ -227,7 +233,7 @@ def _counts(section: Section, mechanism: Section) -> Counts:
         unknown_column=columns.labels.index(unknown) if other else None,
         expected=section.get("expected"),
         released=(),
-        discover=_discover(columns, mechanism),
+        discover=_discover(columns, mechanism, topics),
     )
 
 

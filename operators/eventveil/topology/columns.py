@@ -76,7 +76,11 @@ _DISCOVER = Record(
             "delta", One(Rational(1, Fraction(1, 10**30), 31)),
             "the probability with which a window may show the column of a single user, such as 1e-9", True,
         ),
-        Field("most", One(Whole(1, 100_000)), "How many columns are found at most.", default="1000"),
+        Field(
+            "most", One(Whole(1, 100_000)),
+            "How many columns are found at most; fewer, where no more fit into the state (see check).",
+            default="1000",
+        ),
         Field(
             "share", One(Rational(1)),
             "The part of the stream's epsilon that finding columns has; the mechanism has the rest.",

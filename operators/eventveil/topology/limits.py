@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eventveil.mechanisms import registry
-from eventveil.mechanisms.sizes import largest_state
+from eventveil.mechanisms.sizes import largest_state, narrowest
 from eventveil.model.errors import PluginRefused, UnfitSetting
 from eventveil.model.topology import MechanismSettings, Option, ReadingStream, Stream, Topology
 from eventveil.privacy.noise import SystemNoise
@@ -64,10 +64,12 @@ def _can_be_made(stream: Stream, section: Section, problems: Problems) -> bool:
 
 
 def _check_state(topology: Topology, stream: Stream, section: Section, problems: Problems) -> None:
+    # Where columns are found, as many are as there is room for: one, at least.
+    stream = narrowest(stream)
     largest, limit = largest_state(stream), topology.topics.message_bytes
     if largest <= limit:
         return
-    settings, columns = stream.mechanism, stream.most_columns
+    settings, columns = stream.mechanism, len(stream.columns)
     extent = next((name for name in ("span", "blocks") if name in settings.options), "window")
     length = settings.options.get(extent, settings.window)
     least = largest_state(replace(stream, mechanism=_shortest(settings)))

@@ -15,6 +15,7 @@ import pytest
 from eventveil.counting import counter
 from eventveil.counting.counter import Partial
 from eventveil.mechanisms.registry import KINDS, of_stream
+from eventveil.mechanisms.sizes import largest_state
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import MANAGED_MESSAGE_BYTES, Outgoing
 from eventveil.model.topology import Discover, Stream
@@ -150,6 +151,31 @@ def test_no_more_than_the_most_are_found_and_the_largest_come_first():
     assert counts_of(releases)[3] == {"other": 2 * ENOUGH + 1, **{one: sizes[one] for one in state.found}}
     # Nothing more can be found: a restart needs no partial counts of before.
     assert state.resume == 7
+
+
+def test_as_many_are_found_as_fit_into_the_state_and_a_restart_knows_it():
+    of = finding()
+    limit = largest_state(of.having(("c4", "c3")))
+    of = finding(discover=replace(HOW, message_bytes=limit))
+    sizes = {f"c{at}": ENOUGH + at for at in range(5)}
+    parts = [named(t, sizes if t in (1, 4) else {}) for t in range(1, 8)]
+    task = worker(of=of)
+    feed(task, parts)
+    state, releases, _ = turn(task)
+    assert state.found == ("c4", "c3")
+    assert {*releases[-1]["counts"]} == {"other", "c4", "c3"}
+    assert state.resume == 7
+    again = worker(state.replace(pending=()), of=of)
+    assert again.sanitizers["visits"]._search.over
+    # With a little more room there is place for one more, but not for a long name.
+    more = finding(discover=replace(HOW, message_bytes=largest_state(of.having(("c4", "c3", "cc")))))
+    search = Search(more.having(state.found), ZeroNoise())
+    search.take({"much longer": 9 * ENOUGH, "c2": ENOUGH}, None)
+    assert search.end(3) == []
+    assert not search.over
+    search.take({"c2": ENOUGH}, None)
+    assert [one.column for one in search.end(6)] == ["c2"]
+    assert search.over
 
 
 # After a restart

@@ -14,7 +14,9 @@ from eventveil.describe.sums import describe_total, totals
 from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.topics import plan_topics
 from eventveil.mechanisms.registry import KINDS
-from eventveil.mechanisms.sizes import largest_release, largest_state
+from eventveil.mechanisms.sizes import Room, bytes_of_name, largest_release, largest_state
+from eventveil.model.records import MAX_MESSAGE_BYTES
+from eventveil.model.topology import Stream
 from eventveil.report.budget import populations
 from eventveil.report.content import document
 from eventveil.report.page import page
@@ -108,11 +110,52 @@ def test_the_report_has_the_delta_of_each_span(tmp_path: Path) -> None:
     assert ["", "with delta", *people.instead_deltas] in cells
 
 
-def test_what_a_release_and_a_state_take_is_known_for_the_most_columns(tmp_path: Path) -> None:
+def wide(tmp_path: Path, most: int = 100_000, managed: str = "false") -> Stream:
+    topics = ("partials: 4}", f"partials: 4, managed: {managed}}}")
+    text = changed((COLUMNS[0], COLUMNS[1].replace("50", str(most))), KIND, topics)
+    return load_text(tmp_path, text).streams[0]
+
+
+def test_what_a_release_and_a_state_take_is_known_for_the_columns_of_a_stream(tmp_path: Path) -> None:
     (stream,) = load_text(tmp_path, changed(*FOUND)).streams
-    (wider,) = load_text(tmp_path, changed((COLUMNS[0], COLUMNS[1].replace("50", "5000")), KIND)).streams
+    wider = stream.having(("\U0001f600" * 64,) * 5000)
     assert largest_state(wider) - largest_state(stream) > 5000 * 64 * 4 * 3
-    assert largest_release(wider) > 2 * 5000 * 64 * 4
+    assert largest_release(wide(tmp_path, 5000)) > 2 * 5000 * 64 * 4
+
+
+def test_a_hundred_thousand_may_be_found_and_as_many_are_as_fit(tmp_path: Path) -> None:
+    stream = wide(tmp_path)
+    names = [f"{number:064}" for number in range(100_000)]
+    room = Room(stream)
+    found = room.take(names)
+    assert len(found) == Room(stream).about(64) > 20_000
+    assert found == names[: len(found)]
+    assert largest_state(stream.having(found)) <= MAX_MESSAGE_BYTES
+    assert largest_state(stream.having([*found, names[-1]])) > MAX_MESSAGE_BYTES
+    # Short names take less, a managed cluster holds less, and what is in already is counted.
+    managed = Room(wide(tmp_path, managed="true")).about(64)
+    assert Room(stream).about(5) > Room(stream).about(64) > 1.8 * managed > 0
+    assert Room(stream.having(found)).take(names[len(found) :]) == []
+    assert largest_release(stream) == MAX_MESSAGE_BYTES
+
+
+def test_names_need_room_by_their_bytes_as_json(tmp_path: Path) -> None:
+    assert bytes_of_name("abc") == 3 + 6
+    assert bytes_of_name("\u00e4") == 2 + 6
+    assert bytes_of_name('"') == 4 + 6
+    room = Room(wide(tmp_path, 3))
+    assert room.take(["a", "b"]) == ["a", "b"]
+    assert not room.full
+    assert room.take(["c", "d"]) == ["c"]
+    assert room.full
+
+
+def test_check_says_how_many_fit_where_they_are_fewer(tmp_path: Path) -> None:
+    topology = load_text(tmp_path, changed((COLUMNS[0], COLUMNS[1].replace("50", "100000")), KIND))
+    text = " ".join(kind_of(topology.streams[0]).describe(topology, topology.streams[0]))
+    fit = Room(topology.streams[0]).about(64)
+    told = f"at most 100000, or as many as fit into the state (about {fit} with names of 64 bytes), for"
+    assert told in text
 
 
 def test_partial_counts_are_kept_for_a_block_longer(tmp_path: Path) -> None:
@@ -152,7 +195,7 @@ REFUSED = [
     ("no delta", (("delta: 1e-9, ", ""),), "lacks delta"),
     ("more than one", (("50}}", "50}, file: a.txt}"),), "discover stands alone"),
     ("none", (("most: 50", "most: 0"),), "most"),
-    ("names beyond the state", (("most: 50", "most: 100000"),), "must stay a Kafka message"),
+    ("a window beyond the state", (("window: 120", "window: 1000000"),), "must stay a Kafka message"),
 ]  # fmt: skip
 
 
