@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from eventveil.model.topology import (
     Counts,
+    Discover,
     Kafka,
     MechanismSettings,
     Option,
@@ -135,6 +136,70 @@ class Game:
                 )
             ]
         yield from map(tuple, np.array(parts).T.tolist())
+
+
+@dataclass(frozen=True)
+class Alone:
+    """``users`` users who alone bring columns, into a stream that finds its columns; ``replays`` times.
+
+    Each is there at all timestamps of a window, with two events more than count: all in one column, or
+    ``apart``, each event in a column of its own. The player looks whether any of the user's columns is shown
+    once the block has ended. Without the user there is no such column, so that is never: the probability of
+    it is at most delta, whatever epsilon is. ``epsilon`` is that of finding columns.
+    """
+
+    kind: str
+    epsilon: Fraction
+    delta: Fraction
+    contributions: int
+    window: int
+    apart: bool
+    users: int
+    replays: int = 1
+
+    @property
+    def stream(self) -> Stream:
+        """One that finds its columns."""
+        how = Discover(self.epsilon, self.delta, Fraction(1, 2), 10_000, 64)
+        return Stream(
+            name="alone",
+            source=Source("events", "/user", "/to", "/at"),
+            timeline=Timeline(HOUR, ORIGIN),
+            counts=Counts(("other",), contributions=self.contributions, discover=how),
+            mechanism=MechanismSettings(self.kind, Fraction(1), "1", self.window),
+            sink=Sink("alone"),
+            dead_letter="dead",
+        )
+
+    def events(self) -> Iterator[tuple[int, bytes]]:
+        """Append time and value: a crowd that is found, then those who are alone."""
+        for at in range(self.window):
+            time = ORIGIN + at * HOUR
+            yield from ((time, event(f"one of {n}", "crowd", time)) for n in range(200))
+            for user in range(self.users):
+                for number in range(self.contributions + 2):
+                    to = f"{user} {at} {number}" if self.apart else f"{user} alone"
+                    yield time, event(f"user {user}", to, time)
+
+    def shown(self, seed: int) -> int:
+        """Of how many users a column was shown after the block, by the records of one replay."""
+        topology = Topology("t.yaml", 1, "app", Kafka("nowhere:1"), TopicSettings(), (self.stream,))
+        events = list(self.events())
+        end, noise = ORIGIN + (self.window + 1) * HOUR, SeededNoise(seed)
+        source = Recorded({0: events}, size=len(events) + 1)
+        *before, after = [
+            json.loads(one.record)["counts"]
+            for one in replay(topology, source, end=end, noise=lambda _: noise)
+        ]
+        assert before == [{"other": one["other"]} for one in before]
+        assert "crowd" in after
+        return len({name.split()[0] for name in after.keys() - {"other", "crowd"}})
+
+
+def audit_delta(game: Alone) -> float:
+    """A lower bound on the delta of a window, by RISK."""
+    shown = sum(game.shown(seed) for seed in range(1, game.replays + 1))
+    return probability_bounds(shown, game.users * game.replays, RISK)[0]
 
 
 class InBulk:

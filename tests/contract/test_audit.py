@@ -20,15 +20,18 @@ from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.pan_private import PAN_PRIVATE, Counters, PanPrivate
 from eventveil.mechanisms.registry import KINDS
 from eventveil.model.topology import MechanismSettings
+from eventveil.privacy import discovery
 from eventveil.privacy.gaussian import mu_squared
 from eventveil.privacy.noise import NoiseSource, SeededNoise
 from tests.contract.broken import pan_private, windows
 from tests.contract.distinguishing import (
     RISK,
+    Alone,
     Game,
     InBulk,
     Signature,
     audit,
+    audit_delta,
     audit_mu,
     bound,
     play,
@@ -139,6 +142,51 @@ def test_half_the_noise_is_rejected(name: str) -> None:
     game = GAMES[name]
     # A third of what the sound kind has to stand is enough here.
     assert audit(replace(game, replays=3) if game.streams > 1 else game, half_noise) > EPSILON
+
+
+#: Both ways in which a user who is alone is shown most often, at an epsilon where each sets the threshold.
+ALONE = {
+    "one column": Alone("seasonal", Fraction(3), DELTA, 3, 1, apart=False, users=100_000, replays=2),
+    "one event each": Alone("uniform", Fraction(1, 2), DELTA, 3, 2, apart=True, users=50_000, replays=4),
+}
+EVERY_WAY_ALONE = pytest.mark.parametrize("way", ALONE)
+
+
+@EVERY_WAY_ALONE
+def test_a_column_that_one_user_alone_brings_is_shown_no_more_often_than_delta(way: str) -> None:
+    found = audit_delta(ALONE[way])
+    assert float(DELTA) / 5 < found <= DELTA
+
+
+def without_contributions(scale: Fraction, events: int, delta: Fraction) -> int:
+    """As if a user had one event in a window."""
+    return 1 + discovery._beyond(scale, delta)
+
+
+def in_one_column(scale: Fraction, events: int, delta: Fraction) -> int:
+    """As if a user had one column."""
+    return events + discovery._beyond(scale, delta)
+
+
+def in_many_columns(scale: Fraction, events: int, delta: Fraction) -> int:
+    """As if a user had no column with more than one event."""
+    return 1 + discovery._beyond(scale, delta / events)
+
+
+@pytest.mark.parametrize(
+    ("broken", "way"),
+    [
+        (without_contributions, "one column"),
+        (without_contributions, "one event each"),
+        (in_many_columns, "one column"),
+        (in_one_column, "one event each"),
+    ],
+)
+def test_a_threshold_that_is_too_low_is_rejected(
+    broken: Any, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "threshold", broken)
+    assert audit_delta(ALONE[way]) > DELTA
 
 
 # Four columns that are quiet for a window and then move one after another, with a user who follows them.
