@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -24,6 +25,7 @@ from eventveil.tasks import release
 from eventveil.tasks.combiner import Combiner
 from eventveil.tasks.discovery import Search
 from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
+from eventveil.tasks.task import StreamView
 from tests.unit.support import INSTANCE, ZeroNoise, aggregator, chunk, event, stream
 
 HOW = Discover(Fraction(1, 2), Fraction(1, 10**6), Fraction(1, 3), 5, 12)
@@ -477,6 +479,68 @@ def test_a_user_alone_is_shown_by_no_more_noise_than_delta_allows(spread):
     ratio = np.exp(-1 / float(test.scale))
     columns = contributions * window if spread else 1
     assert columns * ratio ** (test.threshold - most) / (1 + ratio) <= float(HOW.delta)
+
+
+@dataclass(frozen=True)
+class World:
+    """A stream over a window and a timestamp, in which one user names columns that nobody else names.
+
+    ``public`` are all public records; ``state`` what is written to the changelogs; ``views`` what metrics are
+    made of, of both tasks.
+    """
+
+    public: Sequence[bytes]
+    dead: Sequence[Outgoing]
+    state: bytes
+    views: Sequence[Mapping[str, StreamView]]
+    outcomes: Mapping[str, int]
+
+
+def world(*secrets: str) -> World:
+    """The user is there at four timestamps, with one event at each, and a late one is nobody's secret."""
+    one, task, views = aggregator(finding()), worker(of=finding()), []
+    for at in range(4):
+        time = 1000 + 10 * at
+        values = [event(f"v{n}", "crowd", time) for n in range(ENOUGH)]
+        values.append(event("u", secrets[at % len(secrets)], time))
+        one.process(chunk([(time, value) for value in values], start=one.position))
+    late = [(2000, event("w", "crowd")), (2000, event("w", "", 2000)), (2000, event("w", "x" * 13, 2000))]
+    one.process(chunk(late, start=one.position))
+    held = {name: StreamView(counter.next, counter.held) for name, counter in one.counters.items()}
+    views.append(held)
+    letters = one.dead_letter_batch()
+    assert letters is not None
+    feed(task, [one.counters["visits"].close() for _ in range(4)])
+    state, _, public = turn(task)
+    views.append(task.views())
+    dead, values = list(letters.dead_letters), [record.value or b"" for record in public]
+    return World(values, dead, state.encode(), views, one.counters["visits"].outcomes)
+
+
+def test_what_only_one_user_names_is_in_no_record_size_log_or_dead_letter(caplog):
+    """With any names, the same bytes of the same sizes: so nothing that is public depends on them."""
+    caplog.set_level(logging.DEBUG)
+    plain, found = world("crowd"), world("secret")
+    assert b'"crowd"' in plain.public[-1]
+    for other in (found, world("secretsecret"), world("s"), world("secret 1", "secret 2", "secret 3")):
+        assert other.dead == plain.dead
+        assert other.state.count(b"crowd") == plain.state.count(b"crowd")
+        assert (other.public, other.state) == (found.public, found.state)
+        assert other.outcomes == plain.outcomes
+        assert not any(b"secret" in one for one in (*other.public, other.state))
+        assert "secret" not in repr([(one.value, one.headers) for one in other.dead])
+        assert "secret" not in repr(other.views)
+    assert len(plain.dead) == 3
+    assert caplog.text == ""
+
+
+def test_a_refusal_of_two_partial_counts_says_nothing_of_names():
+    """It ends the task, and its text is logged."""
+    task = worker()
+    feed(task, [named(1, {"secret": 1})])
+    with pytest.raises(StateRefused) as refused:
+        feed(task, [named(1, {"secret": 2})], start=1)
+    assert "secret" not in str(refused.value)
 
 
 #: `python -m benchmarks.utility.finding --flood` measures a million.

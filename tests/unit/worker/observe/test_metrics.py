@@ -26,7 +26,7 @@ from eventveil.worker.observe import metrics
 from eventveil.worker.observe.metrics import METRICS, RAW, Metric, WorkerCollector
 from eventveil.worker.observe.observation import Observation, PartitionView
 from tests.unit.support import stream, topology
-from tests.unit.tasks.test_discovery import finding
+from tests.unit.tasks.test_discovery import finding, world
 from tests.unit.values.streams import readings
 
 NOW = 1_800_000_000.0
@@ -185,6 +185,27 @@ def test_delays_are_the_longest_and_in_whole_seconds(monkeypatch: pytest.MonkeyP
     }
     assert samples(seen)["eventveil_close_delay_seconds", (("stream", "visits"),)] == 2
     assert ("eventveil_release_delay_seconds", (("stream", "visits"),)) not in samples(seen)
+
+
+def test_a_column_that_is_not_found_is_in_no_metric() -> None:
+    """Not by its name, raw or not; and without raw metrics not by the number of such columns either."""
+
+    def exposed(*secrets: str, raw: bool) -> bytes:
+        seen, of = world(*secrets), finding()
+        made = Observation(topology(of))
+        made.started, made.beat = NOW - 60, time.monotonic()
+        places = (TP("raw", 0), TP("app-partials", 0))
+        made.assigned = frozenset(places)
+        made.partitions = {
+            place: PartitionView(9, 9, False, views) for place, views in zip(places, seen.views, strict=True)
+        }
+        made.events.update({("visits", outcome): n for outcome, n in seen.outcomes.items()})
+        return generate_latest(registry(made, raw))
+
+    assert b"secret" not in exposed("secret", raw=True)
+    plain = exposed("crowd", raw=False)
+    for secrets in (("secret",), ("s",), ("secret 1", "secret 2", "secret 3")):
+        assert exposed(*secrets, raw=False) == plain
 
 
 def test_there_is_an_outcome_for_every_reason_and_for_what_is_no_dead_letter() -> None:
