@@ -576,6 +576,43 @@ def test_a_flood_of_columns_is_survived_and_shows_nothing():
     assert int(done.stdout) < 600
 
 
+#: Columns of one event each, over the whole of a block, which holds their names to its end.
+BLOCK = 1_000_000
+_BLOCK = """
+import resource
+from tests.unit.tasks.test_discovery import BLOCK, feed, finding, turn, worker
+from eventveil.privacy.noise import SeededNoise
+from tests.unit.support import aggregator, chunk, event
+of = finding()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+one, task = aggregator(of), worker(of=of, noise=SeededNoise(1))
+part = -(-BLOCK // 3)
+for at in range(3):
+    time = 1000 + 10 * at
+    for start in range(0, part, 50_000):
+        users = range(start, min(start + 50_000, part))
+        events = [(time, event(f"u{user}", f"once{at} {user}", time)) for user in users]
+        one.process(chunk(events, start=one.position))
+    feed(task, [one.counters["visits"].close()], start=task.position)
+    if at == 2:
+        assert len(task.sanitizers["visits"]._search._sums) == 2 * part
+    state, releases, records = turn(task)
+    assert not any(b"once" in (one.value or b"") for one in records)
+    assert max(len(one.value or b"") for one in records) < 1000
+    assert len(state.encode()) < 10_000
+assert not task.sanitizers["visits"]._search._sums
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_a_flood_of_a_million_columns_in_a_block_is_survived_and_shows_nothing():
+    done = subprocess.run([sys.executable, "-c", _BLOCK], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    # MiB; 520 were seen, of which a third of a million users and names take 455 while they are counted.
+    assert int(done.stdout) < 1000
+
+
 @pytest.mark.parametrize("first", [1, 2, 3])
 def test_a_column_is_expected_to_count_what_it_did_in_the_timestamps_that_were_taken(first):
     """A stream may begin within a block of three."""
