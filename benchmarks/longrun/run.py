@@ -295,7 +295,7 @@ class _Tail:
             self._consumer.assign([TopicPartition(self._place.topic, 0, max(low, high - 20))])
             for message in self._consumer.consume(20, 0.2):
                 if message.error() is None:
-                    self._last = max(self._last, json.loads(message.value())["timestamp"])
+                    self._last = max(self._last, json.loads(message.value() or b"")["timestamp"])
             return self._last
 
 

@@ -96,7 +96,7 @@ def _delays(deployment: Deployment, timestamps: int) -> list[float]:
         for message in reader.consume(1, 0.1):
             if message.error() is None:
                 now = time.time() * 1000
-                delays.append(now - feed.deadline(json.loads(message.value())["timestamp"]))
+                delays.append(now - feed.deadline(json.loads(message.value() or b"")["timestamp"]))
         if time.time() > end:
             raise RuntimeError(f"only {len(delays)} of {timestamps} timestamps were released")
     reader.close()

@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarks.throughput.ingest import make_chunk, make_stream
 from eventveil.counting.counter import CounterState
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Stream, Timeline
 from eventveil.process.clock import SYSTEM_CLOCK, PartitionClock, wall_clock
 from eventveil.tasks.aggregate import PartitionAggregator
@@ -133,7 +134,7 @@ def delays(work: Callable[[], object] | None, seconds: float) -> list[int]:
     origin = wall_clock()
     rules = Timeline(_INTERVAL, origin, lateness=0, max_ahead=1000, clock_skew=0)
     watch, thread = EndWatch(cluster, fail), threading.Thread(target=keep_working)
-    followed = Ends(("raw", 0), [(rules, 0)], PartitionClock(SYSTEM_CLOCK, 0), lambda: 0)
+    followed = Ends(TopicPartition("raw", 0), [(rules, 0)], PartitionClock(SYSTEM_CLOCK, 0), lambda: 0)
     thread.start()
     watch.start()
     watch.follow(followed)

@@ -113,7 +113,8 @@ class Sinks:
         """Wait so long at most; whether every stream has released its window."""
         for message in self._consumer.consume(1000, seconds):
             if message.error() is None:
-                self._left -= json.loads(message.value())["timestamp"] <= self._last[message.topic()]
+                timestamp = json.loads(message.value() or b"")["timestamp"]
+                self._left -= timestamp <= self._last[message.topic() or ""]
         return self._left <= 0
 
 

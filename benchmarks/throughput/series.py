@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -80,7 +81,7 @@ class Session:
         return replace(result, ratio_to_a=1.0)
 
 
-def circumstances(load: float) -> dict[str, object]:
+def circumstances(load: float) -> dict[str, Any]:
     """When and where a figure was taken, and how busy the machine was."""
     model = next(
         (

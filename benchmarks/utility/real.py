@@ -204,7 +204,7 @@ def table(timestamps: Sequence[int], columns: Sequence[str], weights: Iterable[i
     counts = np.zeros((int(rows.max()) + 1, len(names)), np.int64)
     np.add.at(
         counts,
-        (rows, [names[name] for name in columns]),
+        (rows, np.array([names[name] for name in columns], np.int64)),
         1 if weights is None else np.asarray(weights, np.int64),
     )
     return counts

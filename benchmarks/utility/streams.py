@@ -47,7 +47,8 @@ class CountStream:
     @property
     def total(self) -> Counts:
         """The same as one column: shape (timestamps, 1)."""
-        return self.counts.sum(axis=1, keepdims=True)
+        total: Counts = self.counts.sum(axis=1, keepdims=True)
+        return total
 
     def first(self, timestamps: int) -> CountStream:
         """Its beginning, for quick runs."""

@@ -211,7 +211,7 @@ def _power(series: Floats, exponent: float) -> Floats:
     return power
 
 
-_ROOT: Floats = np.cumprod(np.r_[1.0, 1 - 1 / (2 * np.arange(1, HORIZON))])
+_ROOT: Floats = np.cumprod(np.append(1.0, 1 - 1 / (2 * np.arange(1, HORIZON))))
 CONTENDERS: dict[str, Callable[[Draw], Errors]] = {
     BASELINE: _time_unit,
     "totals, blocks [24, 168]": _totals(24, 168),

@@ -67,5 +67,5 @@ def _kept(run: list[Release]) -> NDArray[np.int64]:
     return np.lib.stride_tricks.sliding_window_view(counts, SPAN)
 
 
-def _squares(difference: NDArray[np.float64]) -> float:
+def _squares(difference: NDArray[np.number]) -> float:
     return float((difference**2).sum(axis=1).mean())
