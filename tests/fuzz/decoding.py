@@ -16,6 +16,7 @@ from eventveil.decoding.bulk import (
     ColumnFinder,
     Fields,
     Packed,
+    as_array,
     fields_of,
 )
 from eventveil.decoding.rules import Decoder, Event, Rejection, parse
@@ -66,7 +67,7 @@ class Comparison:
             assert one.rows.tolist() == other.rows.tolist()
             for pointer in (self._user, self._time):
                 assert everything(one, pointer) == everything(other, pointer)
-            assert np.array_equal(self._find_columns(one), self._find_columns(other))
+            assert np.array_equal(*(as_array(self._find_columns(each)) for each in (one, other)))
             assert np.array_equal(one.times(self._time), other.times(self._time))
 
     def _check(self, fields: Fields, values: Sequence[bytes | None]) -> None:
@@ -75,7 +76,7 @@ class Comparison:
         found = zip(
             fields.rows.tolist(),
             users,
-            self._find_columns(fields).tolist(),
+            as_array(self._find_columns(fields)).tolist(),
             fields.times(self._time).tolist(),
             strict=True,
         )

@@ -35,6 +35,7 @@ from eventveil.decoding.bulk import (
     ColumnFinder,
     Fields,
     NameFinder,
+    as_array,
     picked,
 )
 from eventveil.decoding.places import NO_ENVELOPE, Envelope
@@ -256,22 +257,22 @@ class Assigner:
     def _certain(
         self, rows: Rows, fields: Fields, start: int, following: int, boundaries: Boundaries | None
     ) -> AssignedRows:
-        times = fields.times(self._stream.source.time)
-        read = AssignedRows(fields.rows, self._users.of(fields), self._columns(fields), times)
         # Users are known by the partition that they have now.
         earliest = max(1, self._first, following, self._partitions.since)
         if self._native is None:
-            return self._on_time(rows, read, start, earliest, boundaries)
+            return self._on_time(rows, fields, start, earliest, boundaries)
         clock = (rows.append_times, None) if boundaries is None else (rows.offsets, boundaries.columns)
-        fields_read = read.rows, read.users, read.columns, times
-        found = self._native.place(self._users.native, fields_read, clock, (start, earliest))
-        return AssignedRows(*(np.frombuffer(one, np.int64) for one in found))
+        users, times = self._users.numbered(fields), fields.timed(self._stream.source.time)
+        read = fields.rows, users, self._found_columns(fields), times
+        found = self._native.place(self._users.native, read, clock, (start, earliest))
+        return AssignedRows(*(np.frombuffer(one, np.int64) for one in found.bytes()))
 
     def _on_time(
-        self, rows: Rows, read: AssignedRows, start: int, earliest: int, boundaries: Boundaries | None
+        self, rows: Rows, fields: Fields, start: int, earliest: int, boundaries: Boundaries | None
     ) -> AssignedRows:
-        """Of what was read, with times in place of timestamps, that which is certainly on time."""
-        rules, times = self._stream.timeline, read.timestamps
+        """Of what was read, that which is certainly on time."""
+        rules, times = self._stream.timeline, fields.times(self._stream.source.time)
+        read = AssignedRows(fields.rows, self._users.of(fields), self._columns(fields), times)
         sure = self._users.belong(read.users) & (read.columns != UNSURE) & (times != UNSURE_TIME)
         sure &= read.rows >= start
         read, times = read.where(sure), times[sure]
@@ -287,6 +288,9 @@ class Assigner:
         return AssignedRows(read.rows, read.users, read.columns, timestamps).where(on_time)
 
     def _columns(self, fields: Fields) -> NDArray[np.int64]:
+        return as_array(self._found_columns(fields))
+
+    def _found_columns(self, fields: Fields) -> Any:
         if self not in fields.known:
             fields.known[self] = self._find_columns(fields)
         return fields.known[self]

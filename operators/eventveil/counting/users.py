@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.decoding import kernel
-from eventveil.decoding.bulk import Fields, PlainNumbers
+from eventveil.decoding.bulk import Fields, PlainNumbers, as_array
 from eventveil.model.partitioners import MANY
 from eventveil.model.topology import Source
 
@@ -61,12 +61,16 @@ class Users:
 
     def of(self, fields: Fields) -> NDArray[np.int64]:
         """The numbers of the users that were read."""
+        return as_array(self.numbered(fields))
+
+    def numbered(self, fields: Fields) -> Any:
+        """The same in an array, or as the kernel has them."""
         key = self, self._epoch
         if key not in fields.known:
             fields.known[key] = self._of_fields(fields)
         return fields.known[key]
 
-    def _of_fields(self, fields: Fields) -> NDArray[np.int64]:
+    def _of_fields(self, fields: Fields) -> Any:
         return self._of(fields.column(self._pointer))
 
     def are_some(self, fields: Fields) -> NDArray[np.bool_]:
@@ -87,9 +91,9 @@ class Users:
 
     def numbers(self, users: Sequence[bytes]) -> NDArray[np.int64]:
         """The numbers of some users, given in canonical bytes."""
-        return self._of([int(user) if self._integers else user.decode() for user in users])
+        return as_array(self._of([int(user) if self._integers else user.decode() for user in users]))
 
-    def _of(self, column: Any) -> NDArray[np.int64]:
+    def _of(self, column: Any) -> Any:
         found = self._known.of(column)
         self._size = len(self._known)
         self._asked += len(found)
@@ -131,9 +135,9 @@ class _Native:
     def __len__(self) -> int:
         return len(self._native)
 
-    def of(self, column: Any) -> NDArray[np.int64]:
-        """The number of each, a new one for those who are new; they are met."""
-        return np.frombuffer(self._native.of(column), np.int64)
+    def of(self, column: Any) -> Any:
+        """The number of each, a new one for those who are new; they are met. For ``as_array``."""
+        return self._native.of(column)
 
     def belong(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """See ``Users.belong``."""

@@ -69,6 +69,13 @@ def lengths_of(values: Sequence[bytes | None]) -> _Integers:
     return np.fromiter((len(value or b"") for value in values), np.int64, len(values))
 
 
+def as_array(numbers: Any) -> _Integers:
+    """Integers as an array, where the kernel may have them."""
+    if isinstance(numbers, np.ndarray):
+        return numbers
+    return np.frombuffer(numbers.bytes(), np.int64)
+
+
 class Numbers(Protocol):
     """A dictionary for whole columns, of ``Fields`` or lists: of strings, or of integers.
 
@@ -81,8 +88,11 @@ class Numbers(Protocol):
     def of(self, column: Any) -> tuple[_Integers, _Integers]:
         """The number of each, and the places of the new ones, whose numbers are the next ones."""
 
-    def find(self, column: Any) -> _Integers:
-        """The number of each, or -1 if it has none."""
+    def translate(self, column: Any, meanings: _Integers) -> Any:
+        """What the number of each stands for in ``meanings``, whose last one is that of values without one.
+
+        For ``as_array``. Raises ValueError if these are not one more than there are numbers.
+        """
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
         """Forget all but those, a flag for each; they are numbered anew, in the same order."""
@@ -118,12 +128,12 @@ class PlainNumbers:
         new = late[np.unique(found[late], return_index=True)[1]]
         return found + self._first, new
 
-    def find(self, column: Sequence[str | int]) -> _Integers:
-        """See ``Numbers.find``."""
+    def translate(self, column: Sequence[str | int], meanings: _Integers) -> _Integers:
+        """See ``Numbers.translate``."""
+        if len(meanings) != len(self) + 1:
+            raise ValueError(f"{len(meanings)} meanings of {len(self)}")
         get = self._known.get
-        return (
-            np.fromiter((get(one, -1 - self._first) for one in column), np.int64, len(column)) + self._first
-        )
+        return meanings[np.fromiter((get(one, -1) for one in column), np.int64, len(column))]
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
         """See ``Numbers.keep``."""
@@ -150,9 +160,9 @@ class NativeNumbers:
         self._size = len(self._numbers)
         return np.frombuffer(found, np.int64), np.frombuffer(new, np.int64)
 
-    def find(self, column: Any) -> _Integers:
-        """See ``Numbers.find``."""
-        return np.frombuffer(self._numbers.find(column), np.int64)
+    def translate(self, column: Any, meanings: _Integers) -> Any:
+        """See ``Numbers.translate``."""
+        return self._numbers.translate(column, meanings)
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
         """See ``Numbers.keep``."""
@@ -175,7 +185,7 @@ class Fields(ABC):
     def __init__(self, rows: NDArray[np.int64]) -> None:
         self.rows = rows
         #: What others made of them, under keys of their own, for the next question.
-        self.known: dict[Any, NDArray[np.int64]] = {}
+        self.known: dict[Any, Any] = {}
         self._times: dict[str, NDArray[np.int64]] = {}
 
     @abstractmethod
@@ -205,6 +215,10 @@ class Fields(ABC):
             readable = (times > -TIME_LIMIT) & (times < TIME_LIMIT)
             self._times[pointer] = np.where(readable, times, UNSURE_TIME)
         return self._times[pointer]
+
+    def timed(self, pointer: str) -> Any:
+        """As ``times``, in an array or as the kernel has them."""
+        return self.times(pointer)
 
 
 class Documents(Fields):
@@ -251,6 +265,10 @@ class NativeFields(Fields):
     def filled(self, pointer: str) -> NDArray[np.bool_]:
         """See ``Fields.filled``."""
         return np.frombuffer(self._columns[pointer].filled(), bool)
+
+    def timed(self, pointer: str) -> Any:
+        """See ``Fields.timed``."""
+        return self._columns[pointer]
 
     def _read_times(self, pointer: str) -> NDArray[np.int64]:
         return np.frombuffer(self._columns[pointer].integers(), np.int64)
@@ -450,9 +468,9 @@ class ColumnFinder:
         self._numbers, self._columns = numbers(0), np.array([*index.values(), unknown], np.int64)
         self._numbers.of([*index])
 
-    def __call__(self, fields: Fields) -> NDArray[np.int64]:
-        """The index of the column of each row, IGNORED or UNSURE."""
-        return self._columns[self._numbers.find(fields.column(self._pointer))]
+    def __call__(self, fields: Fields) -> Any:
+        """The index of the column of each row, IGNORED or UNSURE; for ``as_array``."""
+        return self._numbers.translate(fields.column(self._pointer), self._columns)
 
 
 def _is_written(label: str) -> bool:

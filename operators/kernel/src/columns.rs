@@ -1,5 +1,7 @@
 //! One field of many events.
 
+use std::borrow::Cow;
+
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
@@ -115,6 +117,22 @@ impl Column {
         Ok(Column(Values::Texts(texts)))
     }
 
+    /// Integers, or times; raises TypeError of texts.
+    pub fn as_integers(&self) -> PyResult<&[i64]> {
+        match &self.0 {
+            Values::Integers(numbers) | Values::Times(numbers, _) => Ok(numbers),
+            Values::Texts(_) => Err(PyTypeError::new_err("texts are no integers")),
+        }
+    }
+
+    /// Epoch milliseconds, or `UNSURE_TIME`; raises TypeError of texts.
+    pub fn as_times(&self) -> PyResult<Cow<'_, [i64]>> {
+        match &self.0 {
+            Values::Times(times, _) => Ok(Cow::Borrowed(times)),
+            _ => Ok(self.as_integers()?.iter().copied().map(in_range).collect()),
+        }
+    }
+
     fn value<'py>(&self, py: Python<'py>, at: usize) -> PyResult<Bound<'py, PyAny>> {
         Ok(match &self.0 {
             Values::Texts(texts) => as_text(py, texts.get(at))?,
@@ -177,12 +195,7 @@ impl Column {
 
     /// int64 of all values that are integers or times; raises TypeError of texts.
     fn integers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        match &self.0 {
-            Values::Integers(numbers) | Values::Times(numbers, _) => {
-                Ok(PyBytes::new(py, bytemuck::cast_slice(numbers)))
-            }
-            Values::Texts(_) => Err(PyTypeError::new_err("texts are no integers")),
-        }
+        Ok(PyBytes::new(py, bytemuck::cast_slice(self.as_integers()?)))
     }
 
     /// A byte for each value: 0 of an empty text, 1 of any other value.

@@ -11,6 +11,7 @@ mod columns;
 mod contributions;
 mod document;
 mod guard;
+mod integers;
 mod numbers;
 mod partitions;
 mod placing;
@@ -20,7 +21,7 @@ mod times;
 mod users;
 
 /// What `eventveil` asks for before it uses this library; to be raised with every change that it would notice.
-const INTERFACE: u32 = 4;
+const INTERFACE: u32 = 5;
 
 #[pymodule]
 fn eventveil_kernel(module: &Bound<PyModule>) -> PyResult<()> {
@@ -31,7 +32,9 @@ fn eventveil_kernel(module: &Bound<PyModule>) -> PyResult<()> {
     module.add_class::<batches::Headers>()?;
     module.add_class::<columns::Column>()?;
     module.add_class::<contributions::Contributions>()?;
+    module.add_class::<integers::Integers>()?;
     module.add_class::<numbers::Numbers>()?;
+    module.add_class::<placing::Placed>()?;
     module.add_class::<placing::Placer>()?;
     module.add_class::<reader::Reader>()?;
     module.add_class::<users::Users>()?;

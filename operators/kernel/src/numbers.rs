@@ -1,31 +1,53 @@
 //! Numbers for values: each distinct one gets the next.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use hashbrown::hash_table::Entry;
 use hashbrown::HashTable;
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::columns::{Column, Texts};
 use crate::guard::unlocked;
+use crate::integers::Integers;
 
 /// The most values with a number: one more, and the number of nobody, fit into 32 bits too.
 const MOST: u32 = u32::MAX - 2;
 
-/// Values by their canonical bytes, all of which are compared: a hash may find, but never decide.
+/// A keyed hash, whose key nobody knows: whoever sends values can choose none that fall on the same places.
 ///
-/// The hash is keyed with a secret, so that nobody can choose values that fall on the same places.
+/// Of a short text aHash costs a fifth of the standard library's SipHash, which was most of what finding a
+/// user costs. It is made to withstand chosen values too, though with less analysis behind it. What its
+/// failure could cost is time, for all bytes of a text decide. Its 256 bits of key are from the
+/// standard library, whose own are from the system: built without features it would take fixed ones.
+struct Secret(ahash::RandomState);
+
+impl Secret {
+    fn new() -> Self {
+        let chance = RandomState::new();
+        let [a, b, c, d] = [0u8, 1, 2, 3].map(|one| chance.hash_one(one));
+        Secret(ahash::RandomState::with_seeds(a, b, c, d))
+    }
+
+    fn hash(&self, text: &[u8]) -> u64 {
+        let mut hasher = self.0.build_hasher();
+        hasher.write(text);
+        hasher.finish()
+    }
+}
+
+/// Values by their canonical bytes, all of which are compared: a hash may find, but never decide.
 pub struct Table {
     known: Texts,
     table: HashTable<u32>,
-    secret: RandomState,
+    secret: Secret,
 }
 
 impl Table {
     pub fn new() -> Self {
-        Table { known: Texts::default(), table: HashTable::new(), secret: RandomState::new() }
+        Table { known: Texts::default(), table: HashTable::new(), secret: Secret::new() }
     }
 
     pub fn len(&self) -> usize {
@@ -36,9 +58,9 @@ impl Table {
     pub fn number(&mut self, text: &[u8]) -> Option<(u32, bool)> {
         let (known, secret) = (&mut self.known, &self.secret);
         let entry = self.table.entry(
-            secret.hash_one(text),
+            secret.hash(text),
             |at| known.get(*at as usize) == text,
-            |at| secret.hash_one(known.get(*at as usize)),
+            |at| secret.hash(known.get(*at as usize)),
         );
         match entry {
             Entry::Occupied(found) => Some((*found.get(), false)),
@@ -52,7 +74,7 @@ impl Table {
     }
 
     fn find(&self, text: &[u8]) -> Option<u32> {
-        let found = self.table.find(self.secret.hash_one(text), |at| self.known.get(*at as usize) == text);
+        let found = self.table.find(self.secret.hash(text), |at| self.known.get(*at as usize) == text);
         found.copied()
     }
 
@@ -116,17 +138,28 @@ impl Numbers {
         Ok((PyBytes::new(py, bytemuck::cast_slice(&found)), PyBytes::new(py, bytemuck::cast_slice(&new))))
     }
 
-    /// int64 of the number of each value, or -1 if it has none.
-    fn find<'py>(&self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-        let find = |column: &Column| {
-            let mut found = Vec::<i64>::new();
-            column.each(|text| {
-                found.push(self.table.find(text).map_or(-1, |at| self.first + i64::from(at)));
-            });
-            found
+    /// What the number of each value stands for in `meanings`, whose last one is that of values without a number.
+    ///
+    /// Raises ValueError if these are not one more than there are numbers.
+    fn translate(&self, py: Python, values: &Bound<PyAny>, meanings: PyBuffer<i64>) -> PyResult<Integers> {
+        let meanings = meanings.to_vec(py)?;
+        let Some((none, of_numbers)) =
+            meanings.split_last().filter(|(_, of_numbers)| of_numbers.len() == self.table.len())
+        else {
+            return Err(PyValueError::new_err(format!(
+                "{} meanings of {}",
+                meanings.len(),
+                self.table.len()
+            )));
         };
-        let found = with_column(values, |column| unlocked(py, || find(column)))??;
-        Ok(PyBytes::new(py, bytemuck::cast_slice(&found)))
+        let translate = |column: &Column| {
+            let mut found = Vec::with_capacity(column.len());
+            column.each(|text| {
+                found.push(self.table.find(text).map_or(*none, |at| of_numbers[at as usize]));
+            });
+            Integers(found)
+        };
+        with_column(values, |column| unlocked(py, || translate(column)))?
     }
 
     /// Forget all but those with a flag, a byte for each; they are numbered anew, in the same order.

@@ -7,6 +7,7 @@ use pyo3::types::PyBytes;
 
 use crate::columns::UNSURE_TIME;
 use crate::guard::unlocked;
+use crate::integers::{integers, times};
 use crate::users::Users;
 
 /// The column of an event that the rule must judge, and the append time of a record that has none.
@@ -37,12 +38,33 @@ enum Clock {
     Boundaries { offsets: Vec<i64>, lasts: Vec<i64>, ends: Vec<i64> },
 }
 
-#[derive(Default)]
-struct Placed {
+/// Events on time: rows of the chunk, ascending, and the user, the column and the timestamp of each.
+#[pyclass(frozen, module = "eventveil_kernel")]
+pub struct Placed {
     rows: Vec<i64>,
     users: Vec<i64>,
     columns: Vec<i64>,
     timestamps: Vec<i64>,
+}
+
+impl Placed {
+    fn with_capacity(room: usize) -> Self {
+        let new = || Vec::with_capacity(room);
+        Placed { rows: new(), users: new(), columns: new(), timestamps: new() }
+    }
+}
+
+#[pymethods]
+impl Placed {
+    fn __len__(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// int64 of rows, users, columns and timestamps.
+    fn bytes<'py>(&self, py: Python<'py>) -> [Bound<'py, PyBytes>; 4] {
+        [&self.rows, &self.users, &self.columns, &self.timestamps]
+            .map(|one| PyBytes::new(py, bytemuck::cast_slice(one)))
+    }
 }
 
 impl Placer {
@@ -104,25 +126,27 @@ impl Placer {
         Ok(Placer { origin, interval, lateness, max_ahead, clock_skew, captured, first, step })
     }
 
-    /// The events that are certainly on time: int64 of rows, users, columns and timestamps.
+    /// The events that are certainly on time.
     ///
-    /// `fields` are rows, numbers of users, columns and times that were read. `clock` is append times by row,
-    /// or offsets and boundaries: lasts and ends. `since`: the first row, and the first timestamp.
+    /// `fields` are rows, ascending, numbers of users, columns and times that were read, as `integers` takes
+    /// them. `clock` is append times by row, or offsets and boundaries: lasts and ends. `since`: the first row,
+    /// and the first timestamp.
     #[allow(clippy::type_complexity)]
-    fn place<'py>(
+    fn place(
         &self,
-        py: Python<'py>,
+        py: Python,
         users: &Users,
-        fields: (PyBuffer<i64>, PyBuffer<i64>, PyBuffer<i64>, PyBuffer<i64>),
+        fields: (Bound<PyAny>, Bound<PyAny>, Bound<PyAny>, Bound<PyAny>),
         clock: (PyBuffer<i64>, Option<(PyBuffer<i64>, PyBuffer<i64>)>),
         since: (i64, i64),
-    ) -> PyResult<[Bound<'py, PyBytes>; 4]> {
-        let rows = fields.0.to_vec(py)?;
-        let (numbers, columns, times) = (fields.1.to_vec(py)?, fields.2.to_vec(py)?, fields.3.to_vec(py)?);
+    ) -> PyResult<Placed> {
+        let (rows, numbers) = (integers(py, &fields.0)?, integers(py, &fields.1)?);
+        let (columns, times) = (integers(py, &fields.2)?, times(py, &fields.3)?);
         let (chunk, (start, earliest)) = (clock.0.to_vec(py)?, since);
         let alike = [numbers.len(), columns.len(), times.len()].iter().all(|size| *size == rows.len());
+        let ascending = rows.windows(2).all(|pair| pair[0] < pair[1]);
         let inside = |row: &i64| usize::try_from(*row).is_ok_and(|row| row < chunk.len());
-        if !alike || !rows.iter().all(inside) {
+        if !alike || !ascending || ![rows.first(), rows.last()].into_iter().flatten().all(inside) {
             return Err(PyIndexError::new_err("the fields are not those of the chunk"));
         }
         let clock = match clock.1 {
@@ -135,27 +159,24 @@ impl Placer {
                 Clock::Boundaries { offsets: chunk, lasts, ends }
             }
         };
-        let placed = unlocked(py, || {
-            let mut placed = Placed::default();
-            for (at, row) in rows.iter().enumerate() {
-                let (column, time) = (columns[at], times[at]);
-                if *row < start || column == UNSURE || time == UNSURE_TIME {
+        unlocked(py, || {
+            let mut placed = Placed::with_capacity(rows.len());
+            for (((row, number), column), time) in rows.iter().zip(&*numbers).zip(&*columns).zip(&*times) {
+                if *row < start || *column == UNSURE || *time == UNSURE_TIME {
                     continue;
                 }
-                let Some(timestamp) = self.timestamp(time) else { continue };
-                if timestamp < earliest || users.belongs(numbers[at]) != Some(true) {
+                let Some(timestamp) = self.timestamp(*time) else { continue };
+                if timestamp < earliest || users.belongs(*number) != Some(true) {
                     continue;
                 }
-                if self.on_time(*row as usize, time, timestamp, &clock) == Some(true) {
+                if self.on_time(*row as usize, *time, timestamp, &clock) == Some(true) {
                     placed.rows.push(*row);
-                    placed.users.push(numbers[at]);
-                    placed.columns.push(column);
+                    placed.users.push(*number);
+                    placed.columns.push(*column);
                     placed.timestamps.push(timestamp);
                 }
             }
             placed
-        })?;
-        let Placed { rows, users, columns, timestamps } = placed;
-        Ok([rows, users, columns, timestamps].map(|one| PyBytes::new(py, bytemuck::cast_slice(&one))))
+        })
     }
 }

@@ -5,7 +5,9 @@ use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::columns::Column;
 use crate::guard::unlocked;
+use crate::integers::Integers;
 use crate::numbers::{with_column, Table};
 use crate::partitions::Partitioner;
 
@@ -55,16 +57,18 @@ impl Users {
         self.known.len()
     }
 
-    /// int64 of the number of each value of a column, or of a list of texts and integers; they are met.
-    fn of<'py>(&mut self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-        let number = |this: &mut Self, column: &crate::columns::Column| {
-            let mut found = Vec::<Option<i64>>::with_capacity(column.len());
-            column.each(|text| found.push(this.number(text)));
-            found.into_iter().collect::<Option<Vec<i64>>>()
+    /// The number of each value of a column, or of a list of texts and integers; they are met.
+    fn of(&mut self, py: Python, values: &Bound<PyAny>) -> PyResult<Integers> {
+        let number = |this: &mut Self, column: &Column| {
+            let (mut found, mut full) = (Vec::with_capacity(column.len()), false);
+            column.each(|text| match this.number(text) {
+                Some(number) => found.push(number),
+                None => full = true,
+            });
+            (!full).then_some(Integers(found))
         };
         let found = with_column(values, |column| unlocked(py, || number(self, column)))??;
-        let found = found.ok_or_else(|| PyOverflowError::new_err("four billion users"))?;
-        Ok(PyBytes::new(py, bytemuck::cast_slice(&found)))
+        found.ok_or_else(|| PyOverflowError::new_err("four billion users"))
     }
 
     /// A byte for each number: 1 if it is that of a user, and of this partition.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eventveil.counting import users as module
 from eventveil.counting.users import Users
-from eventveil.decoding.bulk import BulkReader, Documents, Fields, fields_of, numbers
+from eventveil.decoding.bulk import BulkReader, Documents, Fields, as_array, fields_of, numbers
 from eventveil.model.partitioners import PARTITIONERS
 from tests.fuzz.ways import WAYS, read_by
 from tests.unit.support import stream
@@ -123,7 +123,9 @@ def test_numbers_are_those_of_a_dictionary(chunks: list[list[str | int]]) -> Non
     numbered, expected = numbers(5), dict[str | int, int]()
     for chunk in chunks:
         before = len(expected)
-        assert numbered.find(chunk).tolist() == [expected.get(one, -1) for one in chunk]
+        meanings = np.array([*expected.values(), -1], np.int64)
+        found = as_array(numbered.translate(chunk, meanings))
+        assert found.tolist() == [expected.get(one, -1) for one in chunk]
         found, new = numbered.of(chunk)
         for one, number in zip(chunk, found.tolist(), strict=True):
             assert expected.setdefault(one, number) == number

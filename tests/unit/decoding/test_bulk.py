@@ -23,6 +23,7 @@ from eventveil.decoding.bulk import (
     ColumnFinder,
     Fields,
     NativeFields,
+    as_array,
     fields_of,
 )
 from eventveil.model.timeline import parse_rfc3339
@@ -53,7 +54,7 @@ class Parts:
         return self._ordered(lambda part: part.times(pointer).tolist())
 
     def columns(self, finder: ColumnFinder) -> list[int]:
-        return self._ordered(lambda part: finder(part).tolist())
+        return self._ordered(lambda part: as_array(finder(part)).tolist())
 
     def _ordered(self, of: Callable[[Fields], list[Any]]) -> list[Any]:
         found = [one for part in self._parts for one in zip(part.rows.tolist(), of(part), strict=True)]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from eventveil.decoding import kernel
+from eventveil.decoding.bulk import as_array
 from tests.fuzz.ways import read_by
 
 
@@ -58,6 +59,16 @@ def test_flags_of_another_number_forget_nobody(native: Any) -> None:
         assert len(known) == 2
 
 
+def test_meanings_of_another_number_are_refused(native: Any) -> None:
+    numbers = native.Numbers(0)
+    numbers.of(["a", "b"])
+    found = numbers.translate(["b", "c", "a"], np.array([5, 6, 7]))
+    assert as_array(found).tolist() == [6, 7, 5]
+    for meanings in ([], [5, 6], [5, 6, 7, 8]):
+        with pytest.raises(ValueError, match="meanings of 2"):
+            numbers.translate(["a"], np.array(meanings, np.int64))
+
+
 def test_numbers_that_nobody_has_are_refused(native: Any) -> None:
     users, contributions = native.Users("crc32", 2, 0), native.Contributions(1)
     for number in (-1, 2**32 - 1, 2**40):
@@ -98,16 +109,22 @@ def test_of_gzip_comes_all_or_nothing(native: Any) -> None:
 def test_events_of_another_chunk_are_not_placed(native: Any) -> None:
     placer, users = native.Placer((0, 1000, 0, 0, 0), False, 1, 1), native.Users("crc32", 1, 0)
     one, two = np.array([1]), np.array([0, 1])
-    for fields, chunk in (((one, one, one, two), two), ((one, one, one, one), one)):
+    down = np.array([1, 0])
+    for fields, chunk in (
+        ((one, one, one, two), two),
+        ((one,) * 4, one),
+        ((-one,) * 4, two),
+        ((down,) * 4, two),
+    ):
         with pytest.raises(IndexError, match="not those of the chunk"):
             placer.place(users, fields, (chunk, None), (0, 1))
     with pytest.raises(ValueError, match="boundaries"):
         placer.place(users, (one, one, one, one), (two, (one, two)), (0, 1))
     # Who has no number is no user, and what is beyond 64 bits is for the rule.
-    assert placer.place(users, (one, one, one, one), (two, None), (0, 1)) == [b""] * 4
+    assert placer.place(users, (one, one, one, one), (two, None), (0, 1)).bytes() == [b""] * 4
     users.of(["u"])
     far = native.Placer((-(2**62), 1, 2**62, 2**62, 2**62), False, 1, 1)
-    assert far.place(users, (one, one, one, one), (np.array([0, 2**62]), None), (0, 1)) == [b""] * 4
+    assert far.place(users, (one, one, one, one), (np.array([0, 2**62]), None), (0, 1)).bytes() == [b""] * 4
 
 
 def test_a_kernel_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
