@@ -15,7 +15,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from click.testing import CliRunner
-from confluent_kafka import Producer
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Producer
 
 from eventveil.cli.main import main
 from eventveil.model.timeline import format_rfc3339, start_of, timestamp_of
@@ -124,6 +124,8 @@ def test_a_shops_own_topics_are_counted_and_replayed_alike(kafka: str, tmp_path:
     expected = {"views": views(at), "orders": orders(at)}
     for stream in loaded.streams:
         produce(kafka, stream.source.topic_of_events, expected[stream.name][0])
+    kinds = {one.timestamp()[0] for at in range(20) for one in read(kafka, f"{name}.events", partition=at)}
+    assert kinds == {TIMESTAMP_CREATE_TIME}, "the topic of views has Kafka's default"
     with WorkerProcess("tests.worker.silent", path, tmp_path / "worker.log", "6"):
         for stream in loaded.streams:
             timestamp, deadline = timestamp_of(stream.timeline, at), time.monotonic() + 180
