@@ -1,14 +1,14 @@
 """Eventveil: differentially private counts of user events, released from Kafka once per timestamp.
 
-What plug-ins import is here; ``eventveil.read`` is for those who use releases, ``eventveil.local`` for
-producers of local reports. A name is loaded when it is asked for, so that ``import eventveil`` costs nothing.
+What plug-ins import is here. ``eventveil.read`` is for users of releases, ``eventveil.local`` for producers
+of local reports. A name is loaded on first use, so that ``import eventveil`` costs nothing.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from eventveil import read
+    from eventveil import local, read
     from eventveil.mechanisms.base import Counts, Guarantee, Mechanism, Release
     from eventveil.mechanisms.contract import examine
     from eventveil.mechanisms.contract.subject import Subject
@@ -34,6 +34,7 @@ _HOMES = {
     "eventveil.privacy.noise": ("NoiseSource",),
     "eventveil.model.topology": ("MechanismSettings", "Option"),
 }
+_MODULES = ("local", "read")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -53,13 +54,14 @@ __all__ = [
     "WEventMechanism",
     "__version__",
     "examine",
+    "local",
     "read",
 ]
 
 
 def __getattr__(name: str) -> object:
-    if name == "read":
-        return import_module("eventveil.read")
+    if name in _MODULES:
+        return import_module(f"eventveil.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME_OF[name]), name)
