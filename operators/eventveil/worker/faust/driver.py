@@ -33,7 +33,7 @@ from faust.types import TP, ConsumerMessage
 from eventveil.kafka.settings import aiokafka as aiokafka_settings
 from eventveil.model.records import MAX_MESSAGE_BYTES, Chunk
 from eventveil.model.topology import Kafka
-from eventveil.worker.faust import fetches
+from eventveil.worker.faust import fetches, frames
 from eventveil.worker.faust.fetches import Block, WalkedBlock
 
 #: For how long a fetch is waited for at once, and how long while partitions rest, or none is owned yet.
@@ -146,6 +146,10 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             self.log.warning("falling back to the slower fetch path (results are identical): %s", _STOCK)
         else:
             fetches.keep_bytes()
+        if reason := frames.unsupported():
+            self.log.warning("reading sockets the slower way, with the same results: %s", reason)
+        else:
+            frames.read_whole_answers()
         delivery: Delivery = transport.delivery
         self._own_timed = delivery.own_timed
         self._assignor = RoundRobinPartitionAssignor

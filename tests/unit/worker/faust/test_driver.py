@@ -92,6 +92,7 @@ def joined_as(monkeypatch: pytest.MonkeyPatch, member: str | None, *topics: str)
     """The name under which aiokafka joins the group of a worker that reads these topics."""
     asked: dict[str, Any] = {}
     monkeypatch.setattr(driver.fetches, "keep_bytes", lambda: None)
+    monkeypatch.setattr(driver.frames, "read_whole_answers", lambda: None)
     monkeypatch.setattr(driver.aiokafka, "AIOKafkaConsumer", lambda **settings: asked.update(settings))
     delivery = SimpleNamespace(
         kafka=Kafka("localhost:9092"), group="shop", session_timeout=30.0, member=member, topics=topics,
