@@ -19,6 +19,7 @@ from math import ceil
 from typing import Any
 
 import aiokafka
+import cramjam
 import numpy as np
 from aiokafka import codec
 from aiokafka.consumer import fetcher
@@ -51,9 +52,10 @@ _AT_ONCE = 128
 _RUN = 32_768
 #: Where a batch of format 2 has its checksum and what that is of, the number of its records, and these.
 _CHECKSUM, _CHECKED, _COUNT, _RECORDS = 17, 21, 57, 61
-#: Those of aiokafka are compiled too, except for gzip (``_gunzip``), which is Python's.
-_UNCOMPRESSED: dict[int, Callable[[bytes], bytes]] = {
-    1: lambda packed: _gunzip(packed), 2: codec.snappy_decode, 3: codec.lz4_decode, 4: codec.zstd_decode
+#: As aiokafka has them, without its copies; but its gzip (``_gunzip``) is Python's.
+_UNCOMPRESSED: dict[int, Callable[[bytes | memoryview], Any]] = {
+    1: lambda packed: _gunzip(packed), 2: codec.snappy_decode, 3: cramjam.lz4.decompress,
+    4: cramjam.zstd.decompress,
 }  # fmt: skip
 
 
@@ -291,10 +293,10 @@ def _body(batch: Any, data: bytes | memoryview) -> Body | None:
     """The records of a batch, uncompressed; None if they have to be walked through."""
     if kernel.NATIVE is None or _magic(batch) != 2 or len(data) < _RECORDS:
         return None
-    records = data[_RECORDS:]
+    records: Any = data[_RECORDS:]
     if batch.compression_type:
         try:
-            records = _UNCOMPRESSED[batch.compression_type](bytes(records))
+            records = _UNCOMPRESSED[batch.compression_type](records)
         except Exception:
             # In the walk aiokafka says what is wrong with it.
             return None
@@ -302,9 +304,9 @@ def _body(batch: Any, data: bytes | memoryview) -> Body | None:
     return Body(records, number, batch.base_offset) if len(records) <= 2 * _MOST_BYTES else None
 
 
-def _gunzip(packed: bytes) -> bytes:
+def _gunzip(packed: bytes | memoryview) -> bytes:
     """Raises ValueError if it is damaged, or too large for a run."""
-    unpacked: bytes | None = kernel.NATIVE.gunzip(packed, 2 * _MOST_BYTES)
+    unpacked: bytes | None = kernel.NATIVE.gunzip(bytes(packed), 2 * _MOST_BYTES)
     if unpacked is None:
         raise ValueError("no gzip of this size")
     return unpacked

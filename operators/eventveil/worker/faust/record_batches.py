@@ -19,9 +19,12 @@ from eventveil.model.records import Headers
 
 
 class Body(NamedTuple):
-    """The records of a batch, uncompressed: their number, and the offset that theirs are relative to."""
+    """The records of a batch, uncompressed: their number, and the offset that theirs are relative to.
 
-    data: bytes | memoryview
+    ``data`` may be anything that shows its bytes and has a length.
+    """
+
+    data: Any
     number: int
     base_offset: int
 
