@@ -16,6 +16,8 @@ from eventveil.privacy.ledger import Bridge, Spend
 from eventveil.privacy.noise import NoiseSource
 
 Counts = NDArray[np.int64]
+#: Of columns: which of them.
+Chosen = NDArray[np.bool_]
 
 RELEASE_LIMIT = 2**40
 """Releases are clamped to +-RELEASE_LIMIT before they are stored; true counts may not exceed it."""
@@ -213,6 +215,14 @@ class Mechanism(ABC):
         ``variance``: functions of what is public. Raises ValueError unless the kind ``grows``.
         """
         raise ValueError(f"{self.kind} takes no further columns")
+
+    def shrink(self, kept: Chosen) -> None:
+        """Go on with some of the columns, between two steps; what was spent stays as it is.
+
+        ``kept``: booleans of shape (columns,), the first of which is true; a function of what is public.
+        Raises ValueError unless the kind ``grows``.
+        """
+        raise ValueError(f"{self.kind} keeps all of its columns")
 
     @classmethod
     def numbers(cls, settings: MechanismSettings, columns: int) -> tuple[int, int]:

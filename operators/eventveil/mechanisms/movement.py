@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.mechanisms.arithmetic import Floats, exp_of, total
-from eventveil.mechanisms.base import Counts
+from eventveil.mechanisms.base import Chosen, Counts
 
 MEMORY = 0.95
 """What a publication leaves of the weight of those before it."""
@@ -59,7 +59,6 @@ _NEVER = -(2**62)
 _LEAST, _LARGEST = 1e-6, 2.0**100
 _LEAST_WEIGHT = 1e-36  # what 32 bits can hold
 
-Chosen = NDArray[np.bool_]
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -264,6 +263,19 @@ class Movement:
         own = np.broadcast_to(before, (self._columns,))
         added = np.full(more, min(variance, _LARGEST), before.dtype)
         other._arrays["variance"] = np.concatenate([own, added])
+        return other
+
+    def kept(self, chosen: Chosen) -> Movement:
+        """One like this for some of its columns, of a kind that learns nothing here."""
+        if self._moves:
+            raise ValueError("what columns have moved by is shared by all of them")
+        same = {"apart": self._apart, "predicts": self._predicts, "hides": self._hides}
+        other = Movement(int(chosen.sum()), moves=False, **same)
+        other.known, other._pooled = self.known, self._pooled
+        other._arrays = {
+            name: array[chosen] if len(array) == self._columns else array
+            for name, array in self._arrays.items()
+        }
         return other
 
     def inherited(self, state: object, shift: int) -> Movement:

@@ -63,11 +63,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Release
+from eventveil.mechanisms.base import RELEASE_LIMIT, Chosen, Counts, Release
 from eventveil.mechanisms.budget_absorption import BudgetAbsorption
 from eventveil.mechanisms.budget_distribution import BudgetDistribution
 from eventveil.mechanisms.dissimilarity import DissimilarityMechanism, units_of_test
-from eventveil.mechanisms.movement import Chosen, noise_variance
+from eventveil.mechanisms.movement import noise_variance
 from eventveil.model.topology import Option
 from eventveil.privacy.ledger import Ledger, Spend
 from eventveil.privacy.noise import NoiseSource

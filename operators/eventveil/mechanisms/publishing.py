@@ -35,9 +35,17 @@ import numpy as np
 import orjson
 
 from eventveil.mechanisms.arithmetic import Floats
-from eventveil.mechanisms.base import COLUMN_LIMIT, RELEASE_LIMIT, Counts, Guarantee, Mechanism, Release
+from eventveil.mechanisms.base import (
+    COLUMN_LIMIT,
+    RELEASE_LIMIT,
+    Chosen,
+    Counts,
+    Guarantee,
+    Mechanism,
+    Release,
+)
 from eventveil.mechanisms.gaussian import gaussian_of
-from eventveil.mechanisms.movement import Chosen, Movement, noise_variance
+from eventveil.mechanisms.movement import Movement, noise_variance
 from eventveil.model.errors import UnfitSetting
 from eventveil.model.records import NUMBER_BYTES
 from eventveil.model.topology import MechanismSettings, Option
@@ -150,6 +158,18 @@ class PublishingMechanism(Mechanism):
         self._columns += more
         self._last = read_only(np.concatenate([self._last, shown]))
         self._movement = self._movement.grown(self._columns, variance)
+
+    def shrink(self, kept: Chosen) -> None:
+        """See ``Mechanism.shrink``."""
+        if not self.grows:
+            super().shrink(kept)
+        if not self._usable:
+            raise RuntimeError("an earlier step failed: restore the mechanism from a snapshot first")
+        if kept.dtype != np.bool_ or kept.shape != (self._columns,) or not kept[0]:
+            raise ValueError(f"kept should say of {self._columns} columns which stay, the first of them")
+        self._columns = int(kept.sum())
+        self._last = read_only(self._last[kept])
+        self._movement = self._movement.kept(kept)
 
     @abstractmethod
     def _allot(self, counts: Counts) -> int:

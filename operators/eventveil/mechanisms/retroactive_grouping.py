@@ -41,9 +41,9 @@ from numpy.typing import NDArray
 
 from eventveil.mechanisms import sampling
 from eventveil.mechanisms.arithmetic import Floats
-from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
+from eventveil.mechanisms.base import RELEASE_LIMIT, Chosen, Counts
 from eventveil.mechanisms.event_level import GRID, EventLevelMechanism
-from eventveil.mechanisms.movement import ROUNDING, Chosen, Movement
+from eventveil.mechanisms.movement import ROUNDING, Movement
 from eventveil.mechanisms.publishing import integers, state_numbers
 from eventveil.mechanisms.sampling import Thinner
 from eventveil.model.errors import UnfitSetting

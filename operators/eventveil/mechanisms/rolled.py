@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eventveil.mechanisms.base import Counts, Release
+from eventveil.mechanisms.base import Chosen, Counts, Release
 from eventveil.mechanisms.publishing import PublishingMechanism
 from eventveil.model.errors import UnfitSetting
 from eventveil.model.topology import Option
@@ -78,6 +78,12 @@ class RolledUp(PublishingMechanism):
         if self.grows and len(self._rolled) > 1:
             raise ValueError("roll-ups take no further columns")
         super().grow(levels, variance)
+
+    def shrink(self, kept: Chosen) -> None:
+        """See ``Mechanism.shrink``: not with roll-ups, as ``grow``."""
+        if self.grows and len(self._rolled) > 1:
+            raise ValueError("roll-ups keep all of their columns")
+        super().shrink(kept)
 
     def _single(self) -> float:
         """The variance of a single count over that of a draw, rounding left out."""

@@ -45,7 +45,7 @@ import numpy as np
 
 from eventveil.mechanisms import gaussian
 from eventveil.mechanisms.arithmetic import Floats
-from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
+from eventveil.mechanisms.base import RELEASE_LIMIT, Chosen, Counts
 from eventveil.mechanisms.forecasting import pace
 from eventveil.mechanisms.forecasting.calibration import Calibration
 from eventveil.mechanisms.forecasting.forecast import Forecast
@@ -140,6 +140,13 @@ class Seasonal(WEventMechanism):
         super().grow(levels, variance)
         self._forecast = self._forecast.grown(np.array(levels, np.float64), variance, self._window)
         self._calibration = Calibration.restored(self._calibration.snapshot(), self._columns)
+
+    def shrink(self, kept: Chosen) -> None:
+        """See ``Mechanism.shrink``."""
+        super().shrink(kept)
+        self._forecast = self._forecast.kept(kept, self._window)
+        self._calibration = Calibration.restored(self._calibration.snapshot(), self._columns)
+        self._rounding.owed = min(max(self._rounding.owed, -float(self._columns)), float(self._columns))
 
     def _whole(self, mean: Floats) -> Counts:
         return read_only(

@@ -84,6 +84,69 @@ def test_a_state_goes_on_after_growing_as_a_run(kind, before):
     assert running.snapshot() == again.snapshot()
 
 
+@pytest.mark.parametrize("kind", GROWING)
+@pytest.mark.parametrize("before", [0, 1, 9])
+def test_a_state_goes_on_after_columns_are_forgotten_as_a_run(kind, before):
+    noise, other = SeededNoise(5), SeededNoise(5)
+    kept = np.array([True, False, True, False])
+    running, stopped = (make(kind, columns=4, noise=one) for one in (noise, other))
+    for one in (running, stopped):
+        for step in range(before):
+            one.step(np.array([30 + step, 4, 70, 1]))
+        spent = one.window_spent
+        one.shrink(kept)
+        assert one.window_spent == spent
+    again = make(kind, columns=2, noise=other)
+    again.restore(stopped.snapshot())
+    for step in range(20):
+        counts = np.array([35, 70]) + step
+        one, two = running.step(counts), again.step(counts)
+        assert one.counts.tolist() == two.counts.tolist()
+        assert np.array_equal(one.error, two.error)
+    assert running.snapshot() == again.snapshot()
+
+
+@pytest.mark.parametrize("kind", GROWING)
+def test_of_columns_that_are_kept_what_was_learned_stays(kind):
+    one = make(kind, columns=4, noise=ZeroNoise(), window=12)
+    for _ in range(40):
+        last = one.step(np.array([500, 80, 300, 0]))
+    one.shrink(np.array([True, False, True, False]))
+    assert orjson.loads(one.snapshot())["last"] == last.counts[[0, 2]].tolist()
+    release = one.step(np.array([500, 300]))
+    assert np.abs(release.counts - last.counts[[0, 2]]).max() < 30
+    one.grow([90.0], 4.0)
+    assert len(one.step(np.array([500, 300, 90])).counts) == 3
+
+
+@pytest.mark.parametrize("kind", GROWING)
+def test_after_columns_are_forgotten_noise_is_that_of_what_was_charged(kind):
+    noise = Watched()
+    one = make(kind, columns=5, noise=noise)
+    spends = []
+    for step in range(24):
+        if step in (5, 6):
+            one.shrink(np.arange(5 if step == 5 else 3) < 8 - step)
+        release = one.step(np.full(5 if step < 5 else 3 if step == 5 else 2, 40))
+        spends.append(release.publish)
+        asked, noise.asked = noise.asked, []
+        scale = 3 * one.units / (release.publish * Fraction(2)) if release.publish else None
+        assert asked == ([(scale, len(release.counts))] if scale else [])
+    assert max(sum(spends[at : at + 4]) for at in range(21)) <= one.units
+
+
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {*GROWING}))
+def test_other_kinds_keep_all_columns(kind):
+    with pytest.raises(ValueError, match="keeps all"):
+        KINDS[kind].shrink(object.__new__(KINDS[kind]), np.ones(2, bool))
+
+
+@pytest.mark.parametrize("kept", [[False, True], [True], [1, 0]])
+def test_the_first_column_is_kept_and_all_are_told_of(kept):
+    with pytest.raises(ValueError, match="which stay"):
+        make("uniform").shrink(np.array(kept))
+
+
 @pytest.mark.parametrize("periods", ["", "6"])
 def test_seasonal_expects_of_a_further_column_what_it_was_told(periods):
     one = make("seasonal", noise=ZeroNoise(), window=24, periods=periods)
@@ -126,3 +189,5 @@ def test_blocks_of_roll_ups_take_no_further_columns():
     settings = MechanismSettings("uniform", Fraction(1), "1", 4, options={"rollups": "2"})
     with pytest.raises(ValueError, match="roll-ups"):
         build(settings, 4, 1, SeededNoise(1)).grow([1.0, 2.0], 1.0)
+    with pytest.raises(ValueError, match="roll-ups"):
+        build(settings, 4, 1, SeededNoise(1)).shrink(np.ones(4, bool))

@@ -281,6 +281,27 @@ class Forecast:
         other._compare_columns()
         return other
 
+    def kept(self, some: NDArray[np.bool_], window: int) -> Forecast:
+        """One for some of the columns, as ``grown`` for more."""
+        other = Forecast(int(some.sum()), window, self.periods, normal=self._normal)
+        other.published, other.last = self.published, self.last
+        if not self.begun or (self._own is None) != (other._own is None):
+            return other
+        arrays = [mixture.state for _, mixture in self._mixtures]
+        whole = {name: np.concatenate([one[name] for one in arrays], axis=1)[:, some] for name in arrays[0]}
+        for part, mixture in other._mixtures:
+            mixture.restore({name: array[:, part] for name, array in whole.items()})
+        other._long = self._long.kept(some)
+        other.scatter.restore(self.scatter.state[:, some])
+        other.above = self.above[some]
+        other._estimate = self._estimate[:, some]
+        other._noise = self._noise
+        other._own = self._own.kept(some) if self._own else None
+        other._profile = self._profile
+        other._classes = Classes(other.level)
+        other._compare_columns()
+        return other
+
     @staticmethod
     def bytes_of(columns: int, periods: tuple[int, ...]) -> int:
         """The most that ``snapshot()`` takes as JSON."""

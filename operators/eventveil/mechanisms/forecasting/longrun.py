@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eventveil.mechanisms.arithmetic import Floats, power
 from eventveil.mechanisms.forecasting.packing import packed, unpacked
@@ -47,6 +48,13 @@ class LongRun:
         """One for further columns as well, whose counts were these so far."""
         other = LongRun(len(self._sum) + len(levels), self._kept)
         other._sum = np.concatenate([self._sum, levels * self._weight])
+        other._weight, other._noise, other._weighting = self._weight, self._noise, self._weighting
+        return other
+
+    def kept(self, some: NDArray[np.bool_]) -> LongRun:
+        """One for some of the columns."""
+        other = LongRun(int(some.sum()), self._kept)
+        other._sum = self._sum[some]
         other._weight, other._noise, other._weighting = self._weight, self._noise, self._weighting
         return other
 

@@ -142,6 +142,13 @@ class Regression:
         other._own = np.concatenate([self._own, self._moments[:, :1] * levels], axis=1)
         return other
 
+    def kept(self, some: NDArray[np.bool_]) -> Regression:
+        """One for some of the columns."""
+        other = Regression(self._harmonics, int(some.sum()), self._kept)
+        other._moments, other.weighting = self._moments, self.weighting
+        other._own = self._own[:, some].copy()
+        return other
+
     @classmethod
     def numbers(cls, harmonics: Harmonics, columns: int) -> int:
         """How many numbers its state has."""
