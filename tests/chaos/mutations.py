@@ -54,7 +54,7 @@ class Play:
             self.cluster = kafka
             # All of it is led by broker 1, and nobody begins there.
             self.application = Application(kafka.bootstrap_of(2, 3), folder, partitions=2, replication=3)
-            # Replicas may lag for want of processors.
+            # Replicas may lag for lack of processors.
             self.application.document["streams"]["places"]["timeline"]["clock_skew"] = "1s"
             self.application.write()
             place_topics(self.application, kafka, [1, 2, 3])

@@ -54,7 +54,7 @@ class ChaosApplication(Application):
         }
         if replication > 1:
             for fields in self.counting.values():
-                # Replicas lag, also for want of processors: what is appended in time has to be read in time.
+                # Replicas lag, also for lack of processors: what is appended in time has to be read in time.
                 fields["timeline"]["clock_skew"] = _SKEW_OF_REPLICAS
         self.write()
         self.create()

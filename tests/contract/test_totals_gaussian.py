@@ -120,7 +120,7 @@ def test_a_user_at_several_timestamps_is_told_by_no_more_than_is_stated(blocks: 
     for first, end in itertools.combinations(range(length + 1), 2):
         found = spent(blocks, length, dict.fromkeys(range(first, end), (1, 0)))
         assert found <= Totals.squares(end - first, options) * (1 + 1e-12)
-    # Sums of squares alone would not do: noise hangs together.
+    # Sums of squares alone would not do: the noise is correlated.
     together = spent(blocks, length, dict.fromkeys(range(int(blocks.split(",")[-1])), (1, 0)))
     assert together > 1.3 * int(blocks.split(",")[-1])
 

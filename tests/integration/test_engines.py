@@ -153,7 +153,7 @@ def truth(application: Application) -> dict[int, Counter[str]]:
 
 
 def released(application: Application) -> dict[int, Counter[str]]:
-    """The counts of the sink, but for zeros, by the start of their timestamp, each released once."""
+    """The counts of the sink, except for zeros, by the start of their timestamp, each released once."""
     found: dict[int, Counter[str]] = {}
     for records in application.releases().values():
         (record,) = records

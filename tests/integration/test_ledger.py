@@ -178,7 +178,7 @@ def test_the_versions_of_the_whole_life_are_told_and_a_step_back_is_remarked(
 
 
 class CutOff:
-    """Consumers that a broker answers which has seen nothing of a topic since ``end``, but for later ones."""
+    """Consumers that a broker answers which has seen nothing of a topic since ``end``, except later ones."""
 
     def __init__(self, topic: str, end: int, stale: int) -> None:
         self._topic, self._end, self._stale = topic, end, stale

@@ -50,7 +50,7 @@ def test_health_and_public_metrics_of_a_worker_that_works(application: Applicati
             watch.wait_until_ready()
             wait_for_releases(application, 20)
             found = watch.until(keeps_up)
-            # What is not to be seen in the sink yet is released after this moment, but for its transaction.
+            # What is not in the sink yet is released after this moment, except for its transaction.
             began = time.time()
             published = wait_for_releases_of(application, found[RELEASES])
             end_of_the_last_seen = (ORIGIN + published[-1] * application.interval) / 1000

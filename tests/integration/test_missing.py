@@ -47,7 +47,7 @@ def brokers(tmp_path: Path) -> Iterator[tuple[LocalBroker, SecondBroker]]:
 
 
 def create(application: Application) -> None:
-    """All topics on the first broker, but for one partition of the source."""
+    """All topics on the first broker, except for one partition of the source."""
     plans = plan_topics(load(str(application.path), {}), {application.source: 3})
     admin = AdminClient({"bootstrap.servers": application.bootstrap, "log_level": 0})
     topics = [

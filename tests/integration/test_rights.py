@@ -256,7 +256,7 @@ def test_the_rights_of_the_readme_are_enough_for_everyone(secured: Secured, tmp_
 
 
 def denied(application: Application, *arguments: str) -> bool:
-    """Whether a command fails for want of a right."""
+    """Whether a command fails for lack of a right."""
     return "authorization failed" in application.failing_command(*arguments).lower().replace("_", " ")
 
 

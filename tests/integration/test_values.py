@@ -181,7 +181,7 @@ def test_killed_again_and_again_each_value_has_one_reading_of_one_draw(kafka: st
         [one.value() for one in read(kafka, changelog, partition=partition) if one.key() == b"tops"]
         for partition in range(PARTITIONS)
     ]
-    # Two transactions a batch, but for those that died.
+    # Two transactions a batch, except for those that died.
     assert sum(map(len, states)) > 200
     # A state that was rewound knows less than the public does.
     assert refusals(application.path) == []

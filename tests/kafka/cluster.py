@@ -172,7 +172,7 @@ class Cluster:
     def fill_disk(self, broker: int) -> None:
         """From now on the running broker can make no file longer: its log fails, as on a full disk.
 
-        It shuts down when it next writes. It has room again when it is started again.
+        It shuts down when it next writes. It has room again when it is restarted.
         """
         for process in self.nodes[broker].processes():
             # EFBIG instead of ENOSPC: to the broker both are an I/O error of its log directory.

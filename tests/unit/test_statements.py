@@ -38,7 +38,7 @@ UNCONDITIONAL = {
 
 
 MECHANISMS = ROOT / "mechanisms"
-#: Every module of the mechanisms promises something, but for these: interfaces, names, arithmetic.
+#: Every module of the mechanisms promises something, except for these: interfaces, names, arithmetic.
 WITHOUT_PROMISE = {
     "__init__", "arithmetic", "base", "groups", "movement", "nested", "plugins", "registry", "sampling",
     "segmentation", "sizes",

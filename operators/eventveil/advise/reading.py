@@ -1,4 +1,4 @@
-"""Events of an input as arrays, judged by the rules of a stream but for its timeline, yet to be found.
+"""Events of an input as arrays, judged by the rules of a stream except for its timeline, yet to be found.
 
 Nothing is late: that takes append times and a lateness, and says nothing about the choice.
 """

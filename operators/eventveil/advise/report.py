@@ -269,5 +269,5 @@ def tried(findings: Findings) -> str:
         able = ", ".join(kind for kind in kinds if kind in NORMAL)
         text += f" {able} also with Gaussian noise and delta {findings.question.delta}."
     if findings.skipped:
-        text += f" Left out, for want of time: {', '.join(map(duration_words, findings.skipped))}."
+        text += f" Left out, for lack of time: {', '.join(map(duration_words, findings.skipped))}."
     return text

@@ -16,7 +16,7 @@ from eventveil.model.errors import StateRefused, Unsettled
 def read_witness(path: Path) -> tuple[bytes, Witness] | None:
     """The bytes of a file and the witness in them; None if there is none.
 
-    Raises StateRefused if it is no witness, OSError if it cannot be read.
+    Raises StateRefused if it is not a witness, OSError if it cannot be read.
     """
     try:
         value = path.read_bytes()

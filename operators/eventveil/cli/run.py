@@ -146,9 +146,9 @@ def _member_name(value: str | None) -> str | None:
     type=click.IntRange(1, MOST_PROCESSES),
     default=1,
     show_default=True,
-    help="Run several workers, each a process, one per core. They share --memory-limit. --metrics "
-    "HOST:PORT takes as many ports, from PORT on, and --member NAME becomes NAME-1, NAME-2 ... One that "
-    "dies is started again while the others go on.",
+    help="Number of worker processes, at most one per core. They share --memory-limit. --metrics HOST:PORT "
+    "takes as many ports, from PORT on, and --member NAME becomes NAME-1, NAME-2 ... A worker that dies is "
+    "restarted while the others continue.",
 )
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True

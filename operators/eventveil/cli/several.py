@@ -1,7 +1,7 @@
 """Several workers under one command: ``eventveil run --processes N``.
 
-Each is a process of its own, as if it had been started alone. One that ends while others go on is started
-again after a pause, as systemd or Kubernetes would: its partitions are taken over, and the others do not wait
+Each runs in its own process, as if it had been started alone. One that ends while others run is restarted
+after a pause, as systemd or Kubernetes would: its partitions are taken over, and the others do not wait
 for an operator. The command ends when none is left, when the topology is invalid at the start, or when it is
 asked to.
 """
@@ -34,9 +34,9 @@ _ASKED = {0, -signal.SIGTERM, -signal.SIGINT}
 
 @dataclass(frozen=True)
 class Pauses:
-    """Seconds before a worker that has ended is started again: twice as long each time, up to ``longest``.
+    """Seconds before a worker that has ended is restarted: twice as long each time, up to ``longest``.
 
-    One that has run for ``settled`` seconds is started again after ``first``.
+    One that has run for ``settled`` seconds is restarted after ``first``.
     """
 
     first: float = 2.0

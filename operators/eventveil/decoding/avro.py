@@ -63,7 +63,7 @@ for _name, _read in _LOGICAL.items():
 class AvroSchema:
     """A writer's schema; ``references`` are the texts of those that it names, each before who needs it.
 
-    Raises Unfit for one that is no schema, or that values could not be safely read by.
+    Raises Unfit for one that is not a schema, or that values could not be safely read by.
     """
 
     form: str | None = "avro"
@@ -80,7 +80,7 @@ class AvroSchema:
         except (Unfit, MemoryError):
             raise
         except Exception as error:
-            raise Unfit(f"it is no Avro schema ({type(error).__name__}: {error})") from None
+            raise Unfit(f"it is not an Avro schema ({type(error).__name__}: {error})") from None
         self._named = plain.done
         self._aliased = plain.aliased
         # In Python, an endless descent is an error like any other.

@@ -52,7 +52,7 @@ class ProtobufSchema:
         except (Unfit, MemoryError):
             raise
         except Exception as error:
-            raise Unfit(f"it is no Protobuf schema ({type(error).__name__}: {error})") from None
+            raise Unfit(f"it is not a Protobuf schema ({type(error).__name__}: {error})") from None
         self._pool, self._file = pool, main
         self._messages: dict[tuple[int, ...], tuple[Any, _Read]] = {}
         self._readers: dict[str, _Read] = {}
@@ -136,7 +136,7 @@ def _file(text: str, name: str) -> Any:
     except MemoryError:
         raise
     except Exception:
-        raise Unfit("it is no descriptor of a Protobuf file") from None
+        raise Unfit("it is not a descriptor of a Protobuf file") from None
     found.name = name
     return found
 

@@ -10,7 +10,7 @@ consecutive timestamps meet at most 1 + ceil((n - 1) / T) horizons of T timestam
 
 **Gaussian noise.** A stream of mu squared m costs n m over n windows: its ledger lets each spend no more, and
 what neighbours differ by in all of them adds up as in one (``eventveil.privacy.gaussian``, the theorem). Of
-``totals``, where noise of timestamps hangs together, it costs more (``Mechanism.squares``). Streams do not
+``totals``, where noise of timestamps is correlated, it costs more (``Mechanism.squares``). Streams do not
 read each other's releases, so mu squared adds up over Gaussian streams as well. Together they are (epsilon,
 delta)-private with delta the sum of theirs, each once, and the epsilon that mu squared has for it: any delta
 would do, for more windows cost epsilon here and not delta. To that the epsilons of pure streams are added

@@ -33,7 +33,7 @@ class Letter:
 
     @classmethod
     def read(cls, record: Record) -> Letter | None:
-        """None if it is no dead letter of Eventveil."""
+        """None if it is not a dead letter of Eventveil."""
         told = {name: value.decode(errors="replace") for name, value in record.headers if value is not None}
         try:
             return cls(

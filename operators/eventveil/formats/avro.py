@@ -66,7 +66,7 @@ def as_json(found: Any) -> bytes:
     try:
         return orjson.dumps(_fields(found))
     except (KeyError, TypeError, AttributeError, orjson.JSONEncodeError) as error:
-        raise ValueError(f"it is no release ({type(error).__name__}: {error})") from None
+        raise ValueError(f"it is not a release ({type(error).__name__}: {error})") from None
 
 
 def _fields(found: Mapping[str, Any]) -> dict[str, Any]:

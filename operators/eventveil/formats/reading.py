@@ -70,7 +70,7 @@ def terms_of(stream: ReadingStream) -> dict[str, str]:
 
 
 def reading_position(fields: Mapping[str, Any] | None, partition: int) -> int:
-    """The position that the fields of a sink record are of; -1 if it is no reading of that partition."""
+    """The position that the fields of a sink record are of; -1 if it is not a reading of that partition."""
     found = fields or {}
     position = found.get("position")
     return position if found.get("partition") == partition and type(position) is int else -1

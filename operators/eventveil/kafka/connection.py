@@ -198,7 +198,7 @@ class Connection:
             waiting.register(self._socket, select.POLLIN)
             if not waiting.poll(0):
                 return True
-            # It has ended; or TLS has something to say that is no answer.
+            # It has ended; or TLS has something to say that is not an answer.
             self._seconds = 0
             self._socket.settimeout(0)
             self._socket.recv(1)

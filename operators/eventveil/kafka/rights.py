@@ -1,4 +1,4 @@
-"""Refusals for want of a right: which right, on what, and where the list of them is."""
+"""Refusals for lack of a right: which right, on what, and where the list of them is."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def _laid_out(topology: Topology, reader: Reader) -> tuple[str, Sequence[str], P
 class Layout:
     """The places of a changelog, by default of the counting one; its methods block.
 
-    Raises Unsettled if a place has the state of a topic that is no source of the topology, or a topic is
+    Raises Unsettled if a place has the state of a topic that is not a source of the topology, or a topic is
     missing: what is read here may be old.
     """
 
@@ -70,7 +70,7 @@ class Layout:
             if name not in sources:
                 raise doubt(
                     str(place),
-                    f"it holds state of {name}, partition {number}, which is no source of this file",
+                    f"it holds state of {name}, partition {number}, which is not a source of this file",
                     "Put the source back, or give the application a new name",
                 )
 

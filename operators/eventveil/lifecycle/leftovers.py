@@ -52,7 +52,7 @@ class Leftovers:
 
 
 def find_leftovers(topology: Topology, cluster: Cluster) -> Leftovers:
-    """What there is of the name of a topology, whatever the file said before. Raises StateRefused."""
+    """Everything under the name of a topology, whatever the file said before. Raises StateRefused."""
     known_names = {**_roles(topology), **_rekeyed(topology, cluster)}
     live = cluster.topics({*known_names})
     sinks = {kind_of(one).sink(one): "sink" for one in topology.all_streams}

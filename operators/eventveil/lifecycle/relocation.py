@@ -216,7 +216,7 @@ def doubtful(stream: str, differences: Mapping[str, Difference]) -> Unsettled | 
 
 
 def settled(stream: str, found: Mapping[str, Difference], now: Mapping[str, Difference]) -> None:
-    """Raise Unsettled unless a change is still the one that was ``found``, but for timestamps."""
+    """Raise Unsettled unless a change is still the one that was ``found``, except for timestamps."""
     same = found.keys() == now.keys() and all(
         found[name] == now[name] for name in found.keys() - {SINCE, LOST_FROM, LOST_UNTIL, AGAIN}
     )

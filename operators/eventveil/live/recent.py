@@ -62,7 +62,7 @@ class Recent:
         self._number = 0
 
     def take(self, record: bytes, place: str) -> None:
-        """A committed record. One that is no release of these columns is counted and told, not shown."""
+        """A committed record. One that is not a release of these columns is reported, not shown."""
         self._number += 1
         try:
             newest = decode(record, place)

@@ -78,7 +78,7 @@ class Release:
     ``error``: the expected standard deviation of each count around the true one, float64 of shape (columns,),
     or (1,) where it is the same for all; None while nothing is known of it. ``noise_scale``: that of the
     discrete Laplace noise, if the release is the counts and that noise, and nothing else. Both are functions
-    of settings and of what was published. ``nesting``: given where noise hangs together over timestamps.
+    of settings and of what was published. ``nesting``: given where noise is correlated over timestamps.
     ``rollups``: numbers of columns of nested blocks in whose sums noise cancels.
     """
 
@@ -165,7 +165,7 @@ class Mechanism(ABC):
         """With Gaussian noise: how many times mu squared is told of somebody who is there in all of them.
 
         ``periods``: consecutive windows or horizons; timestamps at event level. More than their number where
-        the noise of one hangs together with that of others.
+        the noise of one is correlated with that of others.
         """
         return periods
 

@@ -43,7 +43,7 @@ class Plugin:
 
     ``target`` is ``module:Class``. ``distribution`` has name and version, if they are known. ``source`` is
     the SHA-256, in hexadecimal, of the source of the class and of the classes it is built on, except those
-    of Eventveil and of Python: what these import is not covered, but for the version of the distribution.
+    of Eventveil and of Python: what these import is not covered, except for the version of the distribution.
     """
 
     target: str

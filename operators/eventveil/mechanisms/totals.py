@@ -138,7 +138,7 @@ class Totals(PublishingMechanism):
 
     @classmethod
     def squares(cls, periods: int, options: Mapping[str, object]) -> int:
-        """See ``Mechanism.squares``: noise of timestamps hangs together in the longest block."""
+        """See ``Mechanism.squares``: noise of timestamps is correlated within the longest block."""
         return nested_gaussian.squares(_lengths(options), periods)
 
     @classmethod

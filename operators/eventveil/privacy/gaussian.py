@@ -40,7 +40,7 @@ v becomes v': |v - v'|^2 = |v|^2 + |v'|^2 - 2 v v' <= 2 k^2, for v v' >= 0.
 phi(x) S(x), S(x) = x + x^3 / 3 + x^5 / (3 5) + ..., whose terms have one sign. With D decimals every
 operation errs by at most 10^(1 - D) of its result. Fewer than 10^5 terms, each of three operations, and an
 exponent of less than 10^5 leave phi(x) S(x), which is at most 1/2, with an error below 10^6 times that; so
-does e^epsilon times it, but for the factor. D is chosen so that all of this is less than 10^-30 of delta,
+does e^epsilon times it, except for the factor. D is chosen so that all of this is less than 10^-30 of delta,
 and twice the bound is added to the result.
 """
 

@@ -62,7 +62,7 @@ _LEAST_MEAN = 0.25
 
 @dataclass(frozen=True)
 class Rule:
-    """How the errors of a kind hang together; see the module.
+    """How the errors of a kind are correlated; see the module.
 
     ``filters``: whether it releases estimates. ``between``: correlation of one stretch with the next.
     ``unsteady``: how much of it the unsteadiness of releases takes away. ``lasting``: what never ends.

@@ -51,7 +51,7 @@ _DECODER = msgspec.json.Decoder(_Release)
 def total_of(record: bytes) -> tuple[str, Total] | None:
     """The stream and the total of a release; None where it has no errors, or is of local reports.
 
-    Raises ValueError if it is no release.
+    Raises ValueError if it is not a release.
     """
     release = _DECODER.decode(record)
     if release.error is None or release.phase is not None:

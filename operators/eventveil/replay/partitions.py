@@ -94,7 +94,7 @@ class Counting(ABC):
 
     @abstractmethod
     def held(self, name: str) -> Held:
-        """What is in memory of a stream, but for what waits to be merged: raw data."""
+        """What is in memory of a stream, except for what waits to be merged: raw data."""
 
     @abstractmethod
     def outcomes(self, name: str) -> Counter[str]:

@@ -8,7 +8,7 @@ A row means what the same event means as JSON, an object with a member for each 
 | integer, decimal without fraction | integer |
 | float, decimal with fraction | number with fraction; null if it is not finite |
 | timestamp with zone | integer: epoch milliseconds, what is finer cut off |
-| timestamp without zone, date, time | text, which is no RFC 3339 time |
+| timestamp without zone, date, time | text, which is not an RFC 3339 time |
 | bool, null, struct, list | true or false, null, object, array |
 
 The object has the columns that are asked for and no others, so neither these nor their size matter.
@@ -38,7 +38,7 @@ from eventveil.replay.inputs import ARROW_STREAM, PARQUET, FileInput
 #: Rows of a chunk, and rows that become JSON together when one of them is asked for.
 _CHUNK_ROWS = 16_384
 _BLOCK_ROWS = 256
-#: Bytes that a character (as \u0000) may take in JSON, and any value that is no text, no list and no object.
+#: Bytes that a character (as \u0000) may take in JSON, and any value but text, lists and objects.
 _CHARACTER, _SCALAR = 6, 100
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 

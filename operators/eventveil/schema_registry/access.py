@@ -80,7 +80,7 @@ class Access:
         return int(error.error_code or 0) if answered else 0  # type: ignore[attr-defined]
 
     def unavailable(self, error: Exception) -> RegistryUnavailable:
-        """What an error means that is no verdict, with what to do about it."""
+        """What an error means that is not a verdict, with what to do about it."""
         url = self.registry.url
         if isinstance(error, NoToken):
             return RegistryUnavailable(url, "it wants a token, and there is none", str(error))

@@ -50,7 +50,7 @@ class Published(NamedTuple):
 class Transaction:
     """Records that become durable together, or not at all.
 
-    They are to be iterated over once, but for those of a transaction that publishes, which are a sequence.
+    They are to be iterated over once, except for those of a transaction that publishes, which are a sequence.
 
     ``name`` is one of ``eventveil.process.faults.TRANSACTIONS``. ``by_clock``: the clock has decided, so it
     must not have been ahead. ``concludes``: it rests on what was read of topics and asked about them, so they

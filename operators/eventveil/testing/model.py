@@ -92,7 +92,7 @@ Fate = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a test expects. None: not compared, but for counts and dead letters, which are then empty.
+    """What a test expects. None: not compared, except for counts and dead letters, which are then empty.
 
     With ``partial``, only what is listed is compared.
     """

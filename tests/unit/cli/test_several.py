@@ -1,4 +1,4 @@
-"""Several workers under one command: who is started again, and when all of it ends."""
+"""Several workers under one command: who is restarted, and when all of it ends."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ def test_one_that_is_killed_is_started_again_while_the_others_go_on(
         both = dict(started(tmp_path, 2))
         os.kill(both[1], signal.SIGKILL)
         seen["new"] = started(tmp_path, 3)[2]
-        seen["both"], seen["other goes on"] = both, is_running(both[2])
+        seen["both"], seen["other runs"] = both, is_running(both[2])
 
     assert run_beside(WorkerProcesses(Work(tmp_path), 2, QUICK), kill_one) == 0
     number, process = seen["new"]
     assert number == 1
     assert process != seen["both"][1]
-    assert seen["other goes on"]
+    assert seen["other runs"]
     assert "worker 1 was killed by signal 9; restarting in 0.01 s, other workers running: 1" in caplog.text
     assert not any(is_running(one) for one in (process, *seen["both"].values()))
 
@@ -114,10 +114,10 @@ def test_a_file_that_is_invalid_when_one_is_started_again_does_not_end_the_other
         both = dict(started(tmp_path, 2))
         os.kill(both[1], signal.SIGKILL)
         until(lambda: caplog.text.count("worker 1 ended with status 78; restarting") >= 2)
-        seen["other goes on"] = is_running(both[2])
+        seen["other runs"] = is_running(both[2])
 
     assert run_beside(WorkerProcesses(Work(tmp_path, later=((1, 78),)), 2, QUICK), kill_one) == 0
-    assert seen["other goes on"]
+    assert seen["other runs"]
 
 
 def test_the_pause_grows_up_to_the_longest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

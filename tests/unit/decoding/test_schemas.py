@@ -219,8 +219,8 @@ def test_bytes_that_do_not_fit_are_a_verdict_on_their_record(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{", "it is no Avro schema"),
-        (json.dumps(record("E", a="Unknown")), "it is no Avro schema"),
+        ("{", "it is not an Avro schema"),
+        (json.dumps(record("E", a="Unknown")), "it is not an Avro schema"),
         (json.dumps(record("E", a={"type": "array", "items": "null"})), "take no bytes"),
         (json.dumps(record("E", a={"type": "array", "items": record("N", b="null")})), "take no bytes"),
         (json.dumps(record("E", a={"type": "array", "items": "E"})), None),

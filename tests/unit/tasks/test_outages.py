@@ -127,7 +127,7 @@ class World:
         return PartitionSanitizer(TOPICS, {"visits": one})
 
     def restart(self) -> None:
-        """The worker is started again: it has seen nothing, and knows what is durable."""
+        """The worker is restarted: it has seen nothing, and knows what is durable."""
         self.sanitizer, self.seen = self.take_over(), Outages()
         self.publish()
 

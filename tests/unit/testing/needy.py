@@ -9,7 +9,7 @@ from eventveil.mechanisms.uniform import Uniform
 
 
 class Needy(Uniform):
-    """Uniform, but for noise that is 0."""
+    """Uniform, except for noise that is 0."""
 
     kind: ClassVar[str] = "needy"
 

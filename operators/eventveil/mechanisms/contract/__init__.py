@@ -4,9 +4,9 @@ Every kind of Eventveil and every plug-in passes or fails the same properties (`
 A mechanism is a black box here: it is given counts and a noise source, and watched through its releases, its
 snapshots, what it draws, and what the ledger grants it.
 
-A failed property is a proof that the contract is broken, but for ``distinguishing``, which errs once in a
-million runs. A passed one proves nothing beyond what was tried: small windows, one or two columns, streams of
-a few timestamps. That a mechanism is private for every stream, every epsilon and every length is a theorem,
+A failed property is a proof that the contract is broken, except for ``distinguishing``, which is wrong once
+in a million runs. A passed one proves nothing beyond what was tried: small windows, one or two columns,
+streams of a few timestamps. That a mechanism is private for every stream, every epsilon and every length is a theorem,
 which its author states and proves in the docstring of its module; only a reader can check that.
 """
 

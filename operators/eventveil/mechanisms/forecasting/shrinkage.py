@@ -10,7 +10,7 @@ there; from ``FADING`` on the correction fades out.
 *The law of noise.* A mean of n equal Laplace numbers has a density that is a polynomial times e^-|x|. It is
 sharper in the middle and heavier in the tails than a normal one, which takes its place from ``NORMAL`` on.
 
-Only noise is taken away, not scatter or movement, so that a correction is never too large for want of knowing
+Only noise is taken away, not scatter or movement, so that a correction is never too large for lack of knowing
 these. It is a function of noisy counts that were published, like all of the forecast.
 """
 

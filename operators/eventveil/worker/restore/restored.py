@@ -86,7 +86,7 @@ def check_cluster_id(cluster: Cluster, states: Mapping[bytes, bytes], place: str
     """Raise StateRefused if a changelog partition, read as ``states``, was made on another cluster.
 
     A copy of the cluster on which it was made knows nothing of what was released since.
-    Blocks. Raises KafkaException if the cluster does not tell its id.
+    Blocks. Raises KafkaException if the cluster does not report its id.
     """
     if unnamed := check_cluster(states, cluster.id(), place):
         log.warning(_UNNAMED, place, ", ".join(sorted(one.stream for one in unnamed)))
