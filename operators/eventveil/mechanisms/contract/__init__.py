@@ -6,8 +6,8 @@ snapshots, what it draws, and what the ledger grants it.
 
 A failed property is a proof that the contract is broken, except for ``distinguishing``, which is wrong once
 in a million runs. A passed one proves nothing beyond what was tried: small windows, one or two columns,
-streams of a few timestamps. That a mechanism is private for every stream, every epsilon and every length is a theorem,
-which its author states and proves in the docstring of its module; only a reader can check that.
+streams of a few timestamps. That a mechanism is private for every stream, every epsilon and every length is a
+theorem, which its author states and proves in the docstring of its module; only a reader can check that.
 """
 
 from __future__ import annotations
