@@ -2,7 +2,9 @@
 
 That a column was drawn as it should have been cannot be seen. What can: the first column is that of all
 others; a release has the columns of the one before it, in their order, and further ones only where a block of
-timestamps begins; there are no more than may be found, and each is a text that could have been counted.
+timestamps begins; there are no more than may be found, and each is a text that could have been counted. Where
+columns are forgotten, a block may lack some, and begins with the others in their order; whether they were
+quiet for long enough is not looked at.
 """
 
 from __future__ import annotations
@@ -27,6 +29,10 @@ class ColumnsAudit:
         self._known: tuple[str, ...] = (first,)
         #: By block: how many columns its releases have, and the timestamp that has shown it.
         self._blocks: dict[int, tuple[int, int]] = {}
+        #: The same where columns are forgotten: all of them. Equal ones are one object.
+        self._of_blocks: dict[int, tuple[tuple[str, ...], int]] = {}
+        self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._texts: set[str] = set()
 
     def record(self, timestamp: int, found: Found) -> None:
         """Check a committed release."""
@@ -40,6 +46,9 @@ class ColumnsAudit:
         if len(columns) > most:
             what = "it has more columns than may be found"
             self._flag("I7", timestamp, found, what, f": {columns[most]!r:.80} is beyond {self._how.most}")
+        if self._how.forget is not None:
+            self._record_of_block(columns, timestamp, found)
+            return
         pairs = zip(columns, self._known, strict=False)
         wrong = next((one for one, known in pairs if one != known), None)
         if wrong is not None:
@@ -53,8 +62,29 @@ class ColumnsAudit:
             what = "columns changed where no block of timestamps begins"
             self._flag("I7", timestamp, found, what, f": {column!r:.80}, unlike at timestamp {shown}")
 
+    def _record_of_block(self, columns: tuple[str, ...], timestamp: int, found: Found) -> None:
+        new = tuple(one for one in columns[1:] if one not in self._texts)
+        self._check_texts(new, timestamp, found)
+        self._texts.update(new)
+        columns = self._same.setdefault(columns, columns)
+        before, shown = self._of_blocks.setdefault((timestamp - 1) // self._window, (columns, timestamp))
+        if before != columns:
+            column = sorted({*before} ^ {*columns} or {*columns[1:]})[0]
+            what = "columns changed where no block of timestamps begins"
+            self._flag("I7", timestamp, found, what, f": {column!r:.80}, unlike at timestamp {shown}")
+
+    def _finish_blocks(self) -> None:
+        for block, (columns, timestamp) in sorted(self._of_blocks.items()):
+            before, _ = self._of_blocks.get(block - 1, (columns[:1], 0))
+            now = {*columns}
+            stayed = tuple(one for one in before if one in now)
+            if columns[: len(stayed)] != stayed:
+                wrong = next(one for one, kept in zip(columns, stayed, strict=False) if one != kept)
+                self._flag("I7", timestamp, "the sink", _OTHERS, f": {wrong!r:.80} is not in its place")
+
     def finish(self) -> None:
         """Check what only all releases together can show."""
+        self._finish_blocks()
         most = 0
         for _, (columns, timestamp) in sorted(self._blocks.items()):
             if columns < most:

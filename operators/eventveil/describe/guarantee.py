@@ -307,6 +307,12 @@ def _discovery(stream: Stream) -> Iterator[str]:
         f" if what the block counted of it reaches {test.threshold} with Laplace noise of scale"
         f" {float(test.scale):.6g}. Until then its events are in the column {rest}."
     )
+    if how.forget is not None:
+        yield (
+            f"After {count(how.forget, 'block')} in a row in which its releases add up to less than their"
+            " errors do, a column is forgotten: its events are in that column again, and it may be found"
+            " anew. This costs nothing, for it is decided by what is released."
+        )
     large = ""
     if how.delta > SMALL_DELTA:
         large = (

@@ -14,7 +14,7 @@ import numpy as np
 from eventveil.describe.guarantee import count, duration_words
 from eventveil.describe.page import filled, items, table
 from eventveil.describe.picture import Lines, svg
-from eventveil.live.recent import Row, Seen
+from eventveil.live.recent import Row, Seen, aligned
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Stream, Topology
 from eventveil.read.status import WORDS, Status
@@ -104,7 +104,7 @@ def _values(topology: Topology) -> str:
 
 def _section(stream: Stream, seen: Seen | None, number: int, pictures: int, now: int) -> str:
     """What changes is in parts with ids of their own; what can be focused is around them."""
-    rows = seen.rows if seen else ()
+    rows = aligned(seen.rows) if seen else ()
     order = _largest(rows)
     name = f"s{number}"
 
@@ -127,9 +127,7 @@ def _largest(rows: Sequence[Row]) -> list[int]:
     """The columns by the sums of what was released of them."""
     if not rows:
         return []
-    sums = np.zeros(max(len(row.counts) for row in rows), np.int64)
-    for row in rows:
-        sums[: len(row.counts)] += row.counts
+    sums = np.sum([row.counts for row in rows], axis=0)
     order: list[int] = np.argsort(-sums, kind="stable").tolist()
     return order
 
@@ -206,7 +204,7 @@ def _lines(stream: Stream, rows: Sequence[Row], column: int) -> Lines:
     released, low, high = np.full((3, size), np.nan)
     fresh = np.zeros(size, bool)
     for row in rows:
-        if (at := row.timestamp - first) >= 0 and column < len(row.counts):
+        if (at := row.timestamp - first) >= 0 and row.has(column):
             released[at], low[at], high[at] = row.counts[column], row.low[column], row.high[column]
             fresh[at] = row.fresh
     begin = rows[-1].start - (size - 1) * stream.timeline.interval
@@ -218,10 +216,11 @@ def _last(stream: Stream, rows: Sequence[Row], columns: Sequence[int]) -> Iterat
         return
     row, kind = rows[-1], "fresh" if rows[-1].fresh else "repeated"
     yield f"<h3>Timestamp {row.timestamp}, from {format_rfc3339(row.start)}, {kind}</h3>"
-    columns = [at for at in columns if at < len(row.counts)]
+    columns = [at for at in columns if row.has(at)]
     lines = ((row.columns[at], f"{row.counts[at]:,}", _interval(row, at)) for at in columns)
     yield table(("column", "released", "95 % interval"), lines, numbers=(1, 2))
-    if hidden := len(row.counts) - len(columns):
+    released = len(row.counts) if row.released is None else int(row.released.sum())
+    if hidden := released - len(columns):
         yield f'<p class="soft">And {count(hidden, "smaller column")}, which the sink has.</p>'
 
 
@@ -237,14 +236,13 @@ def _line(row: Row, columns: Sequence[int]) -> tuple[str, ...]:
 
 
 def _count(row: Row, column: int) -> str:
-    if column >= len(row.counts):
-        return "not found yet"
+    if not row.has(column):
+        return "not released"
     return f"{row.counts[column]:,} ({_interval(row, column)})"
 
 
 def _name(rows: Sequence[Row], column: int) -> str:
-    """That of a column, which the longest of the rows has."""
-    return max((row.columns for row in rows), key=len)[column]
+    return rows[0].columns[column]
 
 
 def _interval(row: Row, column: int) -> str:

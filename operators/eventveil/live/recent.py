@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,9 +23,9 @@ LEVEL = 0.95
 
 
 class Row(NamedTuple):
-    """A release of d ``columns``, all of which a later one has too. ``start``: epoch ms. Arrays (d,).
+    """A release of d ``columns``. ``start``: epoch ms. Arrays (d,).
 
-    The interval is NaN where it is not known.
+    The interval is NaN where it is not known. ``released``: which of the columns it has; None: all of them.
     """
 
     timestamp: int
@@ -34,6 +35,29 @@ class Row(NamedTuple):
     counts: NDArray[np.int64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
+    released: NDArray[np.bool_] | None = None
+
+    def has(self, column: int) -> bool:
+        """Whether it has a column."""
+        return self.released is None or bool(self.released[column])
+
+
+def aligned(rows: Sequence[Row]) -> Sequence[Row]:
+    """The same, all with the columns that any of them has: some may be found, or forgotten, in between."""
+    places: dict[str, int] = {}
+    for columns in dict.fromkeys(row.columns for row in rows):
+        for one in columns:
+            places.setdefault(one, len(places))
+    names = tuple(places)
+    return [row if row.columns == names else _spread(row, names, places) for row in rows]
+
+
+def _spread(row: Row, names: tuple[str, ...], places: Mapping[str, int]) -> Row:
+    at = np.array([places[one] for one in row.columns])
+    counts, released = np.zeros(len(names), np.int64), np.zeros(len(names), bool)
+    low, high = np.full((2, len(names)), np.nan)
+    counts[at], low[at], high[at], released[at] = row.counts, row.low, row.high, True
+    return row._replace(columns=names, counts=counts, low=low, high=high, released=released)
 
 
 class Seen(NamedTuple):

@@ -25,6 +25,10 @@ ERROR_DIGITS = 16
 _WIDEST = "\U0001f600"
 
 
+#: What is remembered of a column that may be forgotten, as [-1152921504606846976,1000], at its longest.
+FADING_BYTES = 28
+
+
 def narrowest(stream: Stream) -> Stream:
     """The stream with one column that is found, whose name takes most; itself if it lists its columns."""
     how = stream.counts.discover
@@ -77,7 +81,9 @@ def largest_state(stream: Stream) -> int:
 def _state(stream: Stream, columns: int, names: int) -> int:
     """``names``: the bytes of all names, colons included, as JSON inside of JSON."""
     # They are in counts and in errors, and those that were found once more.
-    names *= 3 if stream.counts.discover is not None else 2
+    how = stream.counts.discover
+    names *= 3 if how is not None else 2
+    names += FADING_BYTES * columns if how is not None and how.forget else 0
     kind = find(stream.mechanism.kind)
     release = (
         NUMBER_BYTES * kind.numbers(stream.mechanism, columns)[1] + (DIGITS + ERROR_DIGITS) * columns + names

@@ -43,14 +43,14 @@ class Durable(
 ):
     """A record of a changelog. Subclasses say in ``contradiction`` what types cannot."""
 
-    #: The field that came with NEWER_VERSION, if one did: a record has that version if it has the field, so
-    #: that one without it is what it always was.
-    NEWER: ClassVar[str] = ""
+    #: The fields that came with NEWER_VERSION: a record has that version if it has one of them, so that one
+    #: without them is what it always was.
+    NEWER: ClassVar[tuple[str, ...]] = ()
 
     def encode(self) -> bytes:
         """JSON bytes, equal for equal records."""
         value = msgspec.json.encode(self)
-        if not self.NEWER or not getattr(self, self.NEWER):
+        if not any(getattr(self, name) for name in self.NEWER):
             return value
         return _BEGINS % NEWER_VERSION + value.removeprefix(_BEGINS % VERSION)
 
@@ -68,8 +68,8 @@ class Durable(
                     f"the state has version {version.decode()}, this program reads version {reads}",
                     "Run the version of Eventveil that wrote it",
                 )
-            if cls.NEWER and newer != (cls.NEWER in found):
-                raise unreadable(place, f"version {NEWER_VERSION} goes with {cls.NEWER}")
+            if newer != any(name in found for name in cls.NEWER):
+                raise unreadable(place, f"version {NEWER_VERSION} goes with {' or '.join(cls.NEWER)}")
             if newer:
                 value = msgspec.json.encode({**found, "version": VERSION})
             decoder, always = _description_of(cls)

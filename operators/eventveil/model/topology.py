@@ -272,7 +272,8 @@ class Discover:
 
     ``share`` is the part of the stream's epsilon that this is; the mechanism has the rest. At most ``most``
     columns are found, none of whose names is longer than ``longest`` characters, and not more than a state of
-    ``message_bytes`` holds.
+    ``message_bytes`` holds. ``forget``: after so many quiet blocks in a row a
+    column is forgotten; None: never.
     """
 
     epsilon: Fraction
@@ -281,6 +282,7 @@ class Discover:
     most: int
     longest: int
     message_bytes: int = MAX_MESSAGE_BYTES
+    forget: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

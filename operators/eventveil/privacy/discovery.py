@@ -32,6 +32,38 @@ events are the mechanism's. With a mechanism of epsilon' on what is known, by ba
 window is (epsilon + epsilon', delta)-private. Which of those that pass are kept is post-processing: the first
 ones, the largest noisy sum first, that there is room for by the names of all that are kept.
 
+**Forgetting** costs nothing. Which columns are known in a block is fixed when it begins, by what was told of
+those that passed before, and by released counts and the errors stated with them: functions of outputs. A
+column that is forgotten at the end of a block is tested like any other at the end of the next one: its events
+of before were not in the sums, and those from then on are in them once. So each test is still of the columns
+that are not known in its block, which two streams with the same outputs agree about, and the composition
+above holds as it stands; what the mechanism releases of a column that was known is the mechanism's cost. That
+it drops what it has learned of a column is post-processing of its own outputs.
+
+**Tests and releases take turns**, each with noise of its own. The law of each is a function of the events of
+its timestamp, or block, and of all outputs before it, on which the columns, the schedule and the levels that
+new columns start with depend. Take a transcript y, and let E be that in D' a column of this user alone passes
+in any test.
+
+* *A release* that spends u of N units at a timestamp at which the user has v <= k events has, given the same
+  outputs before it, probabilities that differ by a factor of at most e^(u v epsilon' / (N k)). The ledger
+  lets no window spend more than N on any transcript, so these factors multiply to at most e^epsilon'.
+* *A test* without E differs by at most e^(V / b), given the same outputs before it, and its lone columns all
+  fail with a probability of at least 1 - D, independently of the others. V and D are from the two streams
+  alone; the V add up to n at most, so the factors to e^epsilon, and the D to delta.
+* Multiplied over all steps, for any set S of transcripts: P'(S and not E) <= e^(epsilon + epsilon') P(S), and
+  P'(E) <= delta, so P'(S) <= e^(epsilon + epsilon') P(S) + delta. The other way, P'(S and not E) >=
+  e^-(epsilon + epsilon') P(S) times the product of the 1 - D, which is at least 1 - delta; as above,
+  P(S) <= e^(epsilon + epsilon') P'(S) + delta.
+
+So it does not matter that units are chosen by outputs, nor in which order tests and releases come.
+
+**Forgetting** costs nothing. Which columns are known in a block is fixed when it begins, by what has passed
+before and by released counts and their errors, which are functions of outputs. What a block counts of a known
+column is the mechanism's; of any other, forgotten ones too, it is in the sums of that block alone, and tested
+once. So for the same outputs both streams test columns that are unknown to both, and the above holds as it
+stands. That the mechanism drops what it has learned of a column is post-processing.
+
 The noise is integer, exact (``noise``), and the sums are whole numbers without bound. T is computed with
 fifty digits and rounded up.
 """

@@ -30,6 +30,7 @@ class _Row(NamedTuple):
     missing: tuple[int, ...]
     part: Part
     history: tuple[int, ...]
+    columns: tuple[str, ...]
 
 
 class Assembly:
@@ -54,6 +55,8 @@ class Assembly:
         self._rows: dict[int, _Row] = {}
         self._seen: dict[int, tuple[bytes, str]] = {}
         self._streams: dict[str, None] = {}
+        #: Equal columns are one object.
+        self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._interval = self._origin = 0
 
     def add(self, value: bytes | None, place: str) -> None:
@@ -80,16 +83,16 @@ class Assembly:
         timestamps = sorted(self._rows)
         rows = [self._rows[one] for one in timestamps]
         parts = tuple(dict.fromkeys(row.part for row in rows))
-        # Columns may have been found since, which the releases before that do not have.
-        columns = (self._columns or ())[: max(len(row.counts) for row in rows)]
+        columns = _all_columns([row.columns for row in rows])
+        places = [_places(row.columns, columns) for row in rows]
         return Releases(
             stream=self._stream or next(iter(self._streams)),
             columns=columns,
             interval=self._interval,
             timestamps=np.array(timestamps, np.int64),
             starts=np.array([row.start for row in rows], "datetime64[ms]"),
-            counts=_aligned([row.counts for row in rows], len(columns)),
-            errors=_aligned([row.errors for row in rows], len(columns)),
+            counts=_aligned([row.counts for row in rows], places, len(columns)),
+            errors=_aligned([row.errors for row in rows], places, len(columns)),
             scales=np.array([row.scale for row in rows]),
             fresh=np.array([row.fresh for row in rows], bool),
             missing=tuple(row.missing for row in rows),
@@ -145,15 +148,18 @@ class Assembly:
 
     def _row(self, record: Record, start: int, place: str) -> _Row:
         counts = self._counts(record, place)
+        columns = tuple(record.counts) if isinstance(record.counts, dict) else self._columns or ()
+        columns = self._same.setdefault(columns, columns)
         return _Row(
             start,
             counts,
-            self._errors(record, len(counts), place),
+            self._errors(record, columns, place),
             np.nan if record.noise_scale is None else record.noise_scale,
             record.fresh,
             tuple(record.missing or ()),
             self._part(record, place),
             tuple(record.history or ()),
+            columns,
         )
 
     def _part(self, record: Record, place: str) -> Part:
@@ -181,7 +187,7 @@ class Assembly:
 
     def _counts(self, record: Record, place: str) -> NDArray[np.int64]:
         if isinstance(record.counts, dict):
-            self._check_columns(tuple(record.counts), place, grows=record.discovery is not None)
+            self._check_columns(tuple(record.counts), place, found=record.discovery is not None)
             return np.array([*record.counts.values()], np.int64)
         if self._columns is None:
             raise ReadingError(
@@ -201,27 +207,24 @@ class Assembly:
             )
         return np.array(record.counts, np.int64)
 
-    def _check_columns(self, found: tuple[str, ...], place: str, *, grows: bool) -> None:
-        """``grows``: columns are found in the data, and follow those that were known before."""
+    def _check_columns(self, columns: tuple[str, ...], place: str, *, found: bool) -> None:
+        """``found``: columns are found in the data, and may be forgotten, all but the first."""
         if self._columns is None:
-            self._columns, self._digest = found, columns_digest(found)
-        if grows:
-            shorter, longer = sorted((found, self._columns), key=len)
-            if longer[: len(shorter)] == shorter:
-                self._columns = longer
-                return
-        if found != self._columns:
-            other = sorted(set(found) ^ set(self._columns)) or ["another order"]
+            self._columns, self._digest = columns, columns_digest(columns)
+        if found and columns[:1] == self._columns[:1]:
+            return
+        if columns != self._columns:
+            other = sorted(set(columns) ^ set(self._columns)) or ["another order"]
             raise ReadingError(
                 place, f"counts has other columns than those before: {', '.join(other[:5])}", _DAMAGED
             )
 
-    def _errors(self, record: Record, size: int, place: str) -> NDArray[np.float64]:
-        error = record.error
+    def _errors(self, record: Record, columns: tuple[str, ...], place: str) -> NDArray[np.float64]:
+        error, size = record.error, len(record.counts)
         if isinstance(error, Mapping):
             if isinstance(record.counts, dict) and error.keys() != record.counts.keys():
                 raise ReadingError(place, "error has other columns than counts", _DAMAGED)
-            return np.array([error[column] for column in (self._columns or ())[:size]])
+            return np.array([error[column] for column in columns])
         if isinstance(error, list):
             if len(error) != size:
                 raise ReadingError(place, f"error has {len(error)} numbers for {size} columns", _DAMAGED)
@@ -229,13 +232,29 @@ class Assembly:
         return np.full(size, np.nan if error is None else error)
 
 
-def _aligned(rows: Sequence[NDArray[Any]], columns: int) -> NDArray[Any]:
-    """The rows as one array, with NaN where a row ends before the others."""
-    if all(len(row) == columns for row in rows):
+def _all_columns(rows: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Those of any of the rows, each where it first came. Columns that are found later come later."""
+    return tuple(dict.fromkeys(one for columns in dict.fromkeys(rows) for one in columns))
+
+
+def _places(own: tuple[str, ...], columns: tuple[str, ...]) -> NDArray[np.int64] | None:
+    """Where the columns of a row are among all of them; None: they are the same."""
+    if own == columns:
+        return None
+    number = {one: at for at, one in enumerate(columns)}
+    return np.array([number[one] for one in own], np.int64)
+
+
+def _aligned(
+    rows: Sequence[NDArray[Any]], places: Sequence[NDArray[np.int64] | None], columns: int
+) -> NDArray[Any]:
+    """The rows as one array, with NaN where a row has no such column."""
+    if all(at is None for at in places):
         return np.array(rows)
-    return np.array(
-        [np.pad(row.astype(float), (0, columns - len(row)), constant_values=np.nan) for row in rows]
-    )
+    aligned = np.full((len(rows), columns), np.nan)
+    for row, at, own in zip(aligned, places, rows, strict=True):
+        row[slice(None) if at is None else at] = own
+    return aligned
 
 
 _DAMAGED = "The record is damaged, or of another stream of that name: `eventveil ledger` audits a sink"

@@ -47,10 +47,10 @@ class Releases:
     """T releases of d columns, in the order of time. A timestamp that is missing is a gap, not a zero.
 
     ``interval``: milliseconds of a timestamp. ``timestamps``: int64 (T,); ``starts``: datetime64[ms] (T,), in
-    UTC. ``counts``: int64 (T, d); float64 if they were made non-negative, or columns were found in between,
-    which are NaN before. ``errors``: float64 (T, d), the expected standard deviation of each count around the
-    true one, NaN where the record has none. ``scales``: float64 (T,), the scale of the noise of a release
-    that is count + noise and nothing else, else NaN.
+    UTC. ``counts``: int64 (T, d); float64 if they were made non-negative, or columns were found or forgotten
+    in between, which are NaN where they were not released. ``errors``: float64 (T, d), the expected standard
+    deviation of each count around the true one, NaN where the record has none. ``scales``: float64 (T,), the
+    scale of the noise of a release that is count + noise and nothing else, else NaN.
     ``fresh``: bool (T,). ``missing``: the partitions that do not count, by timestamp. ``parts`` are the terms
     that the stream had, and ``part_of``, int64 (T,), those of each timestamp. ``history``: at user level with
     a span, the counts of the window that ends at each timestamp.
@@ -170,10 +170,13 @@ class Releases:
         Free post-processing; ``eventveil.read.estimates`` says how, and what it does to small columns.
         """
         counts = self.counts.astype(float)
-        known = (~np.isnan(counts)).sum(axis=1)
-        for columns in np.unique(known).tolist():
-            rows = np.flatnonzero(known == columns)
-            counts[rows, :columns] = estimates.non_negative(counts[rows, :columns])
+        released = ~np.isnan(counts)
+        if released.all():
+            return replace(self, counts=estimates.non_negative(counts))
+        known, which = np.unique(released, axis=0, return_inverse=True)
+        for number, columns in enumerate(known):
+            some = np.ix_(np.flatnonzero(which.reshape(-1) == number), np.flatnonzero(columns))
+            counts[some] = estimates.non_negative(counts[some])
         return replace(self, counts=counts)
 
     def totals(

@@ -19,6 +19,9 @@ class Errors:
 
     def __init__(self, columns: int) -> None:
         self.timestamps = 0
+        #: Where the columns are, by name; those of the last release that had others, and their places.
+        self._places: dict[str, int] = {}
+        self._columns_now: tuple[tuple[str, ...], NDArray[np.int64]] = ((), np.zeros(0, np.int64))
         #: By column: the truth in the release's own terms, absolute errors, all events before bounding.
         self._truth = np.zeros(columns, np.int64)
         self._absolute = np.zeros(columns, np.int64)
@@ -30,22 +33,29 @@ class Errors:
 
     def add(self, released: Released) -> None:
         """One more timestamp."""
-        self._grow(len(released.truth))
+        at = self._at(released.stream.counts.labels)
         off = released.release.counts - released.truth
         self.timestamps += 1
-        self._truth += released.truth
-        self._absolute += np.abs(off)
+        self._truth[at] += released.truth
+        self._absolute[at] += np.abs(off)
         self._total += int(off.sum())
         self._total_absolute += abs(int(off.sum()))
-        self._counted += released.counts
+        self._counted[at] += released.counts
         if released.events is None:
             self._bounded = False
         else:
-            self._events += released.events
+            self._events[at] += released.events
+
+    def _at(self, columns: tuple[str, ...]) -> NDArray[np.int64]:
+        """Where columns are. They may have been found since: their errors before are the first column's."""
+        if columns != self._columns_now[0]:
+            found = [self._places.setdefault(one, len(self._places)) for one in columns]
+            self._columns_now = columns, np.array(found)
+            self._grow(len(self._places))
+        return self._columns_now[1]
 
     def _grow(self, columns: int) -> None:
-        """Columns may have been found since, whose errors before that are those of the first column."""
-        if more := columns - len(self._truth):
+        if (more := columns - len(self._truth)) > 0:
             for name in ("_truth", "_absolute", "_events", "_counted"):
                 setattr(self, name, np.append(getattr(self, name), np.zeros(more, np.int64)))
 

@@ -18,6 +18,7 @@ from eventveil.formats.release import (
     LABEL_BYTES,
     Asks,
     Decided,
+    clipped,
     decided,
     label,
     ledger_entry,
@@ -32,7 +33,7 @@ from eventveil.model.topology import Stream
 from eventveil.privacy.noise import NoiseSource
 from eventveil.process.memory import Held
 from eventveil.tasks.combiner import Combiner
-from eventveil.tasks.discovery import Search
+from eventveil.tasks.discovery import Fading, Search
 from eventveil.tasks.outages import Outage, left_out
 from eventveil.tasks.task import Published, Publisher, StreamView, Transaction
 
@@ -46,14 +47,16 @@ class ReleaseState(Durable, frozen=True):
     order; the last one is that of timestamp ``next - 1``. ``missing`` are source partitions with the first
     and last timestamp that was decided without them, ``given_up`` with the first and last that will be
     (``eventveil.tasks.combiner``). ``found`` are the columns that were found by ``next``, in order: those of
-    releases from then on. ``searched``: partial counts of earlier timestamps are not there any more, so
-    nothing is found by them. ``read`` is where the reading was, in a stream whose columns are found: its
-    ``resume`` lies at the start of a block, and does not tell whether the partials topic has lost its end.
+    releases from then on. ``fading``: what the releases of each have come to, where columns are forgotten
+    (``eventveil.tasks.discovery.Fade``); empty: nothing is remembered of them. ``searched``: partial counts
+    of earlier timestamps are not there any more, so nothing is found by them. ``read`` is where the reading
+    was, in a stream whose columns are found: its ``resume`` lies at the start of a block, and does not tell
+    whether the partials topic has lost its end.
     ``eventveil`` is the version of Eventveil that has decided what is pending, empty if nothing is or if that
     is not recorded.
     """
 
-    NEWER = "eventveil"
+    NEWER = ("eventveil", "fading")
 
     instance: str
     first: Positive
@@ -64,6 +67,7 @@ class ReleaseState(Durable, frozen=True):
     missing: tuple[tuple[Natural, Positive, Positive], ...] = ()
     given_up: tuple[tuple[Natural, Positive, Positive], ...] = ()
     found: tuple[str, ...] = ()
+    fading: tuple[Fading, ...] = ()
     searched: Natural = 0
     read: Natural = 0
     eventveil: Program = ""
@@ -94,6 +98,10 @@ class ReleaseState(Durable, frozen=True):
             return "the budget state does not belong to its timestamps"
         if len({*self.found}) < len(self.found) or not all(self.found):
             return "the columns that were found contradict each other"
+        if self.fading and len(self.fading) != len(self.found):
+            return "what is remembered of columns does not belong to them"
+        if any(abs(above) > 2**60 or not 0 <= quiet <= 1000 for above, quiet in self.fading):
+            return "what is remembered of columns is out of range"
         if self.searched > self.next:
             return "its timestamps contradict each other"
         if self.eventveil and not self.pending:
@@ -148,7 +156,7 @@ class StreamSanitizer:
         if stream.counts.discover is not None:
             if noise is None:
                 raise ValueError(f"stream {stream.name} needs noise to find columns")
-            self._search = Search(stream, noise)
+            self._search = Search(stream, noise, state.fading)
         #: The id of the schema of the releases. Where they need one, nothing is decided before it is known.
         self.schema: int | None = None
         self.state = state
@@ -202,15 +210,22 @@ class StreamSanitizer:
         counts = merged.counts if self._search is None else self._search.take(merged.named, offset)
         drawn = self.drawn(counts, self._mechanism.step_on_truth(counts), missing=missing)
         if self._search is not None:
-            self._grow(self._search, drawn.timestamp)
+            self._renew(self._search, drawn)
         return drawn
 
-    def _grow(self, search: Search, timestamp: int) -> None:
-        """Go on with the columns that were found at the end of a timestamp; a release of it is made."""
-        found = search.end(timestamp)
+    def _renew(self, search: Search, drawn: Drawn) -> None:
+        """Go on with the columns that are known after a timestamp; a release of it is made.
+
+        What is forgotten makes room for what is found.
+        """
+        stay = search.forget(drawn.timestamp, clipped(drawn.release, self.stream.sink.minimum))
+        if stay is not None:
+            self._mechanism.shrink(stay)
+        found = search.end(drawn.timestamp)
         if found:
             self._mechanism.grow([search.level(one) for one in found], search.variance)
-            self.stream = self.stream.having((*self.stream.counts.labels[1:], *(one.column for one in found)))
+        if found or stay is not None:
+            self.stream = self.stream.having(search.found)
 
     def drawn(
         self,
@@ -252,6 +267,7 @@ class StreamSanitizer:
             resume=min(needed, default=max(position, self.state.resume)),
             read=max(position, self.state.read) if self._search is not None else 0,
             found=self.stream.counts.labels[1:] if self._search is not None else (),
+            fading=self._search.fading if self._search is not None else (),
             mechanism=self._mechanism.snapshot().decode(),
             pending=(*self.state.pending, *(self._label(one) for one in made)),
             eventveil=self._version,

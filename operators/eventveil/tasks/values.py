@@ -54,7 +54,7 @@ class PerturberState(Durable, frozen=True):
     Eventveil that has made the pending charges, empty if there are none or if that is not recorded.
     """
 
-    NEWER = "eventveil"
+    NEWER = ("eventveil",)
 
     instance: str
     partition: Natural

@@ -95,6 +95,11 @@ _DISCOVER = Record(
             "Characters of a column's name at most; events with longer ones are dead letters.",
             default=str(LONGEST_FOUND),
         ),
+        Field(
+            "forget", One(Whole(1, 1000)),
+            "After so many windows in a row in which the releases of a column add up to less than their"
+            " errors, it is forgotten. Without it columns stay.",
+        ),
     ),
     title="columns-discover",
 )  # fmt: skip
@@ -196,7 +201,7 @@ def _discovered(node: Table, name: str, reading: Reading) -> ColumnNames | Inval
     section = _DISCOVER.read(node.entries["discover"], f"{name}.discover", reading)
     if isinstance(section, Invalid) or len(node.entries) > 1:
         return INVALID
-    if any(section.get(one.name) is None for one in _DISCOVER.fields):
+    if any(section.get(one.name) is None for one in _DISCOVER.fields if one.name != "forget"):
         return INVALID
     delta, share = section.get("delta"), section.get("share")
     if delta.value > LARGEST_DELTA:

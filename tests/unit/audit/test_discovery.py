@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 
 import orjson
@@ -12,9 +13,10 @@ from eventveil.kinds.registry import kind_of
 from eventveil.privacy.noise import SeededNoise
 from tests.unit.audit.story import Item, _found
 from tests.unit.support import stream, topology
-from tests.unit.tasks.test_discovery import ENOUGH, TOPICS, feed, finding, named, turn, worker
+from tests.unit.tasks.test_discovery import ENOUGH, HOW, TOPICS, feed, finding, named, turn, worker
 
 KINDS = ("seasonal", "uniform")
+FORGETS = replace(HOW, forget=1)
 
 
 def run(kind):
@@ -22,6 +24,20 @@ def run(kind):
     of = finding(kind=kind)
     task = worker(of=of, noise=SeededNoise(7))
     feed(task, [named(t, {f"c{at}": ENOUGH for at in range(1 + t // 3)}) for t in range(1, 20)])
+    records = turn(task)[2]
+    ledger = [one.value for one in records if one.topic == TOPICS.ledger]
+    return of, ledger, [one.value for one in records if one.topic != TOPICS.ledger]
+
+
+def run_that_forgets(kind, timestamps=40):
+    """The same with columns that are forgotten after one quiet block, and one that is found again."""
+    of = finding(kind=kind, discover=FORGETS)
+    task = worker(of=of, noise=SeededNoise(7))
+    said = [
+        {"a": ENOUGH, "b": ENOUGH, "c": ENOUGH} if t < 9 or t > 28 else {"b": ENOUGH}
+        for t in range(timestamps)
+    ]
+    feed(task, [named(t + 1, one) for t, one in enumerate(said)])
     records = turn(task)[2]
     ledger = [one.value for one in records if one.topic == TOPICS.ledger]
     return of, ledger, [one.value for one in records if one.topic != TOPICS.ledger]
@@ -68,9 +84,42 @@ def test_a_cost_is_a_violation_where_columns_are_listed():
     assert any("what finding columns costs is not what the topology says" in str(one) for one in found)
 
 
-def changed(kind, timestamp, change):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_in_which_columns_are_forgotten_has_no_findings(kind):
+    of, ledger, sink = run_that_forgets(kind)
+    columns = [[*orjson.loads(one)["counts"]] for one in sink]
+    assert {len(one) for one in columns} >= {2, 4}
+    assert len(columns[20]) == 2 < len(columns[-1])
+    assert report(of, ledger, sink).findings == ()
+    # The setting says that they may be: without it they are gone.
+    rest = finding(kind=kind)
+    assert any(
+        "not those of" in str(one) or "gone" in str(one) for one in report(rest, ledger, sink).findings
+    )
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "change", "what", "named"),
+    [
+        (5, lambda names: ["rest", *names[1:]], "first column is not", "rest"),
+        (5, lambda names: [*names, "x"], "where no block of timestamps begins", "x"),
+        (5, lambda names: names[:-1], "where no block of timestamps begins", "c"),
+        (5, lambda names: [names[0], *names[:0:-1]], "where no block of timestamps begins", ""),
+        (40, lambda names: [names[0], *names[:0:-1]], "not those of the other releases", ""),
+        (40, lambda names: [*names[:1], "new", *names[1:]], "not those of the other releases", "new"),
+        (40, lambda names: [*names, *"vwxyz"], "than may be found", ""),
+        (40, lambda names: [*names, "a\x07b"], "can have named", ""),
+    ],
+)
+def test_columns_that_cannot_have_been_forgotten_so_are_violations(timestamp, change, what, named):
+    found = changed("uniform", timestamp, change, run_that_forgets)
+    assert any(what in one.what for one in found), found
+    assert all(named in one.what for one in found if what in one.what)
+
+
+def changed(kind, timestamp, change, of_run=run):
     """The findings of a run in which the columns of a release are others, and its entry has their digest."""
-    of, ledger, sink = run(kind)
+    of, ledger, sink = of_run(kind)
     fields = orjson.loads(sink[timestamp - 1])
     names = change([*fields["counts"]])
     fields["counts"] = dict.fromkeys(names, 1)

@@ -64,8 +64,39 @@ def test_tables_have_all_columns(tmp_path):
     assert np.isnan(table["b"][:3]).all()
 
 
-@pytest.mark.parametrize("other", [("other", "b", "a"), ("b",), ("a", "other")])
-def test_columns_that_do_not_follow_those_before_are_refused(tmp_path, other):
+FORGOTTEN = [*RUN, made(5, "other", "b"), made(6, "other", "b", "a")]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_columns_that_were_forgotten_are_nan_where_they_were_not_released(tmp_path, order):
+    found = read.file(written(tmp_path, FORGOTTEN[::order]))
+    nan = np.nan
+    assert found.columns == ("other", "a", "b")
+    assert np.array_equal(found.counts[4:], [[50, nan, 51], [60, 62, 61]], equal_nan=True)
+    assert np.array_equal(np.isnan(found.errors), np.isnan(found.counts))
+    assert np.array_equal(found.non_negative().counts, found.counts, equal_nan=True)
+
+
+def test_errors_by_name_are_those_of_their_columns(tmp_path):
+    rows = [made(1, "other", "a", "b", error={"other": 1.0, "a": 2.0, "b": 3.0})]
+    rows.append(made(2, "other", "b", "a", error={"other": 1.5, "b": 3.5, "a": 2.5}))
+    assert read.file(written(tmp_path, rows)).errors.tolist() == [[1.0, 2.0, 3.0], [1.5, 2.5, 3.5]]
+
+
+def test_the_page_of_a_worker_shows_forgotten_columns_by_their_names():
+    one = finding(name="views")
+    recent = Recent(one)
+    for at, value in enumerate(FORGOTTEN[:5]):
+        recent.take(value, f"offset {at}")
+    text = page(topology(one), {"views": recent.seen()}, "", (), 0)
+    assert all(f"<b>{name}</b>" in text for name in ("other", "a", "b"))
+    last = text[text.index("<h3>Timestamp 5") :]
+    assert last.index(">51<") < last.index("</table>")
+    assert ">41<" not in last[: last.index("</table>")]
+
+
+@pytest.mark.parametrize("other", [("b",), ("a", "other")])
+def test_columns_that_do_not_begin_with_that_of_all_others_are_refused(tmp_path, other):
     with pytest.raises(ReadingError, match="other columns"):
         read.file(written(tmp_path, [*RUN, made(5, *other)]))
 
@@ -90,7 +121,7 @@ def test_the_page_of_a_worker_shows_columns_from_when_they_were_found():
     seen = recent.seen()
     assert not seen.unread
     text = page(topology(one), {"views": seen}, "", (), 0)
-    assert "not found yet" in text
+    assert "not released" in text
     assert all(f"<b>{name}</b>" in text for name in ("other", "a", "b"))
 
 

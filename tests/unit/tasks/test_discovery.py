@@ -16,14 +16,14 @@ import pytest
 from eventveil.counting import counter
 from eventveil.counting.counter import Partial
 from eventveil.mechanisms.registry import KINDS, of_stream
-from eventveil.mechanisms.sizes import largest_state
+from eventveil.mechanisms.sizes import FADING_BYTES, largest_state
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import MANAGED_MESSAGE_BYTES, Outgoing
 from eventveil.model.topology import Discover, Stream
 from eventveil.privacy.discovery import test_of as the_test_of
 from eventveil.tasks import release
 from eventveil.tasks.combiner import Combiner
-from eventveil.tasks.discovery import Search
+from eventveil.tasks.discovery import Fade, Search
 from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
 from eventveil.tasks.task import StreamView
 from tests.unit.support import INSTANCE, ZeroNoise, aggregator, chunk, event, stream
@@ -267,6 +267,156 @@ def test_every_kind_that_grows_goes_on_from_its_state_as_it_was_running(kind):
         broken += releases
     assert broken == expected
     assert len(expected[-1]["counts"]) > 3
+
+
+# Forgetting
+
+#: With noise of nothing, a release of 0 is below its error, which is that of the noise that was asked for.
+FORGETS = replace(HOW, forget=2)
+
+
+def forgetting(changes: Mapping[int, Mapping[str, int]], last: int) -> list[Partial]:
+    """Nothing but what ``changes`` say, by timestamp; each goes on until the next one."""
+    now, parts = {}, []
+    for timestamp in range(1, last + 1):
+        now = changes.get(timestamp, now)
+        parts.append(named(timestamp, now))
+    return parts
+
+
+#: "a" and "b" are found after timestamp 3. "a" falls silent at 7, "b" at 10 and comes again at 13.
+STORY = {
+    1: {"a": ENOUGH, "b": ENOUGH},
+    7: {"b": ENOUGH},
+    10: {},
+    13: {"b": ENOUGH},
+    16: {"a": ENOUGH, "b": ENOUGH},
+}
+
+
+def test_a_column_is_forgotten_after_enough_quiet_blocks_in_a_row_and_may_be_found_again():
+    task = worker(of=finding(discover=FORGETS))
+    feed(task, forgetting(STORY, 20))
+    state, releases, _ = turn(task)
+    columns = [[*one] for one in counts_of(releases)]
+    assert columns[2:4] == [["other"], ["other", "a", "b"]]
+    # Blocks 7 to 9 and 10 to 12 are quiet for "a", and only the second of these for "b".
+    assert columns[11:13] == [["other", "a", "b"], ["other", "b"]]
+    # What "a" has from 16 on is of all others until the block has ended.
+    assert releases[15]["counts"] == {"other": ENOUGH, "b": ENOUGH}
+    assert columns[17:] == [["other", "b"], ["other", "b", "a"], ["other", "b", "a"]]
+    assert state.found == ("b", "a")
+    assert len(state.fading) == 2
+
+
+def test_without_the_setting_columns_stay():
+    task = worker()
+    feed(task, forgetting(STORY, 40))
+    state, *_ = turn(task)
+    assert state.found == ("a", "b")
+    assert state.fading == ()
+    assert b"fading" not in state.encode()
+
+
+@pytest.mark.parametrize("kind", sorted(one for one, of in KINDS.items() if of.grows))
+def test_a_restart_forgets_what_a_run_does(kind):
+    from eventveil.privacy.noise import SeededNoise
+
+    parts = forgetting({**STORY, 21: {}, 30: {"a": 3 * ENOUGH}}, 40)
+    of = finding(kind=kind, discover=FORGETS, window=3)
+    whole, broken = worker(noise=SeededNoise(3), of=of), []
+    noise, state = SeededNoise(3), START
+    feed(whole, parts)
+    expected = turn(whole)[1]
+    for t in range(1, 41):
+        task = worker(state, of, noise)
+        feed(task, parts[state.resume : t], start=state.resume)
+        state, releases, _ = turn(task)
+        state = ReleaseState.decode(state.replace(pending=(), eventveil="").encode(), "here")
+        broken += releases
+    assert broken == expected
+    sizes = [len(one["counts"]) for one in expected]
+    assert max(sizes) == 3
+    assert min(sizes[20:]) < 3
+
+
+def test_room_that_columns_leave_is_for_others():
+    task = worker(of=finding(discover=replace(FORGETS, most=1)))
+    feed(task, forgetting({1: {"a": ENOUGH}, 4: {"b": ENOUGH}}, 14))
+    state, releases, _ = turn(task)
+    columns = [[*one] for one in counts_of(releases)]
+    # Forgotten at the end of 9; while there was no room nothing was looked for, so "b" is found after 12.
+    assert columns[8:] == [["other", "a"], *3 * [["other"]], *2 * [["other", "b"]]]
+    assert state.found == ("b",)
+
+
+def test_a_state_with_the_setting_goes_on_where_there_was_none_and_the_other_way_round():
+    before = worker()
+    feed(before, forgetting(STORY, 6))
+    state = turn(before)[0].replace(pending=())
+    after = worker(state, finding(discover=FORGETS))
+    feed(after, forgetting(STORY, 12)[state.resume :], start=state.resume)
+    state, releases, _ = turn(after)
+    assert [*releases[-1]["counts"]] == ["other", "a", "b"]
+    assert state.found == ("b",)
+    again = worker(state.replace(pending=()))
+    feed(again, forgetting(STORY, 20)[state.resume :], start=state.resume)
+    assert turn(again)[0].fading == ()
+
+
+def test_a_release_without_a_known_error_is_not_quiet():
+    fade = Fade(3, 1)
+    fade.take(np.zeros(3, np.int64), None)
+    fade.take(np.zeros(3, np.int64), np.array([9.0]))
+    assert fade.end().tolist() == [True, True, True]
+    fade.take(np.zeros(3, np.int64), np.array([9.0, np.nan, 9.0]))
+    assert fade.end().tolist() == [True, True, False]
+    assert fade.state == ((0, 0),)
+
+
+def test_sums_of_releases_stay_within_what_a_state_holds():
+    fade = Fade(3, 2)
+    for _ in range(100_000):
+        fade.take(np.array([0, 2**40, -(2**40)]), np.array([1.0, 1.0, 2.0**40]))
+    assert max(abs(above) for above, _ in fade.state) <= 2**60
+    longest = [fade.state[1], (-(2**60), 1000)]
+    assert max(len(orjson.dumps(one)) + 1 for one in longest) <= FADING_BYTES
+
+
+def test_a_state_that_remembers_releases_has_the_version_that_earlier_programs_refuse():
+    state = worker_state_after(2).replace(found=("a",), fading=((7, 1),), eventveil="")
+    assert state.encode().startswith(b'{"version":2,')
+    assert ReleaseState.decode(state.encode(), "here") == state
+    assert state.replace(fading=()).encode().startswith(b'{"version":1,')
+
+
+@pytest.mark.parametrize("fading", [((0, 0), (0, 0)), ((0, -1),), ((2**61, 0),), ((0, 1001),)])
+def test_a_state_that_remembers_what_cannot_be_is_refused(fading):
+    state = worker_state_after(2).replace(found=("a",), fading=fading)
+    with pytest.raises(StateRefused, match="remembered of columns"):
+        ReleaseState.decode(state.encode(), "here")
+
+
+def test_what_is_forgotten_depends_on_releases_alone():
+    """Two streams whose true counts differ and whose releases do not."""
+
+    class Hides:
+        """Noise by which the counts of a release come out the same, and no test passes."""
+
+        def __init__(self, off: int) -> None:
+            self._off = off
+
+        def discrete_laplace(self, scale, size):
+            return np.full(size, self._off)
+
+    states = []
+    for off in (0, 5):
+        state = worker_state_after(2).replace(found=("a",), next=1, first=1, mechanism=None, resume=0, read=0)
+        task = worker(state, finding(discover=replace(FORGETS, forget=1)), Hides(-off))
+        feed(task, [named(t, {"a": 7 + off, "other": 1 + off}) for t in range(1, 4)])
+        states.append(turn(task)[0])
+    assert states[0].fading == states[1].fading
+    assert states[0].found == states[1].found
 
 
 # Counting by name

@@ -43,6 +43,19 @@ def test_a_share_of_epsilon_finds_columns_and_the_mechanism_has_the_rest(tmp_pat
     assert (stream.epsilon, stream.columns) == (1, ("other",))
 
 
+def test_columns_are_forgotten_if_it_is_said_and_state_does_not_remember_it(tmp_path: Path) -> None:
+    text = changed((COLUMNS[0], COLUMNS[1].replace("50", "50, forget: 4")), KIND)
+    (stream,), (other,) = (load_text(tmp_path, one).streams for one in (text, changed(*FOUND)))
+    assert stream.counts.discover is not None
+    assert other.counts.discover is not None
+    assert (stream.counts.discover.forget, other.counts.discover.forget) == (4, None)
+    assert fingerprint_fields(stream, 12, 4) == fingerprint_fields(other, 12, 4)
+    assert largest_state(stream) > largest_state(other)
+    topology = load_text(tmp_path, text)
+    told = " ".join(kind_of(stream).describe(topology, stream))
+    assert "After 4 blocks in a row in which its releases add up to less than their errors do" in told
+
+
 def test_the_other_column_can_have_another_name(tmp_path: Path) -> None:
     text = changed((COLUMNS[0], "columns: {discover: {delta: 1e-9, other: elsewhere}}"), KIND)
     assert load_text(tmp_path, text).streams[0].columns == ("elsewhere",)
