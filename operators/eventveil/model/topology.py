@@ -272,7 +272,7 @@ class Discover:
 
     ``share`` is the part of the stream's epsilon that this is; the mechanism has the rest. At most ``most``
     columns are found, none of whose names is longer than ``longest`` characters, and not more than a state of
-    ``message_bytes`` holds. ``forget``: after so many quiet blocks in a row a
+    ``message_bytes`` holds. ``forget``: after that many quiet blocks in a row a
     column is forgotten; None: never.
     """
 

@@ -28,7 +28,7 @@ _PARTS, _CERTAIN = 16, 2**60
 class Fade:
     """Which columns are forgotten, by what is released of them (``eventveil.privacy.discovery``).
 
-    ``after`` so many quiet blocks in a row: in each the released counts add up to less than their errors do.
+    ``after`` that many quiet blocks in a row: in each released counts add up to less than their errors.
     ``before``: as ``state`` was, of each column but the first; empty: nothing is remembered.
     """
 

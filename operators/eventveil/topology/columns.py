@@ -97,7 +97,7 @@ _DISCOVER = Record(
         ),
         Field(
             "forget", One(Whole(1, 1000)),
-            "After so many windows in a row in which the releases of a column add up to less than their"
+            "After that many windows in a row in which the releases of a column add up to less than their"
             " errors, it is forgotten. Without it columns stay.",
         ),
     ),
