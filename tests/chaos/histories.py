@@ -1,34 +1,53 @@
 """Mutants on the log in memory: random histories instead of scenarios, judged by the same verifier.
 
 What happens is that of ``tests.crashes``: workers crash, stand still and are taken over between any two
-steps. The clock that they decide by may be ahead at times, too, as in the scenario of trusting-its-clock.
+steps. The clock that they decide by may be ahead at times, too, as in the scenario of trusting-its-clock, and
+somebody may write false partial counts in transactions that are aborted, as in that of reading-uncommitted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eventveil.counting.counter import Partial
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.changelog import FencedTable, OwnerClosed
 from eventveil.model.errors import EventveilError
-from eventveil.model.records import TopicPartition
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.process.clock import Clock, ClockAhead, PartitionClock
 from eventveil.tasks.task import Transaction
-from tests.chaos.mutants import broken
+from tests.chaos.mutants import SLOW, broken
 from tests.chaos.verifier import NOISE, Logs, Record, Report, Rules, verify
-from tests.crashes.world import COUNTS, PARTITIONS, World
+from tests.crashes.world import COUNTS, PARTITIONS, Slot, Worker, World
+from tests.unit.support import INSTANCE
 
 #: Every release is fresh, so the verifier sees all counts.
 OBSERVED: Stream = replace(COUNTS, mechanism=replace(COUNTS.mechanism, kind="uniform"))
 #: More than the clock_skew that the stream declares.
 _AHEAD = 20_000
+#: How likely false partial counts are written when events are, and of how many coming timestamps.
+_FORGING, _FORGED = 0.1, 8
+#: How many turns others have while a mutant takes its time.
+_MEANWHILE = 10
+_COLUMN, _COUNT = np.array([0]), np.array([99])
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """``ahead``: in what share of the turns the clock is ahead of the log's; ``forger``: if there is one."""
+
+    ahead: float = 0.0
+    forger: bool = False
+
+
+ORDINARY = Circumstances()
 
 
 class Revealing:
@@ -42,11 +61,11 @@ class Revealing:
 
 
 class History(World):
-    """A world whose clock is ahead of the log's in this ``share`` of its turns."""
+    """A world under circumstances."""
 
-    def __init__(self, seed: int, share: float) -> None:
+    def __init__(self, seed: int, circumstances: Circumstances) -> None:
         super().__init__(seed, Revealing(seed), OBSERVED)
-        self._ahead, self._share = 0, share
+        self._ahead, self._circumstances = 0, circumstances
         self._renew_clock()
 
     def _renew_clock(self) -> None:
@@ -54,8 +73,38 @@ class History(World):
         self.clock = PartitionClock(clock, self.stream.timeline.clock_skew)
 
     def pass_time(self, milliseconds: int) -> None:
-        self._ahead = _AHEAD if self._armed and self.rnd.random() < self._share else 0
+        self._ahead = _AHEAD if self._armed and self.rnd.random() < self._circumstances.ahead else 0
         super().pass_time(milliseconds)
+
+    def _fault(self, worker: Worker, slot: Slot, point: str) -> None:
+        """Where a mutant takes its time, others have it."""
+        super()._fault(worker, slot, point)
+        if point == SLOW and self._armed and len(self._standing) < 2:
+            self._standing.append(worker)
+            for _ in range(_MEANWHILE):
+                self._something(self.rnd)
+            self._standing.remove(worker)
+
+    def append(self, events: int) -> None:
+        super().append(events)
+        if self._circumstances.forger and self.rnd.random() < _FORGING:
+            self._forge()
+
+    def _forge(self) -> None:
+        """Write false partial counts of all partitions for the coming timestamps, and abort."""
+        partials, rules = self.topology.partials, self.stream.timeline
+        # A worker may have decided timestamps up to the one that is open now.
+        first = (self.log.now - rules.origin) // rules.interval
+        forger = self.log.writer("forger", 20.0)
+        forger.initialise(30.0)
+        forger.write(
+            Outgoing(partials, false.encode(), self.stream.name.encode(), 0)
+            for ahead in range(_FORGED)
+            for number in range(PARTITIONS)
+            for false in [Partial(self.stream.name, first + ahead, number, INSTANCE, _COLUMN, _COUNT)]
+        )
+        forger.abort(30.0)
+        self.seen["forged"] += 1
 
     def commit(self, table: FencedTable, work: Transaction) -> None:
         """What was decided too early is not committed, and another owner has another clock."""
@@ -114,12 +163,12 @@ def _rules(of: Stream) -> Rules:
 
 
 @contextmanager
-def history(seed: int, mutant: str = "", share: float = 0.0) -> Iterator[History]:
-    """The history of a seed, at its end, of a mutant or of the worker as it is; ``share`` as for ``History``.
+def history(seed: int, mutant: str = "", circumstances: Circumstances = ORDINARY) -> Iterator[History]:
+    """The history of a seed, at its end, of a mutant or of the worker as it is.
 
     One of a mutant may have stopped before, at records that cannot be there: what it did is in the log.
     """
-    made = History(seed, share)
+    made = History(seed, circumstances)
     if not mutant:
         made.run()
         yield made

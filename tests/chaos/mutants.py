@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -26,6 +26,7 @@ from eventveil.lifecycle.published import Public
 from eventveil.model import timeline
 from eventveil.model.records import Outgoing
 from eventveil.process.clock import PartitionClock
+from eventveil.replay.log import MemoryLog
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.tasks.release import PartitionSanitizer, ReleaseState
 from eventveil.tasks.task import Transaction
@@ -33,6 +34,9 @@ from eventveil.worker import app
 from eventveil.worker.faust.driver import ChunkConsumerThread
 from eventveil.worker.runner import Runner
 from tests.chaos.verifier import NOISE
+
+#: The point at which a mutant on the log in memory stands still while others go on.
+SLOW = "mutant:slow"
 
 
 def one_transaction() -> None:
@@ -74,9 +78,13 @@ def read_before_fence() -> None:
     """Read the state first and shut the former owner out afterwards; a little later, as under load."""
 
     def take_over(self: Any, beside: Iterable[tuple[str, int]] = ()) -> dict[bytes, bytes]:
-        table = read_table(self._kafka, self.topic, self.partition)
-        self._fault("restore:read")
-        time.sleep(3)
+        if log := getattr(self, "log", None):
+            table = {key: value for key, value in log.table(self.place).items() if not is_nonce(key)}
+            self._fault(SLOW)
+        else:
+            table = read_table(self._kafka, self.topic, self.partition)
+            self._fault("restore:read")
+            time.sleep(3)
         self.fence()
         self.mark(beside)
         return table
@@ -136,6 +144,7 @@ def reading_uncommitted() -> None:
         return consumer
 
     _patch(ChunkConsumerThread, "_create_worker_consumer", uncommitted)
+    _patch(MemoryLog, "read", partialmethod(MemoryLog.read, isolation="read_uncommitted"))
 
 
 def skipping_empty() -> None:

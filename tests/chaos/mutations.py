@@ -230,10 +230,10 @@ class Trial:
 TRIALS = (
     Trial("one-transaction", killed_while_publishing, "shows 2 draws", in_memory=True),
     Trial("fresh-noise-on-retry", killed_while_publishing, "shows 2 draws", in_memory=True),
-    Trial("read-before-fence", zombie_decides, "was decided twice"),
+    Trial("read-before-fence", zombie_decides, "was decided twice", in_memory=True),
     Trial("retry-in-place", zombie_publishes, "is published again", in_memory=True),
     Trial("trusting-the-group", killed_between, "counts "),
-    Trial("reading-uncommitted", false_partials, "counts "),
+    Trial("reading-uncommitted", false_partials, "counts ", in_memory=True),
     Trial("skipping-empty", silence, "are missing", in_memory=True),
     Trial("reopening-for-late-events", ordinary, "should be a dead letter, late", in_memory=True),
     Trial("trusting-its-clock", clock_ahead, "is a dead letter, after-close", in_memory=True),

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos.histories import history
+from tests.chaos.histories import ORDINARY, Circumstances, history
 from tests.chaos.mutants import MUTANTS
 from tests.chaos.mutations import TRIALS, Trial
 
@@ -14,8 +14,11 @@ from tests.chaos.mutations import TRIALS, Trial
 SEEDS = 24
 #: How many histories of the worker as it is must be without fault.
 FAULTLESS = 12
-#: In what share of the turns the clock is ahead.
-CLOCK = {"trusting-its-clock": 0.3}
+#: Of mutants whose defect does not matter otherwise.
+CIRCUMSTANCES = {
+    "trusting-its-clock": Circumstances(ahead=0.3),
+    "reading-uncommitted": Circumstances(forger=True),
+}
 
 
 def test_every_mutant_has_a_trial() -> None:
@@ -27,17 +30,19 @@ def test_every_mutant_has_a_trial() -> None:
 )
 def test_the_verifier_catches_the_mutant_on_the_log_in_memory(trial: Trial) -> None:
     def caught(seed: int) -> bool:
-        with history(seed, trial.mutant, CLOCK.get(trial.mutant, 0.0)) as made:
+        with history(seed, trial.mutant, CIRCUMSTANCES.get(trial.mutant, ORDINARY)) as made:
             return bool(trial.accuses(made.verify().violations))
 
     assert any(map(caught, range(SEEDS)))
 
 
-@pytest.mark.parametrize("share", [0.0, *CLOCK.values()])
-def test_the_verifier_finds_nothing_wrong_with_the_worker_as_it_is_on_the_log_in_memory(share: float) -> None:
+@pytest.mark.parametrize("circumstances", [ORDINARY, *CIRCUMSTANCES.values()])
+def test_the_verifier_finds_nothing_wrong_with_the_worker_as_it_is_on_the_log_in_memory(
+    circumstances: Circumstances,
+) -> None:
     seen: Counter[str] = Counter()
     for seed in range(FAULTLESS):
-        with history(seed, share=share) as made:
+        with history(seed, circumstances=circumstances) as made:
             report = made.verify()
         assert report.violations == []
         seen += made.seen
@@ -49,4 +54,5 @@ def test_the_verifier_finds_nothing_wrong_with_the_worker_as_it_is_on_the_log_in
     assert seen["timestamps"] > 20 * FAULTLESS
     assert min(seen["counted"], seen["dead"]) > 500
     assert seen["bounded"] > 50
-    assert seen["clock ahead"] >= 100 * share
+    assert seen["clock ahead"] >= 100 * circumstances.ahead
+    assert (seen["forged"] > 20 * FAULTLESS // 12) == circumstances.forger
