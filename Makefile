@@ -73,8 +73,8 @@ quick: lint ## Lint, then unit and contract tests but the slowest (ARGS="tests/c
 test-versions: install ## What privacy rests on, against versions of Kafka, four minutes each: KAFKA_VERSIONS="3.6.0 4.3.1"
 	@exec $(BIN)/python -m tests.kafka.versions $(KAFKA_VERSIONS)
 
-test-flink: install ## A Flink job counts, Eventveil releases, and Flink is killed: two minutes, 138 MB of jars
-	$(BIN)/python -m pytest tests/integration/flink.py $(ARGS)
+test-flink: install ## A Flink job counts, Eventveil releases, and Flink is killed: four minutes, 138 MB of jars
+	$(BIN)/python -m pytest tests/integration/test_flink.py $(ARGS)
 
 lint: install ## Check style, types, which way imports go, and the kernel
 	$(BIN)/ruff check .
