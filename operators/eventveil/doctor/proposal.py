@@ -21,7 +21,7 @@ from eventveil.doctor.sample import Sample
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
 from eventveil.model.records import NO_OWN_TIME
-from eventveil.model.topology import Source, Stream, TimeUnit, Topology
+from eventveil.model.topology import AnyStream, Source, Stream, TimeUnit, Topology
 from eventveil.topology.loading import load_text
 from eventveil.topology.problems import TopologyInvalid
 from eventveil.topology.scalars import duration_text
@@ -30,6 +30,11 @@ _ROUNDS = 12
 _MINUTE = 60_000
 _LATENESS = tuple(_MINUTE * minutes for minutes in (1, 5, 15, 60, 6 * 60, 24 * 60))
 _FEW = 0.01
+#: A value is never proposed: it would come from raw data, and a topology is public.
+UNWATCHED = (
+    "so nothing will say if much does not count: write about how many events count in a timestamp, from"
+    " public knowledge or from releases of before, not from what is told here"
+)
 _USER_IS_PROTECTED = (
     "Whom epsilon protects is the user: make sure that it is the person, and no session, order or thing."
 )
@@ -100,11 +105,21 @@ def commented(proposal: Proposal) -> str:
             "Proposed by `eventveil doctor`, from the newest records of each source. Guessed:",
             *(f"  {'.'.join(one.path)}: {one.value or 'left out'}" for one in proposal.changes),
             *(f"Beside this file: {one}" for one in proposal.beside),
+            *(
+                f"streams.{one.name}.counts.expected is not set, {UNWATCHED}"
+                for one in proposal.topology.streams
+                if is_unwatched(one)
+            ),
             *(_USER_IS_PROTECTED for one in proposal.changes if one.setting == "source.user"),
             "Columns are public: they must come from public knowledge, never from the data. None was added.",
         ]
     )
     return edits.text
+
+
+def is_unwatched(stream: AnyStream) -> bool:
+    """Whether no release can show that much of a stream has stopped counting."""
+    return isinstance(stream, Stream) and stream.counts.expected is None
 
 
 def _improve(

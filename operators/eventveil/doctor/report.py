@@ -15,7 +15,7 @@ from eventveil.doctor.framing import REASONS
 from eventveil.doctor.judging import Example, Verdicts
 from eventveil.doctor.keys import Keys
 from eventveil.doctor.pointers import Field
-from eventveil.doctor.proposal import Proposal, suggested_maps
+from eventveil.doctor.proposal import UNWATCHED, Proposal, is_unwatched, suggested_maps
 from eventveil.doctor.sample import Sample
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
@@ -72,6 +72,9 @@ class Report:
         if bounded := verdicts.outcomes["bounded"]:
             beyond = "are beyond the contributions of their user, which the bound leaves out"
             yield f"  of the {counting}, {bounded} {beyond}"
+        if is_unwatched(seen.stream):
+            at = self._place(name, "counts.expected")
+            yield f"  {at}: counts.expected is not set, {UNWATCHED}"
         for problem in self._left_out(seen):
             yield f"  {problem['what']}"
             yield f"    {problem['place']}: {_printable(problem['setting'])}: {_printable(problem['remedy'])}"
@@ -184,6 +187,7 @@ class Report:
             "left_out_by_filter": verdicts.outcomes["filtered"],
             "in_ignored_columns": verdicts.outcomes["ignored"],
             "would_not_count": verdicts.lost,
+            "expected": seen.stream.counts.expected if isinstance(seen.stream, Stream) else None,
             "would_count_as_proposed": after.counting,
             "left_out_nearly_all": self._left_out(seen),
             "outcomes": dict(verdicts.outcomes.most_common()),

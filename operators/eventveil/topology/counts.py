@@ -72,6 +72,10 @@ def _max_ahead(file: Section, stream: Section, timeline: Section) -> tuple[int, 
     return None if ahead is None else (ahead, duration_text(ahead))
 
 
+def _not_expected(file: Section, stream: Section, counts: Section) -> tuple[None, str]:
+    return None, "none, so nothing says if much does not count"
+
+
 def _grace(file: Section, stream: Section, timeline: Section) -> tuple[int, str] | None:
     return (GRACE, duration_text(GRACE)) if timeline.get("on_missing") == "release" else None
 
@@ -374,6 +378,7 @@ COUNTS = Record(
             "expected", One(Whole(1, 2**40)),
             "About how many events a timestamp counts on average, by public knowledge and not from the data."
             " If releases show that less than half of it counts, the worker warns.",
+            derived="none, and no releases show that much does not count", derive=_not_expected,
         ),
     ),
     check=_check_counts,

@@ -344,6 +344,20 @@ def test_the_report_as_json_has_what_the_lines_have() -> None:
     assert fields["changes"][0]["value"] == "crc32"
 
 
+def test_that_no_number_is_expected_is_told_and_none_is_taken_from_the_data() -> None:
+    made = report(sample("crc32"))
+    told, text = "\n".join(made.lines()), commented(made.proposal)
+    assert "shop.yaml:15:5: counts.expected is not set, so nothing will say if much does not count" in told
+    assert "# streams.views.counts.expected is not set, so nothing will say if much" in text
+    assert "counts.expected" not in settings(made.proposal)
+    assert made.fields()["streams"][0]["expected"] is None
+
+    known = FILE.replace("other]\n", "other]\n      expected: 500\n")
+    made = report(sample("crc32"), known)
+    assert "is not set" not in "\n".join(made.lines()) + commented(made.proposal)
+    assert made.fields()["streams"][0]["expected"] == 500
+
+
 def test_an_empty_source_is_no_fault_and_is_told() -> None:
     made = report(sample("murmur2", number=0))
     assert made.is_well
