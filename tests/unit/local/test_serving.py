@@ -324,8 +324,8 @@ TAMPERINGS: list[tuple[str, Tampering, str, str]] = [
     ("nobody was asked", lambda log: log.control.clear(), "I7", "does not end with"),
     ("the threshold was never asked for", lambda log: log.control.pop(), "I7", "does not end with"),
     ("the distribution is asked for again", lambda log: log.control.append((FIRST, True, False)), "I7", "asks for the distribution again"),
-    ("something else is asked for", lambda log: log.control.append((b"{}", True, False)), "I7", "something else"),
-    ("another epsilon is asked for", lambda log: log.control.append((SECOND.replace(b'"2"', b'"3"'), True, False)), "I7", "something else"),
+    ("something else is asked for", lambda log: log.control.append((b"{}", True, False)), "I7", "something other"),
+    ("another epsilon is asked for", lambda log: log.control.append((SECOND.replace(b'"2"', b'"3"'), True, False)), "I7", "something other"),
     ("less was charged", lambda log: log.restate(2, spent={"test": 0, "publish": 1}, window_spent=1), "I7", "topl cannot have spent this"),
 ]  # fmt: skip
 
