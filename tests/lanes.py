@@ -15,16 +15,19 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-#: The files of tests/integration that start clusters, kill brokers or take all of a processor: one at a time.
-_APART = {
-    "bench", "broker", "chaos", "cluster", "demo", "longrun", "missing", "stale_reads",
-    "topics_without_a_broker", "unclean",
-}  # fmt: skip
-APART = "apart"
+#: Lanes of tests/integration, of each of which one file runs at a time, in the order in which they begin:
+#: files with several brokers, and those that kill a broker of their own or take all of a processor.
+CLUSTERS, OWN = "clusters", "brokers of their own"
+_LANES = {
+    CLUSTERS: {"chaos", "cluster", "stale_reads", "unclean"},
+    OWN: {"bench", "broker", "demo", "longrun", "missing"},
+}
+_LANE_OF = {subject: lane for lane, subjects in _LANES.items() for subject in subjects}
 #: The others that take longest, longest first, so that none of them begins when all others are done.
 _LONG = (
-    "migrate_ground", "surroundings", "worker_killed", "formats", "clusters", "migrate", "security",
+    "flink", "migrate_ground", "surroundings", "worker_killed", "formats", "clusters", "migrate", "security",
     "faust_regressions", "worker", "writer", "witness", "ledger", "pan_private", "fail_closed", "rights",
+    "topics_without_a_broker",
 )  # fmt: skip
 #: Files of the other tests that compute longest. Most others of tests/contract come next.
 _COMPUTING = ("test_likelihood", "test_suite", "test_migration", "test_audit", "test_utility_seasonal")
@@ -35,12 +38,12 @@ _NICENESS = 15
 def scope(nodeid: str) -> str:
     """What runs in one process, one after another: a name for the tests that this one belongs to."""
     file = nodeid.partition("::")[0]
-    return APART if on_kafka(nodeid) and _subject(nodeid) in _APART else file
+    return _LANE_OF.get(_subject(nodeid), file) if on_kafka(nodeid) else file
 
 
 def on_kafka(nodeid: str) -> bool:
     """Whether a test, or a scope, is of those that need a broker."""
-    return nodeid == APART or _file(nodeid).parent.name == "integration"
+    return nodeid in _LANES or _file(nodeid).parent.name == "integration"
 
 
 class Lanes(LoadScopeScheduling):
@@ -78,8 +81,8 @@ def longest_first(items: list[pytest.Item]) -> None:
 
 
 def _place(nodeid: str) -> tuple[int, int]:
-    if scope(nodeid) == APART:
-        return 0, 0
+    if scope(nodeid) in _LANES:
+        return 0, [*_LANES].index(scope(nodeid))
     if on_kafka(nodeid):
         return 1, _index(_LONG, _subject(nodeid))
     return 2, _index(_COMPUTING, _file(nodeid).stem) + (_file(nodeid).parent.name != "contract")
