@@ -40,16 +40,17 @@ def long_run(tmp_path: Path) -> Iterator[LongRun]:
             yield run
 
 
+@pytest.mark.timeout(1800)
 def test_memory_changelogs_and_take_overs_stay_flat(
     long_run: LongRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long_run.run_until(EARLY, 120)
+    long_run.run_until(EARLY, 300)
     long_run.stop()
     stopped = long_run.released
     live_early = long_run.live_bytes()
     read_early = records_read_by_take_overs(long_run, monkeypatch)
     long_run.start()
-    long_run.run_until(LATE, 240)
+    long_run.run_until(LATE, 600)
     long_run.stop()
     live_late = long_run.live_bytes()
     read_late = records_read_by_take_overs(long_run, monkeypatch)

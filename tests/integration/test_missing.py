@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,8 @@ from tests.worker.application import Application, Traffic
 from tests.worker.process import WorkerProcess
 
 MISSING = 1
+#: In the log of a worker, when it goes on with releases.
+TAKEN_OVER = re.compile(r"-sanitize-\d+ owns ")
 ASSIGNMENT = {0: 1, MISSING: NODE, 2: 1}
 
 
@@ -46,8 +49,8 @@ def brokers(tmp_path: Path) -> Iterator[tuple[LocalBroker, SecondBroker]]:
             yield first, second
 
 
-def create(application: Application) -> None:
-    """All topics on the first broker, except for one partition of the source."""
+def create_topics(application: Application) -> None:
+    """All topics on the first broker, except for one partition of the source; without a genesis."""
     plans = plan_topics(load(str(application.path), {}), {application.source: 3})
     admin = AdminClient({"bootstrap.servers": application.bootstrap, "log_level": 0})
     topics = [
@@ -63,8 +66,6 @@ def create(application: Application) -> None:
     ]
     for future in admin.create_topics(topics).values():
         future.result(30)
-    time.sleep(1)
-    application.create()
 
 
 def wait_for(
@@ -96,6 +97,14 @@ def wait_until_quiet(application: Application, seconds: float = 5) -> int:
     return before
 
 
+def wait_until_taken_over(log: Path, before: int) -> None:
+    """Until a worker has taken the release task over once more than ``before`` times."""
+    deadline = time.monotonic() + 180
+    while len(TAKEN_OVER.findall(log.read_text())) <= before:
+        assert time.monotonic() < deadline, "no worker takes over"
+        time.sleep(0.2)
+
+
 def wait_until_leaderless(application: Application) -> None:
     """Until the first broker says that the partition on the second one has no leader."""
     deadline = time.monotonic() + 180
@@ -110,12 +119,15 @@ def test_timestamps_go_on_without_a_partition_that_was_gone_before_they_were_due
 ) -> None:
     first, second = brokers
     application = Application(first.bootstrap, tmp_path)
-    start = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=75)
-    application.document["streams"]["places"]["timeline"] |= {
-        "on_missing": "release", "grace": "3s", "start": start.strftime("%Y-%m-%dT%H:%M:%SZ")
-    }  # fmt: skip
+    timeline = application.document["streams"]["places"]["timeline"]
+    timeline |= {"on_missing": "release", "grace": "3s"}
     application.write()
-    create(application)
+    create_topics(application)
+    # By then the genesis is written, for which every partition has to be there, and then one of them is gone.
+    start = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=40)
+    timeline["start"] = start.strftime("%Y-%m-%dT%H:%M:%SZ")
+    application.write()
+    application.create()
     second.kill()
     wait_until_leaderless(application)
     log = tmp_path / "worker.log"
@@ -128,8 +140,9 @@ def test_timestamps_go_on_without_a_partition_that_was_gone_before_they_were_due
             second.kill()
             wait_until_leaderless(application)
             worker.kill()
+            taken_over = len(TAKEN_OVER.findall(log.read_text()))
             worker.start()
-            time.sleep(20)
+            wait_until_taken_over(log, taken_over)
             # What was due before the leader was seen to be gone waits, and what comes after it with it.
             waiting = wait_until_quiet(application)
             time.sleep(3)

@@ -31,7 +31,7 @@ def test_streams_with_different_timelines_and_sources_are_released_side_by_side(
     application.create()
     with worker(application, tmp_path):
         with Traffic(application, seed=1):
-            time.sleep(8)
+            wait_for_releases(application, 4, sink=f"{application.name}.slow")
         wait_for_releases(application, 6, sink=f"{application.name}.slow")
         wait_for_releases(application, 24, sink=f"{application.name}.quick")
         wait_for_releases(application, 24, sink=f"{application.name}.silent")
@@ -50,11 +50,10 @@ def test_workers_share_the_partitions_and_survive_a_join_and_a_leave(
         one.wait_for_log("owns")
         two = stack.enter_context(worker(application, tmp_path, "two"))
         two.wait_for_log("owns")
-        time.sleep(4)
+        wait_for_more(application, 12)
         one.signal(signal.SIGTERM)
         assert one.wait() == 0
-        time.sleep(4)
-        wait_for_releases(application, 40)
+        wait_for_more(application, 20)
         assert two.running
     wait_for_committed_end(application, tmp_path)
     assert_truth(application, application.sink)
@@ -62,9 +61,12 @@ def test_workers_share_the_partitions_and_survive_a_join_and_a_leave(
 
 def wait_for_committed_end(application: Application, tmp_path: Path) -> None:
     """Let a worker of its own finish what the last one was killed over."""
-    before = len(application.releases())
     with worker(application, tmp_path, "last"):
-        wait_for_releases(application, before + 8)
+        wait_for_more(application, 8)
+
+
+def wait_for_more(application: Application, count: int) -> None:
+    wait_for_releases(application, len(application.releases()) + count)
 
 
 def test_sigterm_ends_the_worker_within_ten_seconds_with_status_0(
@@ -73,7 +75,7 @@ def test_sigterm_ends_the_worker_within_ten_seconds_with_status_0(
     with worker(application, tmp_path) as running, Traffic(application, seed=3):
         told = running.wait_for_log("ready; next: timestamp ")
         assert re.search(r"timestamp \d+ of places, due at 20\S+Z$", told, re.MULTILINE)
-        time.sleep(2)
+        wait_for_releases(application, 4)
         asked = time.monotonic()
         running.signal(signal.SIGTERM)
         assert running.wait() == 0
@@ -88,9 +90,10 @@ def test_after_downtime_every_missed_timestamp_is_released_once_and_in_order(
         with worker(application, tmp_path, "first") as first:
             wait_for_releases(application, 8)
             first.kill()
-        time.sleep(8)
+        # Twelve timestamps become due.
+        time.sleep(3)
         with worker(application, tmp_path, "second"):
-            wait_for_releases(application, 60)
+            wait_for_more(application, 24)
     records = [
         json.loads(message.value() or b"") for message in read(application.bootstrap, application.sink)
     ]
