@@ -22,6 +22,7 @@ from eventveil.tasks.values import PerturberState
 from tests.crashes.broken import BROKEN, ForgetsTheBlock, StateApart, broken_world
 from tests.crashes.checks import SameNoise, check, check_found, check_replay
 from tests.crashes.engine import ENGINE, ENGINE_BROKEN, ENGINE_BY_TIME, EngineTruth, EngineWorld
+from tests.crashes.pan_private import PAN_PRIVATE_BROKEN, PanPrivateWorld, check_pan_private
 from tests.crashes.values import CHANGELOG, LEDGER, ValuesDrawnAgain, ValueWorld, check_values
 from tests.crashes.world import COUNTS, DISCOVERS, REKEYED, REKEYED_BY_BOUNDARY, TOTALS, World
 
@@ -258,6 +259,37 @@ def test_the_histories_notice_values_that_are_drawn_again() -> None:
             check_values(world)
         except NOTICED:
             return True
+        return False
+
+    assert any(map(caught, range(SEEDS)))
+
+
+def test_whatever_happens_a_pan_private_timestamp_is_drawn_once_or_given_up_and_leaves_nothing() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(12):
+        world = PanPrivateWorld(seed)
+        world.run(450)
+        seen += check_pan_private(world)
+        seen += world.seen
+    assert {"judge", "expose", "decide", "publish", "pause", "fenced", "take-over lost"} <= set(seen)
+    assert seen["crash"] > 200
+    assert seen["counted"] > 200
+    assert seen["given up"] > 12
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"), PAN_PRIVATE_BROKEN.items(), ids=[one.__name__ for one in PAN_PRIVATE_BROKEN]
+)
+def test_the_histories_notice_a_worker_that_shows_more_of_a_pan_private_timestamp(
+    broken: type[PanPrivateWorld], said: str
+) -> None:
+    def caught(seed: int) -> bool:
+        world = broken(seed)
+        world.run(600)
+        try:
+            check_pan_private(world)
+        except AssertionError as error:
+            return said in str(error)
         return False
 
     assert any(map(caught, range(SEEDS)))
