@@ -40,13 +40,16 @@ def newest_of_topic(
     if topic in topology.by_schema:
         schemas = NO_SCHEMAS if known is None else known.of(values)
     else:
-        schemas, more = _named(topology, values)
+        schemas, more = schemas_of(topology, values)
         notes = [*notes, *more]
     return Sample(topic, found.partitions, records, held, settings, mistakes, notes, schemas=schemas)
 
 
-def _named(topology: Topology, values: list[bytes | None]) -> tuple[Schemas, list[str]]:
-    """The schemas of values that have none by the file, as far as a registry knows; and notes."""
+def schemas_of(topology: Topology, values: list[bytes | None]) -> tuple[Schemas, list[str]]:
+    """The schemas of values that have none by the file, as far as its registry knows them; and notes.
+
+    It is asked only if most values name schemas and are no JSON.
+    """
     if topology.registry is None or not framing_of(values).is_unknown:
         return NO_SCHEMAS, []
     try:

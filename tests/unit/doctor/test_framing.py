@@ -16,6 +16,7 @@ from eventveil.decoding.schemas import Unusable
 from eventveil.doctor.framing import Framing, framing_of
 from eventveil.doctor.letters import Letter, groups
 from eventveil.doctor.sample import Sample
+from eventveil.doctor.sampling import schemas_of
 from tests.unit.doctor.making import FILE, event, framed, sample, topology
 from tests.unit.doctor.test_proposal import counting, report, settings
 from tests.unit.schema_registry.protos import KINDS, classes, file, message, text
@@ -172,6 +173,17 @@ def test_what_is_no_json_at_all_has_the_general_remedy() -> None:
     assert "send a JSON document in each value, or name the format that values have" in "\n".join(
         made.lines()
     )
+
+
+def test_a_registry_that_cannot_be_asked_is_a_note_where_the_file_needs_none_of_its_schemas() -> None:
+    found = topology(with_registry().replace("http://registry", "http://127.0.0.1:9"))
+    binary = [one.value for one in avro(known=False).records]
+    schemas, (note,) = schemas_of(found, binary)
+    assert (schemas, note[:42]) == ({}, "what schemas the values name is not known:")
+    assert "the schema registry at http://127.0.0.1:9 cannot be asked" in note
+    # Nobody is asked about JSON, with a prefix or without, nor by a file that has no registry.
+    for one, values in ((found, framed(sample())), (found, sample()), (topology(), avro(known=False))):
+        assert schemas_of(one, [record.value for record in values.records]) == ({}, [])
 
 
 def test_numbers_alone_are_neither_json_nor_behind_a_prefix() -> None:
