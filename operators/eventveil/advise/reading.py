@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.advise.generating import Events
-from eventveil.counting.assigner import AssignedRows, Rows
+from eventveil.counting.assigner import Placed, Rows
 from eventveil.counting.counter import CounterState, StreamCounter
 from eventveil.decoding.bulk import FILTERED, IGNORED, BulkReader
 from eventveil.decoding.places import compile_pointer
@@ -88,14 +88,15 @@ class _Collector(StreamCounter):
         super().__init__(*arguments)  # type: ignore[arg-type]
         self._kept: list[tuple[NDArray[np.uint32], NDArray[np.int32], NDArray[np.int64]]] = []
 
-    def _take(self, rows: Rows, placed: AssignedRows, told: int) -> None:
+    def _take(self, rows: Rows, placed: Placed, told: int) -> None:
         """See ``StreamCounter._take``."""
-        counts = placed.columns >= 0
+        events = placed.merged()
+        counts = events.columns >= 0
         self._book("read", counts[counts])
-        self._book("ignored", placed.columns == IGNORED)
-        self._book("filtered", placed.columns == FILTERED)
-        users, columns = placed.users[counts].astype(np.uint32), placed.columns[counts].astype(np.int32)
-        self._kept.append((users, columns, placed.timestamps[counts]))
+        self._book("ignored", events.columns == IGNORED)
+        self._book("filtered", events.columns == FILTERED)
+        users, columns = events.users[counts].astype(np.uint32), events.columns[counts].astype(np.int32)
+        self._kept.append((users, columns, events.timestamps[counts]))
 
     def contributors(self) -> Iterator[NDArray[np.int64]]:
         """See ``StreamCounter.contributors``: nobody who was met is forgotten."""

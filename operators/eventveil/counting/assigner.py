@@ -133,6 +133,14 @@ class AssignedRows:
     columns: NDArray[np.int64]
     timestamps: NDArray[np.int64]
 
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.int64], ...]:
+        """Rows, users, columns and timestamps."""
+        return self.rows, self.users, self.columns, self.timestamps
+
     def where(self, chosen: NDArray[Any]) -> AssignedRows:
         """Those that a mask or indices choose."""
         if chosen.dtype == bool and chosen.all():
@@ -140,6 +148,29 @@ class AssignedRows:
         return AssignedRows(
             self.rows[chosen], self.users[chosen], self.columns[chosen], self.timestamps[chosen]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Events on time: those that are ``certain``, and others that were ``judged`` one by one.
+
+    The certain ones are ``AssignedRows``, or as the kernel has them (its ``Placed``). Rows ascend in each,
+    and none is in both.
+    """
+
+    certain: Any
+    judged: AssignedRows
+
+    def merged(self) -> AssignedRows:
+        """All of them in arrays, in the order of their rows."""
+        certain = _in_arrays(self.certain)
+        return _merged([certain, self.judged]) if len(self.judged) else certain
+
+    def for_kernel(self) -> tuple[Any, tuple[NDArray[np.int64], ...] | None]:
+        """The same as the kernel takes them: its own ones or None, and the columns of all others or None."""
+        if isinstance(self.certain, AssignedRows):
+            return None, self.merged().arrays
+        return self.certain, self.judged.arrays if len(self.judged) else None
 
 
 class Assigner:
@@ -174,7 +205,7 @@ class Assigner:
 
     def place(
         self, rows: Rows, start: int, following: int, boundaries: Boundaries | None
-    ) -> tuple[AssignedRows, Rejections]:
+    ) -> tuple[Placed, Rejections]:
         """The events among the rows from index ``start`` on that are on time, and why the others are not.
 
         What the filter leaves out is among the first, with the column FILTERED, user 0 and timestamp 0.
@@ -184,13 +215,13 @@ class Assigner:
             self.names.clear()
         # What bulk decoding has read is of streams without further rules.
         parts = rows.parts if self._plain else ()
-        certain = [self._certain(rows, part, start, following, boundaries) for part in parts]
-        placed = certain[0] if len(certain) == 1 else _merged(certain)
-        if len(placed.rows) == len(rows.offsets) - start:
-            return placed, Rejections.merged([])
+        read = [self._certain(rows, part, start, following, boundaries) for part in parts]
+        certain = read[0] if len(read) == 1 else _merged([*map(_in_arrays, read)])
+        if len(certain) == len(rows.offsets) - start:
+            return Placed(certain, _NOTHING), Rejections.merged([])
         asked = np.ones(len(rows.offsets), bool)
         asked[:start] = False
-        asked[placed.rows] = False
+        asked[_rows_of(certain)] = False
         refused = [
             rejections
             for part in parts
@@ -215,8 +246,7 @@ class Assigner:
             else:
                 events.append((row, verdict))
         more = [*self._found(events), *_filtered(filtered)]
-        if more:
-            placed = _merged([placed, *more])
+        placed = Placed(certain, _merged(more) if more else _NOTHING)
         return placed, Rejections.merged([*refused, broken.rejections(), Rejections.of(one_by_one)])
 
     def _documents(
@@ -256,7 +286,8 @@ class Assigner:
 
     def _certain(
         self, rows: Rows, fields: Fields, start: int, following: int, boundaries: Boundaries | None
-    ) -> AssignedRows:
+    ) -> Any:
+        """Of what was read, that which is certainly on time, as ``Placed.certain``."""
         # Users are known by the partition that they have now.
         earliest = max(1, self._first, following, self._partitions.since)
         if self._native is None:
@@ -264,13 +295,12 @@ class Assigner:
         clock = (rows.append_times, None) if boundaries is None else (rows.offsets, boundaries.columns)
         users, times = self._users.numbered(fields), fields.timed(self._stream.source.time)
         read = fields.rows, users, self._found_columns(fields), times
-        found = self._native.place(self._users.native, read, clock, (start, earliest))
-        return AssignedRows(*(np.frombuffer(one, np.int64) for one in found.bytes()))
+        return self._native.place(self._users.native, read, clock, (start, earliest))
 
     def _on_time(
         self, rows: Rows, fields: Fields, start: int, earliest: int, boundaries: Boundaries | None
     ) -> AssignedRows:
-        """Of what was read, that which is certainly on time."""
+        """The same in arrays."""
         rules, times = self._stream.timeline, fields.times(self._stream.source.time)
         read = AssignedRows(fields.rows, self._users.of(fields), self._columns(fields), times)
         sure = self._users.belong(read.users) & (read.columns != UNSURE) & (times != UNSURE_TIME)
@@ -407,6 +437,19 @@ def _filtered(rows: Sequence[int]) -> Iterator[AssignedRows]:
         yield AssignedRows(np.array(rows, np.int64), none, none + FILTERED, none)
 
 
+def _in_arrays(certain: Any) -> AssignedRows:
+    """What is certain, in arrays."""
+    if isinstance(certain, AssignedRows):
+        return certain
+    return AssignedRows(*(np.frombuffer(one, np.int64) for one in certain.bytes()))
+
+
+def _rows_of(certain: Any) -> NDArray[np.int64]:
+    if isinstance(certain, AssignedRows):
+        return certain.rows
+    return np.frombuffer(certain.row_bytes(), np.int64)
+
+
 def _merged(parts: Sequence[AssignedRows]) -> AssignedRows:
     """All of them, in the order of their rows."""
     columns = [[getattr(part, name) for part in parts] for name in ("rows", "users", "columns", "timestamps")]
@@ -414,3 +457,6 @@ def _merged(parts: Sequence[AssignedRows]) -> AssignedRows:
         *(np.concatenate(column) if column else np.zeros(0, np.int64) for column in columns)
     )
     return merged.where(np.argsort(merged.rows))
+
+
+_NOTHING = _merged([])

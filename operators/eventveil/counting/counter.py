@@ -19,11 +19,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from eventveil.counting.assigner import AssignedRows, Assigner, Rows
+from eventveil.counting.assigner import AssignedRows, Assigner, Placed, Rows
 from eventveil.counting.boundaries import Boundaries, Boundary
 from eventveil.counting.bounding_by_origin import EarliestContributions
 from eventveil.counting.rejections import Rejections
 from eventveil.counting.users import Contributions, Users
+from eventveil.decoding import kernel
 from eventveil.decoding.bulk import FILTERED, IGNORED
 from eventveil.decoding.rules import Reason
 from eventveil.model.durable import Durable, Natural, Positive
@@ -193,11 +194,45 @@ class _OpenTimestamp:
             raise ValueError("re-keyed events come without their origins")
         return self.contributions.admit(placed.users, origins[placed.rows], placed.columns)
 
-    def counts(self) -> NDArray[np.int64]:
+    def close(self) -> NDArray[np.int64]:
         """The number of events that count, by column."""
         if isinstance(self.contributions, Contributions):
             return self._counts
         return self.contributions.counts()
+
+
+class _OpenInKernel:
+    """What is known so far of a timestamp that is not closed, where the kernel has it in its ``Tally``."""
+
+    __slots__ = ("_tally", "_timestamp", "_users", "first_offset")
+
+    def __init__(self, tally: Any, timestamp: int, offset: int) -> None:
+        self._tally, self._timestamp, self._users = tally, timestamp, 0
+        self.first_offset = offset
+
+    def has(self, users: int) -> None:
+        """Take note of how many distinct users have contributed: metrics ask while another thread counts."""
+        self._users = users
+
+    @property
+    def contributions(self) -> _OpenInKernel:
+        """Who has contributed: what ``Contributions`` says of it."""
+        return self
+
+    def __len__(self) -> int:
+        return self._users
+
+    def users(self) -> NDArray[np.int64]:
+        """See ``Contributions.users``."""
+        return np.frombuffer(self._tally.users(self._timestamp), np.int64)
+
+    def renumber(self, new_numbers: NDArray[np.int64]) -> None:
+        """See ``Contributions.renumber``."""
+        self._tally.renumber(self._timestamp, new_numbers)
+
+    def close(self) -> NDArray[np.int64]:
+        """The number of events that count, by column; the kernel forgets it."""
+        return np.frombuffer(self._tally.close(self._timestamp), np.int64)
 
 
 class _OpenNames:
@@ -255,7 +290,11 @@ class StreamCounter:
         self._told: Counter[str] = Counter()
         self._state = state
         self._assigner = Assigner(stream, partitions, state.partition, state.first, users, grown)
-        self._open: dict[int, _OpenTimestamp | _OpenNames] = {}
+        self._open: dict[int, _OpenTimestamp | _OpenInKernel | _OpenNames] = {}
+        #: Counts in the kernel; None where it is not installed, or has no counts of this kind.
+        self._tally: Any = None
+        if kernel.NATIVE is not None and self._assigner.names is None and stream.source.raw is None:
+            self._tally = kernel.NATIVE.Tally(stream.bound, len(stream.counts.labels))
         #: Of columns that are found in the data, those of the chunk that is being counted.
         self._texts: Sequence[str] = ()
         #: Of re-keyed events: the time of the last mark of each partition.
@@ -294,15 +333,32 @@ class StreamCounter:
             self.outcomes.update(rejections.outcomes())
         return rejections
 
-    def _take(self, rows: Rows, placed: AssignedRows, told: int) -> None:
+    def _take(self, rows: Rows, placed: Placed, told: int) -> None:
         """Count events, and book those from row ``told`` on."""
-        counts = placed.columns >= 0
-        grown = self._count(rows, placed.where(counts)) if counts.any() else np.zeros(0, bool)
-        news = grown[placed.rows[counts] >= told]
+        if self._tally is not None:
+            self._tally_up(rows, placed, told)
+            return
+        events = placed.merged()
+        counts = events.columns >= 0
+        grown = self._count(rows, events.where(counts)) if counts.any() else np.zeros(0, bool)
+        news = grown[events.rows[counts] >= told]
         self._book("counted", news)
         self._book("bounded", ~news)
-        self._book("ignored", placed.rows[placed.columns == IGNORED] >= told)
-        self._book("filtered", placed.rows[placed.columns == FILTERED] >= told)
+        self._book("ignored", events.rows[events.columns == IGNORED] >= told)
+        self._book("filtered", events.rows[events.columns == FILTERED] >= told)
+
+    def _tally_up(self, rows: Rows, placed: Placed, told: int) -> None:
+        """The same in the kernel."""
+        numbers, touched = self._tally.take(*placed.for_kernel(), told)
+        for outcome, number in zip(("counted", "bounded", "ignored", "filtered"), numbers, strict=True):
+            if number:
+                self.outcomes[outcome] += number
+        for timestamp, users, first in touched:
+            if first is not None:
+                self._open[timestamp] = _OpenInKernel(self._tally, timestamp, int(rows.offsets[first]))
+            opened = self._open[timestamp]
+            assert isinstance(opened, _OpenInKernel), "arrays count what the kernel does not"
+            opened.has(users)
 
     def _book(self, outcome: str, events: NDArray[np.bool_]) -> None:
         if number := int(np.count_nonzero(events)):
@@ -330,6 +386,7 @@ class StreamCounter:
 
     def _open_at(self, timestamp: int, rows: Rows, placed: AssignedRows) -> _OpenTimestamp | _OpenNames:
         opened = self._open.get(timestamp)
+        assert not isinstance(opened, _OpenInKernel), "the kernel counts what arrays do not"
         if opened is None:
             columns, bound = len(self.stream.counts.labels), self.stream.bound
             first_offset = int(rows.offsets[placed.rows[0]])
@@ -383,7 +440,7 @@ class StreamCounter:
     def _take_counts(self, timestamp: int) -> NDArray[np.int64] | None:
         """The counts of a timestamp, which is no longer open; None if nothing counted."""
         opened = self._open.pop(timestamp, None)
-        return opened.counts() if isinstance(opened, _OpenTimestamp) else None
+        return opened.close() if isinstance(opened, _OpenTimestamp | _OpenInKernel) else None
 
     def _first_offsets(self) -> Iterator[int]:
         """The first offset that each open timestamp needs."""

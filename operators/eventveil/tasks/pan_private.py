@@ -22,7 +22,7 @@ from functools import partial
 
 import numpy as np
 
-from eventveil.counting.assigner import AssignedRows, Assigner, Rows
+from eventveil.counting.assigner import Assigner, Placed, Rows
 from eventveil.counting.counter import (
     DISCARDED,
     CounterState,
@@ -92,21 +92,22 @@ class SingleCounter(StreamCounter):
         self._begins: dict[int, int] = {}
         self._taken = 0
 
-    def _take(self, rows: Rows, placed: AssignedRows, told: int) -> None:
+    def _take(self, rows: Rows, placed: Placed, told: int) -> None:
         """See ``StreamCounter._take``. Events that count are booked when their timestamp closes."""
-        if (placed.columns == FILTERED).any():
+        events = placed.merged()
+        if (events.columns == FILTERED).any():
             raise ValueError("where the state begins would show which events a filter left out")
         # Also of events that ``unknown: ignore`` leaves out: their column must not show in the state.
-        for timestamp in np.unique(placed.timestamps).tolist():
-            first = placed.rows[placed.timestamps == timestamp].min()
+        for timestamp in np.unique(events.timestamps).tolist():
+            first = events.rows[events.timestamps == timestamp].min()
             self._begins.setdefault(timestamp, int(rows.offsets[first]))
-        ignored = placed.columns == IGNORED
-        self._book("ignored", placed.rows[ignored] >= told)
-        placed = placed.where(~ignored)
-        mine = placed.timestamps == self.next
+        ignored = events.columns == IGNORED
+        self._book("ignored", events.rows[ignored] >= told)
+        events = events.where(~ignored)
+        mine = events.timestamps == self.next
         self._taken += int(np.count_nonzero(mine))
         if self.counters is not None:
-            self.counters.add(placed.columns[mine])
+            self.counters.add(events.columns[mine])
 
     def go_on(self) -> None:
         """To the next timestamp; the counters are wiped."""

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::guard::unlocked;
+use crate::integers::integers;
 
 const SMALLEST_BITS: u32 = 4;
 
@@ -98,7 +99,38 @@ impl Contributions {
         self.users += 1;
     }
 
-    fn admit_one(&mut self, key: u32) -> bool {
+    pub fn of(bound: u64) -> Self {
+        let chance = RandomState::new();
+        let secrets = [chance.hash_one(0u8) | 1, chance.hash_one(1u8), chance.hash_one(2u8) | 1];
+        let mut made =
+            Contributions { bound, users: 0, bits: 0, table: Vec::new(), counted: Counted::Once, secrets };
+        made.clear(SMALLEST_BITS);
+        made
+    }
+
+    pub fn len(&self) -> usize {
+        self.users
+    }
+
+    /// The numbers of all users.
+    pub fn numbers(&self) -> Vec<i64> {
+        self.table.iter().filter(|key| **key != 0).map(|key| i64::from(*key) - 1).collect()
+    }
+
+    /// See `renumber`.
+    pub fn renumber_all(&mut self, py: Python, new_numbers: &[i64]) -> PyResult<()> {
+        let known = |key: &u32| {
+            let found = new_numbers.get(*key as usize - 1);
+            found.is_some_and(|number| key_of(*number).is_some())
+        };
+        if !self.table.iter().filter(|key| **key != 0).all(known) {
+            return Err(PyIndexError::new_err("a user has no new number"));
+        }
+        unlocked(py, || self.rebuild(self.bits, |number| new_numbers[number as usize] as u32))
+    }
+
+    /// Whether one more event of the user with this key counts; it is counted.
+    pub fn admit_one(&mut self, key: u32) -> bool {
         let mut place = self.place(key);
         if self.table[place] != 0 {
             let before = self.counted.get(place);
@@ -131,16 +163,11 @@ impl Contributions {
 impl Contributions {
     #[new]
     fn new(bound: u64) -> Self {
-        let chance = RandomState::new();
-        let secrets = [chance.hash_one(0u8) | 1, chance.hash_one(1u8), chance.hash_one(2u8) | 1];
-        let mut made =
-            Contributions { bound, users: 0, bits: 0, table: Vec::new(), counted: Counted::Once, secrets };
-        made.clear(SMALLEST_BITS);
-        made
+        Contributions::of(bound)
     }
 
     fn __len__(&self) -> usize {
-        self.users
+        self.len()
     }
 
     /// The bytes of the table.
@@ -161,26 +188,16 @@ impl Contributions {
 
     /// int64 of the numbers of all users.
     fn users<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        let users: Vec<i64> =
-            self.table.iter().filter(|key| **key != 0).map(|key| i64::from(*key) - 1).collect();
-        PyBytes::new(py, bytemuck::cast_slice(&users))
+        PyBytes::new(py, bytemuck::cast_slice(&self.numbers()))
     }
 
     /// Let every user have its new number, found at its old one; distinct ones stay distinct.
-    fn renumber(&mut self, py: Python, new_numbers: PyBuffer<i64>) -> PyResult<()> {
-        let new_numbers = new_numbers.to_vec(py)?;
-        let known = |key: &u32| {
-            let found = new_numbers.get(*key as usize - 1);
-            found.is_some_and(|number| key_of(*number).is_some())
-        };
-        if !self.table.iter().filter(|key| **key != 0).all(known) {
-            return Err(PyIndexError::new_err("a user has no new number"));
-        }
-        unlocked(py, || self.rebuild(self.bits, |number| new_numbers[number as usize] as u32))
+    fn renumber(&mut self, py: Python, new_numbers: &Bound<PyAny>) -> PyResult<()> {
+        self.renumber_all(py, &integers(py, new_numbers)?)
     }
 }
 
 /// The number of a user plus one.
-fn key_of(user: i64) -> Option<u32> {
+pub fn key_of(user: i64) -> Option<u32> {
     u32::try_from(user).ok()?.checked_add(1)
 }

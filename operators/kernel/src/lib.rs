@@ -17,6 +17,7 @@ mod partitions;
 mod placing;
 mod reader;
 mod scan;
+mod tally;
 mod times;
 mod users;
 
@@ -37,6 +38,7 @@ fn eventveil_kernel(module: &Bound<PyModule>) -> PyResult<()> {
     module.add_class::<placing::Placed>()?;
     module.add_class::<placing::Placer>()?;
     module.add_class::<reader::Reader>()?;
+    module.add_class::<tally::Tally>()?;
     module.add_class::<users::Users>()?;
     Ok(())
 }

@@ -8,10 +8,11 @@ use pyo3::types::PyBytes;
 use crate::columns::UNSURE_TIME;
 use crate::guard::unlocked;
 use crate::integers::{integers, times};
+use crate::tally::Events;
 use crate::users::Users;
 
 /// The column of an event that the rule must judge, and the append time of a record that has none.
-const UNSURE: i64 = -2;
+pub const UNSURE: i64 = -2;
 const NO_APPEND_TIME: i64 = -1;
 
 /// The timeline of a stream, in milliseconds.
@@ -52,12 +53,22 @@ impl Placed {
         let new = || Vec::with_capacity(room);
         Placed { rows: new(), users: new(), columns: new(), timestamps: new() }
     }
+
+    pub fn events(&self) -> Events<'_> {
+        let Placed { rows, users, columns, timestamps } = self;
+        Events { rows, users, columns, timestamps }
+    }
 }
 
 #[pymethods]
 impl Placed {
     fn __len__(&self) -> usize {
         self.rows.len()
+    }
+
+    /// int64 of the rows.
+    fn row_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, bytemuck::cast_slice(&self.rows))
     }
 
     /// int64 of rows, users, columns and timestamps.

@@ -393,7 +393,8 @@ def verdicts(one: Stream, records: list[_Record]) -> list[tuple[Any, ...]]:
         headers=[headers for _, _, headers, _ in records],
         own_times=[2**40 - time if time > 0 else NO_OWN_TIME for *_, time in records],
     )
-    placed, rejections = placer.place(rows, 0, 1, None)
+    all_placed, rejections = placer.place(rows, 0, 1, None)
+    placed = all_placed.merged()
     found: dict[int, tuple[Any, ...]] = dict(rejections)
     known = (b"7", b"a", b"b", b"x/a", b"x/y/b", b"a|b", b"viewed")
     names = {users.number(name): name for name in known[: 1 if one.source.user_type == "integer" else None]}

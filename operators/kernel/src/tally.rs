@@ -1,0 +1,206 @@
+//! Counts of the open timestamps of a stream: who may count is decided by the bound, event by event.
+
+use std::borrow::Cow;
+
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::contributions::{key_of, Contributions};
+use crate::guard::unlocked;
+use crate::integers::integers;
+use crate::placing::{Placed, UNSURE};
+
+/// Columns of events that a declared rule leaves out: a column that is not listed, and the filter.
+const IGNORED: i64 = -1;
+const FILTERED: i64 = -3;
+
+/// What is known so far of a timestamp that is not closed.
+struct Open {
+    timestamp: i64,
+    contributions: Contributions,
+    counts: Vec<i64>,
+}
+
+/// The open timestamps of a stream with listed columns.
+#[pyclass(module = "eventveil_kernel")]
+pub struct Tally {
+    bound: u64,
+    columns: usize,
+    /// Few, as a rule one or two.
+    open: Vec<Open>,
+}
+
+/// Events on time, each with its row, its user, its column and its timestamp.
+#[derive(Clone, Copy, Default)]
+pub struct Events<'a> {
+    pub rows: &'a [i64],
+    pub users: &'a [i64],
+    pub columns: &'a [i64],
+    pub timestamps: &'a [i64],
+}
+
+impl Events<'_> {
+    /// Whether each has its place: rows ascend, users have numbers, and columns are those of the stream.
+    fn are_sound(&self, columns: usize) -> bool {
+        let size = self.rows.len();
+        let alike =
+            [self.users.len(), self.columns.len(), self.timestamps.len()].iter().all(|one| *one == size);
+        let (rows, end) = (self.rows, columns as i64);
+        alike
+            && all(rows.iter().zip(rows.iter().skip(1)), |(one, next)| one < next)
+            && all(self.users.iter(), |user| key_of(*user).is_some())
+            && all(self.columns.iter(), |one| (FILTERED..end).contains(one) && *one != UNSURE)
+    }
+}
+
+/// Whether something holds for all, asked to the end in any case: that is faster than to stop at once.
+fn all<T>(of: impl Iterator<Item = T>, holds: impl Fn(T) -> bool) -> bool {
+    of.fold(true, |all, one| all & holds(one))
+}
+
+/// What became of events, in numbers of those from a row on.
+#[derive(Default)]
+struct Outcomes {
+    counted: usize,
+    bounded: usize,
+    ignored: usize,
+    filtered: usize,
+    /// Places of the open timestamps that had events, and the first row where it was opened.
+    touched: Vec<(usize, Option<i64>)>,
+}
+
+impl Tally {
+    /// The place of an open timestamp, and whether it was opened.
+    fn open_at(&mut self, timestamp: i64) -> (usize, bool) {
+        if let Some(place) = self.open.iter().position(|one| one.timestamp == timestamp) {
+            return (place, false);
+        }
+        let (contributions, counts) = (Contributions::of(self.bound), vec![0; self.columns]);
+        self.open.push(Open { timestamp, contributions, counts });
+        (self.open.len() - 1, true)
+    }
+
+    /// Count events in the order of their rows, which is that in which the bound lets them count.
+    fn count(&mut self, certain: &Events, judged: &Events, told: i64) -> Option<Outcomes> {
+        let mut outcomes = Outcomes::default();
+        let mut current: Option<(i64, usize)> = None;
+        let mut one = |events: &Events, at: usize| {
+            let (row, column, timestamp) = (events.rows[at], events.columns[at], events.timestamps[at]);
+            let news = usize::from(row >= told);
+            match column {
+                IGNORED => outcomes.ignored += news,
+                FILTERED => outcomes.filtered += news,
+                _ => {
+                    let place = match current {
+                        Some((last, place)) if last == timestamp => place,
+                        _ => {
+                            let (place, opened) = self.open_at(timestamp);
+                            if opened || outcomes.touched.iter().all(|(one, _)| *one != place) {
+                                outcomes.touched.push((place, opened.then_some(row)));
+                            }
+                            current = Some((timestamp, place));
+                            place
+                        }
+                    };
+                    let open = &mut self.open[place];
+                    if open.contributions.admit_one(key_of(events.users[at])?) {
+                        open.counts[column as usize] += 1;
+                        outcomes.counted += news;
+                    } else {
+                        outcomes.bounded += news;
+                    }
+                }
+            }
+            Some(())
+        };
+        let mut next = 0;
+        for (at, row) in certain.rows.iter().enumerate() {
+            while judged.rows.get(next).is_some_and(|other| other < row) {
+                one(judged, next)?;
+                next += 1;
+            }
+            one(certain, at)?;
+        }
+        (next..judged.rows.len()).try_for_each(|at| one(judged, at))?;
+        Some(outcomes)
+    }
+
+    fn find(&self, timestamp: i64) -> PyResult<usize> {
+        let place = self.open.iter().position(|one| one.timestamp == timestamp);
+        place.ok_or_else(|| PyIndexError::new_err(format!("timestamp {timestamp} is not open")))
+    }
+}
+
+/// How many of the records from a row on were counted, bounded, ignored and filtered; and the timestamps that
+/// had events, the number of users that each has now, and the first row if it was opened.
+type Taken = ((usize, usize, usize, usize), Vec<(i64, usize, Option<i64>)>);
+type Four<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
+
+#[pymethods]
+impl Tally {
+    #[new]
+    fn new(bound: u64, columns: usize) -> Self {
+        Tally { bound, columns, open: Vec::new() }
+    }
+
+    /// Count events in the order of their rows: those that are `certain`, and others that the rule has `judged`,
+    /// int64 of rows, ascending, users, columns and timestamps. No row is in both.
+    ///
+    /// Records below row `told` are counted and not told. Raises ValueError, and counts nothing, if the events
+    /// are not such.
+    fn take(
+        &mut self,
+        py: Python,
+        certain: Option<&Bound<Placed>>,
+        judged: Option<Four>,
+        told: i64,
+    ) -> PyResult<Taken> {
+        let judged: Option<[Cow<[i64]>; 4]> = match &judged {
+            None => None,
+            Some((rows, users, columns, timestamps)) => Some([
+                integers(py, rows)?,
+                integers(py, users)?,
+                integers(py, columns)?,
+                integers(py, timestamps)?,
+            ]),
+        };
+        let certain = certain.map_or(Events::default(), |one| one.get().events());
+        let judged = match &judged {
+            None => Events::default(),
+            Some([rows, users, columns, timestamps]) => Events { rows, users, columns, timestamps },
+        };
+        let sound = |events: &Events| events.are_sound(self.columns);
+        let apart = judged.rows.iter().all(|row| certain.rows.binary_search(row).is_err());
+        if !sound(&certain) || !sound(&judged) || !apart {
+            return Err(PyValueError::new_err("these are no events of this stream, or not in order"));
+        }
+        let found = unlocked(py, || self.count(&certain, &judged, told))?;
+        let found = found.ok_or_else(|| PyValueError::new_err("this is the number of no user"))?;
+        let touched = found.touched.iter().map(|(place, row)| {
+            let open = &self.open[*place];
+            (open.timestamp, open.contributions.len(), *row)
+        });
+        Ok(((found.counted, found.bounded, found.ignored, found.filtered), touched.collect()))
+    }
+
+    /// int64 of the numbers of the users of an open timestamp. Raises IndexError if it is not open.
+    fn users<'py>(&self, py: Python<'py>, timestamp: i64) -> PyResult<Bound<'py, PyBytes>> {
+        let users = self.open[self.find(timestamp)?].contributions.numbers();
+        Ok(PyBytes::new(py, bytemuck::cast_slice(&users)))
+    }
+
+    /// Let every user of an open timestamp have its new number, found at its old one; distinct ones stay
+    /// distinct. Raises IndexError if it is not open, or if a user has none.
+    fn renumber(&mut self, py: Python, timestamp: i64, new_numbers: &Bound<PyAny>) -> PyResult<()> {
+        let place = self.find(timestamp)?;
+        self.open[place].contributions.renumber_all(py, &integers(py, new_numbers)?)
+    }
+
+    /// int64 of the counts of a timestamp by column; it is no longer open. Raises IndexError if it was not.
+    fn close<'py>(&mut self, py: Python<'py>, timestamp: i64) -> PyResult<Bound<'py, PyBytes>> {
+        let place = self.find(timestamp)?;
+        let open = self.open.remove(place);
+        Ok(PyBytes::new(py, bytemuck::cast_slice(&open.counts)))
+    }
+}
