@@ -11,7 +11,7 @@ judges by append times. At most one event of a user counts per timestamp.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
@@ -27,6 +27,8 @@ from tests.kafka.topics import LOG_APPEND_TIME, create_topic, unique
 #: Milliseconds that the last event is written before the first deadline, at least.
 LATENESS = 1000
 _PORTION = 100_000
+#: As long as brokers let a transaction be open.
+_HIDDEN_MS = 900_000
 Kind = Literal["friendly", "messy", "nested"]
 #: Where events of a kind have user, column and time.
 FIELDS: dict[Kind, tuple[str, str, str]] = {
@@ -189,8 +191,8 @@ def heads(users: NDArray[np.int64], columns: NDArray[np.int64]) -> Iterator[tupl
         yield key, b'{"user":"%b","column":"c%d","time":' % (key, column)
 
 
-def producer_of(bootstrap: str, failed: list[object], codec: str = "none") -> Producer:
-    """A producer for events, compressed by ``codec``.
+def producer_of(bootstrap: str, failed: list[object], codec: str = "none", **settings: Any) -> Producer:
+    """A producer for events, compressed by ``codec``, with further ``settings`` of librdkafka.
 
     ``failed`` takes the errors of those that the broker refused.
     """
@@ -206,6 +208,7 @@ def producer_of(bootstrap: str, failed: list[object], codec: str = "none") -> Pr
             "delivery.report.only.error": True,
             "on_delivery": lambda error, _: failed.append(error) if error else None,
             "log_level": 0,
+            **settings,
         }
     )
 
@@ -225,9 +228,30 @@ def produce(bootstrap: str, workload: Workload, *, live: bool = False) -> Feed:
     If ``live``, events happen when they are written, a portion at a time, and there are as many timestamps as
     that takes. Raises RuntimeError if some were lost.
     """
-    topic = create_topic(bootstrap, unique("bench"), workload.partitions, LOG_APPEND_TIME)
     failed: list[object] = []
-    producer = producer_of(bootstrap, failed, workload.codec)
+    return _written(bootstrap, workload, producer_of(bootstrap, failed, workload.codec), failed, live)
+
+
+def produce_hidden(bootstrap: str, workloads: Iterable[Workload]) -> tuple[list[Feed], Callable[[], None]]:
+    """Write workloads to new topics, in one transaction, and what commits it, within a quarter of an hour.
+
+    Until then a worker that owns the topics waits for their events. Raises RuntimeError if some were lost.
+    """
+    failed: list[object] = []
+    settings: dict[str, Any] = {
+        "transactional.id": unique("bench"), "transaction.timeout.ms": _HIDDEN_MS,
+    }  # fmt: skip
+    producer = producer_of(bootstrap, failed, **settings)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    feeds = [_written(bootstrap, workload, producer, failed, live=False) for workload in workloads]
+    return feeds, producer.commit_transaction
+
+
+def _written(
+    bootstrap: str, workload: Workload, producer: Producer, failed: list[object], live: bool
+) -> Feed:
+    topic = create_topic(bootstrap, unique("bench"), workload.partitions, LOG_APPEND_TIME)
     headers = HEADERS if workload.kind == "nested" else None
     start = _now() // 1000 * 1000
     moments: list[int] = []

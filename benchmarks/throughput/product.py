@@ -71,6 +71,11 @@ class Deployment:
         """Create its topics."""
         command(COMMAND, "topics", str(self.path), "--create")
 
+    @property
+    def partitions(self) -> int:
+        """How many are owned once everything is."""
+        return sum(feed.workload.partitions for feed in self.feeds) + min(4, len(self.feeds))
+
     def worker(self, number: int = 0, *arguments: str) -> WorkerProcess:
         """A worker, not started."""
         log = self.folder / f"{self.name}-{number}.log"
@@ -119,12 +124,16 @@ class Sinks:
 
 
 def run_workers(
-    feeds: list[Feed], workers: int = 1, watch: Callable[[WorkerProcess], None] | None = None
+    feeds: list[Feed],
+    workers: int = 1,
+    watch: Callable[[WorkerProcess], None] | None = None,
+    show: Callable[[], object] | None = None,
 ) -> Run:
     """Let workers catch up with feeds whose timestamps are all due.
 
     Measured from the first partition of a source that one owns, so without the start of the interpreter,
-    until the last release is in its sink; ``watch`` is called with each worker at its beginning.
+    until the last release is in its sink; ``watch`` is called with each worker at its beginning. With
+    ``show``, which shows the events that were hidden until then, measured from when all partitions are owned.
     """
     with tempfile.TemporaryDirectory(prefix="eventveil-bench-") as folder, ExitStack() as running:
         deployment = Deployment(feeds, Path(folder))
@@ -136,13 +145,16 @@ def run_workers(
         deadline = time.monotonic() + _PATIENCE
         begun = dict.fromkeys(processes, 0.0)
         clock = 0.0
+        needed = 1 if show is None else deployment.partitions
         while not sinks.all_released(0.02):
             for process in processes:
-                if not begun[process] and " owns " in process.log.read_text():
+                if not begun[process] and process.log.read_text().count(" owns ") >= needed:
                     begun[process] = cpu_of(process.process.pid)
                     clock = clock or time.monotonic()
                     if watch is not None:
                         watch(process)
+                    if show is not None:
+                        show()
                 if not process.running or time.monotonic() > deadline:
                     raise RuntimeError(f"a worker did not finish:\n{process.log.read_text()[-2000:]}")
         wall = time.monotonic() - clock

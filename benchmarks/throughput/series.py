@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +16,7 @@ import click
 import numpy as np
 
 from benchmarks.throughput import live
-from benchmarks.throughput.events import Feed, Kind, Workload, produce
+from benchmarks.throughput.events import Feed, Kind, Workload, produce, produce_hidden
 from benchmarks.throughput.foreign import FOREIGN, Foreign, NotHere
 from benchmarks.throughput.formats import costs as format_costs
 from benchmarks.throughput.malformed import CHUNK, costs
@@ -37,8 +36,6 @@ _RATES = (1_000, 20_000, 80_000)
 _CODECS = ("none", "gzip", "lz4", "zstd")
 #: In which about a million events are written.
 _WORLD_CUP_MS = 2000
-#: Of the timestamps of many streams; ten of them take longer than the topics take to be written.
-_STREAMS_MS, _WRITERS = 10_000, 4
 
 
 @dataclass(frozen=True)
@@ -193,23 +190,30 @@ def users(session: Session) -> Iterator[Result]:
 
 
 def streams(session: Session) -> Iterator[Result]:
-    """More streams of 100 columns, each over a topic of its own of one partition; the same events in all.
+    """More streams of 100 columns, each over a topic of its own of one partition, with as many events each.
 
-    The ratio is to one stream. Topics are written side by side, and timestamps are long: what a stream owes
-    for those that have become due since its events is not what these cost, and would be more for those that
-    were written first.
+    Events are committed once all partitions are owned, and cost what is spent from then on: a worker takes
+    over once, and counts for months. The ratio is to one stream, with the events of them all. Timestamps are
+    long: what a stream owes for those that have become due since its events is not what these cost.
     """
     one: float | None = None
+    share = max(1, session.events // 40)
     for count in (1, 20, 200):
-        share = max(1, session.events // count)
+        events = share * (count if count > 1 else 20)
         workload = Workload(
-            share, columns=100, users=max(1, 100_000 // count), partitions=1, interval=_STREAMS_MS
-        )
-        with ThreadPoolExecutor(_WRITERS) as threads:
-            feeds = [*threads.map(session.feed, (replace(workload, seed=seed) for seed in range(count)))]
-        found = session.measure(f"streams: {count}, run", share * count, partial(run_workers, feeds), one)
+            events // count, columns=100, users=max(1, 100_000 // count), partitions=1,
+            interval=10 * session.interval,
+        )  # fmt: skip
+        run = partial(_hidden, session.bootstrap, [replace(workload, seed=seed) for seed in range(count)])
+        found = session.measure(f"streams: {count}, run", events, run, one)
         one = one or found.cpu_us_per_event
         yield replace(found, ratio_to_a=round(found.cpu_us_per_event / one, 3))
+
+
+def _hidden(bootstrap: str, workloads: Sequence[Workload]) -> Run:
+    """A worker that owns everything before it sees an event."""
+    feeds, show = produce_hidden(bootstrap, workloads)
+    return run_workers(feeds, show=show)
 
 
 def releases(session: Session) -> Iterator[Result]:

@@ -6,9 +6,11 @@ import sys
 
 import pytest
 
-from benchmarks.throughput.events import Feed, Workload, produce
+from benchmarks.throughput.events import Feed, Workload, produce, produce_hidden
 from benchmarks.throughput.measuring import run_client
+from benchmarks.throughput.product import run_workers
 from benchmarks.throughput.series import Session, contenders
+from tests.worker.process import WorkerProcess
 
 EVENTS = 3_000
 
@@ -46,6 +48,26 @@ def test_processes_that_count_wrong_together_are_reported(feed: Feed) -> None:
 def test_a_contender_that_fails_is_no_result(feed: Feed) -> None:
     with pytest.raises(RuntimeError, match="No module named"):
         run_client("benchmarks.throughput.contenders.absent", feed)
+
+
+def test_many_streams_are_measured_from_when_all_are_owned(kafka: str) -> None:
+    workloads = [
+        Workload(2_000, users=200, columns=20, partitions=1, interval=200, seed=at) for at in (1, 2, 3)
+    ]
+    feeds, show = produce_hidden(kafka, workloads)
+    watched: list[str] = []
+    shown: list[str] = []
+
+    def look(worker: WorkerProcess) -> None:
+        watched.append(worker.log.read_text())
+
+    def commit() -> None:
+        shown.append(watched[0])
+        show()
+
+    run = run_workers(feeds, watch=look, show=commit)
+    assert run.correct
+    assert [log.count(" owns ") for log in shown] == [6], "three sources and as many partitions of partials"
 
 
 def test_live_events_happen_when_they_are_written(kafka: str) -> None:
