@@ -244,6 +244,10 @@ class Worker:
         """See ``eventveil.worker.faust.driver.Delivery``."""
         return self._assignment.resting(self._clock.wall())
 
+    def rest_seconds(self) -> float:
+        """See ``eventveil.worker.faust.driver.Delivery``."""
+        return self._assignment.rest_seconds(self._clock.wall())
+
     def quiet_seconds(self) -> float:
         """See ``eventveil.worker.faust.driver.Delivery``."""
         now = self._clock.wall()

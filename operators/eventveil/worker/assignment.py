@@ -39,6 +39,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _FENCED_LIMIT = 2
 #: For so long after it was due a release goes before counting.
 _REST_MS = 250
+#: How often one looks whether that is over, should no release of this worker end it.
+_REST_LOOK_MS = 100
 #: An owner that is at rest needs one tick in this many.
 _TICKS_OF_REST = 20
 #: For so long nothing is due as long as some partitions have still to be taken over.
@@ -70,7 +72,7 @@ class Assignment:
     must stop. ``patience`` is how long, in seconds, a fenced owner waits for the rebalance that explains it,
     ``doubt_seconds`` how long the same doubt may stand; ``doubted`` is told before it is looked at again.
     ``observation`` notes what becomes of owners. ``wake`` is told of a partition that may be wanted again,
-    and (None) that another is owned, whose times are to be kept.
+    and (None) that another is owned, whose times are to be kept, or that a release ends the rest of others.
     """
 
     def __init__(
@@ -146,10 +148,11 @@ class Assignment:
             self._spawn(tp, owner, self._observe(tp, owner, chunk))
 
     async def _observe(self, tp: TP, owner: Runner, chunk: Chunk) -> None:
+        awaited = owner.awaited
         # A chunk before this one may have been dropped on its way, during a rebalance.
         if not await owner.handle(chunk) or owner.misplaced:
             await self._go_to(tp, owner.position)
-        self._wake(tp)
+        self._wake(None if owner.awaited != awaited else tp)
 
     def tick(self, now: int) -> None:
         """Let time pass, at ``now`` in epoch milliseconds, for owners that have nothing else to do.
@@ -193,9 +196,12 @@ class Assignment:
             self._spawn(tp, owner, self._pass_time(tp, owner))
 
     async def _pass_time(self, tp: TP, owner: Runner) -> None:
+        awaited = owner.awaited
         await owner.tick()
         if owner.misplaced:
             await self._go_to(tp, owner.position)
+        if owner.awaited != awaited:
+            self._wake(None)
 
     def until_due(self, now: int) -> float:
         """Milliseconds until the next owner becomes due, infinity if none does."""
@@ -228,6 +234,13 @@ class Assignment:
         }
         awaits = (owner.awaited for owner in self._ready.values()) if closed else ()
         return closed if any(one is not None and since < one <= now for one in awaits) else set()
+
+    def rest_seconds(self, now: int) -> float:
+        """For how long those that rest may be left alone: until something is due, or their time is over.
+
+        A release that ends a rest wakes the consumer.
+        """
+        return min(self.until_due(now), _REST_LOOK_MS) / 1000
 
     def _spawn(self, tp: TP, owner: Runner, work: Awaitable[None]) -> None:
         task = asyncio.create_task(self._guarded(tp, owner, work))

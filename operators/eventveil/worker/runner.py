@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from itertools import count
 
+from eventveil.decoding.bulk import lengths_of
 from eventveil.kafka.changelog import FencedTable, OwnerClosed
 from eventveil.model.records import Chunk, Schema, Schemas, TopicPartition
 from eventveil.process.clock import PartitionClock
@@ -34,6 +35,9 @@ _tokens = count(1)
 #: that is worked on; after one with fewer records the next had better be larger.
 _CREDIT, _CREDIT_IF_LARGE, _LARGE = 1, 2, 4096
 
+#: What a chunk may have to be observed in the event loop: some tenths of a millisecond, like the way to a
+#: thread and back, which wakes two threads and costs more than it takes.
+_SMALL_RECORDS, _SMALL_BYTES = 128, 32 * 1024
 #: A seek is asked for again after this, should nothing have come of it.
 _SEEK_SECONDS = 5.0
 #: How long after an answer that does not do a registry is asked again.
@@ -215,7 +219,10 @@ class Runner:
         while chunk.start <= self.position:
             before = self.position
             await self.prepare()
-            await self._observing(self.observe, chunk)
+            if _is_small(chunk):
+                self.observe(chunk)
+            else:
+                await self._observing(self.observe, chunk)
             await self._settle()
             if not max(before + 1, chunk.start) <= self.position < chunk.next_offset:
                 return
@@ -381,3 +388,7 @@ class Runner:
             task.capture_end(now, end)
         except ValueError:
             raise shortened(self._source, "it ends before a boundary that was captured in it") from None
+
+
+def _is_small(chunk: Chunk) -> bool:
+    return len(chunk.offsets) <= _SMALL_RECORDS and int(lengths_of(chunk.values).sum()) <= _SMALL_BYTES

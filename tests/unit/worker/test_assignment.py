@@ -320,6 +320,35 @@ def test_an_owner_that_has_just_closed_is_not_at_rest_before_the_release_is_ther
     run(scenario)
 
 
+def test_a_release_wakes_the_consumer_for_those_that_rest() -> None:
+    async def scenario() -> None:
+        one = Surroundings([7])
+        one.assignment.assign({PLACE})
+        await one.until(lambda: bool(one.assignment.owners))
+        owner = one.assignment.owners[PLACE]
+        assert isinstance(owner, Scripted)
+        await one.until(lambda: owner.settled == 1)
+        owner.next_due, owner.next_release, one.woken[:] = 3_000, 2_000, []
+
+        async def settle() -> None:
+            owner.settled += 1
+            owner.next_release = 1_000 * (owner.settled + 1)
+
+        one.assignment.tick(2_000)
+        await one.until(lambda: owner.settled == 2)
+        assert one.woken == [], "nothing was released"
+        owner.settle = settle  # type: ignore[method-assign]
+        one.assignment.tick(2_000)
+        await one.until(lambda: bool(one.woken))
+        one.assignment.handle(chunk(owner.token, 100))
+        await one.until(lambda: len(one.woken) == 2)
+        assert one.woken == [None, None]
+        assert one.assignment.rest_seconds(2_950) == 0.05, "the next is due by then"
+        assert one.assignment.rest_seconds(2_000) == assignment._REST_LOOK_MS / 1000
+
+    run(scenario)
+
+
 def test_who_has_closed_rests_until_the_release_is_there() -> None:
     async def scenario() -> None:
         one, partials = Surroundings([7, 7]), TP("partials", 0)

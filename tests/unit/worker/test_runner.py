@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -124,6 +125,30 @@ def test_a_pan_private_timestamp_is_exposed_decided_and_published_each_after_a_l
         "".join(around.done).replace("groundsinks", "?").replace("sinksground", "?")
         == "?exposedecide?publish"
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "at_once"),
+    [
+        ([event()] * 128, True),
+        ([event()] * 129, False),
+        ([b"{" + b" " * 30_000, None], True),
+        ([b"{" + b" " * 33_000], False),
+    ],
+)
+def test_small_chunks_are_observed_where_they_arrive_and_others_in_a_thread(
+    values: list[bytes | None], at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What many events take must not hold up the event loop; a thread costs more than few."""
+    threads: list[int] = []
+
+    def process(task: PartitionSanitizer, given: Chunk) -> None:
+        threads.append(threading.get_ident())
+        task.position = given.next_offset
+
+    monkeypatch.setattr(PartitionSanitizer, "process", process)
+    run(sanitizer(), Surroundings(), 900, chunk([(0, value) for value in values]))
+    assert [thread == threading.get_ident() for thread in threads] == [at_once]
 
 
 def test_nothing_is_judged_or_drawn_while_records_have_no_append_time() -> None:

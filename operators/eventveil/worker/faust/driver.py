@@ -36,7 +36,7 @@ from eventveil.model.topology import Kafka
 from eventveil.worker.faust import fetches, frames
 from eventveil.worker.faust.fetches import Block, WalkedBlock
 
-#: For how long a fetch is waited for at once, and how long while partitions rest, or none is owned yet.
+#: For how long a fetch is waited for at once, and how often one looks whether a partition is owned yet.
 _WAIT_SECONDS, _LOOK_SECONDS = 1.0, 0.01
 #: A worker without partitions need not hurry: who is assigned one has to take it over first.
 _STANDBY_SECONDS = 0.1
@@ -104,6 +104,9 @@ class Delivery(Protocol):
 
     def resting(self) -> Collection[TP]:
         """The partitions of which nothing is to be fetched for a moment."""
+
+    def rest_seconds(self) -> float:
+        """For how long these may rest, should ``ChunkConsumerThread.wake`` not be called before."""
 
     def quiet_seconds(self) -> float:
         """For how long nothing will be due that has to be closed or released; 0 or less: something is."""
@@ -479,7 +482,7 @@ class ChunkConsumer(driver.Consumer):
             return
         resting = self._delivery.resting()
         self._thread.let_gather(self._delivery.quiet_seconds())
-        seconds = _LOOK_SECONDS if resting else _WAIT_SECONDS
+        seconds = max(_LOOK_SECONDS, self._delivery.rest_seconds()) if resting else _WAIT_SECONDS
         chunks = await self._thread.fetch(self._delivery.wanted, resting, seconds)
         if lost := self._thread.out_of_range():
             self._delivery.out_of_range(lost)
