@@ -19,9 +19,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from benchmarks.throughput.ingest import make_chunk, make_stream
 from eventveil.counting.counter import CounterState
-from eventveil.model.records import TopicPartition
+from eventveil.decoding.bulk import Packed
+from eventveil.kafka.outgoing import Producer, batches, by_partition, portions
+from eventveil.model.records import Chunk, Records, TopicPartition, parts_of
 from eventveil.model.topology import Stream, Timeline
 from eventveil.process.clock import SYSTEM_CLOCK, PartitionClock, wall_clock
 from eventveil.tasks.aggregate import PartitionAggregator
@@ -33,6 +37,7 @@ _TIME, _FAR = 30_000, 10**12
 #: How often a boundary is asked for, in milliseconds.
 _INTERVAL = 50
 _MEGABYTE = 1_000_000
+_PRODUCER = Producer(1, 0)
 GOOD = "good"
 
 
@@ -70,16 +75,36 @@ def _stream() -> Stream:
     return replace(one, timeline=rules, source=replace(one.source, append_time="boundary"))
 
 
-def judge(stream: Stream, values: Sequence[bytes]) -> int:
-    """Judge a chunk as the worker does, in as many turns as it takes; the number of dead letters."""
+def fetched(values: Sequence[bytes]) -> Chunk:
+    """A chunk of values as it is fetched: they lie one after the other."""
+    lengths = np.array([*map(len, values)], np.int64)
+    packed = Packed(b"".join(values), np.cumsum(lengths) - lengths, lengths)
+    none = np.zeros(len(values), np.int64)
+    return replace(make_chunk(0, values), values=packed, keys=Packed(b"", none, none - 1))
+
+
+def judge(stream: Stream, chunk: Chunk) -> int:
+    """Judge a chunk as the worker does, in as many turns as it takes; the number of dead letters.
+
+    They are made and packed into batches, and not sent.
+    """
     aggregator = PartitionAggregator(1, {stream.name: (stream, CounterState("bench", 0, 1, 1, 0, 0))})
-    chunk, letters = make_chunk(0, values), 0
-    while aggregator.position < len(values):
+    letters = 0
+    while aggregator.position < chunk.next_offset:
         aggregator.process(chunk)
         if batch := aggregator.dead_letter_batch():
-            letters += sum(1 for _ in batch.dead_letters)
+            letters += _packed(batch.dead_letters)
             aggregator.durable(batch)
     return letters
+
+
+def _packed(letters: Records) -> int:
+    number = 0
+    for portion in portions(parts_of(letters)):
+        for records in by_partition(portion, lambda _: 1).values():
+            made, _ = batches(records, _PRODUCER, 0)
+            number += sum(batch.count for batch in made)
+    return number
 
 
 def costs(rounds: int, names: Container[str] | None = None) -> Iterator[tuple[str, list[float], bool]]:
@@ -90,15 +115,15 @@ def costs(rounds: int, names: Container[str] | None = None) -> Iterator[tuple[st
     Each round takes all kinds in turn, so that a busy machine is unfair to all alike.
     """
     stream = _stream()
-    chunks = {name: values for name, values in kinds().items() if names is None or name in names}
+    chunks = {name: fetched(values) for name, values in kinds().items() if names is None or name in names}
     seconds: dict[str, list[float]] = {name: [] for name in chunks}
     right = dict.fromkeys(chunks, True)
     for _ in range(rounds):
-        for name, values in chunks.items():
+        for name, chunk in chunks.items():
             began = time.process_time()
-            letters = judge(stream, values)
+            letters = judge(stream, chunk)
             seconds[name].append(time.process_time() - began)
-            right[name] &= letters == (0 if name == GOOD else len(values))
+            right[name] &= letters == (0 if name == GOOD else len(chunk.values))
     for name in chunks:
         yield name, seconds[name], right[name]
 
@@ -158,14 +183,14 @@ def main() -> None:
         told = "" if right else ", WRONG"
         print(f"{name:32} {middle / CHUNK * 1e6:6.2f} us/event  {middle / base:5.2f} of a good chunk{told}")
     print("\nHow late a boundary is asked for while such chunks are judged, in ms:")
-    stream, chunks = _stream(), kinds()
+    stream, chunks = _stream(), {name: fetched(values) for name, values in kinds().items()}
     # As the worker does.
     gc.collect()
     gc.freeze()
     idle = delays(None, 4)
     print(f"{'nothing':32} median {statistics.median(idle):4.0f}  most {max(idle):4d}")
-    for name, values in chunks.items():
-        found = delays(lambda values=values: judge(stream, values), 4)  # type: ignore[misc]
+    for name, chunk in chunks.items():
+        found = delays(lambda chunk=chunk: judge(stream, chunk), 4)  # type: ignore[misc]
         print(f"{name:32} median {statistics.median(found):4.0f}  most {max(found):4d}")
 
 

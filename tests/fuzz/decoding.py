@@ -19,7 +19,7 @@ from eventveil.decoding.bulk import (
     as_array,
     fields_of,
 )
-from eventveil.decoding.rules import Decoder, Event, Rejection, parse
+from eventveil.decoding.rules import NO_JSON, Decoder, Event, Reason, Rejection, parse
 from tests.unit.support import stream
 
 MAX_BYTES = 5000
@@ -48,23 +48,34 @@ class Comparison:
         self._chance = Random(1)
         self._find_columns = ColumnFinder(one.source, one.counts)
         self._decoder = Decoder(one.source, one.counts)
-        #: This many values bulk decoding was sure of.
-        self.sure = 0
+        #: This many values bulk decoding was sure of, this many of them that they are no JSON, and this many
+        #: are none by the rules.
+        self.sure = self.refused = self.broken = 0
 
     def check(self, values: Sequence[bytes | None]) -> None:
         """Raise AssertionError, naming the value, where they differ."""
         parts = self._reader.read(values)
         self._check_packed(parts, packed(values, self._chance))
-        rows = [row for part in parts for row in part.rows.tolist()]
-        assert rows == sorted({*rows}), "a value was read twice"
+        rows = [row for part in parts for row in (*part.rows.tolist(), *part.broken.tolist())]
+        assert len(rows) == len({*rows}), "a value was read twice"
         for part in parts:
             self._check(part, values)
+            self._check_broken(part, values)
+
+    def _check_broken(self, fields: Fields, values: Sequence[bytes | None]) -> None:
+        documents = [parse(value, MAX_BYTES) for value in values]
+        wrong = {row for row, one in enumerate(documents) if one == (Reason.NOT_JSON, NO_JSON)}
+        told = {*fields.broken.tolist()}
+        assert told <= wrong, f"JSON by the rules: {[values[row] for row in told - wrong]!r}"
+        self.refused += len(told)
+        self.broken += len(wrong)
 
     def _check_packed(self, parts: Sequence[Fields], values: Packed) -> None:
         found = self._reader.read(values)
         for one, other in zip(parts, found, strict=True):
             assert type(one) is type(other)
             assert one.rows.tolist() == other.rows.tolist()
+            assert one.broken.tolist() == other.broken.tolist()
             for pointer in (self._user, self._time):
                 assert everything(one, pointer) == everything(other, pointer)
             assert np.array_equal(*(as_array(self._find_columns(each)) for each in (one, other)))

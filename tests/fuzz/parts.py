@@ -45,6 +45,7 @@ def fuzz(share: tuple[int, int]) -> Counter[str]:
         raise AssertionError(f"part with seed {seed}: {error}") from error
     for way, of_way in comparisons.items():
         found[f"sure, by the way {way}"] += sum(comparison.sure for comparison in of_way)
+        found[f"surely no JSON, by the way {way}"] += sum(comparison.refused for comparison in of_way)
     return found
 
 

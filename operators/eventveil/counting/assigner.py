@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from orjson import JSONDecodeError, loads
 
 from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.rejections import (
@@ -38,8 +37,8 @@ from eventveil.decoding.bulk import (
     as_array,
     picked,
 )
-from eventveil.decoding.places import NO_ENVELOPE, Envelope
-from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, parse, weigh, why_no_json
+from eventveil.decoding.places import MISSING, NO_ENVELOPE, Envelope
+from eventveil.decoding.rules import NO_JSON, Decoder, Event, Reason, Rejection, parse, weigh
 from eventveil.model import timeline
 from eventveil.model.partitioners import PARTITIONERS, Growth, PartitionCounts
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Headers, Schemas
@@ -75,10 +74,8 @@ class Rows:
         own_time = self.own_times[row] if self.own_times else NO_OWN_TIME
         return Envelope(key, headers or (), int(self.append_times[row]), own_time)
 
-    def documents(
-        self, rows: NDArray[np.int64], max_bytes: int, broken: Broken
-    ) -> Iterator[tuple[int, Any | Rejection]]:
-        """These rows with what ``parse`` makes of their values; those that are no JSON go to ``broken``.
+    def documents(self, rows: NDArray[np.int64], max_bytes: int) -> Iterator[tuple[int, Any | Rejection]]:
+        """These rows with what ``parse`` makes of their values.
 
         Each is parsed once for all streams, if there are several. Otherwise none is kept: the garbage
         collector would look through all of them.
@@ -86,34 +83,13 @@ class Rows:
         for row, value in zip(rows.tolist(), picked(self.values, rows), strict=True):
             if value is None or len(value) > max_bytes:
                 yield row, parse(value, max_bytes)
-            elif row in self._documents:
-                yield row, self._documents[row]
-            else:
-                try:
-                    document = loads(value)
-                except JSONDecodeError as error:
-                    broken.add(row, error)
-                    continue
+                continue
+            document = self._documents.get(row, MISSING)
+            if document is MISSING:
+                document = parse(value, max_bytes)
                 if self.shared:
                     self._documents[row] = document
-                yield row, document
-
-
-class Broken:
-    """Rows whose values are no JSON."""
-
-    def __init__(self) -> None:
-        self._rows: list[int] = []
-        self._details: list[str] = []
-
-    def add(self, row: int, error: JSONDecodeError) -> None:
-        """One more, and why."""
-        self._rows.append(row)
-        self._details.append(why_no_json(error))
-
-    def rejections(self) -> Rejections:
-        """What is wrong with each."""
-        return Rejections.alike(np.array(self._rows, np.int64), Reason.NOT_JSON, self._details)
+            yield row, document
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +206,10 @@ class Assigner:
         for rejections in refused:
             asked[rejections.rows] = False
         filtered = self._left_out(rows, asked)
-        broken = Broken()
         one_by_one: list[tuple[int, Rejection]] = []
         events: list[tuple[int, AssignedEvent]] = []
         envelope = NO_ENVELOPE
-        for row, document in self._documents(rows, np.flatnonzero(asked), broken):
+        for row, document in self._documents(rows, np.flatnonzero(asked)):
             offset, append_time = int(rows.offsets[row]), int(rows.append_times[row])
             if self._decoder.reads_envelope:
                 envelope = rows.envelope(row)
@@ -247,17 +222,15 @@ class Assigner:
                 events.append((row, verdict))
         more = [*self._found(events), *_filtered(filtered)]
         placed = Placed(certain, _merged(more) if more else _NOTHING)
-        return placed, Rejections.merged([*refused, broken.rejections(), Rejections.of(one_by_one)])
+        return placed, Rejections.merged([*refused, Rejections.of(one_by_one)])
 
-    def _documents(
-        self, rows: Rows, chosen: NDArray[np.int64], broken: Broken
-    ) -> Iterator[tuple[int, Any | Rejection]]:
+    def _documents(self, rows: Rows, chosen: NDArray[np.int64]) -> Iterator[tuple[int, Any | Rejection]]:
         """These rows with their documents; None in place of those that no rule looks into."""
         max_bytes = self._stream.source.max_bytes
         if self._decoder.reads_value:
             form = self._stream.source.format
             if form == "json":
-                yield from rows.documents(chosen, max_bytes, broken)
+                yield from rows.documents(chosen, max_bytes)
                 return
             for row, value in zip(chosen.tolist(), picked(rows.values, chosen), strict=True):
                 yield row, parse(value, max_bytes, form, rows.schemas)
@@ -334,6 +307,9 @@ class Assigner:
         boundaries: Boundaries | None,
     ) -> Iterator[Rejections]:
         """Of the rows of a part that are asked about, those that certainly cannot count."""
+        broken = fields.broken[asked[fields.broken]]
+        if broken.size:
+            yield Rejections.alike(broken, Reason.NOT_JSON, [NO_JSON])
         at = np.flatnonzero(asked[fields.rows])
         if not at.size:
             return

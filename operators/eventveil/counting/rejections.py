@@ -10,22 +10,26 @@ that is not certain, nothing is said, and the record is put to the rule.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.users import Users
-from eventveil.decoding.bulk import UNSURE, UNSURE_TIME, Fields, picked
-from eventveil.decoding.rules import Decoder, Reason, Rejection, unknown_column
+from eventveil.decoding import kernel
+from eventveil.decoding.bulk import UNSURE, UNSURE_TIME, Fields, Packed, as_parts, lengths_of, picked
+from eventveil.decoding.rules import Decoder, Reason, Rejection, unknown_columns
 from eventveil.model import timeline
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Outgoing
+from eventveil.model.partitioners import murmur2_partitions
+from eventveil.model.records import NO_APPEND_TIME, NO_KEY, Chunk, Columns, Outgoing, Records
 from eventveil.model.topology import Stream
 
 _Rows = NDArray[np.int64]
-_Header = tuple[str, bytes]
+_Value = TypeVar("_Value")
 
 REASONS = tuple(Reason)
 #: By identity, for the hash of a member of an enumeration is a call.
@@ -36,26 +40,33 @@ _LARGEST_LETTER = 8_000_000
 
 
 class Rejections:
-    """Rows, each with a reason (its place in REASONS) and a detail."""
+    """Rows, each with a reason (its place in REASONS) and a detail (its place in ``texts``)."""
 
-    __slots__ = ("codes", "details", "rows")
+    __slots__ = ("codes", "details", "rows", "texts")
 
-    def __init__(self, rows: _Rows = _NONE, codes: _Rows = _NONE, details: Sequence[str] = ()) -> None:
-        self.rows, self.codes, self.details = rows, codes, details
+    def __init__(
+        self, rows: _Rows = _NONE, codes: _Rows = _NONE, details: _Rows = _NONE, texts: Sequence[str] = ()
+    ) -> None:
+        self.rows, self.codes, self.details, self.texts = rows, codes, details, texts
 
     @classmethod
     def of(cls, rejections: Sequence[tuple[int, Rejection]]) -> Rejections:
         """These rows with what is wrong with each."""
+        details, texts = distinct([rejection.detail for _, rejection in rejections])
         return cls(
             np.array([row for row, _ in rejections], np.int64),
             np.array([_CODES[id(rejection.reason)] for _, rejection in rejections], np.int64),
-            [rejection.detail for _, rejection in rejections],
+            details,
+            texts,
         )
 
     @classmethod
-    def alike(cls, rows: _Rows, reason: Reason, details: Sequence[str]) -> Rejections:
-        """Rows with one reason."""
-        return cls(rows, np.full(len(rows), _CODES[id(reason)]), details)
+    def alike(
+        cls, rows: _Rows, reason: Reason, texts: Sequence[str], details: _Rows | None = None
+    ) -> Rejections:
+        """Rows with one reason; ``details`` None: the first of ``texts`` is that of all of them."""
+        details = np.zeros(len(rows), np.int64) if details is None else details
+        return cls(rows, np.full(len(rows), _CODES[id(reason)]), details, texts)
 
     @classmethod
     def merged(cls, parts: Iterable[Rejections]) -> Rejections:
@@ -65,14 +76,17 @@ class Rejections:
             return parts[0] if parts else cls()
         rows = np.concatenate([part.rows for part in parts])
         order = np.argsort(rows)
-        details = [detail for part in parts for detail in part.details]
         codes = np.concatenate([part.codes for part in parts])
-        return cls(rows[order], codes[order], [details[at] for at in order.tolist()])
+        firsts = accumulate((len(part.texts) for part in parts), initial=0)
+        details = np.concatenate([part.details + first for part, first in zip(parts, firsts, strict=False)])
+        return cls(rows[order], codes[order], details[order], [*chain(*(part.texts for part in parts))])
 
     def since(self, row: int) -> Rejections:
         """Those from a row on; they are in the order of their rows."""
         first = int(np.searchsorted(self.rows, row))
-        return Rejections(self.rows[first:], self.codes[first:], self.details[first:]) if first else self
+        if not first:
+            return self
+        return Rejections(self.rows[first:], self.codes[first:], self.details[first:], self.texts)
 
     def outcomes(self) -> Counter[str]:
         """How many there are, by reason."""
@@ -83,84 +97,140 @@ class Rejections:
         return len(self.rows)
 
     def __iter__(self) -> Iterator[tuple[int, Rejection]]:
-        for row, code, detail in zip(self.rows.tolist(), self.codes.tolist(), self.details, strict=True):
-            yield row, Rejection(REASONS[code], detail)
+        columns = self.rows.tolist(), self.codes.tolist(), self.details.tolist()
+        for row, code, detail in zip(*columns, strict=True):
+            yield row, Rejection(REASONS[code], self.texts[detail])
 
 
-class Letters:
-    """The dead letters of one stream and chunk, each made when it is asked for: there may be very many.
+def distinct(values: Sequence[_Value]) -> tuple[_Rows, list[_Value]]:
+    """Of each value its place among the distinct ones, and those, in the order in which they come first."""
+    places = {one: place for place, one in enumerate(dict.fromkeys(values))}
+    return np.fromiter(map(places.__getitem__, values), np.int64, len(values)), [*places]
 
-    ``origins`` are those of re-keyed records, rows of append time, partition and offset.
-    """
 
-    def __init__(self, stream: Stream, chunk: Chunk, rejections: Rejections, origins: _Rows | None) -> None:
-        self._stream, self._chunk, self._rejections, self._origins = stream, chunk, rejections, origins
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """A header of many records, in the order of these: texts by their places among some, or numbers."""
+
+    name: str
+    numbers: _Rows
+    texts: Sequence[bytes] | None = None
+
+    def where(self, chosen: slice | NDArray[np.bool_]) -> _Header:
+        """That of the records that a slice or mask chooses."""
+        return _Header(self.name, self.numbers[chosen], self.texts)
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        if self.texts is not None:
+            return map([(self.name, text) for text in self.texts].__getitem__, self.numbers.tolist())
+        return ((self.name, b"%d" % number) for number in self.numbers.tolist())
+
+
+class Letters(Columns):
+    """Dead letters of one stream and chunk, in columns: there may be very many."""
+
+    def __init__(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        headers: Sequence[_Header],
+    ) -> None:
+        self.topic = topic
+        self._keys, self._values, self._headers = keys, values, headers
+        self._sizes: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, stream: Stream, chunk: Chunk, rejections: Rejections, origins: _Rows | None) -> Letters:
+        """``origins`` are those of re-keyed records, rows of append time, partition and offset."""
+        rows = rejections.rows
+        keys, values = picked(chunk.keys, rows), picked(chunk.values, rows)
+        details, texts = rejections.details, [*map(str.encode, rejections.texts)]
+        large = np.flatnonzero(lengths_of(keys) + lengths_of(values) > _LARGEST_LETTER)
+        if large.size:
+            # They could never be written, and the partition would be stuck behind one event.
+            keys, values = _without(keys, large), _without(values, large)
+            told = [texts[at] + b"; left out here for its size" for at in details[large].tolist()]
+            details, texts = details.copy(), texts + told
+            details[large] = np.arange(len(texts) - len(told), len(texts))
+        if origins is None:
+            times, offsets = np.array(chunk.append_times)[rows], np.array(chunk.offsets)[rows]
+            partitions = np.full(len(rows), chunk.partition)
+        else:
+            times, partitions, offsets = origins[rows].T
+        none = np.zeros(len(rows), np.int64)
+        headers = (
+            _Header("eventveil.reason", rejections.codes, [reason.value.encode() for reason in REASONS]),
+            _Header("eventveil.detail", details, texts),
+            _Header("eventveil.stream", none, [stream.name.encode()]),
+            _Header("eventveil.topic", none, [stream.source.topic_of_events.encode()]),
+            _Header("eventveil.partition", partitions),
+            _Header("eventveil.offset", offsets),
+            _Header("eventveil.timestamp", times),
+        )
+        return cls(stream.dead_letter, keys, values, headers)
 
     def __len__(self) -> int:
-        return len(self._rejections)
+        return len(self._keys)
 
     def __iter__(self) -> Iterator[Outgoing]:
-        return self._made(self._rejections)
-
-    def _made(self, rejections: Rejections) -> Iterator[Outgoing]:
-        stream, rows = self._stream, rejections.rows
-        reasons = [("eventveil.reason", reason.value.encode()) for reason in REASONS]
-        name = ("eventveil.stream", stream.name.encode())
-        topic = ("eventveil.topic", stream.source.topic_of_events.encode())
-        keys, values = picked(self._chunk.keys, rows), picked(self._chunk.values, rows)
-        # All of them are hardly ever as large as the largest that may be.
-        all_fit = sum(map(len, filter(None, chain(keys, values)))) <= _LARGEST_LETTER
-        columns = keys, values, rejections.codes.tolist(), rejections.details, *self._places(rows)
-        for key, value, code, detail, partition, offset, append_time in zip(*columns, strict=True):
-            headers: Headers = (
-                reasons[code],
-                ("eventveil.detail", detail.encode()),
-                name,
-                topic,
-                partition,
-                ("eventveil.offset", offset),
-                append_time,
-            )
-            if not all_fit and len(key or b"") + len(value or b"") > _LARGEST_LETTER:
-                # It could never be written, and the partition would be stuck behind one event.
-                key, value = None, None
-                left_out = f"{detail}; left out here for its size".encode()
-                headers = (headers[0], ("eventveil.detail", left_out), *headers[2:])
+        for key, value, headers in zip(
+            self._keys, self._values, zip(*self._headers, strict=True), strict=True
+        ):
             # What the class calls to make one: half of its time is spent on the way there.
-            yield tuple.__new__(Outgoing, (stream.dead_letter, value, key, None, headers))
+            yield tuple.__new__(Outgoing, (self.topic, value, key, None, headers))
 
-    def _places(self, rows: _Rows) -> tuple[Iterable[_Header], Iterable[bytes], Iterable[_Header]]:
-        """Of the original records the header of the partition, the offset, the header of the append time."""
-        partitions: Iterable[_Header]
-        if self._origins is not None:
-            times, partition, offsets = self._origins[rows].T
-            partitions = _headers("eventveil.partition", partition)
-        else:
-            times, offsets = np.array(self._chunk.append_times)[rows], np.array(self._chunk.offsets)[rows]
-            partitions = repeat(("eventveil.partition", b"%d" % self._chunk.partition), len(rows))
-        return partitions, map(b"%d".__mod__, offsets.tolist()), _headers("eventveil.timestamp", times)
+    def sizes(self) -> NDArray[np.int64]:
+        """See ``Columns.sizes``."""
+        if self._sizes is None:
+            self._sizes = lengths_of(self._keys) + lengths_of(self._values)
+        return self._sizes
+
+    def partitions(self, count: int) -> NDArray[np.int64]:
+        """See ``Columns.partitions``."""
+        if kernel.NATIVE is not None:
+            return np.frombuffer(kernel.NATIVE.partitions(as_parts(self._keys), count), np.int64)
+        found = np.full(len(self), NO_KEY)
+        found[[key is not None for key in self._keys]] = murmur2_partitions(
+            [key for key in self._keys if key is not None], count
+        )
+        return found
+
+    def where(self, chosen: slice | NDArray[np.bool_]) -> Letters:
+        """See ``Columns.where``."""
+        rows = np.arange(len(self))[chosen]
+        headers = [header.where(chosen) for header in self._headers]
+        return Letters(self.topic, picked(self._keys, rows), picked(self._values, rows), headers)
+
+    def pack(self, most: int, take: Callable[[bytes, int], object]) -> bool:
+        """See ``Columns.pack``."""
+        if kernel.NATIVE is None:
+            return False
+        headers = [(one.name, one.texts, np.ascontiguousarray(one.numbers)) for one in self._headers]
+        kernel.NATIVE.records(as_parts(self._keys), as_parts(self._values), headers, most, take)
+        return True
 
 
-def _headers(name: str, numbers: _Rows) -> Iterator[_Header]:
-    """A header for each number; neighbours are often alike."""
-    told, header = None, (name, b"")
-    for number in numbers.tolist():
-        if number != told:
-            told, header = number, (name, b"%d" % number)
-        yield header
+def _without(values: Sequence[bytes | None], rows: _Rows) -> Sequence[bytes | None]:
+    """The same with None in these rows."""
+    if isinstance(values, Packed):
+        lengths = values.lengths.copy()
+        lengths[rows] = -1
+        return Packed(values.data, values.starts, lengths)
+    left_out = {*rows.tolist()}
+    return [None if row in left_out else value for row, value in enumerate(values)]
 
 
-class DeadLetters:
+class DeadLetters(Records):
     """Dead letters of several streams and chunks, made while somebody goes through them."""
 
+    parts: Sequence[Letters]
+
     def __init__(self, parts: Iterable[Letters]) -> None:
-        self._parts = [*parts]
+        super().__init__([*parts])
 
     def __len__(self) -> int:
-        return sum(map(len, self._parts))
-
-    def __iter__(self) -> Iterator[Outgoing]:
-        return chain.from_iterable(self._parts)
+        return sum(map(len, self.parts))
 
 
 #: Why events were refused by their time, by append times and by boundaries.
@@ -246,32 +316,31 @@ class Validator:
             yield from self._by_place(read, following, boundaries)
 
     def _by_column(self, read: Read) -> Rejections:
-        labels = read.fields.at(self._stream.source.column, read.at)
-        return Rejections.alike(
-            read.rows, Reason.UNKNOWN_COLUMN, [unknown_column(str(one)) for one in labels]
-        )
+        details, labels = distinct(read.fields.at(self._stream.source.column, read.at))
+        texts = unknown_columns(map(str, labels))
+        return Rejections.alike(read.rows, Reason.UNKNOWN_COLUMN, texts, details)
 
     def _by_time(self, read: Read) -> Rejections:
-        known: dict[str | int, int | Rejection] = {}
-        found: list[tuple[int, Rejection]] = []
-        for row, value in zip(
-            read.rows.tolist(), read.fields.at(self._stream.source.time, read.at), strict=True
-        ):
-            # Of an integer beyond 64 bits the rule makes a float.
-            if isinstance(value, int) and not -(2**63) <= value < 2**64:
-                continue
-            verdict = known.get(value)
-            if verdict is None:
-                verdict = known[value] = self._decoder.timed(value)
-            if isinstance(verdict, Rejection):
-                found.append((row, verdict))
-        return Rejections.of(found)
+        details, values = distinct(read.fields.at(self._stream.source.time, read.at))
+        verdicts = [self._timed(value) for value in values]
+        codes = np.array([-1 if one is None else _CODES[id(one.reason)] for one in verdicts], np.int64)
+        codes = codes[details]
+        sure, texts = codes >= 0, ["" if one is None else one.detail for one in verdicts]
+        return Rejections(read.rows[sure], codes[sure], details[sure], texts)
+
+    def _timed(self, value: str | int) -> Rejection | None:
+        """What is certainly wrong with the value of a time."""
+        # Of an integer beyond 64 bits the rule makes a float.
+        if isinstance(value, int) and not -(2**63) <= value < 2**64:
+            return None
+        verdict = self._decoder.timed(value)
+        return verdict if isinstance(verdict, Rejection) else None
 
     def _by_partition(self, read: Read) -> Rejections:
         users = self._users.canonical(read.fields, read.at)
-        owners = self._users.partitions(users).tolist()
-        details = {owner: wrong_partition(self._stream, owner) for owner in {*owners}}
-        return Rejections.alike(read.rows, Reason.WRONG_PARTITION, [details[owner] for owner in owners])
+        owners, details = np.unique(self._users.partitions(users), return_inverse=True)
+        texts = [wrong_partition(self._stream, owner) for owner in owners.tolist()]
+        return Rejections.alike(read.rows, Reason.WRONG_PARTITION, texts, details)
 
     def _by_place(self, read: Read, following: int, boundaries: Boundaries | None) -> Iterator[Rejections]:
         """As ``Assigner.verdict``: too far ahead, before the origin, before the start, then too late."""
@@ -313,8 +382,11 @@ class Validator:
 
 def _told(read: Read, reason: Reason, text: str, *numbers: _Array) -> Rejections:
     """Rows with one reason, and a text with numbers of each."""
-    columns = [column.tolist() for column in numbers]
-    return Rejections.alike(read.rows, reason, [text % told for told in zip(*columns, strict=True)])
+    if not read.at.size:
+        return Rejections()
+    columns: list[list[Any]] = [column.tolist() for column in numbers]
+    details, told = distinct(columns[0] if len(columns) == 1 else [*zip(*columns, strict=True)])
+    return Rejections.alike(read.rows, reason, [text % one for one in told], details)
 
 
 def wrong_partition(stream: Stream, owner: int) -> str:

@@ -1,9 +1,9 @@
 """Decoding many values at once: the same verdicts as ``eventveil.decoding.rules``, at a fraction of the time.
 
-The quick way only ever says "this value is an event, with these fields" or "not sure", and what is
-not sure is put to ``eventveil.decoding.rules``. Each value is parsed by a call of its own, never joined with
-others: with ``[`` + ``,`` between them two crafted values can close and open each other's objects, and a
-decoder of lines takes two documents on one line for one on each of two.
+The quick way only ever says "this value is an event, with these fields", "this is no JSON" or "not sure",
+and what is not sure is put to ``eventveil.decoding.rules``. Each value is parsed by a call of its own, never
+joined with others: with ``[`` + ``,`` between them two crafted values can close and open each other's
+objects, and a decoder of lines takes two documents on one line for one on each of two.
 
 The compiled kernel reads values if it is installed (``eventveil.decoding.kernel``), and else orjson does, the
 parser of ``eventveil.decoding.rules``. ``tests/unit/decoding/test_bulk.py`` and ``python -m tests.fuzz``
@@ -55,11 +55,18 @@ class Packed(Sequence[bytes | None]):
         return self.data[starts : starts + lengths] if lengths >= 0 else None
 
 
-def picked(values: Sequence[bytes | None], rows: _Integers) -> list[bytes | None]:
+def picked(values: Sequence[bytes | None], rows: _Integers) -> Sequence[bytes | None]:
     """Those in these rows."""
     if isinstance(values, Packed):
-        return [*Packed(values.data, values.starts[rows], values.lengths[rows])]
+        return Packed(values.data, values.starts[rows], values.lengths[rows])
     return [values[row] for row in rows.tolist()]
+
+
+def as_parts(values: Sequence[bytes | None]) -> Any:
+    """Values as the kernel takes them."""
+    if isinstance(values, Packed):
+        return values.data, values.starts, values.lengths
+    return values if isinstance(values, list) else [*values]
 
 
 def lengths_of(values: Sequence[bytes | None]) -> _Integers:
@@ -177,13 +184,17 @@ Kind = Literal["string", "integer", "time"]
 UNSURE_TIME = np.iinfo(np.int64).min
 
 _REMEMBERED, _LONGEST_PART = 100_000, 40
+_NONE = np.zeros(0, np.int64)
 
 
 class Fields(ABC):
-    """What was read of a chunk: the fields of those values that are sure, at ``rows``, ascending."""
+    """What was read of a chunk: the fields of those values that are sure, at ``rows``, ascending.
 
-    def __init__(self, rows: NDArray[np.int64]) -> None:
-        self.rows = rows
+    At ``broken``, ascending, are values that are certainly no JSON.
+    """
+
+    def __init__(self, rows: NDArray[np.int64], broken: NDArray[np.int64] = _NONE) -> None:
+        self.rows, self.broken = rows, broken
         #: What others made of them, under keys of their own, for the next question.
         self.known: dict[Any, Any] = {}
         self._times: dict[str, NDArray[np.int64]] = {}
@@ -224,8 +235,10 @@ class Fields(ABC):
 class Documents(Fields):
     """Fields as lists of strings and integers, one for each pointer."""
 
-    def __init__(self, rows: NDArray[np.int64], columns: Mapping[str, list[Any]]) -> None:
-        super().__init__(rows)
+    def __init__(
+        self, rows: NDArray[np.int64], columns: Mapping[str, list[Any]], broken: NDArray[np.int64] = _NONE
+    ) -> None:
+        super().__init__(rows, broken)
         self._columns = columns
 
     def column(self, pointer: str) -> list[Any]:
@@ -244,8 +257,8 @@ class Documents(Fields):
 class NativeFields(Fields):
     """Fields as columns of the kernel."""
 
-    def __init__(self, rows: bytes, columns: Mapping[str, Any]) -> None:
-        super().__init__(np.frombuffer(rows, np.int64))
+    def __init__(self, rows: bytes, broken: bytes, columns: Mapping[str, Any]) -> None:
+        super().__init__(np.frombuffer(rows, np.int64), np.frombuffer(broken, np.int64))
         self._columns = columns
 
     def column(self, pointer: str) -> Any:
@@ -384,11 +397,8 @@ def _native(wanted: Mapping[str, Kind], max_bytes: int) -> _Read | None:
         return None
 
     def read(values: Sequence[bytes | None]) -> Fields:
-        if isinstance(values, Packed):
-            rows, columns = reader.read_parts(values.data, values.starts, values.lengths)
-        else:
-            rows, columns = reader.read(values if isinstance(values, list) else [*values])
-        return NativeFields(rows, dict(zip(wanted, columns, strict=True)))
+        rows, broken, columns = reader.read(as_parts(values))
+        return NativeFields(rows, broken, dict(zip(wanted, columns, strict=True)))
 
     return read
 
@@ -399,6 +409,7 @@ def _plain(wanted: Mapping[str, Kind], max_bytes: int) -> _Read:
 
     def read(values: Sequence[bytes | None]) -> Fields:
         rows: list[int] = []
+        broken: list[int] = []
         found: list[Any] = []
         for row, value in enumerate(values):
             if value is None or len(value) > max_bytes:
@@ -406,7 +417,10 @@ def _plain(wanted: Mapping[str, Kind], max_bytes: int) -> _Read:
             try:
                 # No document is kept, and no tuple: the garbage collector would look through all of them.
                 found.extend(find(loads(value)))
-            except (JSONDecodeError, LookupError, TypeError):
+            except JSONDecodeError:
+                broken.append(row)
+                continue
+            except (LookupError, TypeError):
                 continue
             rows.append(row)
         columns = {pointer: found[place :: len(wanted)] for place, pointer in enumerate(wanted)}
@@ -416,7 +430,7 @@ def _plain(wanted: Mapping[str, Kind], max_bytes: int) -> _Read:
                 sure = [type(one) in types for one in columns[pointer]]
                 rows = [*compress(rows, sure)]
                 columns = {one: [*compress(column, sure)] for one, column in columns.items()}
-        return Documents(np.array(rows, np.int64), columns)
+        return Documents(np.array(rows, np.int64), columns, np.array(broken, np.int64))
 
     return read
 

@@ -32,6 +32,8 @@ from eventveil.model.topology import BY_SCHEMA, UNBOUNDED, Counts, Format, NameM
 from eventveil.values.grid import is_number, on_grid
 
 _LONGEST_DETAIL = 200
+#: Where a parser gives up depends on the parser, so it is not said.
+NO_JSON = "the value is no JSON document"
 #: Of an engine: sums of as many as there can be columns are exact.
 LARGEST_COUNT = UNBOUNDED
 
@@ -97,8 +99,8 @@ def parse(
         value = value[by_schema.PREFIX :]
     try:
         return orjson.loads(value)
-    except orjson.JSONDecodeError as error:
-        return Rejection(Reason.NOT_JSON, why_no_json(error))
+    except orjson.JSONDecodeError:
+        return Rejection(Reason.NOT_JSON, NO_JSON)
 
 
 def _by_schema(value: bytes, form: Format, schemas: Schemas) -> Any | Rejection:
@@ -117,12 +119,6 @@ def weigh(value: bytes | None, max_bytes: int) -> Rejection | None:
     if len(value) > max_bytes:
         return Rejection(Reason.TOO_LARGE, f"{len(value)} bytes are more than {max_bytes}")
     return None
-
-
-def why_no_json(error: orjson.JSONDecodeError) -> str:
-    """The detail of what cannot be parsed."""
-    detail: str = error.args[0]
-    return detail[:_LONGEST_DETAIL]
 
 
 class UserFinder:
@@ -389,7 +385,12 @@ class Decoder:
 
 def unknown_column(label: str) -> str:
     """The detail of an event whose column is none of the public ones, or too long to be found."""
-    return f"{label[:_LONGEST_DETAIL]!r} is not a public column"
+    return unknown_columns([label])[0]
+
+
+def unknown_columns(labels: Iterable[str]) -> list[str]:
+    """The same of many."""
+    return [f"{label[:_LONGEST_DETAIL]!r} is not a public column" for label in labels]
 
 
 def _missing(field: str, pointer: str) -> Rejection:

@@ -19,7 +19,7 @@ from eventveil.kafka.barrier import Floors, behind, is_nonce, least_end, nonce, 
 from eventveil.kafka.log import read_table
 from eventveil.kafka.writer import Appended, Writer
 from eventveil.model.errors import EventveilError, Unsettled
-from eventveil.model.records import Outgoing, TopicPartition
+from eventveil.model.records import Columns, Outgoing, TopicPartition, parts_of
 from eventveil.model.topology import Kafka
 from eventveil.process.clock import ClockAhead, PartitionClock
 from eventveil.process.faults import FaultHook, no_fault
@@ -196,19 +196,23 @@ class FencedTable:
         self, name: str, writer: Writer, records: Iterable[Outgoing], clock: PartitionClock | None
     ) -> None:
         answers = _Answers(self.topic, self._floors, clock)
-        written: list[Outgoing] = []
+        written = 0
+        state: Outgoing | None = None
 
-        def taken() -> Iterator[Outgoing]:
-            for record in records:
-                self._fault(f"{name}:before-produce")
-                written.append(record)
-                yield record
+        def taken() -> Iterator[Outgoing | Columns]:
+            nonlocal written, state
+            for part in parts_of(records):
+                for _ in range(number := len(part) if isinstance(part, Columns) else 1):
+                    self._fault(f"{name}:before-produce")
+                written += number
+                if isinstance(part, Outgoing) and part.topic == self.topic:
+                    state = part
+                yield part
 
         appended = writer.write(taken())
-        for _ in written:
+        for _ in range(written):
             self._fault(f"{name}:produced")
         answers.note(appended)
-        state = next((record for record in reversed(written) if record.topic == self.topic), None)
         # A slow answer leaves it open when the record was appended: then the state is written once more.
         for _ in range(_COMPARISONS):
             if answers.confirm(self.owner) or state is None:

@@ -8,21 +8,28 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import cramjam
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+import numpy as np
+from aiokafka.record.default_records import (
+    DefaultRecordBase,
+    DefaultRecordBatch,
+    DefaultRecordBatchBuilder,
+)
 from aiokafka.record.util import calc_crc32c
 from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.model.partitioners import murmur2_partitions
-from eventveil.model.records import MAX_MESSAGE_BYTES, Outgoing, TopicPartition
+from eventveil.model.records import MAX_MESSAGE_BYTES, NO_KEY, Columns, Outgoing, TopicPartition
 
 #: Of a batch before compression, unless a single record is larger: what brokers take without being told to.
 _BATCH_BYTES = 1_000_000
 #: Of records that are held back before they are sent, before compression.
 _HELD_BYTES = 8 * 1024 * 1024
 _MAGIC = 2
+_NO_LEADER_EPOCH = -1
 _SEQUENCES = 2**31
 #: Where in the header of a batch its length is, from where on that counts, and the same of the checksum.
 _LENGTH_AT, _AFTER_LENGTH, _CHECKSUM_AT, _AFTER_CHECKSUM, _AFTER_HEADER = 8, 12, 17, 21, 61
@@ -46,15 +53,15 @@ class Batch:
     count: int
 
 
-def portions(records: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+#: Records on their way: one, or many of a topic in columns.
+Part = Outgoing | Columns
+
+
+def portions(records: Iterable[Part]) -> Iterator[list[Part]]:
     """Records that are held at once. Raises KafkaException if one is too large."""
-    held: list[Outgoing] = []
+    held: list[Part] = []
     size = 0
-    for record in records:
-        length = len(record.key or b"") + len(record.value or b"")
-        if length > MAX_MESSAGE_BYTES:
-            told = f"{length} bytes for {record.topic}"
-            raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, told))
+    for record, length in _measured(records):
         held.append(record)
         size += length
         if size >= _HELD_BYTES:
@@ -64,29 +71,64 @@ def portions(records: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
         yield held
 
 
-def by_partition(
-    records: Sequence[Outgoing], count_of: Callable[[str], int]
-) -> dict[TopicPartition, list[Outgoing]]:
+def _measured(records: Iterable[Part]) -> Iterator[tuple[Part, int]]:
+    """Each with the bytes of keys and values; of columns pieces of about what may be held."""
+    for record in records:
+        if isinstance(record, Columns):
+            sizes = record.sizes()
+            _check_size(record, int(sizes.max(initial=0)))
+            if sizes.sum() < _HELD_BYTES:
+                yield record, int(sizes.sum())
+                continue
+            pieces = np.cumsum(sizes) // _HELD_BYTES
+            edges = [0, *(np.flatnonzero(np.diff(pieces)) + 1).tolist(), len(record)]
+            for begin, end in pairwise(edges):
+                yield record.where(slice(begin, end)), int(sizes[begin:end].sum())
+        else:
+            length = len(record.key or b"") + len(record.value or b"")
+            _check_size(record, length)
+            yield record, length
+
+
+def _check_size(record: Part, length: int) -> None:
+    if length > MAX_MESSAGE_BYTES:
+        told = f"{length} bytes for {record.topic}"
+        raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, told))
+
+
+def by_partition(records: Sequence[Part], count_of: Callable[[str], int]) -> dict[TopicPartition, list[Part]]:
     """The records of each partition, in their order; ``count_of`` topics in which keys or chance choose."""
-    by_topic: defaultdict[str, list[Outgoing]] = defaultdict(list)
+    by_topic: defaultdict[str, list[Part]] = defaultdict(list)
     for record in records:
         by_topic[record.topic].append(record)
-    found: dict[TopicPartition, list[Outgoing]] = {}
+    found: defaultdict[TopicPartition, list[Part]] = defaultdict(list)
     for topic, those in by_topic.items():
-        by_number: defaultdict[int, list[Outgoing]] = defaultdict(list)
         free = any(record.partition is None for record in those)
-        for record, number in zip(those, partitions(those, count_of(topic) if free else 0), strict=True):
-            by_number[number].append(record)
-        found |= {TopicPartition(topic, number): mine for number, mine in by_number.items()}
-    return found
+        for number, mine in _by_number(those, count_of(topic) if free else 0):
+            found[TopicPartition(topic, number)].append(mine)
+    return dict(found)
 
 
-def partitions(records: Sequence[Outgoing], count: int) -> list[int]:
-    """The partition of each record of a topic with ``partitions``: its own, or the one that its key chooses.
-
-    As the Java client does it. Those without a key go to one that chance chooses.
-    """
+def _by_number(records: Sequence[Part], count: int) -> Iterator[tuple[int, Part]]:
+    """Records of a topic, each with its partition; columns in pieces."""
     chance = random.randrange(count) if count else 0
+    numbers = iter(partitions([one for one in records if not isinstance(one, Columns)], count, chance))
+    for record in records:
+        if isinstance(record, Columns):
+            chosen = record.partitions(count)
+            chosen = np.where(chosen == NO_KEY, chance, chosen)
+            numbers_met = np.flatnonzero(np.bincount(chosen)).tolist()
+            for number in numbers_met:
+                yield number, record if len(numbers_met) == 1 else record.where(chosen == number)
+        else:
+            yield next(numbers), record
+
+
+def partitions(records: Sequence[Outgoing], count: int, chance: int) -> list[int]:
+    """The partition of each record of a topic with ``count``: its own, or the one that its key chooses.
+
+    As the Java client does it. Those without a key go to the one that ``chance`` chose.
+    """
     keyed = [record.key for record in records if record.partition is None and record.key is not None]
     chosen = iter(murmur2_partitions(keyed, count).tolist() if keyed else ())
     return [
@@ -95,21 +137,61 @@ def partitions(records: Sequence[Outgoing], count: int) -> list[int]:
     ]
 
 
-def batches(records: Sequence[Outgoing], producer: Producer, sequence: int) -> tuple[deque[Batch], int]:
+def batches(records: Sequence[Part], producer: Producer, sequence: int) -> tuple[deque[Batch], int]:
     """Records of one partition as batches, numbered from ``sequence`` on; and the number after them."""
     made: deque[Batch] = deque()
     now = time.time_ns() // 1_000_000
+    alone: list[Outgoing] = []
+
+    def take(content: bytes, count: int) -> None:
+        nonlocal sequence
+        made.append(Batch(_joined(content, count, now, producer, sequence), count))
+        sequence = (sequence + count) % _SEQUENCES
+
+    def take_alone() -> None:
+        nonlocal sequence
+        for batch in _built(alone, now, producer, sequence):
+            made.append(batch)
+            sequence = (sequence + batch.count) % _SEQUENCES
+        alone.clear()
+
+    for record in records:
+        if not isinstance(record, Columns):
+            alone.append(record)
+            continue
+        take_alone()
+        if not record.pack(_BATCH_BYTES, take):
+            alone += record
+    take_alone()
+    return made, sequence
+
+
+def _built(records: Sequence[Outgoing], now: int, producer: Producer, sequence: int) -> Iterator[Batch]:
+    if not records:
+        return
     builder, count = _builder(producer, sequence), 0
     for record in records:
         headers = list(record.headers)
         if builder.append(count, now, record.key, record.value, headers) is None:
-            made.append(Batch(_compressed(builder.build()), count))
+            yield Batch(_compressed(*_split(builder.build())), count)
             sequence = (sequence + count) % _SEQUENCES
             builder, count = _builder(producer, sequence), 0
             builder.append(count, now, record.key, record.value, headers)
         count += 1
-    made.append(Batch(_compressed(builder.build()), count))
-    return made, (sequence + count) % _SEQUENCES
+    yield Batch(_compressed(*_split(builder.build())), count)
+
+
+def _joined(content: bytes, count: int, now: int, producer: Producer, sequence: int) -> bytes:
+    """A batch with this behind its header."""
+    header = DefaultRecordBase.HEADER_STRUCT.pack(
+        0, 0, _NO_LEADER_EPOCH, _MAGIC, 0, DefaultRecordBase.TRANSACTIONAL_MASK, count - 1, now, now,
+        producer.id, producer.epoch, sequence, count,
+    )  # fmt: skip
+    return _compressed(bytearray(header), content)
+
+
+def _split(batch: bytearray) -> tuple[bytearray, bytes]:
+    return batch[:_AFTER_HEADER], bytes(batch[_AFTER_HEADER:])
 
 
 def _builder(producer: Producer, sequence: int) -> Any:
@@ -124,17 +206,17 @@ def _builder(producer: Producer, sequence: int) -> Any:
     )
 
 
-def _compressed(batch: bytearray) -> bytes:
-    """The same batch, lz4, if that is smaller."""
+def _compressed(header: bytearray, content: bytes) -> bytes:
+    """The batch, lz4 if that is smaller, with its length and checksum."""
     # Brokers understand no blocks that are linked (KIP-57).
     compressor = cramjam.lz4.Compressor(level=_LEVEL, content_checksum=False, block_linked=False)
-    compressor.compress(bytes(batch[_AFTER_HEADER:]))
-    records = bytes(compressor.finish())
-    if _AFTER_HEADER + len(records) >= len(batch):
-        return bytes(batch)
-    made = batch[:_AFTER_HEADER] + records
-    (attributes,) = struct.unpack_from(">h", made, _AFTER_CHECKSUM)
-    struct.pack_into(">h", made, _AFTER_CHECKSUM, attributes | DefaultRecordBatch.CODEC_LZ4)
+    compressor.compress(content)
+    packed = bytes(compressor.finish())
+    if len(packed) < len(content):
+        content = packed
+        (attributes,) = struct.unpack_from(">h", header, _AFTER_CHECKSUM)
+        struct.pack_into(">h", header, _AFTER_CHECKSUM, attributes | DefaultRecordBatch.CODEC_LZ4)
+    made = header + content
     struct.pack_into(">i", made, _LENGTH_AT, len(made) - _AFTER_LENGTH)
     struct.pack_into(">I", made, _CHECKSUM_AT, calc_crc32c(made[_AFTER_CHECKSUM:]))
     return bytes(made)

@@ -30,8 +30,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.connection import Address, Unanswered, Unreached
 from eventveil.kafka.links import Link, Refused, links
-from eventveil.kafka.outgoing import Batch, Producer, batches, by_partition, portions
-from eventveil.model.records import Outgoing, TopicPartition
+from eventveil.kafka.outgoing import Batch, Part, Producer, batches, by_partition, portions
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ class Writer:
         """Begin a transaction, whose records have to be written within ``seconds``."""
         self._deadline = _Deadline(seconds)
 
-    def write(self, records: Iterable[Outgoing]) -> list[Appended]:
+    def write(self, records: Iterable[Part]) -> list[Appended]:
         """Write records in their order, by partition; they are in the log when it returns."""
         return self._run(lambda link: self._write(link, records))
 
@@ -213,7 +213,7 @@ class Writer:
                 return
             self._again(deadline, answer.error_code)
 
-    def _write(self, link: Link, records: Iterable[Outgoing]) -> list[Appended]:
+    def _write(self, link: Link, records: Iterable[Part]) -> list[Appended]:
         appended: list[Appended] = []
         for portion in portions(records):
             placed = by_partition(portion, lambda topic: len(self._leaders(link, topic)))
@@ -253,7 +253,7 @@ class Writer:
             told = codes - {KafkaError.OPERATION_NOT_ATTEMPTED} or codes
             self._again(self._deadline, max(told, key=_is_final), {KafkaError.UNKNOWN_TOPIC_OR_PART})
 
-    def _batches(self, place: TopicPartition, records: Sequence[Outgoing]) -> deque[Batch]:
+    def _batches(self, place: TopicPartition, records: Sequence[Part]) -> deque[Batch]:
         assert self._producer is not None
         made, self._sequences[place] = batches(records, self._producer, self._sequences[place])
         return made

@@ -6,11 +6,15 @@ it without one object per record.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 #: The largest record that Eventveil writes or reads: budget state and releases of 100,000 named columns fit.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -144,3 +148,61 @@ class Outgoing(NamedTuple):
     key: bytes | None = None
     partition: int | None = None
     headers: Headers = ()
+
+
+class Columns(ABC):
+    """Many records of one topic that are written without an object for each; their keys choose partitions."""
+
+    topic: str
+    partition = None
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many there are."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Outgoing]:
+        """The same one by one."""
+
+    @abstractmethod
+    def sizes(self) -> NDArray[np.int64]:
+        """The bytes of key and value of each."""
+
+    @abstractmethod
+    def partitions(self, count: int) -> NDArray[np.int64]:
+        """The partition of each among ``count``, as the Java client finds it, or NO_KEY."""
+
+    @abstractmethod
+    def where(self, chosen: slice | NDArray[np.bool_]) -> Columns:
+        """Those that a slice or mask chooses."""
+
+    @abstractmethod
+    def pack(self, most: int, take: Callable[[bytes, int], object]) -> bool:
+        """Call ``take`` with what follows the header of a batch, and the number of its records, in order.
+
+        With the header each has fewer than ``most`` bytes, or one record; all have the time of the batch.
+        False, and nothing is called, if they can only be had one by one.
+        """
+
+
+#: Where a record has no key that chooses a partition.
+NO_KEY = -1
+
+
+class Records(Iterable[Outgoing]):
+    """Records to be written, some of them in columns: all are met one by one, or those as they are."""
+
+    def __init__(self, parts: Iterable[Outgoing | Columns]) -> None:
+        self.parts = parts
+
+    def __iter__(self) -> Iterator[Outgoing]:
+        for part in self.parts:
+            if isinstance(part, Columns):
+                yield from part
+            else:
+                yield part
+
+
+def parts_of(records: Iterable[Outgoing]) -> Iterable[Outgoing | Columns]:
+    """Records, those that are in columns as they are."""
+    return records.parts if isinstance(records, Records) else records

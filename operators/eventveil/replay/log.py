@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.kafka.outgoing import by_partition, portions
+from eventveil.kafka.outgoing import Part, by_partition, portions
 from eventveil.kafka.reader import Isolation
 from eventveil.kafka.writer import Appended, Writer
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Outgoing, TopicPartition
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Headers, Outgoing, Records, TopicPartition
 
 
 class TransactionalWriter(Protocol):
@@ -41,7 +41,7 @@ class TransactionalWriter(Protocol):
     def begin(self, seconds: float) -> None:
         """Begin a transaction, whose records have to be written within ``seconds``."""
 
-    def write(self, records: Iterable[Outgoing]) -> list[Appended]:
+    def write(self, records: Iterable[Part]) -> list[Appended]:
         """Write records in their order, by partition; they are in the log when it returns."""
 
     def commit(self, seconds: float) -> None:
@@ -252,12 +252,12 @@ class MemoryLog:
         """The transactional producer of an identity, whose transactions may last for this many seconds."""
         return MemoryWriter(self, identity, lasts)
 
-    def placed(self, records: Sequence[Outgoing]) -> dict[TopicPartition, list[Outgoing]]:
+    def placed(self, records: Sequence[Part]) -> dict[TopicPartition, list[Outgoing]]:
         """The records of each partition, in their order; all of these partitions exist."""
         found = by_partition(records, self.partitions)
         for place in found:
             self._partition(place)
-        return found
+        return {place: [*Records(parts)] for place, parts in found.items()}
 
     def _append(
         self,
@@ -341,7 +341,7 @@ class MemoryWriter:
     def begin(self, seconds: float) -> None:
         """See ``TransactionalWriter.begin``; the log learns of it with the first partition."""
 
-    def write(self, records: Iterable[Outgoing]) -> list[Appended]:
+    def write(self, records: Iterable[Part]) -> list[Appended]:
         """See ``TransactionalWriter.write``."""
         appended: list[Appended] = []
         for portion in portions(records):
@@ -361,7 +361,7 @@ class MemoryWriter:
             self._log._add(self._identity, self._epoch, new)
             self._added |= new
 
-    def _placed(self, records: Sequence[Outgoing]) -> dict[TopicPartition, list[Outgoing]]:
+    def _placed(self, records: Sequence[Part]) -> dict[TopicPartition, list[Outgoing]]:
         try:
             return self._log.placed(records)
         except KafkaException as error:

@@ -18,7 +18,7 @@ from eventveil.counting.users import Users
 from eventveil.decoding.bulk import BulkReader, Columnar, Fields, fields_of, lengths_of, picked
 from eventveil.model import timeline
 from eventveil.model.partitioners import Growth
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Outgoing, TopicPartition
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Columns, Outgoing, Records, TopicPartition
 from eventveil.model.topology import Stream, Timeline
 from eventveil.tasks.repartition import read_passed_on
 from eventveil.tasks.task import StreamView, Task, Transaction
@@ -152,7 +152,7 @@ class PartitionAggregator:
             rejections = counter.observe(rows)
             slow += len(rejections)
             if len(rejections):
-                self._dead_letters[name].append(Letters(counter.stream, chunk, rejections, origins))
+                self._dead_letters[name].append(Letters.of(counter.stream, chunk, rejections, origins))
         for users in self._users.values():
             if users.crowded:
                 self._forget(users)
@@ -310,9 +310,12 @@ class Outputs:
     partition_of: Mapping[str, int]
     changelog: TopicPartition
 
-    def records(self, batch: Batch) -> Iterator[Outgoing]:
-        """Dead letters, partial counts, and the states that go with them."""
-        yield from batch.dead_letters
+    def records(self, batch: Batch) -> Records:
+        """Dead letters, partial counts, and the states that go with them; to be met once."""
+        return Records(self._parts(batch))
+
+    def _parts(self, batch: Batch) -> Iterator[Outgoing | Columns]:
+        yield from batch.dead_letters.parts
         for partial in batch.partials:
             name = partial.stream
             for piece in partial.pieces():
@@ -402,11 +405,12 @@ class Aggregation(PartitionAggregator, Task):
 
 def _unsure(values: Sequence[bytes | None], parts: Sequence[Fields]) -> int:
     """How much is left to the rule, in records: many bytes count as several."""
-    if sum(len(part.rows) for part in parts) == len(values):
+    if sum(len(part.rows) + len(part.broken) for part in parts) == len(values):
         return 0
     left = np.ones(len(values), bool)
     for part in parts:
         left[part.rows] = False
+        left[part.broken] = False
     rows = np.flatnonzero(left)
     if not rows.size or isinstance(values, Columnar):
         return len(rows)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -33,7 +33,7 @@ from eventveil.decoding.bulk import FILTERED, IGNORED
 from eventveil.mechanisms.pan_private import Counters, PanPrivate
 from eventveil.model.durable import Durable, Natural, written
 from eventveil.model.partitioners import Growth
-from eventveil.model.records import Chunk, Outgoing, TopicPartition
+from eventveil.model.records import Chunk, Outgoing, Records, TopicPartition
 from eventveil.model.timeline import deadline_of, due_of
 from eventveil.model.topology import Stream
 from eventveil.process.memory import Held
@@ -341,15 +341,17 @@ class PanPrivateStream(Task):
         return self._settling("decide", batch, self._release_state(self.sanitizer.state))
 
     def _settling(self, name: str, batch: Batch, *more: Outgoing) -> Transaction:
-        records, letters = [*self._judged(batch), *more], batch.dead_letters
+        records, letters = Records([*self._judged(batch).parts, *more]), batch.dead_letters
         return Transaction(name, records, outcomes=batch.outcomes, letters=letters, cause=batch)
 
-    def _judged(self, batch: Batch) -> Iterator[Outgoing]:
+    def _judged(self, batch: Batch) -> Records:
         """Dead letters, and that they need not be written again."""
         topic, partition = self._places.changelog
-        yield from batch.dead_letters
-        for name, counted in batch.states.items():
-            yield Outgoing(topic, counted.encode(), name.encode(), partition)
+        states = [
+            Outgoing(topic, counted.encode(), name.encode(), partition)
+            for name, counted in batch.states.items()
+        ]
+        return Records([*batch.dead_letters.parts, *states])
 
     def _release_state(self, state: ReleaseState) -> Outgoing:
         topic, partition = self._places.changelog

@@ -3,14 +3,14 @@
 //! A plain document is scanned (`scan`). Of every other one the parser of serde_json checks every byte; what
 //! this file adds can only make it more careful: a document is read if its parser takes it, and if nothing in
 //! it is such that another parser could read it differently (a wanted key twice, a number near the limits of
-//! a double, deep nesting). Everything else is `Unsure`, which costs time and never a wrong verdict.
+//! a double, deep nesting). What breaks the grammar of JSON is no JSON for any parser. Everything else is
+//! `Unsure`, which costs time and never a wrong verdict.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-
 use crate::scan;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Levels of nesting that are walked into.
 pub const DEEPEST: u32 = 100;
@@ -43,6 +43,16 @@ pub enum Found<'de> {
     Integer(i64),
 }
 
+/// What is known of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is JSON, and its fields were read.
+    Read,
+    /// No parser takes it for JSON.
+    NoJson,
+    Unsure,
+}
+
 impl Place {
     pub fn root() -> Self {
         Place::Object(Vec::new())
@@ -68,20 +78,35 @@ impl Place {
         members[at].1.add(rest, number, kind)
     }
 
-    /// The fields of a document into `found`, one place for each; false if that is not sure.
-    pub fn read<'de>(&self, value: &'de [u8], found: &mut [Found<'de>]) -> bool {
+    /// The fields of a document into `found`, one place for each; they are there if the verdict is `Read`.
+    pub fn read<'de>(&self, value: &'de [u8], found: &mut [Found<'de>]) -> Verdict {
         found.iter_mut().for_each(|one| *one = Found::Nothing);
-        let Ok(text) = std::str::from_utf8(value) else { return false };
+        let Ok(text) = std::str::from_utf8(value) else { return Verdict::NoJson };
         if scan::read(self, text, found).is_some() {
-            return true;
+            return Verdict::Read;
         }
         found.iter_mut().for_each(|one| *one = Found::Nothing);
         let mut parser = serde_json::Deserializer::from_str(text);
         let walk = Walk { place: self, found, depth: DEEPEST };
-        walk.deserialize(&mut parser).is_ok()
-            && parser.end().is_ok()
-            && found.iter().all(|one| *one != Found::Nothing)
+        match walk.deserialize(&mut parser).and_then(|()| parser.end()) {
+            Ok(()) if found.iter().all(|one| *one != Found::Nothing) => Verdict::Read,
+            Ok(()) => Verdict::Unsure,
+            Err(error) if halves_characters(&error) || breaks_grammar(text) => Verdict::NoJson,
+            Err(_) => Verdict::Unsure,
+        }
     }
+}
+
+/// Whether a parser met an escape that stands for half of a character, with no other half beside it, or one that
+/// breaks the grammar.
+fn halves_characters(error: &serde_json::Error) -> bool {
+    error.is_syntax() && error.to_string().contains("hex escape")
+}
+
+/// Whether a text is no document by the grammar of JSON alone, whatever a parser's limits: how deep it goes, how
+/// large numbers may be, which escapes of characters belong together.
+fn breaks_grammar(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_err()
 }
 
 /// Reads what is at a place.

@@ -13,7 +13,9 @@ mod document;
 mod guard;
 mod integers;
 mod numbers;
+mod packing;
 mod partitions;
+mod parts;
 mod placing;
 mod reader;
 mod scan;
@@ -30,6 +32,8 @@ fn eventveil_kernel(module: &Bound<PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(batch_bytes::checksum, module)?)?;
     module.add_function(wrap_pyfunction!(batch_bytes::gunzip, module)?)?;
     module.add_function(wrap_pyfunction!(batches::walk, module)?)?;
+    module.add_function(wrap_pyfunction!(packing::partitions, module)?)?;
+    module.add_function(wrap_pyfunction!(packing::records, module)?)?;
     module.add_class::<batches::Headers>()?;
     module.add_class::<columns::Column>()?;
     module.add_class::<contributions::Contributions>()?;

@@ -26,21 +26,21 @@ def native() -> Iterator[Any]:
 def test_parts_outside_of_their_text_are_refused(native: Any) -> None:
     reader = native.Reader([(["user"], "string")], 100)
     nothing, behind = np.array([0]), np.array([3])
-    assert reader.read_parts(b"{}", nothing, np.array([2]))[0] == b""
+    assert reader.read((b"{}", nothing, np.array([2])))[0] == b""
     for starts, lengths in ((nothing, behind), (behind, nothing), (nothing, nothing - 2), (behind, behind)):
         with pytest.raises(ValueError, match="outside"):
-            reader.read_parts(b"{}", starts, lengths)
+            reader.read((b"{}", starts, lengths))
 
 
 def test_what_is_no_list_of_bytes_is_refused(native: Any) -> None:
     reader = native.Reader([(["user"], "string")], 100)
-    for values in ([bytearray(b"{}")], ["{}"], (b"{}",)):
+    for values in ([bytearray(b"{}")], ["{}"], (b"{}",), b"{}"):
         with pytest.raises(TypeError):
             reader.read(values)
 
 
 def test_places_beyond_a_column_are_refused(native: Any) -> None:
-    _, (users,) = native.Reader([(["user"], "string")], 100).read([b'{"user":"u"}'])
+    _, _, (users,) = native.Reader([(["user"], "string")], 100).read([b'{"user":"u"}'])
     assert users.at(np.array([0])) == ["u"]
     for place in (-1, 1, 2**62):
         for of_places in (users.at, users.canonical):
