@@ -172,7 +172,8 @@ def _check_releases(world: World, due: int) -> None:
 def check_found(world: World, seed: int) -> Counter[str]:
     """Columns of releases are those that blocks of true counts and the same noise have found before them.
 
-    How many were found, and how many were there to be found. The public log shows no other text of an event.
+    Those are forgotten of which enough blocks in a row have released less than their errors. How many were
+    found and forgotten, and how many were there to be found. The public log shows no other text of an event.
     """
     stream, truth, seen = world.stream, Truth(world), Counter[str]()
     how, window, labels = stream.counts.discover, stream.mechanism.window, [*stream.counts.labels]
@@ -180,6 +181,8 @@ def check_found(world: World, seed: int) -> Counter[str]:
     scale = window / how.epsilon
     least = next(one for one in range(window + 1, 10**6) if _passes(scale, one, window) <= float(how.delta))
     sums: Counter[str] = Counter()
+    above: Counter[str] = Counter()
+    quiet: Counter[str] = Counter()
     for record in world.committed(stream.sink.topic):
         release = orjson.loads(record.value or b"")
         assert [*release["counts"]] == labels
@@ -190,7 +193,15 @@ def check_found(world: World, seed: int) -> Counter[str]:
         for column, count in truth.counts[release["timestamp"]].items():
             if column not in labels:
                 sums[column] += count
+        error = release["error"]
+        for column, count in release["counts"].items():
+            above[column] += count - (error[column] if isinstance(error, dict) else error)
         if release["timestamp"] % window == 0:
+            if how.forget:
+                quiet = Counter({one: quiet[one] + 1 for one in labels[1:] if above[one] < 0})
+                seen["forgotten"] += sum(number >= how.forget for number in quiet.values())
+                labels = [one for one in labels if quiet[one] < how.forget]
+            above.clear()
             columns = sorted(sums)
             draws = SameNoise(seed).discrete_laplace(scale, len(columns)).tolist()
             noisy = [(sums[one] + draw, one) for one, draw in zip(columns, draws, strict=True)]

@@ -67,6 +67,13 @@ DISCOVERS = stream(
     discover=Discover(Fraction(30), Fraction(1, 10_000), Fraction(1, 10), 40, 20),
 )  # fmt: skip
 
+#: They are forgotten too. Errors are large against counts, for a release has the least part of epsilon.
+FORGETS = stream(
+    interval=10_000, origin=1_000_000, lateness=5_000, max_ahead=7_000, clock_skew=3_000,
+    kind="uniform", window=3, labels=("other",), epsilon=Fraction(3, 2),
+    discover=Discover(Fraction(30), Fraction(1, 10_000), Fraction(1, 10), 40, 20, forget=2),
+)  # fmt: skip
+
 REKEYED_BY_BOUNDARY = stream(
     interval=10_000, origin=1_000_000, lateness=5_000, max_ahead=7_000, clock_skew=3_000,
     kind="budget-absorption", window=3, raw="events", append_time="boundary",

@@ -37,7 +37,7 @@ from eventveil.model.records import Outgoing
 from eventveil.model.topology import Stream
 from eventveil.privacy.noise import SeededNoise
 from tests.crashes.values import ValueWorld
-from tests.crashes.world import World
+from tests.crashes.world import DISCOVERS, FORGETS, World
 from tests.unit.local.streams import send
 from tests.unit.local.test_serving import EARLY, feed, sanitizer
 from tests.unit.support import INSTANCE, stream
@@ -71,7 +71,7 @@ GROUPS = {"groups": 2, "regroup": 2}
 #: Cases of counts that came when the file had others behind them.
 ADDED = ("re-keyed, by boundaries", "totals")
 GAUSSIAN = {"noise": "gaussian", "delta": Fraction(1, 10**6)}
-NEWEST = ("totals, Gaussian",)
+NEWEST = ("totals, Gaussian", "found", "forgotten")
 #: Of Eventveil, in cases where it is recorded: always the same one, whichever makes them.
 VERSION = "0.1.0"
 
@@ -156,6 +156,8 @@ def counts() -> dict[str, Stream]:
         "by boundaries": of_kind("uniform", append_time="boundary"),
         "re-keyed, by boundaries": of_kind("uniform", raw="events", append_time="boundary"),
         "totals, Gaussian": of_kind("totals", **OPTIONS["totals"], **GAUSSIAN),
+        "found": DISCOVERS,
+        "forgotten": FORGETS,
     }
 
 

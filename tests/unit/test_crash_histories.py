@@ -19,12 +19,12 @@ from eventveil.model.topology import Stream
 from eventveil.privacy.noise import SeededNoise
 from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.values import PerturberState
-from tests.crashes.broken import BROKEN, ForgetsTheBlock, StateApart, broken_world
+from tests.crashes.broken import BROKEN, ForgetsReleases, ForgetsTheBlock, StateApart, broken_world
 from tests.crashes.checks import SameNoise, check, check_found, check_replay
 from tests.crashes.engine import ENGINE, ENGINE_BROKEN, ENGINE_BY_TIME, EngineTruth, EngineWorld
 from tests.crashes.pan_private import PAN_PRIVATE_BROKEN, PanPrivateWorld, check_pan_private
 from tests.crashes.values import CHANGELOG, LEDGER, ValuesDrawnAgain, ValueWorld, check_values
-from tests.crashes.world import COUNTS, DISCOVERS, REKEYED, REKEYED_BY_BOUNDARY, TOTALS, World
+from tests.crashes.world import COUNTS, DISCOVERS, FORGETS, REKEYED, REKEYED_BY_BOUNDARY, TOTALS, World
 
 #: At least one of this many seeds must show that a worker is broken.
 SEEDS = 12
@@ -130,6 +130,33 @@ def test_whatever_happens_columns_are_found_by_all_of_their_block_and_stay() -> 
     assert seen["crash"] > 200
     assert min(seen["timestamp"], seen["compared"]) > 150
     assert 30 < seen["found"] < seen["tested"] - 30
+
+
+def test_whatever_happens_columns_are_forgotten_by_what_is_released_of_them() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(4):
+        world = World(seed, SameNoise(seed), FORGETS)
+        world.run(600)
+        seen["timestamp"] += check(world)
+        seen += check_found(world, seed)
+        seen["compared"] += check_replay(world, seed)
+        seen += world.seen
+    assert min(seen["crash"], seen["timestamp"], seen["compared"]) > 100
+    assert min(seen["found"], seen["forgotten"]) > 15
+
+
+def test_the_histories_notice_a_worker_that_loses_what_a_block_has_released() -> None:
+    def caught(seed: int) -> bool:
+        world = ForgetsReleases(seed, SameNoise(seed), FORGETS)
+        try:
+            world.run(600)
+            check(world)
+            check_found(world, seed)
+        except NOTICED:
+            return True
+        return False
+
+    assert any(map(caught, range(SEEDS)))
 
 
 def test_the_histories_notice_a_worker_that_loses_what_a_block_has_counted() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -179,15 +179,15 @@ def test_every_mechanism_goes_on_from_its_state() -> None:
         if one.topic == "app-ledger-changelog" and one.case in streams:
             state = ReleaseState.decode((one.value or "").encode(), "here")
             if state.mechanism is not None:
-                mechanism = mechanism_of(one.case)
+                mechanism = mechanism_of(one.case, state.found)
                 mechanism.restore(state.mechanism.encode())
                 assert mechanism.snapshot().decode() == state.mechanism, one.case
                 restored += 1
     assert restored > 3 * len(streams)
 
 
-def mechanism_of(case: str) -> Mechanism:
-    return of_stream(counts()[case], SeededNoise(1))
+def mechanism_of(case: str, found: Sequence[str] = ()) -> Mechanism:
+    return of_stream(counts()[case].having(found), SeededNoise(1))
 
 
 def test_public_records_are_what_their_schemas_say() -> None:
