@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import compress
+from contextlib import suppress
+from itertools import compress, repeat
 from typing import Any, Literal, Protocol, overload
 
 import numpy as np
@@ -40,9 +41,13 @@ class Packed(Sequence[bytes | None]):
         return len(self.starts)
 
     def __iter__(self) -> Iterator[bytes | None]:
-        data = self.data
-        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
-            yield data[start : start + length] if length >= 0 else None
+        ends = self.starts + self.lengths
+        parts = map(self.data.__getitem__, map(slice, self.starts.tolist(), ends.tolist()))
+        if self.lengths.size and self.lengths.min() >= 0:
+            return parts
+        return (
+            part if length >= 0 else None for part, length in zip(parts, self.lengths.tolist(), strict=True)
+        )
 
     @overload
     def __getitem__(self, index: int) -> bytes | None: ...
@@ -73,7 +78,10 @@ def lengths_of(values: Sequence[bytes | None]) -> _Integers:
     """The length of each, 0 of None."""
     if isinstance(values, Packed):
         return np.maximum(values.lengths, 0)
-    return np.fromiter((len(value or b"") for value in values), np.int64, len(values))
+    try:
+        return np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
+    except TypeError:
+        return np.fromiter((len(value or b"") for value in values), np.int64, len(values))
 
 
 def as_array(numbers: Any) -> _Integers:
@@ -139,8 +147,8 @@ class PlainNumbers:
         """See ``Numbers.translate``."""
         if len(meanings) != len(self) + 1:
             raise ValueError(f"{len(meanings)} meanings of {len(self)}")
-        get = self._known.get
-        return meanings[np.fromiter((get(one, -1) for one in column), np.int64, len(column))]
+        found = map(self._known.get, column, repeat(-1))
+        return meanings[np.fromiter(found, np.int64, len(column))]
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
         """See ``Numbers.keep``."""
@@ -289,8 +297,9 @@ class NativeFields(Fields):
 
 def times_of(values: Sequence[str | int]) -> NDArray[np.int64]:
     """Times in epoch milliseconds, beyond +-TIME_LIMIT where there is none."""
-    if {*map(type, values)} == {int} and max(map(abs, values)) < TIME_LIMIT:  # type: ignore[arg-type]
-        return np.array(values, np.int64)
+    if {*map(type, values)} == {int}:
+        with suppress(OverflowError):
+            return np.array(values, np.int64)
     return np.fromiter(map(_as_time, values), np.int64, len(values))
 
 
@@ -405,25 +414,14 @@ def _native(wanted: Mapping[str, Kind], max_bytes: int) -> _Read | None:
 
 def _plain(wanted: Mapping[str, Kind], max_bytes: int) -> _Read:
     """One value after the other, by orjson."""
-    find = _finder([*wanted])
+    gather = _gatherer([*wanted])
 
     def read(values: Sequence[bytes | None]) -> Fields:
         rows: list[int] = []
         broken: list[int] = []
-        found: list[Any] = []
-        for row, value in enumerate(values):
-            if value is None or len(value) > max_bytes:
-                continue
-            try:
-                # No document is kept, and no tuple: the garbage collector would look through all of them.
-                found.extend(find(loads(value)))
-            except JSONDecodeError:
-                broken.append(row)
-                continue
-            except (LookupError, TypeError):
-                continue
-            rows.append(row)
-        columns = {pointer: found[place :: len(wanted)] for place, pointer in enumerate(wanted)}
+        found: list[list[Any]] = [[] for _ in wanted]
+        gather(values, max_bytes, rows.append, broken.append, *(column.append for column in found))
+        columns = dict(zip(wanted, found, strict=True))
         for pointer, column in [*columns.items()]:
             types = _TYPES[wanted[pointer]]
             if not {*map(type, column)} <= types:
@@ -435,21 +433,48 @@ def _plain(wanted: Mapping[str, Kind], max_bytes: int) -> _Read:
     return read
 
 
-def _finder(pointers: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """What a document has at pointers; it raises LookupError or TypeError."""
-    finds = [compile_pointer(pointer) for pointer in pointers]
-    paths = ["".join(f"[{token!r}]" for token in pointer_tokens(pointer)) for pointer in pointers]
-    # In objects of objects, as nearly all are: a fifth of the time of the functions above.
-    quick = eval(f"lambda one: ({''.join(f'one{path},' for path in paths)})")
-
-    def find(document: Any) -> tuple[Any, ...]:
+#: The loop over the values, with what is looked up in each written out: calls for each, and tuples of what is
+#: found, take longer. No document is kept: the garbage collector would look through all of them.
+_LOOP = """
+def gather(values, max_bytes, add_row, add_broken, {adds}):
+    for row, value in enumerate(values):
+        if value is None or len(value) > max_bytes:
+            continue
         try:
-            found: tuple[Any, ...] = quick(document)
+            one = loads(value)
+            {found} = {looked_up}
+        except JSONDecodeError:
+            add_broken(row)
+            continue
         except (LookupError, TypeError):
-            return tuple(find(document) for find in finds)
-        return found
+            try:
+                {found} = [find(one) for find in finds]
+            except (LookupError, TypeError):
+                continue
+        {added}
+        add_row(row)
+"""
 
-    return find
+
+def _gatherer(pointers: Sequence[str]) -> Callable[..., None]:
+    """A function that takes what documents have at pointers: see ``_LOOP``."""
+    places = range(len(pointers))
+    # In objects of objects, as nearly all are.
+    paths = ["".join(f"[{token!r}]" for token in pointer_tokens(pointer)) for pointer in pointers]
+    source = _LOOP.format(
+        adds=", ".join(f"add_{place}" for place in places),
+        found="".join(f"found_{place}, " for place in places),
+        looked_up="".join(f"one{path}, " for path in paths),
+        added="; ".join(f"add_{place}(found_{place})" for place in places),
+    )
+    names: dict[str, Any] = {
+        "loads": loads,
+        "JSONDecodeError": JSONDecodeError,
+        "finds": [compile_pointer(pointer) for pointer in pointers],
+    }
+    exec(source, names)
+    gather: Callable[..., None] = names["gather"]
+    return gather
 
 
 class NameFinder:

@@ -12,8 +12,10 @@ import pytest
 from eventveil.counting import assigner, users
 from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.users import Contributions
+from eventveil.decoding.rules import Decoder
 from tests.fuzz.counting import compare
 from tests.fuzz.ways import WAYS, read_by
+from tests.unit.support import aggregator, chunk, event
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -68,3 +70,26 @@ def test_the_comparison_sees_a_rule_that_is_broken_in_bulk_only(
     monkeypatch.setattr(owner, name, mutate(owner.__dict__[name]))
     with read_by(way), pytest.raises(AssertionError):
         sum((compare(seed) for seed in range(500)), Counter())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_time_that_comes_often_is_judged_once_and_details_stay_with_their_events(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[Any] = []
+    timed = Decoder.timed
+    monkeypatch.setattr(
+        Decoder, "timed", lambda self, value, **more: judged.append(value) or timed(self, value, **more)
+    )
+    times = ["soon", "later", "soon", 1005, "soon", "later"]
+    columns = ["a", "a", "y", "z", "a", "y"]
+    values = [event("u", column, time) for column, time in zip(columns, times, strict=True)]
+    with read_by(way):
+        one = aggregator()
+        one.process(chunk([(1000, value) for value in (*values, b"{", b"[")]))
+        batch = one.dead_letter_batch()
+    assert batch is not None
+    assert sorted(judged) == ["later", "soon"]
+    told = [dict(letter.headers)["eventveil.detail"].decode() for letter in batch.dead_letters]
+    wanted = ["'soon':", "'later':", "'y'", "'z'", "'soon':", "'y'", "the", "the"]
+    assert [text.split()[0] for text in told] == wanted
