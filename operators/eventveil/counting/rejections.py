@@ -104,7 +104,10 @@ class Rejections:
 
 def distinct(values: Sequence[_Value]) -> tuple[_Rows, list[_Value]]:
     """Of each value its place among the distinct ones, and those, in the order in which they come first."""
-    places = {one: place for place, one in enumerate(dict.fromkeys(values))}
+    first = dict.fromkeys(values)
+    if len(first) == len(values):
+        return np.arange(len(values)), [*values]
+    places = {one: place for place, one in enumerate(first)}
     return np.fromiter(map(places.__getitem__, values), np.int64, len(values)), [*places]
 
 
