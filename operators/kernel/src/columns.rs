@@ -67,7 +67,7 @@ impl Column {
 
     pub fn push(&mut self, found: &Found) {
         match (&mut self.0, found) {
-            (Values::Texts(texts), Found::Text(text)) => texts.push(text.as_bytes()),
+            (Values::Texts(texts), Found::Text(text)) => texts.push(text),
             (Values::Integers(numbers), Found::Integer(number)) => numbers.push(*number),
             (Values::Times(times, odd), Found::Integer(number)) => {
                 let time = in_range(*number);
@@ -79,7 +79,7 @@ impl Column {
             (Values::Times(times, odd), Found::Text(text)) => {
                 let time = times::parse(text).map_or(UNSURE_TIME, in_range);
                 if time == UNSURE_TIME {
-                    odd.push((times.len(), Odd::Text(text.clone().into_owned())));
+                    odd.push((times.len(), Odd::Text(String::from_utf8_lossy(text).into_owned())));
                 }
                 times.push(time);
             }

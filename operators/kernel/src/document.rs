@@ -39,7 +39,8 @@ pub enum Place {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found<'de> {
     Nothing,
-    Text(Cow<'de, str>),
+    /// In UTF-8.
+    Text(Cow<'de, [u8]>),
     Integer(i64),
 }
 
@@ -81,11 +82,15 @@ impl Place {
     /// The fields of a document into `found`, one place for each; they are there if the verdict is `Read`.
     pub fn read<'de>(&self, value: &'de [u8], found: &mut [Found<'de>]) -> Verdict {
         found.iter_mut().for_each(|one| *one = Found::Nothing);
-        let Ok(text) = std::str::from_utf8(value) else { return Verdict::NoJson };
-        if scan::read(self, text, found).is_some() {
+        // That all of it is ASCII is told several times as fast.
+        if !value.is_ascii() && std::str::from_utf8(value).is_err() {
+            return Verdict::NoJson;
+        }
+        if scan::read(self, value, found).is_some() {
             return Verdict::Read;
         }
         found.iter_mut().for_each(|one| *one = Found::Nothing);
+        let Ok(text) = std::str::from_utf8(value) else { return Verdict::NoJson };
         let mut parser = serde_json::Deserializer::from_str(text);
         let walk = Walk { place: self, found, depth: DEEPEST };
         match walk.deserialize(&mut parser).and_then(|()| parser.end()) {
@@ -185,7 +190,7 @@ struct Field<'f, 'de> {
 }
 
 impl<'de> Field<'_, 'de> {
-    fn take_text<E: Error>(self, text: Cow<'de, str>) -> Result<(), E> {
+    fn take_text<E: Error>(self, text: Cow<'de, [u8]>) -> Result<(), E> {
         if self.kind == Kind::Integer {
             return Err(E::custom("unsure"));
         }
@@ -202,11 +207,11 @@ impl<'de> Visitor<'de> for Field<'_, 'de> {
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<(), E> {
-        self.take_text(Cow::Borrowed(text))
+        self.take_text(Cow::Borrowed(text.as_bytes()))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        self.take_text(Cow::Owned(text.to_owned()))
+        self.take_text(Cow::Owned(text.as_bytes().to_owned()))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<(), E> {

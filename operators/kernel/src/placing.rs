@@ -78,9 +78,24 @@ impl Placed {
     }
 }
 
+/// The timestamp of the event before, and where it begins. The next event mostly has the same, and a division
+/// costs more than all else that is asked of it.
+struct Before {
+    begin: i64,
+    timestamp: i64,
+}
+
 impl Placer {
-    fn timestamp(&self, time: i64) -> Option<i64> {
-        Some(time.checked_sub(self.origin)?.div_euclid(self.interval) + 1)
+    fn timestamp(&self, time: i64, before: &mut Before) -> Option<i64> {
+        if time.checked_sub(before.begin).is_some_and(|after| (0..self.interval).contains(&after)) {
+            return Some(before.timestamp);
+        }
+        let since = time.checked_sub(self.origin)?;
+        let timestamp = since.div_euclid(self.interval) + 1;
+        if let Some(begin) = time.checked_sub(since.rem_euclid(self.interval)) {
+            *before = Before { begin, timestamp };
+        }
+        Some(timestamp)
     }
 
     fn deadline(&self, timestamp: i64) -> Option<i64> {
@@ -172,11 +187,12 @@ impl Placer {
         };
         unlocked(py, || {
             let mut placed = Placed::with_capacity(rows.len());
+            let mut before = Before { begin: self.origin, timestamp: 1 };
             for (((row, number), column), time) in rows.iter().zip(&*numbers).zip(&*columns).zip(&*times) {
                 if *row < start || *column == UNSURE || *time == UNSURE_TIME {
                     continue;
                 }
-                let Some(timestamp) = self.timestamp(*time) else { continue };
+                let Some(timestamp) = self.timestamp(*time, &mut before) else { continue };
                 if timestamp < earliest || users.belongs(*number) != Some(true) {
                     continue;
                 }

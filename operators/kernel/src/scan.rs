@@ -16,16 +16,15 @@ const MOST_OF_INTEGER: usize = 18;
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHEST: u64 = ONES << 7;
 
-/// The fields of a document into `found`; None if it is not plain, or none.
-pub fn read<'de>(place: &Place, text: &'de str, found: &mut [Found<'de>]) -> Option<()> {
-    let mut scan = Scan { text, rest: text.as_bytes() };
+/// The fields of a document, which is UTF-8, into `found`; None if it is not plain, or none.
+pub fn read<'de>(place: &Place, text: &'de [u8], found: &mut [Found<'de>]) -> Option<()> {
+    let mut scan = Scan { rest: text };
     scan.read(place, found, DEEPEST)?;
     (scan.next().is_none() && found.iter().all(|one| *one != Found::Nothing)).then_some(())
 }
 
 /// Reads a text up to its end; `rest` is what of it is still to be read.
 struct Scan<'de> {
-    text: &'de str,
     rest: &'de [u8],
 }
 
@@ -186,11 +185,7 @@ impl<'de> Scan<'de> {
 
     fn field(&mut self, kind: Kind) -> Option<Found<'de>> {
         match self.next()? {
-            b'"' if kind != Kind::Integer => {
-                let begin = self.text.len() - self.rest.len();
-                let end = begin + self.string()?.len();
-                Some(Found::Text(Cow::Borrowed(&self.text[begin..end])))
-            }
+            b'"' if kind != Kind::Integer => Some(Found::Text(Cow::Borrowed(self.string()?))),
             first if kind != Kind::Text => Some(Found::Integer(self.number(first)??)),
             _ => None,
         }

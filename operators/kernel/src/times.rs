@@ -4,8 +4,7 @@
 const FORM: &[u8; 19] = b"0000-00-00T00:00:00";
 
 /// Epoch milliseconds, fractions of a millisecond cut off, of a time in the years 2 to 9998.
-pub fn parse(text: &str) -> Option<i64> {
-    let text = text.as_bytes();
+pub fn parse(text: &[u8]) -> Option<i64> {
     let (moment, rest) = text.split_at_checked(FORM.len())?;
     let fits = moment.iter().zip(FORM).all(|(byte, form)| match form {
         b'0' => byte.is_ascii_digit(),

@@ -48,6 +48,19 @@ def _loose(admit: Any) -> Any:
     return lambda self, events: admit(self, events) | (np.arange(len(events)) % 7 == 3)
 
 
+def _apart(for_kernel: Any) -> Any:
+    """As if users of events that were judged one by one had no others."""
+
+    def found(self: Any) -> Any:
+        certain, judged = for_kernel(self)
+        if judged is None:
+            return certain, None
+        rows, users, *others = judged
+        return certain, (rows, users + 1000, *others)
+
+    return found
+
+
 def _eager(certain: Any) -> Any:
     """As if nothing were late."""
     return lambda self, rows, *rest: certain(self, replace(rows, append_times=rows.append_times - 1), *rest)
@@ -59,7 +72,7 @@ def _eager(certain: Any) -> Any:
         ("plain", Boundaries, "admit", _off_by_one),
         ("kernel", Boundaries, "columns", _later),
         ("plain", Contributions, "admit", _loose),
-        ("kernel", Contributions, "admit", _loose),
+        ("kernel", assigner.Placed, "for_kernel", _apart),
         ("plain", assigner.Assigner, "_certain", _eager),
         ("kernel", assigner.Assigner, "_certain", _eager),
     ],
