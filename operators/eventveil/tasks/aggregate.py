@@ -25,6 +25,9 @@ from eventveil.tasks.task import StreamView, Task, Transaction
 
 #: What is judged at once: the most records, and the most bytes unless a single record has more.
 _PORTION, _PORTION_BYTES = 16_384, 2_000_000
+#: As many times more after a portion of which no record took long. The kernel's tables of users are looked
+#: through once for each portion, and what was in the processor's cache is gone by the next one.
+_AT_EASE = 4
 #: A turn ends once more than this many of its records could not be judged in arrays. Of these records every
 #: 1,000 bytes count as one more.
 _SLOW, _SLOW_BYTES = 1024, 1000
@@ -80,6 +83,7 @@ class PartitionAggregator:
         #: Whether records were met without the append time that they should have, whose verdict is to wait.
         self.untimed = False
         self._append_clock = 0
+        self._at_ease = False
         self._captured_at = 0
         self._captured_end: int | None = None
         self._dead_letters: dict[str, list[Letters]] = {name: [] for name in streams}
@@ -118,7 +122,10 @@ class PartitionAggregator:
         """
         slow = 0
         while slow <= _SLOW:
-            slow += self._process(_portion(chunk.since(self.position)))
+            portion = _portion(chunk.since(self.position), _AT_EASE if self._at_ease else 1)
+            took_long = self._process(portion)
+            self._at_ease = not took_long
+            slow += took_long
             if self.position >= chunk.next_offset:
                 return
 
@@ -417,11 +424,11 @@ def _unsure(values: Sequence[bytes | None], parts: Sequence[Fields]) -> int:
     return len(rows) + sum(len(value or b"") for value in picked(values, rows)) // _SLOW_BYTES
 
 
-def _portion(chunk: Chunk) -> Chunk:
-    """What of a chunk is judged at once."""
+def _portion(chunk: Chunk, times: int) -> Chunk:
+    """What of a chunk is judged at once: a portion, or ``times`` as much."""
     # Values that were columns before are not measured: that would make JSON of them.
     if isinstance(chunk.values, Columnar):
         return chunk
-    lengths = lengths_of(chunk.values[:_PORTION])
-    records = int(np.searchsorted(np.cumsum(lengths), _PORTION_BYTES, side="right"))
+    lengths = lengths_of(chunk.values[: times * _PORTION])
+    records = int(np.searchsorted(np.cumsum(lengths), times * _PORTION_BYTES, side="right"))
     return chunk.first(max(1, records)) if records < len(chunk.offsets) else chunk

@@ -86,6 +86,24 @@ def test_good_records_are_judged_in_one_turn() -> None:
     assert one.position == 40_000
 
 
+def test_portions_grow_until_a_record_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aggregate, "_PORTION", 10)
+    monkeypatch.setattr(aggregate, "_SLOW", 5)
+    sizes: list[int] = []
+    judge = PartitionAggregator._judge
+
+    def judged(self: Any, portion: Any, origins: Any) -> int:
+        sizes.append(len(portion.offsets))
+        return judge(self, portion, origins)
+
+    monkeypatch.setattr(PartitionAggregator, "_judge", judged)
+    one = aggregator(stream())
+    good = [(1000, event(f"user {number}")) for number in range(90)]
+    turns(one, [*good, *[(1000, b'{"user":')] * 60, *good])
+    # The turn after good ones may be larger; after one that took long none is, until a portion did not.
+    assert sizes == [10, 40, 40, 40, 10, 10, 10, 40, 40]
+
+
 def test_a_turn_takes_a_few_large_records_at_a_time() -> None:
     one = aggregator(stream())
     records = [(1000, b"[" + b" " * 900_000 + b"]")] * 20
