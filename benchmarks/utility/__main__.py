@@ -17,6 +17,7 @@ from benchmarks.utility import (
     bounds,
     event_level,
     gaussian,
+    intervals,
     plots,
     side_by_side,
     summary,
@@ -37,6 +38,7 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     bounds.PART: bounds.measure,
     variants.PART: variants.measure,
     gaussian.PART: gaussian.measure,
+    intervals.PART: intervals.measure,
     "w-event": w_event.measure,
     "unseen": w_event.measure_unseen,
     "event-level": event_level.measure,
@@ -47,7 +49,17 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "local": values.measure_local,
 }
 SEEDS = dict.fromkeys(
-    (REAL_PART, DRAWN_PART, bounds.PART, variants.PART, totals.PART, totals.GAUSSIAN_PART, gaussian.PART), 1
+    (
+        REAL_PART,
+        DRAWN_PART,
+        bounds.PART,
+        variants.PART,
+        totals.PART,
+        totals.GAUSSIAN_PART,
+        gaussian.PART,
+        intervals.PART,
+    ),
+    1,
 )
 """Many streams with one seed say more than one stream with many."""
 

@@ -9,14 +9,14 @@ columns that are 0 nearly always, a release of 0 is right with any error: those 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.utility.measuring import AheadNoise, Case, Scope, epsilons, window_sums
+from benchmarks.utility.measuring import AheadNoise, Case, Results, Scope, window_sums
 from benchmarks.utility.real import (
     REAL,
     WITHOUT_PACKAGES,
@@ -40,9 +40,13 @@ PART = "intervals"
 HALF_WIDTH = 1.96
 START_WINDOWS = 4
 WINDOW = 24
-EPSILONS = ("0.1", "0.5", "1")
 THIRDS = ("sparse", "middle", "dense")
-QUICK_TIMESTAMPS = 200
+TERMS = (("0.1", 24), ("1", 24), ("0.5", 120))
+"""Epsilon and window of the cases that are stored."""
+TIMESTAMPS, QUICK_TIMESTAMPS = 1000, 200
+RECOMMENDED = "seasonal"
+LOWEST, HIGHEST = 0.90, 0.99
+"""What 95 % intervals are to cover."""
 ALONE = (
     (stops, 5),
     (commits, 3),
@@ -161,23 +165,78 @@ def main() -> None:
         for line in alone():
             print(line, flush=True)
         return
-    for case in measure(Scope(1)):
+    for case in measure(Scope(1, only=tuple(kind.label for kind in KINDS))):
         for label, found in case.errors.items():
             print(f"{case.title}, {label}: {found[0]:.3f}", flush=True)
 
 
 def measure(scope: Scope) -> Iterator[Case]:
-    """A case for each real stream and epsilon: what is covered, by kind and third."""
+    """A case for each real stream and its terms, at most the last timestamps: what is covered, by third.
+
+    Of ``seasonal``, or of the kinds asked for. Left out are terms whose start takes two thirds.
+    """
+    labels = scope.only or (RECOMMENDED,)
     for make in WITHOUT_PACKAGES if scope.quick else REAL:
-        stream = make().first(QUICK_TIMESTAMPS) if scope.quick else make()
-        for text, epsilon in epsilons(*(EPSILONS[-1:] if scope.quick else EPSILONS)):
-            found: dict[str, list[float]] = {}
-            fitting = [kind for kind in KINDS if int(kind.options.get("groups", 1)) <= stream.counts.shape[1]]
-            for kind in fitting:
-                for seed in range(scope.seeds):
-                    for part, share in covered(kind, stream, epsilon, seed).items():
-                        found.setdefault(f"{kind.label}: {part}", []).append(share)
-            yield Case(PART, stream.name, text, {"window": WINDOW}, found)
+        stream = make()
+        if scope.streams and stream.name not in scope.streams:
+            continue
+        stream = replace(stream, counts=stream.counts[-(QUICK_TIMESTAMPS if scope.quick else TIMESTAMPS) :])
+        for text, window in TERMS[:1] if scope.quick else TERMS:
+            if 3 * START_WINDOWS * window <= 2 * len(stream.counts):
+                yield _case(stream, text, window, labels, scope.seeds)
+
+
+def _case(stream: RealStream, epsilon: str, window: int, labels: Sequence[str], seeds: int) -> Case:
+    found: dict[str, list[float]] = {}
+    for kind in KINDS:
+        if kind.label in labels and int(kind.options.get("groups", 1)) <= stream.counts.shape[1]:
+            for seed in range(seeds):
+                for part, share in covered(kind, stream, Fraction(epsilon), seed, window).items():
+                    found.setdefault(f"{kind.label}: {part}", []).append(share)
+    sizes = {
+        name: float(f"{stream.counts[:, some].mean():.3g}") for name, some in thirds(stream.counts).items()
+    }
+    return Case(PART, stream.name, epsilon, {"window": window}, found, sizes=sizes)
+
+
+def table(choice: str, results: Results) -> str:
+    """What is covered of the columns of a kind: all cases ``outside`` of 90 to 99 %, or how ``many`` are.
+
+    Of streams of three columns and more each third is a case, of others all columns.
+    """
+    kind, _, which = choice.partition(", ")
+    if which == "many":
+        return _many(kind, results)
+    rows = [
+        (share, case.title, f"{name}, mean {case.sizes[name]:g}", f"{100 * share:.1f} %")
+        for name, case, share in _parts(kind, results)
+        if not LOWEST <= share <= HIGHEST
+    ]
+    lines = [" | ".join(row[1:]) for row in sorted(rows)]
+    return "\n".join(
+        ["| case | columns | covered |", "| --- | --- | --- |", *(f"| {one} |" for one in lines)]
+    )
+
+
+def _many(kind: str, results: Results) -> str:
+    heads = ["columns", "cases", "least", "median", "most", "below 90 %", "above 99 %"]
+    lines = [heads, ["---"] * len(heads)]
+    for name in (*THIRDS, "all"):
+        shares = [share for part, _, share in _parts(kind, results) if part == name]
+        if not shares:
+            continue
+        least, middle, most = (f"{100 * one:.1f} %" for one in np.quantile(shares, (0, 0.5, 1)))
+        label = "of one or two columns" if name == "all" else f"{name} third"
+        outside = str(sum(one < LOWEST for one in shares)), str(sum(one > HIGHEST for one in shares))
+        lines.append([label, str(len(shares)), least, middle, most, *outside])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _parts(kind: str, results: Results) -> Iterator[tuple[str, Case, float]]:
+    for case in results.of(PART):
+        for name in THIRDS if len(case.sizes) > 1 else ("all",):
+            if f"{kind}: {name}" in case.errors:
+                yield name, case, float(np.mean(case.errors[f"{kind}: {name}"]))
 
 
 if __name__ == "__main__":

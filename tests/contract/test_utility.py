@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.utility import gaussian, streams, tables
+from benchmarks.utility import gaussian, intervals, streams, tables
 from benchmarks.utility.__main__ import HOME, PARTS, main
 from benchmarks.utility.claims import CLAIMS, Claim
 from benchmarks.utility.measuring import AheadNoise, Case, Results, window_sums
@@ -27,7 +27,7 @@ def test_a_quick_run_measures_every_part_and_writes_results_plots_and_tables(tmp
     place = ["--results", str(tmp_path), "--docs", str(tmp_path)]
     main(["--quick", "--seeds", "1", "--parts", *PARTS, *place])
     results = Results(tmp_path / "utility.json")
-    for part in (*tables.REFERENCES, REAL_PART, DRAWN_PART, gaussian.PART):
+    for part in (*tables.REFERENCES, REAL_PART, DRAWN_PART, gaussian.PART, intervals.PART):
         cases = results.of(part)
         assert cases, part
         assert all(np.isfinite(errors).all() for case in cases for errors in case.errors.values()), part

@@ -10,7 +10,8 @@ version, and ``states/VERSION.sha256``, their digest and that of the program. Ne
 later versions read those states, and a program that changes needs the version that comes next (``.dev0``).
 
 ``earlier.jsonl`` has lines of kinds whose releases have come out otherwise since, in formats that are the
-same: of `fast` before errors were told from the noise alone.
+same: of `fast` before errors were told from the noise alone, and of `seasonal` before they were learned from
+the columns that are more than noise.
 """
 
 from __future__ import annotations

@@ -126,14 +126,24 @@ class Seasonal(WEventMechanism):
         self._ledger.charge_publish(units)
         interval, noisy = self._interval, self._noisy(counts, units)
         self._forecast = self._forecast.anew(self._window, self._variance(units))
-        first = not self._forecast.begun
+        first, before = not self._forecast.begun, self._forecast.above
         estimate = self._forecast.learn(noisy.astype(np.float64), self._variance(units), self._timestamp)
         if not first:
-            shown, said = self._forecast.foreseen
-            self._calibration.learn(noisy - shown, said, self._variance(units))
+            self._calibrate(noisy, before, self._variance(units))
         self._last = self._whole(estimate)
         self._pace()
         self._due = self._timestamp + self._wait(interval)
+
+    def _calibrate(self, noisy: Counts, above: Chosen, noise: float) -> None:
+        """Learn how far predictions err from the columns that were ``above`` the noise, or the only one.
+
+        The others are nearly empty, often thousands: predictions that are right of them say nothing of these.
+        """
+        shown, said = self._forecast.foreseen
+        if self._columns == 1:
+            self._calibration.learn(noisy - shown, said, noise)
+        elif above.any():
+            self._calibration.learn((noisy - shown)[above], said[above], noise)
 
     def grow(self, levels: Sequence[float], variance: float) -> None:
         """See ``Mechanism.grow``: they go on as if they had been at these levels so far."""
@@ -191,13 +201,18 @@ class Seasonal(WEventMechanism):
         if fresh:
             mean, variance = self._forecast.expected(self._timestamp)
             off = self._last - mean
-            self._movement.drawn(np.maximum(variance + off * off, self._forecast.doubt(0)), self._timestamp)
+            self._drawn(np.maximum(variance + off * off, self._forecast.doubt(0)))
         elif self._forecast.published:
             shown, said = self._forecast.shown(self._timestamp)
             self._last = self._whole(shown)
             off = self._last - shown
-            self._movement.drawn(self._factor() * said + off * off, self._timestamp)
+            self._drawn(self._factor() * said + off * off)
         return super()._release(fresh=fresh)
+
+    def _drawn(self, variance: Floats) -> None:
+        """Take note of what the release errs by: of columns that are shown as 0, what others say of them."""
+        unseen = self._forecast.unseen(self._timestamp)
+        self._movement.drawn(np.where(unseen > 0, unseen, variance), self._timestamp)
 
     def _factor(self) -> float:
         """Of the variance of a prediction, as learned; doubt (``forecasting.doubt``) is not taken back."""

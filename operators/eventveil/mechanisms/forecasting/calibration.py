@@ -50,7 +50,8 @@ class Calibration:
     def learn(self, off: Floats, said: Floats, noise: float) -> None:
         """Compare publications' differences from predictions with the variances that were said of these.
 
-        ``off`` and ``said`` of shape (columns,), ``noise`` the variance of the publications' noise, above 0.
+        ``off`` and ``said`` of the same shape, one number for each column asked; ``noise`` the variance of
+        the publications' noise, above 0.
         """
         weight = said / (said + noise) ** 2
         seen = np.minimum(off * off, OUTLIER * (said + noise)) - noise

@@ -1,4 +1,4 @@
-"""What a column that is alone may hold though it is shown as 0: where noise is large, more than models say.
+"""What a column may hold though it is shown as 0: where noise is large, more than models say.
 
 A column that does not rise above the noise has a level of about 0, often below. To a season that is a prior
 of next to no variance, and models with it soon weigh the most: they predict nothing, and are right as far as
@@ -12,7 +12,11 @@ A column that is not seen may also have moved. A mean of all noisy counts tells 
 that grew from nothing stay hidden in it for many windows. So the same is asked of a filter whose level moves
 (``levels.MOVING``), and the larger of both counts. Where noise is large, that filter averages as long.
 
-Columns that are several tell of each other (``shrinkage``), and share what is learned of errors.
+*Several columns* tell of each other (``shrinkage``): how large levels may be that noise hides, in the mean
+square. That is what is said of those shown as 0, in place of what models say. It is right for all of them
+together, and of the few large ones among many that are empty too little: what counts scatter by is taken
+twice, for a season of their own and for bursts, and the whole is ``SKEWED`` times as much, for such counts
+are further out than normal numbers. Where the columns share a profile it goes up and down as that does.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from eventveil.mechanisms.arithmetic import Floats
 
 ABOVE = 0.5
 """The part of the variance of a level that lies above it."""
+SKEWED = 1.25
 _STEPS = 3
 
 
@@ -38,6 +43,17 @@ def of_counts(levels: Floats, noise: float, one: float) -> Floats:
     for _ in range(_STEPS):  # what counts scatter by makes levels uncertain, in a share that falls with looks
         squares = known + _scatter(squares) / (looks + 1)
     return squares + _scatter(squares)
+
+
+def of_levels(squares: Floats, height: float) -> Floats:
+    """The mean squares of counts around 0, for levels that have the mean squares ``squares``.
+
+    ``height``: how high counts are at the moment, 1 being their level; at least 0.
+    """
+    seen = squares * (height * height)
+    for _ in range(2):
+        seen = seen + _scatter(seen)
+    return SKEWED * seen
 
 
 def _scatter(squares: Floats) -> Floats:

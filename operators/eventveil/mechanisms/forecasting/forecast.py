@@ -67,6 +67,7 @@ class Forecast:
         self.foreseen = self._estimate[0], self._estimate[1]  # ``shown`` of the last publication, before it
         self._hidden = np.zeros(columns)  # the levels that are shown of columns that are no more than noise
         self._correction = np.zeros(columns)  # of the levels of the others
+        self._squares = np.zeros(columns)  # of the levels of those that are shown as 0, as they may be
         self._noise = 0.0  # variance of that of the last publication; 0: not known
         self.above = np.zeros(columns, np.bool_)  # the columns that are more than noise
         self.published = 0
@@ -121,9 +122,9 @@ class Forecast:
         return shown, np.maximum(variance + off * off, least)
 
     def doubt(self, gap: int) -> Floats:
-        """The least squares of counts that are to be expected around what is shown; 0 where that is known.
+        """The least squares of counts around 0 that are to be expected of a column that is alone, shown as 0.
 
-        ``gap``: how many timestamps after the last publication.
+        0 for others. ``gap``: how many timestamps after the last publication.
         """
         if self._columns > 1 or not self.begun:
             return np.zeros(self._columns)
@@ -133,6 +134,13 @@ class Forecast:
         (uncertain,) = moving.aged(gap)[MOVING].tolist()
         least = np.maximum(least, doubt.of_counts(moving.level[MOVING], uncertain, self._noise))
         return np.where(self.above, 0.0, least)
+
+    def unseen(self, timestamp: int) -> Floats:
+        """The squares of counts that are to be expected of columns shown as 0, by what other columns hold.
+
+        0 where that is not known, for other columns, and for one that is alone, which ``doubt`` is for.
+        """
+        return doubt.of_levels(self._squares, self._height(self._terms(timestamp)))
 
     def _corrected(self, mean: Floats, terms: Floats) -> Floats:
         """By what columns have in common; what they have in common goes up and down as they do."""
@@ -150,10 +158,11 @@ class Forecast:
         if self._noise and not self._normal:
             looks = max(1, round(self._noise / noise))
         found = shrinkage.expected(levels, noise, looks)
-        self._hidden, self._correction = np.zeros(self._columns), np.zeros(self._columns)
+        self._hidden, self._correction, self._squares = np.zeros((3, self._columns))
         if found:
             self._hidden = self._in_common(levels, noise, found.median)
             self._correction = found.mean - levels
+            self._squares = np.where(self.above | (self._hidden > 0), 0.0, found.squares)
 
     def _clearest(self) -> tuple[Floats, float]:
         """The levels that are known best, and what variance noise gives them."""

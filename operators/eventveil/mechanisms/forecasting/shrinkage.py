@@ -37,6 +37,7 @@ NORMAL = 5
 _POLYNOMIALS = ((1.0,), (1.0, 1.0), (1.0, 3.0, 3.0), (1.0, 6.0, 15.0, 15.0))
 _GRID = np.concatenate([np.arange(10) / 20, np.arange(5, 20) / 10, np.arange(8, 65) / 4])
 """Levels, in standard deviations of the noise; finer where they are small."""
+_SQUARES = (_GRID * _GRID)[:, np.newaxis]
 _SEEN = LOWEST_SEEN + STEP_SEEN * np.arange(round((HIGHEST - LOWEST_SEEN) / STEP_SEEN) + 1)
 _FADED = ((HIGHEST - _SEEN) / (HIGHEST - FADING)).clip(0.0, 1.0)
 _WIDTHS = np.diff(np.append(_GRID, HIGHEST + 0.25)) / (1 + _GRID)
@@ -45,10 +46,14 @@ _FLAT = _WIDTHS / float(total(_WIDTHS))
 
 
 class Expected(NamedTuple):
-    """Of each column's level, shape (columns,): the ``mean`` and the ``median`` of what it may be."""
+    """Of each column's level, shape (columns,): what it may be, in the ``mean`` and the ``median``.
+
+    ``squares``: the mean of its square, for levels up to ``FADING`` standard deviations of the noise.
+    """
 
     mean: Floats
     median: Floats
+    squares: Floats
 
 
 def expected(levels: Floats, noise: float, looks: int) -> Expected | None:
@@ -69,8 +74,8 @@ def expected(levels: Floats, noise: float, looks: int) -> Expected | None:
         return None
     below = places.astype(np.int64)
     places -= below
-    found = (levels + deviation * _between(off, below, places) for off in _corrections(columns, looks))
-    return Expected(*found)
+    mean, median, squares = (_between(one, below, places) for one in _learned(columns, looks))
+    return Expected(levels + deviation * mean, levels + deviation * median, noise * squares)
 
 
 def _between(off: Floats, below: np.ndarray[tuple[int], np.dtype[np.int64]], part: Floats) -> Floats:
@@ -80,8 +85,11 @@ def _between(off: Floats, below: np.ndarray[tuple[int], np.dtype[np.int64]], par
     return between
 
 
-def _corrections(columns: Floats, looks: int) -> tuple[Floats, Floats]:
-    """What to add to a level of each bin, where ``columns`` columns were seen: for the mean, the median."""
+def _learned(columns: Floats, looks: int) -> tuple[Floats, Floats, Floats]:
+    """For a level of each bin, where ``columns`` columns were seen: what to add to it, and its square.
+
+    What to add for the mean and for the median; the mean square.
+    """
     likelihood, weights = _likelihood(min(looks, NORMAL)), _FLAT
     for _ in range(ROUNDS):
         joint = likelihood * weights[:, np.newaxis]
@@ -91,7 +99,8 @@ def _corrections(columns: Floats, looks: int) -> tuple[Floats, Floats]:
     joint = likelihood * weights[:, np.newaxis]
     joint /= total(joint)
     mean = total(joint * _GRID[:, np.newaxis])
-    return _FADED * (mean - _SEEN), _FADED * (_medians(joint) - _SEEN)
+    squares = total(joint * _SQUARES)
+    return _FADED * (mean - _SEEN), _FADED * (_medians(joint) - _SEEN), squares
 
 
 def _medians(chances: Floats) -> Floats:

@@ -74,3 +74,50 @@ def test_what_grew_from_nothing_is_not_hidden_by_a_long_past_and_moves_on() -> N
     assert late.doubt(1) > 1.5 * doubt.of_counts(levels, noise, 8.0)
     assert late.doubt(1) > 2 * small.doubt(1)
     assert late.doubt(120) > late.doubt(1)
+
+
+def several(levels: list[float], noise: float = NOISE) -> Forecast:
+    """Columns at these levels, as six publications show them with normal noise."""
+    draw = np.random.default_rng(2)
+    forecast = Forecast(len(levels), 120, (24, 168))
+    for number in range(6):
+        noisy = np.array(levels) + draw.normal(0, noise**0.5, len(levels))
+        forecast.learn(noisy, noise, 1 + 29 * number)
+    return forecast
+
+
+def test_of_several_columns_shown_as_0_each_may_hold_what_others_like_it_hold() -> None:
+    forecast = several([0.0] * 150 + [12.0] * 50 + [5000.0])
+    unseen, hidden = forecast.unseen(200), ~forecast.above
+    assert hidden[:200].all()
+    assert unseen[-1] == 0
+    assert np.median(unseen[:150]) < np.median(unseen[150:200])
+    assert unseen[150:200].mean() > 12 * 12
+    assert unseen[:150].max() < NOISE * 20
+
+
+def test_the_noise_of_empty_columns_is_not_taken_for_counts() -> None:
+    assert several([0.0] * 500).unseen(200).mean() < NOISE / 6
+
+
+def test_what_may_be_there_goes_up_and_down_with_the_profile() -> None:
+    flat = doubt.of_levels(np.array([0.0, 4.0, 9.0]), 1.0)
+    high, none = (doubt.of_levels(np.array([0.0, 4.0, 9.0]), height) for height in (2.0, 0.0))
+    assert flat[0] == 0
+    assert flat[2] > flat[1] > 4
+    assert (high[1:] > 2 * flat[1:]).all()
+    assert none.tolist() == [0.0] * 3
+
+
+def test_it_is_not_said_of_few_columns_nor_of_one_nor_before_a_publication() -> None:
+    assert several([0.0] * 10).unseen(200).tolist() == [0.0] * 10
+    assert learned(1).unseen(200).tolist() == [0.0]
+    assert Forecast(30, 120, ()).unseen(1).tolist() == [0.0] * 30
+
+
+def test_what_is_said_of_several_is_the_same_after_a_restart() -> None:
+    forecast = several([0.0] * 150 + [12.0] * 50)
+    other = Forecast(200, 120, (24, 168)).restored(forecast.snapshot(), 120)
+    other.last, other.published = forecast.last, forecast.published
+    assert other.unseen(200).tobytes() == forecast.unseen(200).tobytes()
+    assert (other.unseen(200)[~other.above] > 0).all()

@@ -46,6 +46,16 @@ def test_the_median_of_what_a_level_may_be_is_0_where_most_columns_are_empty() -
     assert np.median(found.median[seen > 2.5]) == pytest.approx(3, abs=0.5)
 
 
+def test_the_mean_square_of_what_a_level_may_be_is_that_of_the_levels() -> None:
+    true = np.where(np.arange(4000) < 3000, 0.0, 3.0)
+    seen = true + DRAW.laplace(0, 0.5**0.5, 4000)
+    found = expected(seen, 1.0, 1)
+    assert found
+    small = seen < 2
+    assert found.squares[small].mean() == pytest.approx(np.square(true[small]).mean(), rel=0.25)
+    assert (found.squares + 1e-9 >= found.mean**2)[small].all()
+
+
 def test_levels_that_are_spread_out_stay_and_so_do_those_far_above_the_noise() -> None:
     spread = DRAW.uniform(0, 11, 2000)
     seen = spread + DRAW.normal(0, 1, 2000)
