@@ -194,7 +194,7 @@ class _OpenTimestamp:
             raise ValueError("re-keyed events come without their origins")
         return self.contributions.admit(placed.users, origins[placed.rows], placed.columns)
 
-    def close(self) -> NDArray[np.int64]:
+    def counts(self) -> NDArray[np.int64]:
         """The number of events that count, by column."""
         if isinstance(self.contributions, Contributions):
             return self._counts
@@ -230,8 +230,12 @@ class _OpenInKernel:
         """See ``Contributions.renumber``."""
         self._tally.renumber(self._timestamp, new_numbers)
 
+    def counts(self) -> NDArray[np.int64]:
+        """The number of events that count, by column."""
+        return np.frombuffer(self._tally.counts(self._timestamp), np.int64)
+
     def close(self) -> NDArray[np.int64]:
-        """The number of events that count, by column; the kernel forgets it."""
+        """The same; the kernel forgets it."""
         return np.frombuffer(self._tally.close(self._timestamp), np.int64)
 
 
@@ -440,7 +444,9 @@ class StreamCounter:
     def _take_counts(self, timestamp: int) -> NDArray[np.int64] | None:
         """The counts of a timestamp, which is no longer open; None if nothing counted."""
         opened = self._open.pop(timestamp, None)
-        return opened.close() if isinstance(opened, _OpenTimestamp | _OpenInKernel) else None
+        if isinstance(opened, _OpenInKernel):
+            return opened.close()
+        return opened.counts() if isinstance(opened, _OpenTimestamp) else None
 
     def _first_offsets(self) -> Iterator[int]:
         """The first offset that each open timestamp needs."""

@@ -197,10 +197,14 @@ impl Tally {
         self.open[place].contributions.renumber_all(py, &integers(py, new_numbers)?)
     }
 
-    /// int64 of the counts of a timestamp by column; it is no longer open. Raises IndexError if it was not.
+    /// int64 of the counts of an open timestamp by column. Raises IndexError if it is not open.
+    fn counts<'py>(&self, py: Python<'py>, timestamp: i64) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, bytemuck::cast_slice(&self.open[self.find(timestamp)?].counts)))
+    }
+
+    /// The same; it is no longer open.
     fn close<'py>(&mut self, py: Python<'py>, timestamp: i64) -> PyResult<Bound<'py, PyBytes>> {
-        let place = self.find(timestamp)?;
-        let open = self.open.remove(place);
-        Ok(PyBytes::new(py, bytemuck::cast_slice(&open.counts)))
+        let open = self.find(timestamp)?;
+        Ok(PyBytes::new(py, bytemuck::cast_slice(&self.open.remove(open).counts)))
     }
 }

@@ -63,7 +63,7 @@ def count(partition: int) -> tuple[dict[int, int], Counter[str]]:
     batch = aggregator.close(origin + 100 * interval + 10**9)
     found = {} if batch is None else {one.timestamp: sum(sparse(one).values()) for one in batch.partials}
     more = aggregator.counters["visits"]
-    found.update({t: int(opened.close().sum()) for t, opened in more._open.items()})
+    found.update({t: int(opened.counts().sum()) for t, opened in more._open.items()})
     return found, more.outcomes
 
 

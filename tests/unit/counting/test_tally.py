@@ -105,7 +105,8 @@ def test_events_count_in_the_order_of_their_rows(native: Any, bound: int) -> Non
         }
     for timestamp, counts in model.counts.items():
         assert {*np.frombuffer(tally.users(timestamp), np.int64).tolist()} == model.users(timestamp)
-        assert np.frombuffer(tally.close(timestamp), np.int64).tolist() == counts
+        for ask in (tally.counts, tally.counts, tally.close):
+            assert np.frombuffer(ask(timestamp), np.int64).tolist() == counts
 
 
 def test_users_with_new_numbers_are_still_known(native: Any) -> None:
@@ -143,6 +144,6 @@ def test_what_is_no_event_is_refused_and_nothing_counted(native: Any, events: li
 
 def test_a_timestamp_that_is_not_open_is_named(native: Any) -> None:
     tally = native.Tally(1, COLUMNS)
-    for ask in (tally.close, tally.users, lambda timestamp: tally.renumber(timestamp, of(0))):
+    for ask in (tally.counts, tally.close, tally.users, lambda timestamp: tally.renumber(timestamp, of(0))):
         with pytest.raises(IndexError, match="timestamp 5 is not open"):
             ask(5)
