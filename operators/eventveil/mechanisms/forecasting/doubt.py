@@ -27,7 +27,7 @@ from eventveil.mechanisms.arithmetic import Floats
 
 ABOVE = 0.5
 """The part of the variance of a level that lies above it."""
-SKEWED = 1.25
+SKEWED = 1.5
 _STEPS = 3
 
 
