@@ -193,7 +193,7 @@ def test_a_cluster_put_back_in_place_draws_again_unless_a_witness_is_asked(tmp_p
         saved = {stream: max(application.released(stream)) for stream in TIMED}
         assert restored.keep_witness().startswith(f"witness {file}: created")
         restored.run([400] * 20, report=30, crowd=True)
-        assert restored.keep_witness().startswith(f"witness {file}: nothing of 20")
+        assert restored.keep_witness().startswith(f"witness {file}: nothing noted on 20")
         assert restored.refusals() == []
         seen = {stream: restored.seen().seen[Line(stream)] for stream in TIMED}
         published = {stream: application.released(stream) for stream in TIMED}
