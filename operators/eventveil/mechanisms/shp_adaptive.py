@@ -5,13 +5,17 @@
 
 **Proof.** At most n timestamps of a horizon are sampled: each spends N / n of N units, discrete Laplace noise
 of scale k n / epsilon, together at most N. Everything else is computed from sampled noisy counts and public
-settings: predictions, weights, and when to sample next. So it is post-processing.
+settings: predictions, weights, and when to sample next. So it is post-processing. Which interval is taken
+changes when samples are taken, not how many.
 
 **Algorithm.** A prediction is the weighted linear regression of the last sampled noisy counts against time;
 the weight of the r-th newest is 1 / r, divided by its distance from what had been predicted for it (plus the
 noise scale). A sampled count within the standard deviation of the noise from its prediction doubles the
 interval to the next sample, another one halves it, from 1 to less than twice the average that is left to the
-remaining samples. Once there are none, predictions follow the same line to the end of the horizon.
+remaining samples. Once there are none, predictions follow the same line to the end of the horizon. With the
+option ``periods``, the lengths of a day and a week, the next sample is later, by half the interval or so,
+where the interval would not meet them at all phases: what is sampled at noon for good looks calm, and the
+line through it has no night. It is not where the horizon would end first.
 
 Changed: discrete noise, sensitivity k instead of 1, and what decides. As printed by Zhang and Meng (2016,
 Algorithm 3, Formulas 11 and 14) it is not private: there the true count is compared with the prediction at
@@ -31,6 +35,8 @@ import numpy as np
 
 from eventveil.mechanisms.arithmetic import Floats
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
+from eventveil.mechanisms.forecasting import pace
+from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.horizon import HorizonMechanism
 from eventveil.mechanisms.publishing import integer_between, integers
 from eventveil.model.errors import UnfitSetting
@@ -55,7 +61,8 @@ class ShpAdaptive(HorizonMechanism):
 
     kind: ClassVar[str] = "shp-adaptive"
     summary: ClassVar[str] = "publishes some timestamps of a horizon, more often when counts surprise"
-    options: ClassVar[frozenset[str]] = HorizonMechanism.options | {"samples"}
+    options: ClassVar[frozenset[str]] = HorizonMechanism.options | {"samples", "periods"}
+    unremembered: ClassVar[frozenset[str]] = frozenset({"periods"})
     predicts: ClassVar[bool] = True
 
     def _configure(self, options: Mapping[str, Option]) -> None:
@@ -64,6 +71,7 @@ class ShpAdaptive(HorizonMechanism):
         if not 0 < share <= 1:
             raise UnfitSetting("samples", f"found {share}, expected a part of the horizon, such as 0.4")
         self._samples = max(1, floor(share * self._window))
+        self._periods = periods_of(options)
         self._points: list[Point] = []
         self._left, self._interval, self._next = 0, 1, 1
 
@@ -111,7 +119,8 @@ class ShpAdaptive(HorizonMechanism):
         rest = self._window - self._horizon.place
         longest = 2 * rest // self._left - 1 if self._left else rest
         self._interval = max(1, min(self._interval, longest))
-        self._next = self._timestamp + self._interval
+        later = pace.unaliased(self._interval, self._periods)
+        self._next = self._timestamp + (later if later <= rest else self._interval)
         self._points = [*self._points, Point(self._timestamp, noisy, surprise)][-POINTS:]
 
     def _predict(self) -> int:

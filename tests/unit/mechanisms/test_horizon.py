@@ -69,6 +69,29 @@ def test_surprises_bring_the_next_sample_nearer_and_calm_moves_it_away() -> None
     assert wild[:6] == [True, False, True, True, True, True]
 
 
+def phases(**options: str) -> list[int]:
+    """The hours of the day that are sampled without noise, of a shop that is closed until eight."""
+    mechanism = make("shp-adaptive", ZeroNoise(), horizon=600, samples=Fraction(1, 24), **options)
+    releases = [mechanism.step(np.array([30 * (hour % 24 >= 8)])) for hour in range(600)]
+    assert sum(release.publish for release in releases) == mechanism.units // 25 * 25
+    return [hour % 24 for hour, release in enumerate(releases) if release.fresh]
+
+
+def test_with_periods_samples_meet_all_hours_of_the_day_and_not_one_for_days() -> None:
+    assert phases()[:3] == [0, 0, 0]
+    told = phases(periods="24,168")
+    assert len({*told[:3]}) == 3
+    assert len({*told}) > len({*phases()})
+
+
+def test_with_periods_no_sample_is_put_off_beyond_the_horizon() -> None:
+    mechanism = make("shp-adaptive", ZeroNoise(), horizon=30, samples=Fraction(1, 12), periods="24")
+    fresh = [mechanism.step(np.array([100])).fresh for _ in range(30)]
+    assert [place for place, one in enumerate(fresh) if one] == [0, 17]
+    short = make("shp-adaptive", ZeroNoise(), horizon=20, samples=Fraction(1, 10), periods="7,8")
+    assert sum(short.step(np.array([100])).fresh for _ in range(20)) == 2
+
+
 def test_predictions_follow_the_trend_of_noisy_counts() -> None:
     noise = ObservedNoise(lambda size: np.array([4 * len(noise.draws)]))
     mechanism = make("shp-adaptive", noise, horizon=12, samples=Fraction(1, 2))

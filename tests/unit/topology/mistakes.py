@@ -120,7 +120,7 @@ IN_BASE = [
     ("periods of one timestamp", "kind: budget-absorption", "periods: [1, 24]\n      kind: seasonal", "19:17", "periods: found the number 1, expected a whole number from 2 to 1000000"),
     ("periods three", "kind: budget-absorption", "periods: [7, 24, 60]\n      kind: seasonal", "19:16", "periods: found [7, 24, 60], expected a list of at most 2"),
     ("periods twice", "kind: budget-absorption", "periods: [7, 7]\n      kind: seasonal", "19:16", "periods: found [7, 7], expected a list of at most 2 different"),
-    ("periods of another kind", "window: 120", "window: 120\n      periods: [24]", "22:16", "budget-absorption has no option periods; remove it, or use one of fast, paced, sample, seasonal"),
+    ("periods of another kind", "window: 120", "window: 120\n      periods: [24]", "22:16", "budget-absorption has no option periods; remove it, or use one of fast, paced, sample, seasonal, shp-adaptive"),
     ("more groups than columns", "window: 120", "window: 120\n      groups: 3", "22:15", "groups: 3 groups are more than the 2 columns, expected at most one for each column"),
     ("regroup without groups", "window: 120", "window: 120\n      regroup: 3", "22:16", "regroup: has no effect on a single group; add groups, or remove it"),
     ("regroup of a single group", "window: 120", "window: 120\n      groups: 1\n      regroup: 3", "23:16", "regroup: has no effect on a single group"),
