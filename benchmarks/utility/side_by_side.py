@@ -54,6 +54,11 @@ def _peer(peer: Peer, stream: RealStream, epsilon: Fraction, window: int, seed: 
     return peer(stream.counts, epsilon, window, AheadNoise(seed))
 
 
+def _adapub_sampled(stream: RealStream, epsilon: Fraction, window: int, seed: int) -> Reals:
+    periods = tuple(int(period) for period in stream.periods.split(",") if period)
+    return adapub.sampled(stream.counts, epsilon, window, AheadNoise(seed), periods)
+
+
 KINDS: dict[str, Run] = {
     OURS: Kind(Contender(OURS, "seasonal"), seasonal=True),
     "paced": Kind(Contender("paced", "paced"), seasonal=True),
@@ -67,7 +72,7 @@ PEERS: dict[str, Run] = {
     "DSAT": partial(_peer, dsat.dsat),
     "PeGaSus": partial(_peer, pegasus.pegasus),
     "AdaPub, always": partial(_peer, adapub.always),
-    "AdaPub, sampled": partial(_peer, adapub.sampled),
+    "AdaPub, sampled": _adapub_sampled,
     "RescueDP": partial(_peer, rescue.rescue),
     "SPAS": partial(_peer, spas.spas),
 }

@@ -17,6 +17,7 @@ from fractions import Fraction
 import numpy as np
 
 from benchmarks.utility.contenders import Counts, Noise, Reals
+from eventveil.mechanisms.forecasting import pace
 
 MEMORY = 8
 KEPT = 1 - 1 / MEMORY
@@ -27,9 +28,14 @@ def always(counts: Counts, epsilon: Fraction, window: int, noise: Noise) -> Real
     return _grouped(counts, window / epsilon, 1, noise)
 
 
-def sampled(counts: Counts, epsilon: Fraction, window: int, noise: Noise) -> Reals:
-    """Published once a window. See ``Peer``."""
-    return _grouped(counts, 1 / epsilon, window, noise)
+def sampled(
+    counts: Counts, epsilon: Fraction, window: int, noise: Noise, periods: tuple[int, ...] = ()
+) -> Reals:
+    """Published once a window, or up to half as long after it where a window aliases with ``periods``.
+
+    See ``Peer``.
+    """
+    return _grouped(counts, 1 / epsilon, pace.unaliased(window, periods), noise)
 
 
 def _grouped(counts: Counts, scale: Fraction, interval: int, noise: Noise) -> Reals:
