@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib
 
@@ -32,17 +33,32 @@ DAYS, WEEK = 150, 7
 HOURS, DAY = 24 * 14, 24
 SEED = 1
 LATEST = 4096
+EVERY = 100  # of the values are looked at
+LETTERS = 14
+"""Points, in a picture of 880 pixels: legible when it is shown at half of that."""
 
 Series = NDArray[np.int64] | NDArray[np.float64]
-Picture = tuple[str, Series, Series]
+
+
+class Picture(NamedTuple):
+    """Two lines over the same places, and what the axes are."""
+
+    title: str
+    counted: str
+    along: str
+    truth: Series
+    released: Series
+
+
+OF_DAYS, OF_HOURS = "day of 2013", "hour of January 2013"
 
 
 def w_event(kind: str, **options: Option) -> Picture:
     """Days, any week of an aircraft protected."""
     counts, atlanta = _busiest(departures(DAY)[:DAYS])
     released = Contender(kind, kind, options).releases(counts, Fraction(1), WEEK, SEED)
-    title = "departures to Atlanta a day, epsilon 1 for any 7 days"
-    return title, counts[:, atlanta], released[:, atlanta]
+    title = "Departures to Atlanta a day, epsilon 1 for any 7 days"
+    return Picture(title, "departures a day", OF_DAYS, counts[:, atlanta], released[:, atlanta])
 
 
 def event_level(kind: str) -> Picture:
@@ -50,8 +66,8 @@ def event_level(kind: str) -> Picture:
     counts, atlanta = _busiest(departures(1)[:HOURS])
     truth = window_sums(counts, DAY)
     released = _steps(kind, counts, Fraction(1, 2), 1, {"span": DAY})
-    title = "departures to Atlanta in the last 24 hours, epsilon 0.5 for each hour"
-    return title, truth[:, atlanta], released[:, atlanta]
+    title = "Departures to Atlanta in the last 24 hours, epsilon 0.5 for each hour"
+    return Picture(title, "departures in 24 hours", OF_HOURS, truth[:, atlanta], released[:, atlanta])
 
 
 def sums_of_days(kind: str, **options: Option) -> Picture:
@@ -59,14 +75,16 @@ def sums_of_days(kind: str, **options: Option) -> Picture:
     counts, atlanta = _busiest(departures(1)[: DAY * DAYS])
     released = _steps(kind, counts, Fraction(1, 2), 1, options)
     truth, sums = (each[:, atlanta].reshape(-1, DAY).sum(axis=1) for each in (counts, released))
-    return "departures to Atlanta a day, as sums of hours, epsilon 0.5 for each hour", truth, sums
+    title = "Departures to Atlanta a day, as sums of hours, epsilon 0.5 for each hour"
+    return Picture(title, "departures a day", OF_DAYS, truth, sums)
 
 
-def user_level(kind: str) -> Picture:
+def user_level(kind: str, **options: Option) -> Picture:
     """Days, protected together; the total of all destinations, for one column is all these take."""
     counts = departures(DAY).sum(axis=1, keepdims=True)[:DAYS]
-    released = _steps(kind, counts, Fraction(1), DAYS, {"span": WEEK})
-    return "departures to anywhere a day, epsilon 1 for all 150 days", counts[:, 0], released[:, 0]
+    released = _steps(kind, counts, Fraction(1), DAYS, {"span": WEEK, **options})
+    title = "Departures to anywhere a day, epsilon 1 for all 150 days"
+    return Picture(title, "departures a day", OF_DAYS, counts[:, 0], released[:, 0])
 
 
 def value_stream(kind: str) -> Picture:
@@ -74,33 +92,31 @@ def value_stream(kind: str) -> Picture:
     stream = air_time()
     make = {"tops": tops(), "pak": pak(True)}[kind]
     readings = make(stream, Fraction(1, 5), SEED).step(stream.values).values[stream.held :]
-    return _sums(
-        stream.released, readings, "hours in the air of the last 4,096 flights, epsilon 0.2 for each"
-    )
+    return _sums(stream.released, readings, "Time in the air of the last 4,096 flights, epsilon 0.2 for each")
 
 
 def local(kind: str) -> Picture:
     """The same of reports that are perturbed before they are sent, cut at a threshold above nearly all."""
     values, hybrid, randomness = air_time().values[:60_000], Hybrid(Fraction(1), 400), SeededRandomness(SEED)
     estimates = [float(hybrid.estimate(hybrid.report(int(value), randomness))) for value in values]
-    return _sums(
-        values, np.array(estimates), "hours in the air of the last 4,096 flights, epsilon 1 for each"
-    )
+    title = "Time in the air of the last 4,096 flights, epsilon 1 for each"
+    return _sums(values, np.array(estimates), title)
 
 
 def pictures() -> Iterator[tuple[str, Picture]]:
     """Each with the name of its page."""
-    for kind in ("uniform", "sample", "fast", "paced"):
-        yield kind, w_event(kind)
+    yield "uniform", w_event("uniform")
+    for kind in ("sample", "fast", "paced", "seasonal"):
+        yield kind, w_event(kind, periods=str(WEEK))
     yield "gaussian", w_event("uniform", noise="gaussian", delta=Fraction(1, 10**9))
     yield "totals", sums_of_days("totals", blocks=str(DAY))
-    yield "seasonal", w_event("seasonal", periods=str(WEEK))
     for kind in ("budget-distribution", "budget-absorption"):
         yield kind, w_event(kind, factor=Fraction(2))
     yield "pan-private", w_event("budget-absorption", pan_private="single")
+    yield "shp-adaptive", user_level("shp-adaptive", periods=str(WEEK))
     of_level: tuple[tuple[Callable[[str], Picture], tuple[str, ...]], ...] = (
         (event_level, ("time-unit", "retroactive-grouping")),
-        (user_level, ("shp-window", "shp-point", "shp-adaptive")),
+        (user_level, ("shp-window", "shp-point")),
         (value_stream, ("tops", "pak")),
         (local, ("topl",)),
     )
@@ -111,15 +127,18 @@ def pictures() -> Iterator[tuple[str, Picture]]:
 
 def draw(picture: Picture, path: Path) -> None:
     """Write one picture."""
-    title, truth, released = picture
-    figure, axes = plt.subplots(figsize=(6.4, 2.2))
-    axes.plot(truth, color="#999999", linewidth=1.6, label="truth")
-    axes.plot(released, color="#1b7837", linewidth=1, drawstyle="steps-post", label="released")
-    axes.set_title(title, fontsize=9)
-    axes.legend(fontsize=7, loc="upper left")
-    axes.tick_params(labelsize=7)
-    figure.tight_layout()
-    figure.savefig(path, dpi=80, metadata={"Software": None})
+    figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")
+    axes.plot(picture.truth, color="#8a8a8a", linewidth=2.2, label="truth")
+    released = axes.plot(picture.released, color="#1b7837", linewidth=1.5, drawstyle="steps-post")
+    released[0].set_label("released")
+    axes.set_xlabel(picture.along, fontsize=LETTERS)
+    axes.set_ylabel(picture.counted, fontsize=LETTERS)
+    axes.tick_params(labelsize=LETTERS)
+    axes.margins(x=0.01)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(picture.title, fontsize=LETTERS)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=LETTERS, frameon=False)
+    figure.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(figure)
 
 
@@ -145,9 +164,9 @@ def _steps(kind: str, counts: Counts, epsilon: Fraction, window: int, options: d
 def _sums(values: Series, readings: Series, title: str) -> Picture:
     """Of the last ``LATEST`` values, in hours, at every hundredth one."""
     truth, released = (
-        np.convolve(each, np.ones(LATEST), mode="valid")[::100] / 60 for each in (values, readings)
+        np.convolve(each, np.ones(LATEST), mode="valid")[::EVERY] / 60 for each in (values, readings)
     )
-    return title, truth, released
+    return Picture(title, "hours", "hundreds of flights since the first 4,096", truth, released)
 
 
 if __name__ == "__main__":
