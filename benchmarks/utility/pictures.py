@@ -35,7 +35,7 @@ SEED = 1
 LATEST = 4096
 EVERY = 100  # of the values are looked at
 LETTERS = 14
-"""Points, in a picture of 880 pixels: legible when it is shown at half of that."""
+"""Points, in a picture of 800 pixels: legible when it is shown at half of that."""
 
 Series = NDArray[np.int64] | NDArray[np.float64]
 
@@ -138,7 +138,7 @@ def draw(picture: Picture, path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(picture.title, fontsize=LETTERS)
     figure.legend(loc="outside lower center", ncols=2, fontsize=LETTERS, frameon=False)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    figure.savefig(path, dpi=100, metadata={"Software": None}, pil_kwargs={"optimize": True})
     plt.close(figure)
 
 
