@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import compress, repeat
+from operator import itemgetter
 from typing import Any, Literal, Protocol, overload
 
 import numpy as np
@@ -41,7 +42,8 @@ class Packed(Sequence[bytes | None]):
         return len(self.starts)
 
     def __iter__(self) -> Iterator[bytes | None]:
-        ends = self.starts + self.lengths
+        # A length of -1 must not reach from its start to the end of all the data.
+        ends = self.starts + np.maximum(self.lengths, 0)
         parts = map(self.data.__getitem__, map(slice, self.starts.tolist(), ends.tolist()))
         if self.lengths.size and self.lengths.min() >= 0:
             return parts
@@ -414,15 +416,25 @@ def _native(wanted: Mapping[str, Kind], max_bytes: int) -> _Read | None:
 
 def _plain(wanted: Mapping[str, Kind], max_bytes: int) -> _Read:
     """One value after the other, by orjson."""
-    gather = _gatherer([*wanted])
+    pick = _picker([*wanted])
 
     def read(values: Sequence[bytes | None]) -> Fields:
         rows: list[int] = []
         broken: list[int] = []
-        found: list[list[Any]] = [[] for _ in wanted]
-        gather(values, max_bytes, rows.append, broken.append, *(column.append for column in found))
-        columns = dict(zip(wanted, found, strict=True))
-        for pointer, column in [*columns.items()]:
+        found: list[tuple[Any, ...]] = []
+        for row, value in enumerate(values):
+            if value is None or len(value) > max_bytes:
+                continue
+            try:
+                found.append(pick(loads(value)))
+            except JSONDecodeError:
+                broken.append(row)
+            except (LookupError, TypeError):
+                continue
+            else:
+                rows.append(row)
+        columns = dict(zip(wanted, map(list, zip(*found, strict=True)), strict=bool(found)))
+        for pointer, column in columns.items():
             types = _TYPES[wanted[pointer]]
             if not {*map(type, column)} <= types:
                 sure = [type(one) in types for one in columns[pointer]]
@@ -433,48 +445,22 @@ def _plain(wanted: Mapping[str, Kind], max_bytes: int) -> _Read:
     return read
 
 
-#: The loop over the values, with what is looked up in each written out: calls for each, and tuples of what is
-#: found, take longer. No document is kept: the garbage collector would look through all of them.
-_LOOP = """
-def gather(values, max_bytes, add_row, add_broken, {adds}):
-    for row, value in enumerate(values):
-        if value is None or len(value) > max_bytes:
-            continue
-        try:
-            one = loads(value)
-            {found} = {looked_up}
-        except JSONDecodeError:
-            add_broken(row)
-            continue
-        except (LookupError, TypeError):
-            try:
-                {found} = [find(one) for find in finds]
-            except (LookupError, TypeError):
-                continue
-        {added}
-        add_row(row)
-"""
+def _picker(pointers: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """What a document has at pointers. Raises LookupError or TypeError if it lacks one of them."""
+    finds = [compile_pointer(pointer) for pointer in pointers]
+    tokens = [pointer_tokens(pointer) for pointer in pointers]
+    if len(pointers) < 2 or max(map(len, tokens)) > 1:
+        return lambda document: tuple(find(document) for find in finds)
+    # As most events are, flat: several keys are looked up by one call.
+    members = itemgetter(*(token for (token,) in tokens))
 
+    def pick(document: Any) -> tuple[Any, ...]:
+        if isinstance(document, dict):
+            found: tuple[Any, ...] = members(document)
+            return found
+        return tuple(find(document) for find in finds)
 
-def _gatherer(pointers: Sequence[str]) -> Callable[..., None]:
-    """A function that takes what documents have at pointers: see ``_LOOP``."""
-    places = range(len(pointers))
-    # In objects of objects, as nearly all are.
-    paths = ["".join(f"[{token!r}]" for token in pointer_tokens(pointer)) for pointer in pointers]
-    source = _LOOP.format(
-        adds=", ".join(f"add_{place}" for place in places),
-        found="".join(f"found_{place}, " for place in places),
-        looked_up="".join(f"one{path}, " for path in paths),
-        added="; ".join(f"add_{place}(found_{place})" for place in places),
-    )
-    names: dict[str, Any] = {
-        "loads": loads,
-        "JSONDecodeError": JSONDecodeError,
-        "finds": [compile_pointer(pointer) for pointer in pointers],
-    }
-    exec(source, names)
-    gather: Callable[..., None] = names["gather"]
-    return gather
+    return pick
 
 
 class NameFinder:

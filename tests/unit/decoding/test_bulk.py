@@ -23,6 +23,7 @@ from eventveil.decoding.bulk import (
     ColumnFinder,
     Fields,
     NativeFields,
+    Packed,
     as_array,
     fields_of,
 )
@@ -110,6 +111,24 @@ def test_without_any_one_of_its_checks_the_comparison_finds_a_difference(way: st
 def _compare_all() -> None:
     for one in STREAMS:
         Comparison(one).check(crafted())
+
+
+class Sliced(bytes):
+    """Bytes that note how many of them were copied."""
+
+    copied = 0
+
+    def __getitem__(self, part: Any) -> Any:
+        found = super().__getitem__(part)
+        Sliced.copied += len(found) if isinstance(found, bytes) else 1
+        return found
+
+
+def test_a_null_in_a_run_copies_nothing_of_it() -> None:
+    data = Sliced(b"first" + bytes(1_000_000) + b"last")
+    starts, lengths = np.array([0, 0, 0, 1_000_005]), np.array([5, -1, -1, 4])
+    assert [*Packed(data, starts, lengths)] == [b"first", None, None, b"last"]
+    assert Sliced.copied < 100
 
 
 def test_good_events_of_any_width_are_sure() -> None:

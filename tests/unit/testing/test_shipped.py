@@ -12,14 +12,17 @@ from click.testing import CliRunner
 from eventveil.cli.main import main
 from eventveil.testing.document import load_tests
 from eventveil.testing.running import run
+from tests.fuzz.ways import WAYS, read_by
 from tests.unit.topology.examples import ROOT, TOPOLOGIES
 
 SHIPPED = ROOT / "topologies"
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("path", TOPOLOGIES, ids=lambda path: path.stem)
-def test_the_tests_of_a_shipped_topology_pass(path: Path) -> None:
-    tried = CliRunner().invoke(main, ["test", str(path)])
+def test_the_tests_of_a_shipped_topology_pass(path: Path, way: str) -> None:
+    with read_by(way):
+        tried = CliRunner().invoke(main, ["test", str(path)])
     assert tried.exit_code == 0, tried.output
 
 
