@@ -172,6 +172,11 @@ class _Reports:
         return b""
 
     @property
+    def first(self) -> int | None:
+        """The first timestamp of which there is a record, None if there is none."""
+        return min([*self._counts, *(run.first for run in self._empty)], default=None)
+
+    @property
     def counts(self) -> int:
         """How many records are here that are not empty."""
         return len(self._counts)
@@ -381,6 +386,15 @@ class Combiner:
             partition in left_out
             or (reports.has(self._next) and self._on_hold.get(partition, self._next + 1) > self._next)
             for partition, reports in enumerate(self._reports)
+        )
+
+    def lacks_next(self) -> bool:
+        """Whether a partition has reported a later timestamp and not the next one, which never comes then."""
+        firsts = ((partition, reports.first) for partition, reports in enumerate(self._reports))
+        pieces = {partition for timestamp, partition in self._pieces if timestamp == self._next}
+        return any(
+            first is not None and first > self._next and partition not in pieces
+            for partition, first in firsts
         )
 
     def take(self) -> Merged:

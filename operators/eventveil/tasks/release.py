@@ -196,11 +196,17 @@ class StreamSanitizer:
     def recollect(self) -> None:
         """Take the partial counts of released timestamps of the open block, as far as they are here.
 
-        What is not found yet was counted there, and is tested at the end of the block.
+        What is not found yet was counted there, and is tested at the end of the block. They are not all here
+        if nothing more could be found when the state was made, and now it can, by other settings, as states
+        of before do not say. Then it looks from the next timestamp on: what is released needs no others.
         """
         while self._search is not None and self.combiner.next < self._next and self.combiner.complete():
             offset = self.combiner.first_offset
             self._search.take(self.combiner.take().named, offset)
+        if self.combiner.next < self._next and self.combiner.lacks_next():
+            self.state = self.state.replace(searched=self._next)
+            while self.combiner.next < self._next:
+                self.combiner.take()
 
     def draw(self) -> Drawn:
         """Release the next timestamp, which must be complete. Nothing of it is kept: see ``keep``."""
@@ -261,11 +267,15 @@ class StreamSanitizer:
             raise ValueError("what another version has decided has not been published")
         since = None if self._search is None else self._search.since
         needed = [one for one in (self.combiner.first_offset, since) if one is not None]
+        # Where nothing more is looked for, ``resume`` does not lie at the start of the block. A successor
+        # may look again: how many columns there is room for depends on settings that may change.
+        over = self._search is not None and self._search.over
         self.state = self.state.replace(
             next=self._next,
             # A successor may decide before it has read again as far as its predecessor had.
             resume=min(needed, default=max(position, self.state.resume)),
             read=max(position, self.state.read) if self._search is not None else 0,
+            searched=self._next if over else self.state.searched,
             found=self.stream.counts.labels[1:] if self._search is not None else (),
             fading=self._search.fading if self._search is not None else (),
             mechanism=self._mechanism.snapshot().decode(),

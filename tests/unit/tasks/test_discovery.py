@@ -184,6 +184,68 @@ def test_as_many_are_found_as_fit_into_the_state_and_a_restart_knows_it():
 # After a restart
 
 
+ROWS = ("r1", "r2", "r3", "r4")
+
+
+def full(**changes) -> tuple[Stream, ReleaseState, list[Partial]]:
+    """A stream with room for ``ROWS`` alone while columns are forgotten, and its state within a block.
+
+    The stream has ``changes``. "b" has half of what is enough, at every timestamp.
+    """
+    forgets = finding(discover=FORGETS)
+    tight = replace(FORGETS, message_bytes=largest_state(forgets.having(ROWS)))
+    parts = [named(t, {**dict.fromkeys(ROWS, ENOUGH), "b": ENOUGH // 2}) for t in range(1, 11)]
+    task = worker(of=finding(discover=tight))
+    feed(task, parts[:5])
+    state, *_ = turn(task)
+    assert state.found == ROWS
+    return finding(discover=replace(tight, **changes)), state.replace(pending=(), eventveil=""), parts
+
+
+@pytest.mark.parametrize("says", [True, False], ids=["now", "before"])
+@pytest.mark.parametrize("changes", [{"forget": None}, {"message_bytes": 2**24}], ids=["forget", "managed"])
+def test_a_full_stream_that_has_room_by_other_settings_goes_on_within_the_block(changes, says):
+    of, state, parts = full(**changes)
+    if says:
+        assert state.searched == state.next == 6
+    else:
+        state = state.replace(searched=0)
+    again = worker(state, of)
+    assert not again.sanitizers["visits"]._search.over
+    feed(again, parts[state.resume : 8], start=state.resume)
+    after, releases, _ = turn(again)
+    assert [one["timestamp"] for one in releases] == [6, 7, 8]
+    # Of the block from 4 to 6 only 6 was looked at, which is not enough for "b".
+    assert after.found == ROWS
+    # The next block is whole again, after a restart too.
+    third = worker(after.replace(pending=(), eventveil=""), of)
+    feed(third, parts[after.resume :], start=after.resume)
+    assert turn(third)[0].found == (*ROWS, "b")
+
+
+def test_a_full_stream_with_a_partition_that_is_ahead_goes_on_too():
+    of, state, parts = full(forget=None)
+    ahead = [replace(one, partition=1) for one in parts]
+    # What was held of the one that was ahead is read again, and of the other what followed.
+    state = state.replace(searched=0, resume=0)
+    again = worker(state, of, partitions=2)
+    feed(again, [*ahead[5:8], *parts[4:8]])
+    assert [one["timestamp"] for one in turn(again)[1]] == [6, 7, 8]
+
+
+def test_a_partition_lacks_a_timestamp_only_once_it_has_reported_a_later_one():
+    combiner = Combiner("visits", 1, 2, INSTANCE, 4, named=True)
+    add(combiner, named(4, {"a": 1}, 0))
+    assert not combiner.lacks_next()
+    add(combiner, piece(0, 2, "mine", timestamp=4, partition=1), 1)
+    add(combiner, named(5, {}, 0), 2)
+    assert not combiner.lacks_next()
+    add(combiner, piece(1, 2, "yours", timestamp=4, partition=1), 3)
+    combiner.take()
+    add(combiner, named(6, {}, 1), 4)
+    assert combiner.lacks_next()
+
+
 @pytest.mark.parametrize("stopped", [1, 2, 3, 4, 5])
 def test_a_restart_finds_what_all_of_the_block_has_counted(stopped):
     parts = [named(t, {"big": ENOUGH // 2, "x": t}) for t in range(1, 8)]
@@ -481,8 +543,8 @@ def add(combiner: Combiner, part: Partial, offset: int = 0) -> None:
     combiner.add(part, part.encode(), offset)
 
 
-def piece(number: int, of: int, *names: str, timestamp: int = 1) -> Partial:
-    return replace(named(timestamp, dict.fromkeys(names, 987654)), piece=number, of=of)
+def piece(number: int, of: int, *names: str, timestamp: int = 1, partition: int = 0) -> Partial:
+    return replace(named(timestamp, dict.fromkeys(names, 987654), partition), piece=number, of=of)
 
 
 @pytest.mark.parametrize(("letter", "length"), [("\U0001f600", 1), ('"', 1), ("\U0001f600", 1000), ("a", 40)])
