@@ -1,10 +1,11 @@
 """What the columns of releases show, where columns are found in the data.
 
 That a column was drawn as it should have been cannot be seen. What can: the first column is that of all
-others; a release has the columns of the one before it, in their order, and further ones only where a block of
-timestamps begins; there are no more than may be found, and each is a text that could have been counted. Where
-columns are forgotten, a block may lack some, and begins with the others in their order; whether they were
-quiet for long enough is not looked at.
+others; all releases of a block of timestamps have the same columns; those that a block shares with the one
+before it come first, in their order; there are no more than may be found, and each is a text that could have
+been counted. A block may lack columns of the one before, whatever the file says now: whether columns were
+forgotten then is a setting that may change at any time. Whether they were quiet for long enough is not looked
+at.
 """
 
 from __future__ import annotations
@@ -25,12 +26,9 @@ class ColumnsAudit:
 
     def __init__(self, first: str, how: Discover, window: int, flag: Violations) -> None:
         self._first, self._how, self._window, self._flag = first, how, window, flag
-        #: Those of the release that has most; a right one has the first ones of these, or more.
-        self._known: tuple[str, ...] = (first,)
-        #: By block: how many columns its releases have, and the timestamp that has shown it.
-        self._blocks: dict[int, tuple[int, int]] = {}
-        #: The same where columns are forgotten: all of them. Equal ones are one object.
-        self._of_blocks: dict[int, tuple[tuple[str, ...], int]] = {}
+        #: By block: the columns of its releases, and the timestamp that has shown them. Equal ones are one
+        #: object.
+        self._blocks: dict[int, tuple[tuple[str, ...], int]] = {}
         self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._texts: set[str] = set()
 
@@ -46,52 +44,25 @@ class ColumnsAudit:
         if len(columns) > most:
             what = "it has more columns than may be found"
             self._flag("I7", timestamp, found, what, f": {columns[most]!r:.80} is beyond {self._how.most}")
-        if self._how.forget is not None:
-            self._record_of_block(columns, timestamp, found)
-            return
-        pairs = zip(columns, self._known, strict=False)
-        wrong = next((one for one, known in pairs if one != known), None)
-        if wrong is not None:
-            self._flag("I7", timestamp, found, _OTHERS, f": {wrong!r:.80} is new there")
-            return
-        self._check_texts(columns[len(self._known) :], timestamp, found)
-        self._known = max(columns, self._known, key=len)
-        before, shown = self._blocks.setdefault((timestamp - 1) // self._window, (len(columns), timestamp))
-        if before != len(columns):
-            column = self._known[min(before, len(columns))]
-            what = "columns changed where no block of timestamps begins"
-            self._flag("I7", timestamp, found, what, f": {column!r:.80}, unlike at timestamp {shown}")
-
-    def _record_of_block(self, columns: tuple[str, ...], timestamp: int, found: Found) -> None:
         new = tuple(one for one in columns[1:] if one not in self._texts)
         self._check_texts(new, timestamp, found)
         self._texts.update(new)
         columns = self._same.setdefault(columns, columns)
-        before, shown = self._of_blocks.setdefault((timestamp - 1) // self._window, (columns, timestamp))
+        before, shown = self._blocks.setdefault((timestamp - 1) // self._window, (columns, timestamp))
         if before != columns:
             column = sorted({*before} ^ {*columns} or {*columns[1:]})[0]
             what = "columns changed where no block of timestamps begins"
             self._flag("I7", timestamp, found, what, f": {column!r:.80}, unlike at timestamp {shown}")
 
-    def _finish_blocks(self) -> None:
-        for block, (columns, timestamp) in sorted(self._of_blocks.items()):
-            before, _ = self._of_blocks.get(block - 1, (columns[:1], 0))
+    def finish(self) -> None:
+        """Check what only all releases together can show."""
+        for block, (columns, timestamp) in sorted(self._blocks.items()):
+            before, _ = self._blocks.get(block - 1, (columns[:1], 0))
             now = {*columns}
             stayed = tuple(one for one in before if one in now)
             if columns[: len(stayed)] != stayed:
                 wrong = next(one for one, kept in zip(columns, stayed, strict=False) if one != kept)
                 self._flag("I7", timestamp, "the sink", _OTHERS, f": {wrong!r:.80} is not in its place")
-
-    def finish(self) -> None:
-        """Check what only all releases together can show."""
-        self._finish_blocks()
-        most = 0
-        for _, (columns, timestamp) in sorted(self._blocks.items()):
-            if columns < most:
-                lost = self._known[columns]
-                what = "a column that was released before is gone"
-                self._flag("I7", timestamp, "the sink", what, f": {lost!r:.80}")
-            most = max(most, columns)
 
     def _check_texts(self, columns: tuple[str, ...], timestamp: int, found: Found) -> None:
         names = Names(self._how.longest)
