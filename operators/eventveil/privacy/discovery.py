@@ -32,14 +32,6 @@ events are the mechanism's. With a mechanism of epsilon' on what is known, by ba
 window is (epsilon + epsilon', delta)-private. Which of those that pass are kept is post-processing: the first
 ones, the largest noisy sum first, that there is room for by the names of all that are kept.
 
-**Forgetting** costs nothing. Which columns are known in a block is fixed when it begins, by what was told of
-those that passed before, and by released counts and the errors stated with them: functions of outputs. A
-column that is forgotten at the end of a block is tested like any other at the end of the next one: its events
-of before were not in the sums, and those from then on are in them once. So each test is still of the columns
-that are not known in its block, which two streams with the same outputs agree about, and the composition
-above holds as it stands; what the mechanism releases of a column that was known is the mechanism's cost. That
-it drops what it has learned of a column is post-processing of its own outputs.
-
 **Tests and releases take turns**, each with noise of its own. The law of each is a function of the events of
 its timestamp, or block, and of all outputs before it, on which the columns, the schedule and the levels that
 new columns start with depend. Take a transcript y, and let E be that in D' a column of this user alone passes
