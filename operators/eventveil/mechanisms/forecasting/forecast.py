@@ -283,7 +283,7 @@ class Forecast:
         other.scatter.restore(np.pad(self.scatter.state, ((0, 0), (0, len(levels)))))
         other.above = np.concatenate([self.above, np.ones(len(levels), np.bool_)])
         other._estimate = np.concatenate([self._estimate, [levels, error]], axis=1)
-        other._noise = self._noise
+        other._noise = self._noise if self._needs_noise else 0.0  # as after a restart
         other._own = self._own.grown(levels) if self._own else None
         other._profile = self._profile
         other._classes = Classes(other.level)
@@ -304,7 +304,7 @@ class Forecast:
         other.scatter.restore(self.scatter.state[:, some])
         other.above = self.above[some]
         other._estimate = self._estimate[:, some]
-        other._noise = self._noise
+        other._noise = self._noise if self._needs_noise else 0.0  # as after a restart
         other._own = self._own.kept(some) if self._own else None
         other._profile = self._profile
         other._classes = Classes(other.level)
@@ -322,6 +322,11 @@ class Forecast:
         of_column = 3 * (levels + deviations) + 8 + (terms if own else 0)
         return BYTES * (of_column * columns + 2 * terms * (terms + 1)) + 1024
 
+    @property
+    def _needs_noise(self) -> bool:
+        """Whether the noise of the last publication is looked at, and so a part of the state."""
+        return self._columns == 1 or self._columns >= shrinkage.FEWEST
+
     def snapshot(self) -> dict[str, Any]:
         """The state as JSON-able data."""
         arrays = [mixture.state for _, mixture in self._mixtures]
@@ -334,7 +339,7 @@ class Forecast:
             "above": packed(self.above.astype(np.float64)),
             "estimate": packed(self._estimate),
         }
-        if self._columns == 1 or self._columns >= shrinkage.FEWEST:
+        if self._needs_noise:
             state["noise"] = packed(np.array([self._noise]))
         if self._own:
             state["own"] = self._own.snapshot()

@@ -177,3 +177,28 @@ def test_a_forecast_goes_on_bit_by_bit_from_its_state(columns: int, periods: tup
         one, two = (each.learn(noisy, 50.0, timestamp) for each in (forecast, other))
         assert one.tobytes() == two.tobytes()
     assert other.snapshot() == forecast.snapshot()
+
+
+@pytest.mark.parametrize("few", [2, 10, 15])
+def test_a_few_columns_that_become_many_are_shown_as_after_a_restart(few: int) -> None:
+    """The noise of the last publication is not in the state of a few columns, and many are compared by it."""
+    running = Forecast(few, 24, ())
+    running.learn(np.rint(3.0 * np.arange(few)), 800.0, 1)
+    again = Forecast(few, 24, ()).restored(running.snapshot(), 24)
+    again.published, again.last = running.published, running.last
+    more = 4.0 * np.arange(20 - few), 50.0, 24
+    one, other = running.grown(*more), again.grown(*more)
+    assert one.snapshot() == other.snapshot()
+    assert np.array_equal(one.shown(2), other.shown(2))
+
+
+def test_many_columns_of_which_a_few_stay_are_shown_as_after_a_restart_when_they_are_many_again() -> None:
+    running = Forecast(20, 24, ())
+    running.learn(np.rint(3.0 * np.arange(20)), 800.0, 1)
+    few = running.kept(np.arange(20) < 10, 24)
+    again = Forecast(10, 24, ()).restored(few.snapshot(), 24)
+    again.published, again.last = few.published, few.last
+    more = np.zeros(10), 50.0, 24
+    one, other = few.grown(*more), again.grown(*more)
+    assert one.snapshot() == other.snapshot()
+    assert np.array_equal(one.shown(2), other.shown(2))
