@@ -3,12 +3,11 @@
 use std::hash::{BuildHasher, RandomState};
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyIndexError, PyOverflowError};
+use pyo3::exceptions::{PyBufferError, PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::guard::unlocked;
-use crate::integers::integers;
 
 const SMALLEST_BITS: u32 = 4;
 
@@ -118,15 +117,19 @@ impl Contributions {
     }
 
     /// See `renumber`.
-    pub fn renumber_all(&mut self, py: Python, new_numbers: &[i64]) -> PyResult<()> {
-        let known = |key: &u32| {
-            let found = new_numbers.get(*key as usize - 1);
-            found.is_some_and(|number| key_of(*number).is_some())
+    ///
+    /// Only the numbers of these users are read: each of many timestamps has few of all users.
+    pub fn renumber_all(&mut self, py: Python, new_numbers: &Bound<PyAny>) -> PyResult<()> {
+        let buffer = PyBuffer::<i64>::get(new_numbers)?;
+        let numbers =
+            buffer.as_slice(py).ok_or_else(|| PyBufferError::new_err("these are not contiguous"))?;
+        let renumbered = |key: &u32| match key {
+            0 => Some(0),
+            key => numbers.get(*key as usize - 1).and_then(|number| key_of(number.get())),
         };
-        if !self.table.iter().filter(|key| **key != 0).all(known) {
-            return Err(PyIndexError::new_err("a user has no new number"));
-        }
-        unlocked(py, || self.rebuild(self.bits, |number| new_numbers[number as usize] as u32))
+        let keys = self.table.iter().map(renumbered).collect::<Option<Vec<u32>>>();
+        let keys = keys.ok_or_else(|| PyIndexError::new_err("a user has no new number"))?;
+        unlocked(py, || self.rebuild(self.bits, keys))
     }
 
     /// Whether one more event of the user with this key counts; it is counted.
@@ -140,19 +143,19 @@ impl Contributions {
             return before < self.bound;
         }
         if 3 * (self.users + 1) > 2 << self.bits {
-            self.rebuild(self.bits + 1, |number| number);
+            let keys = std::mem::take(&mut self.table);
+            self.rebuild(self.bits + 1, keys);
             place = self.place(key);
         }
         self.enter(key, place, 1);
         true
     }
 
-    fn rebuild(&mut self, bits: u32, renumbered: impl Fn(u32) -> u32) {
-        let table = std::mem::take(&mut self.table);
+    /// Move everybody to a table of this size; `keys` are theirs from now on, by place.
+    fn rebuild(&mut self, bits: u32, keys: Vec<u32>) {
         let counted = std::mem::replace(&mut self.counted, Counted::Once);
         self.clear(bits);
-        for (place, key) in table.into_iter().enumerate().filter(|(_, key)| *key != 0) {
-            let key = renumbered(key - 1) + 1;
+        for (place, key) in keys.into_iter().enumerate().filter(|(_, key)| *key != 0) {
             let found = self.place(key);
             self.enter(key, found, counted.get(place));
         }
@@ -193,7 +196,7 @@ impl Contributions {
 
     /// Let every user have its new number, found at its old one; distinct ones stay distinct.
     fn renumber(&mut self, py: Python, new_numbers: &Bound<PyAny>) -> PyResult<()> {
-        self.renumber_all(py, &integers(py, new_numbers)?)
+        self.renumber_all(py, new_numbers)
     }
 }
 

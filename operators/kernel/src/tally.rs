@@ -1,6 +1,7 @@
 //! Counts of the open timestamps of a stream: who may count is decided by the bound, event by event.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
@@ -20,6 +21,8 @@ struct Open {
     timestamp: i64,
     contributions: Contributions,
     counts: Vec<i64>,
+    /// The last `take` that had events for it, by number.
+    touched_by: u64,
 }
 
 /// The open timestamps of a stream with listed columns.
@@ -27,8 +30,12 @@ struct Open {
 pub struct Tally {
     bound: u64,
     columns: usize,
-    /// Few, as a rule one or two.
+    /// One or two as a rule. Hundreds of thousands where clients choose times far ahead, or a file is replayed:
+    /// no step may take longer the more are open.
     open: Vec<Open>,
+    /// Where each is in `open`, by timestamp. Hashed with secrets, for clients choose the timestamps.
+    places: HashMap<i64, usize>,
+    takes: u64,
 }
 
 /// Events on time, each with its row, its user, its column and its timestamp.
@@ -73,16 +80,18 @@ struct Outcomes {
 impl Tally {
     /// The place of an open timestamp, and whether it was opened.
     fn open_at(&mut self, timestamp: i64) -> (usize, bool) {
-        if let Some(place) = self.open.iter().position(|one| one.timestamp == timestamp) {
-            return (place, false);
+        let end = self.open.len();
+        let place = *self.places.entry(timestamp).or_insert(end);
+        if place == end {
+            let (contributions, counts) = (Contributions::of(self.bound), vec![0; self.columns]);
+            self.open.push(Open { timestamp, contributions, counts, touched_by: 0 });
         }
-        let (contributions, counts) = (Contributions::of(self.bound), vec![0; self.columns]);
-        self.open.push(Open { timestamp, contributions, counts });
-        (self.open.len() - 1, true)
+        (place, place == end)
     }
 
     /// Count events in the order of their rows, which is that in which the bound lets them count.
     fn count(&mut self, certain: &Events, judged: &Events, told: i64) -> Option<Outcomes> {
+        self.takes += 1;
         let mut outcomes = Outcomes::default();
         let mut current: Option<(i64, usize)> = None;
         let mut one = |events: &Events, at: usize| {
@@ -96,7 +105,8 @@ impl Tally {
                         Some((last, place)) if last == timestamp => place,
                         _ => {
                             let (place, opened) = self.open_at(timestamp);
-                            if opened || outcomes.touched.iter().all(|(one, _)| *one != place) {
+                            if self.open[place].touched_by != self.takes {
+                                self.open[place].touched_by = self.takes;
                                 outcomes.touched.push((place, opened.then_some(row)));
                             }
                             current = Some((timestamp, place));
@@ -127,7 +137,7 @@ impl Tally {
     }
 
     fn find(&self, timestamp: i64) -> PyResult<usize> {
-        let place = self.open.iter().position(|one| one.timestamp == timestamp);
+        let place = self.places.get(&timestamp).copied();
         place.ok_or_else(|| PyIndexError::new_err(format!("timestamp {timestamp} is not open")))
     }
 }
@@ -141,7 +151,7 @@ type Four<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound
 impl Tally {
     #[new]
     fn new(bound: u64, columns: usize) -> Self {
-        Tally { bound, columns, open: Vec::new() }
+        Tally { bound, columns, open: Vec::new(), places: HashMap::new(), takes: 0 }
     }
 
     /// Count events in the order of their rows: those that are `certain`, and others that the rule has `judged`,
@@ -194,7 +204,7 @@ impl Tally {
     /// distinct. Raises IndexError if it is not open, or if a user has none.
     fn renumber(&mut self, py: Python, timestamp: i64, new_numbers: &Bound<PyAny>) -> PyResult<()> {
         let place = self.find(timestamp)?;
-        self.open[place].contributions.renumber_all(py, &integers(py, new_numbers)?)
+        self.open[place].contributions.renumber_all(py, new_numbers)
     }
 
     /// int64 of the counts of an open timestamp by column. Raises IndexError if it is not open.
@@ -204,7 +214,12 @@ impl Tally {
 
     /// The same; it is no longer open.
     fn close<'py>(&mut self, py: Python<'py>, timestamp: i64) -> PyResult<Bound<'py, PyBytes>> {
-        let open = self.find(timestamp)?;
-        Ok(PyBytes::new(py, bytemuck::cast_slice(&self.open.remove(open).counts)))
+        let place = self.find(timestamp)?;
+        self.places.remove(&timestamp);
+        let closed = self.open.swap_remove(place);
+        if let Some(moved) = self.open.get(place) {
+            self.places.insert(moved.timestamp, place);
+        }
+        Ok(PyBytes::new(py, bytemuck::cast_slice(&closed.counts)))
     }
 }

@@ -119,6 +119,44 @@ def test_users_with_new_numbers_are_still_known(native: Any) -> None:
     assert np.frombuffer(tally.close(1), np.int64).tolist() == [2, 1, 0]
 
 
+def one_each(timestamps: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+    """An event of user 1 for each, in a column that follows from the timestamp."""
+    rows = np.arange(len(timestamps))
+    return rows, np.ones(len(rows), np.int64), timestamps % COLUMNS, timestamps
+
+
+# A search through all open timestamps at each step would take twenty minutes.
+@pytest.mark.timeout(120)
+def test_no_step_takes_longer_the_more_timestamps_are_open(native: Any) -> None:
+    tally, chance, size = native.Tally(2, COLUMNS), np.random.default_rng(1), 400_000
+    timestamps = np.arange(size)
+    numbers, touched = tally.take(None, one_each(timestamps), 0)
+    assert numbers == (size, 0, 0, 0)
+    assert touched == [(one, 1, one) for one in range(size)]
+    # Each twice, and each is told once.
+    again = np.concatenate([chance.permutation(timestamps), chance.permutation(timestamps)])
+    numbers, touched = tally.take(None, one_each(again), 0)
+    assert numbers == (size, size, 0, 0)
+    assert touched == [(one, 1, None) for one in again[:size].tolist()]
+    half = size // 2
+    for timestamp in [*range(half), *(half + chance.permutation(half)).tolist()]:
+        found = np.frombuffer(tally.close(timestamp), np.int64).tolist()
+        assert found == [2 * (column == timestamp % COLUMNS) for column in range(COLUMNS)]
+    with pytest.raises(IndexError, match="timestamp 7 is not open"):
+        tally.close(7)
+
+
+# To copy all new numbers for each open timestamp would take ten.
+@pytest.mark.timeout(120)
+def test_renumbering_many_timestamps_with_few_of_all_users_each_copies_no_numbers(native: Any) -> None:
+    tally, size = native.Tally(1, COLUMNS), 100_000
+    tally.take(None, one_each(np.arange(size)), 0)
+    new_numbers = np.arange(1, 2**22 + 1)
+    for timestamp in range(size):
+        tally.renumber(timestamp, new_numbers)
+    assert all(np.frombuffer(tally.users(one), np.int64).tolist() == [2] for one in range(size))
+
+
 @pytest.mark.parametrize(
     "events",
     [
