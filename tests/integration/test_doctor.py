@@ -170,7 +170,7 @@ def test_a_web_shops_topic_goes_in_with_the_doctor_as_a_guide(
     assert (run, output.name) == (["run", "proposed.yaml"], second[-1])
 
     with producing(tmp_path, script):
-        time.sleep(10)
+        time.sleep(20)
         ended, found = doctor(*first[1:])
         assert (ended, found["streams"][0]["would_count"]) == (3, 0)
         changes = {one["setting"]: one["value"] for one in found["changes"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from eventveil.doctor.framing import Framing, framing
 from eventveil.doctor.judging import Verdicts, judge, unlisted
 from eventveil.doctor.keys import Keys, keys_of
 from eventveil.doctor.pointers import Field, fields_of
-from eventveil.doctor.sample import Sample
+from eventveil.doctor.sample import Record, Sample
 from eventveil.model.topology import AnyStream, Stream
 
 #: A stream that loses this share of its events, or more, is to be looked at.
@@ -72,14 +72,18 @@ class Diagnosis:
         return unlisted(self.stream, self.sample, self.now)
 
     @cached_property
+    def passing(self) -> Sequence[Record]:
+        """The records that pass the filter; where none does, all of them, which show what is there."""
+        records = self.sample.records
+        if not isinstance(self.stream, Stream):
+            return records
+        return passing(records, self.stream.source, self.sample) or records
+
+    @cached_property
     def fields(self) -> list[Field]:
         """What fields most of the records have that pass the filter."""
         source = self.stream.source
-        records = self.sample.records
-        if isinstance(self.stream, Stream):
-            # Where none passes, what all have shows what is there.
-            records = passing(records, self.stream.source, self.sample) or records
-        return fields_of(records, source.max_bytes, source.format, self.sample.schemas)
+        return fields_of(self.passing, source.max_bytes, source.format, self.sample.schemas)
 
     @property
     def progress(self) -> tuple[int, int]:

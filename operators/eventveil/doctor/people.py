@@ -55,6 +55,22 @@ def is_of_many(sample: Sample, source: Source, pointer: str, user: str | None = 
     return len(users - {None}) >= LEAST_USERS
 
 
+def comes_again(sample: Sample, source: Source, pointer: str) -> bool:
+    """Whether what is at ``pointer`` may name users: many values come again, in most records.
+
+    Of the records that have one, half or more must share theirs with another. Ids of events come once: with
+    one as the user, each event would be of a user of its own.
+    """
+    users = Counter(one.user for one in read(sample, source, pointer) if one.user is not None)
+    again = _again(users)
+    return len(again) >= LEAST_USERS and 2 * sum(again) >= users.total()
+
+
+def _again(users: Counter[str]) -> list[int]:
+    """How often those came that came more than once."""
+    return [number for number in users.values() if number > 1]
+
+
 def key_may_be_user(sample: Sample, source: Source, pointers: Iterable[str]) -> bool:
     """Whether keys may name users: most records have one that comes again, and many of these do.
 
@@ -62,7 +78,7 @@ def key_may_be_user(sample: Sample, source: Source, pointers: Iterable[str]) -> 
     """
     records = [*read(sample, source, fields.KEY)]
     keys = Counter(one.user for one in records if one.user is not None)
-    again = [number for number in keys.values() if number > 1]
+    again = _again(keys)
     if len(again) < LEAST_USERS or 2 * sum(again) < len(records):
         return False
 

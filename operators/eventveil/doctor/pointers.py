@@ -22,6 +22,8 @@ _MOST = 0.8
 _DEEPEST, _WIDEST = 6, 200
 #: What names of headers begin with by custom: those of CloudEvents in binary mode, and of HTTP.
 _HEADS = ("ce_", "ce-", "x-")
+#: What CloudEvents in binary mode call the header with the id of an event.
+_EVENT_IDS = frozenset(f"{HEADERS}{one}" for one in ("ce_id", "ce-id"))
 #: Times in epoch milliseconds: from 2001 to 2286.
 _LIKE_TIMES = range(10**12, 10**13)
 
@@ -137,6 +139,28 @@ def likely(fields: Sequence[Field], pointer: str, *, time: bool = False) -> list
     # An array may be empty, and its order may mean nothing: its first element only where nothing else fits.
     outside = [one for one in fitting if not one.in_array]
     return _ending(outside, pointer, time=time) or _ending(fitting, pointer, time=time)
+
+
+def event_ids(fields: Sequence[Field]) -> frozenset[str]:
+    """The pointers of ``fields`` that hold the id of a CloudEvent, which is never a user.
+
+    In binary mode it is a header; in structured mode it stands beside ``specversion``, in Protobuf
+    beside ``spec_version``.
+    """
+    pointers = [one.pointer for one in fields]
+    events = {place for place, name in map(_split, pointers) if plain(name) == "specversion"}
+    return frozenset(
+        one
+        for one in pointers
+        if one.casefold() in _EVENT_IDS
+        or (not in_envelope(one) and _split(one)[1] == "id" and _split(one)[0] in events)
+    )
+
+
+def _split(pointer: str) -> tuple[str, str]:
+    """The place that a pointer looks into, and the last name."""
+    place, _, name = pointer.rpartition("/")
+    return place, name
 
 
 def _names(field: Field) -> bool:

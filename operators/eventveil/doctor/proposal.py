@@ -15,8 +15,8 @@ from eventveil.decoding.rules import Reason
 from eventveil.doctor.diagnosis import DECIMALS, MUCH, NULL, Diagnosis
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.judging import Verdicts
-from eventveil.doctor.people import is_of_many, key_may_be_user, separating, size_of_many
-from eventveil.doctor.pointers import likely
+from eventveil.doctor.people import comes_again, is_of_many, key_may_be_user, separating, size_of_many
+from eventveil.doctor.pointers import event_ids, likely
 from eventveil.doctor.sample import Sample
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
@@ -209,9 +209,7 @@ def _pointers(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
             continue
         pointer = getattr(seen.stream.source, name)
         single = isinstance(pointer, str) and pointer.startswith(("/", fields.HEADERS))
-        found = likely(seen.fields, pointer, time=name == "time") if single else []
-        if name == "user" and single and not found and _key_may_be_user(seen):
-            found = [fields.KEY]
+        found = _found(seen, name, pointer) if single else []
         # Names of fields are data too, such as those of an object with an entry for each user.
         user = found[0] if name == "user" and found else None
         if name == "time" and single and not found and _own_times(seen) >= missing:
@@ -228,11 +226,27 @@ def _pointers(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
             return
 
 
-def _key_may_be_user(seen: Diagnosis) -> bool:
+def _found(seen: Diagnosis, name: str, pointer: str) -> list[str]:
+    """Which fields the ``pointer`` of ``name`` may have meant."""
+    return _users(seen, pointer) if name == "user" else likely(seen.fields, pointer, time=name == "time")
+
+
+def _users(seen: Diagnosis, pointer: str) -> list[str]:
+    """The one field that may name users, or none: a wrong user would not protect the person.
+
+    Among several nobody can say which is meant, so what comes once is not left out before they are counted.
+    """
     source = seen.stream.source
-    return isinstance(source, Source) and key_may_be_user(
-        seen.sample, source, [one.pointer for one in seen.fields]
-    )
+    if not isinstance(source, Source):
+        return []
+    # Of events that the filter leaves out nobody is protected: an id may come again in these alone.
+    asked = replace(seen.sample, records=seen.passing)
+    ids = event_ids(seen.fields)
+    found = likely([one for one in seen.fields if one.pointer not in ids], pointer)
+    if found:
+        return found if len(found) == 1 and comes_again(asked, source, found[0]) else []
+    named = [one.pointer for one in seen.fields]
+    return [fields.KEY] if key_may_be_user(asked, source, named) else []
 
 
 def _own_times(seen: Diagnosis) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eventveil.doctor.pointers import Field, fields_of, likely
+from eventveil.doctor.pointers import Field, event_ids, fields_of, likely
 from eventveil.doctor.proposal import commented
 from eventveil.doctor.sample import Record, Sample
 from eventveil.model.timeline import format_rfc3339
@@ -73,6 +73,82 @@ def test_a_key_that_has_another_name_in_the_value_is_not_taken_for_the_user() ->
     made = report(with_user_in_key(session, lambda number: f"s-{number % 100}"))
     assert "source.user" not in settings(made.proposal)
     assert "most records have: /session (text), " in "\n".join(made.lines())
+
+
+def with_account(made: dict[str, Any]) -> dict[str, Any]:
+    """The user is at a place that has nothing in common with the one of the file."""
+    return {name if name != "customer" else "account": field for name, field in made.items()}
+
+
+def asking(pointer: str, text: str = FILE) -> str:
+    return text.replace("user: /customer ", f"user: {pointer} ")
+
+
+@pytest.mark.parametrize("pointer", ["/user/id", "/id", "$headers/id", "$headers/x-id"])
+@pytest.mark.parametrize("header", ["ce_id", "ce-id", "CE_ID"])
+@pytest.mark.parametrize("number_of_ids", [600, 200], ids=["come once", "come again"])
+def test_the_id_of_a_cloud_event_in_binary_mode_is_not_taken_for_the_user(
+    pointer: str, header: str, number_of_ids: int
+) -> None:
+    found = sample(made=lambda number: with_account(event(number)), key=lambda _: "")
+    records = [
+        one._replace(headers=[(header, b"e-%d" % (one.offset % number_of_ids))]) for one in found.records
+    ]
+    made = report(replace(found, records=records), asking(pointer))
+    assert settings(made.proposal) == {}
+    assert counting(made.after["views"]) == 0
+    # It is still named among the fields that are there.
+    assert f"$headers/{header} (text)" in "\n".join(made.lines())
+
+
+@pytest.mark.parametrize("pointer", ["/user/id", "/visitor/id", "$headers/ce_id"])
+@pytest.mark.parametrize("place", ["", "envelope"])
+@pytest.mark.parametrize("number_of_ids", [600, 200], ids=["come once", "come again"])
+def test_the_id_of_a_cloud_event_in_structured_mode_is_not_taken_for_the_user(
+    pointer: str, place: str, number_of_ids: int
+) -> None:
+    def structured(number: int) -> dict[str, Any]:
+        head = {"specversion": "1.0", "id": f"e-{number % number_of_ids}", "source": "/web"}
+        return with_account(event(number)) | ({place: head} if place else head)
+
+    made = report(sample(made=structured, key=lambda _: ""), asking(pointer))
+    assert settings(made.proposal) == {}
+    assert counting(made.after["views"]) == 0
+
+
+def test_beside_the_id_of_a_cloud_event_the_field_that_comes_again_is_proposed() -> None:
+    def structured(number: int) -> dict[str, Any]:
+        one = event(number)
+        data = {"visitor": {"id": one.pop("customer")}}
+        return {"specversion": "1.0", "id": f"e-{number}", "data": data, **one}
+
+    found = sample(made=structured, key=lambda one: str(one["data"]["visitor"]["id"]))
+    made = report(found, asking("/user/id"))
+    assert settings(made.proposal) == {"source.user": "/data/visitor/id"}
+    assert counting(made.after["views"]) == 600
+
+
+def test_beside_the_id_of_a_cloud_event_the_key_that_comes_again_is_proposed() -> None:
+    found = with_user_in_key(anonymous, lambda number: f"c-{number % 200}")
+    records = [one._replace(headers=[("ce_id", b"e-%d" % one.offset)]) for one in found.records]
+    made = report(replace(found, records=records), asking("/user/id"))
+    assert settings(made.proposal) == {"source.user": "$key"}
+    assert counting(made.after["views"]) == 600
+
+
+@pytest.mark.parametrize(
+    ("pointers", "ids"),
+    [
+        (["/specversion", "/id", "/data/id"], ["/id"]),
+        (["/a/specVersion", "/a/id", "/id"], ["/a/id"]),
+        (["/spec_version", "/id", "/user_id"], ["/id"]),
+        (["/id", "/type", "$headers/ce_specversion", "$headers/ce_id"], ["$headers/ce_id"]),
+        (["$headers/x-id", "$headers/id", "$headers/specversion"], []),
+        (["$key", "$headers/CE-Id"], ["$headers/CE-Id"]),
+    ],
+)
+def test_ids_of_cloud_events_are_known_by_their_places(pointers: list[str], ids: list[str]) -> None:
+    assert event_ids([Field(one, 9, 0, 0) for one in pointers]) == set(ids)
 
 
 def test_user_time_and_column_in_headers_are_proposed() -> None:

@@ -110,6 +110,69 @@ def test_of_two_fields_that_may_be_meant_none_is_taken() -> None:
     assert "source.user" not in settings(made.proposal)
 
 
+def with_id(one: str) -> dict[str, Any]:
+    """An event whose user is at a place that nothing tells, with an id."""
+    return {"id": one, "account": f"c-{len(one)}", "section": "home", "at": NOW}
+
+
+@pytest.mark.parametrize(
+    ("made", "is_proposed"),
+    [
+        (lambda number: f"e-{number}", False),
+        (lambda number: f"e-{number % 9}", False),
+        (lambda number: f"e-{number % 10}", True),
+        # Of 600, 301 or 300 come once.
+        (lambda number: f"e-{number}" if number < 301 else f"e-{number % 100 - 100}", False),
+        (lambda number: f"e-{number}" if number < 300 else f"e-{number % 100 - 100}", True),
+    ],
+    ids=["each comes once", "nine", "ten", "most come once", "half come again"],
+)
+@pytest.mark.parametrize("pointer", ["/user/id", "/Id"])
+def test_a_field_is_proposed_for_the_user_only_if_what_it_holds_comes_again(
+    pointer: str, made: Callable[[int], str], is_proposed: bool
+) -> None:
+    found = sample(made=lambda number: with_id(made(number)), key=lambda one: str(one["id"]))
+    told = report(found, FILE.replace("user: /customer ", f"user: {pointer} "))
+    assert settings(told.proposal) == ({"source.user": "/id"} if is_proposed else {})
+    assert counting(told.after["views"]) == (600 if is_proposed else 0)
+    assert "most records have: /id (text), /account (text), " in "\n".join(told.lines())
+
+
+def test_guests_without_a_user_do_not_speak_against_users_that_come_again() -> None:
+    def visit(number: int) -> dict[str, Any]:
+        one = {"session": f"s-{number}", "section": "home", "at": NOW}
+        return one | ({"id": f"c-{number % 100 if number < 300 else number}"} if number % 5 < 3 else {})
+
+    found = sample(made=visit, key=lambda one: str(one.get("id")))
+    assert settings(report(found, FILE.replace("/customer ", "/user/id ")).proposal) == {"source.user": "/id"}
+
+
+def test_where_one_of_two_fields_comes_once_none_is_taken() -> None:
+    def visit(number: int) -> dict[str, Any]:
+        # In a short sample each of many persons comes once, and the few shops come again.
+        return {
+            "visitor": {"id": f"c-{number}"},
+            "shop": {"id": f"s-{number % 20}"},
+            "section": "home",
+            "at": NOW,
+        }
+
+    found = sample(made=visit, key=lambda one: one["shop"]["id"])
+    assert settings(report(found, FILE.replace("/customer ", "/user/id ")).proposal) == {}
+
+
+def test_an_id_that_comes_again_only_in_events_that_the_filter_leaves_out_is_no_user() -> None:
+    def order(number: int) -> dict[str, Any]:
+        kind = ("ordered", "paid", "sent")[number % 3]
+        return {"id": f"o-{number // 3}", "type": kind, "section": "home", "at": NOW}
+
+    text = FILE.replace("/customer ", "/user/id ")
+    found = sample(made=order, key=lambda one: str(one["id"]))
+    asked = text.replace("column: /section", "column: /section\n      filter: {/type: [ordered]}")
+    assert settings(report(found, text).proposal) == {"source.user": "/id"}
+    assert settings(report(found, asked).proposal) == {}
+
+
 def test_users_that_are_integers_are_told() -> None:
     def numbered(number: int) -> dict[str, Any]:
         return {**event(number), "customer": number % 200}
