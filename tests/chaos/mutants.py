@@ -35,7 +35,7 @@ from eventveil.worker.faust.driver import ChunkConsumerThread
 from eventveil.worker.runner import Runner
 from tests.chaos.verifier import NOISE
 
-#: The point at which a mutant on the log in memory stands still while others go on.
+#: The point at which a mutant on the log in memory stands still while others continue.
 SLOW = "mutant:slow"
 
 

@@ -1,6 +1,6 @@
 """Decoding many values at once: the same verdicts as ``eventveil.decoding.rules``, at a fraction of the time.
 
-The quick way only ever says "this value is an event, with these fields", "this is no JSON" or "not sure",
+The quick way only ever says "this value is an event, with these fields", "this is not JSON" or "not sure",
 and what is not sure is put to ``eventveil.decoding.rules``. Each value is parsed by a call of its own, never
 joined with others: with ``[`` + ``,`` between them two crafted values can close and open each other's
 objects, and a decoder of lines takes two documents on one line for one on each of two.

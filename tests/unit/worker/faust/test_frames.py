@@ -30,7 +30,7 @@ def framed(answers: Sequence[bytes]) -> bytes:
 
 
 def fill(one: Frames, data: bytes, step: int) -> Iterator[bytes]:
-    """As a socket that has so many bytes at a time."""
+    """As a socket that has these numbers of bytes at a time."""
     while data:
         space = one.space()
         assert len(space) > 0
