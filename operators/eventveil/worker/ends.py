@@ -34,8 +34,11 @@ from eventveil.worker.watching import Watch
 log = logging.getLogger(__name__)
 
 
-#: A question that failed is asked again after this, and so is one without an answer for so long.
+#: A question that failed is asked again after this; the client gives one up after so long.
 _PAUSE_SECONDS, _PATIENCE_SECONDS = 0.2, 5.0
+#: A question of which the client says nothing for so long is lost: a client that was renewed meanwhile
+#: neither answers nor fails.
+_LOST_SECONDS = 2 * _PATIENCE_SECONDS
 #: The wall clock may be set meanwhile, so it is looked at after this at the latest.
 _LOOK_SECONDS = 0.1
 #: A broker that does not answer is logged after this many failures in a row, and then again.
@@ -93,6 +96,8 @@ class Ends:
         self._heard = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asking, self._ask_again, self._failures = False, 0.0, 0
+        #: The question that is waited for, and until when. Answers to others come too late.
+        self._question, self._lost_at = 0, 0.0
         self._lock = threading.Lock()
 
     # In the event loop of the owner
@@ -128,23 +133,32 @@ class Ends:
         """Ask if a timestamp is due; after how many seconds to look again."""
         with self._lock:
             now = self._clock.now()
+            if self._asking and time.monotonic() >= self._lost_at:
+                self._asking = False
+                self._failed(None)
             until_due = min(timeline.due_of(one.rules, one.last + 1) for one in self._rules) - now
             pause = self._ask_again - time.monotonic()
             if self._asking or max(until_due / 1000, pause) > 0:
                 return _LOOK_SECONDS if self._asking else max(until_due / 1000, pause)
-            self._asking = True
+            self._asking, self._lost_at = True, time.monotonic() + _LOST_SECONDS
+            self._question += 1
+            question = self._question
         position = self._position()
-        question = cluster.ask_end(self.place, _PATIENCE_SECONDS)
-        question.add_done_callback(partial(self._told, now, position, wake))
+        answer = cluster.ask_end(self.place, _PATIENCE_SECONDS)
+        answer.add_done_callback(partial(self._told, question, now, position, wake))
         return _LOOK_SECONDS
 
     # In whatever thread the client answers
 
-    def _told(self, asked_at: int, position: int, wake: Callable[[], None], answer: Future[Any]) -> None:
+    def _told(
+        self, question: int, asked_at: int, position: int, wake: Callable[[], None], answer: Future[Any]
+    ) -> None:
         error, end = answer.exception(), -1
         if error is None:
             end = answer.result().offset
         with self._lock:
+            if not self._asking or question != self._question:
+                return
             self._asking = False
             if error is None and end >= 0:
                 self._failures = 0

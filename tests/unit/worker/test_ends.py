@@ -123,6 +123,31 @@ def test_a_question_that_failed_is_asked_again_later(
     assert not story.ends.unanswered
 
 
+def test_a_question_that_is_never_answered_is_asked_again_and_its_answer_comes_too_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client that is renewed drops what it was asked: neither an answer comes nor an error."""
+    passed = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: passed[0])
+    story = Story()
+    story.look(1018)
+    passed[0] = 9.9
+    story.look(1018)
+    assert len(story.broker.questions) == 1
+    assert not story.ends.unanswered
+    passed[0] = 10.0
+    story.look(1018)
+    assert story.ends.unanswered
+    story.broker.questions[0].set_result(SimpleNamespace(offset=6))
+    assert story.ends.take() == []
+    passed[0] = 10.2
+    story.look(1020)
+    assert len(story.broker.questions) == 2
+    story.broker.answer(7)
+    assert story.ends.take() == [End(1020, 7, 5)]
+    assert not story.ends.unanswered
+
+
 def test_a_right_that_is_missing_ends_the_owner() -> None:
     story = Story()
     story.look(1018)
