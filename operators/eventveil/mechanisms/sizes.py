@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 
@@ -76,6 +77,17 @@ def largest_state(stream: Stream) -> int:
     elif stream.sink.counts == "object":
         names = len(orjson.dumps(orjson.dumps(stream.columns).decode())) + columns
     return _state(stream, columns, names)
+
+
+def least_state(stream: Stream) -> int:
+    """``largest_state`` without what is remembered of columns that may be forgotten.
+
+    So much ``Room`` has provided for, whatever ``forget`` was when columns were found.
+    """
+    counts = stream.counts
+    if counts.discover is not None:
+        counts = replace(counts, discover=replace(counts.discover, forget=None))
+    return largest_state(replace(stream, counts=counts))
 
 
 def _state(stream: Stream, columns: int, names: int) -> int:

@@ -15,7 +15,10 @@ from eventveil.kinds.placement import StreamPlan
 from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.lifecycle.published import Public
 from eventveil.mechanisms.registry import of_stream
-from eventveil.model.records import TopicPartition
+from eventveil.mechanisms.sizes import least_state
+from eventveil.model.errors import StateRefused
+from eventveil.model.records import MAX_MESSAGE_BYTES, TopicPartition
+from eventveil.model.topology import Stream
 from eventveil.process.clock import PartitionClock
 from eventveil.tasks.release import PartitionSanitizer, StreamSanitizer, Topics
 from eventveil.topology.changes import MIGRATE_SINK, MIGRATE_TOPICS
@@ -81,8 +84,26 @@ def _restore(
     manifest.check(fields, partials, live[partials].id, table.partition, place)
     state, noise = manifest.release_state(states, place), context.noise()
     stream = plan.stream.having(state.found)
+    _check_size(stream, context.topology.topics.message_bytes, place)
     mechanism = of_stream(stream, noise)
     return StreamSanitizer(stream, partitions, mechanism, state, plan.asks, noise=noise, version=__version__)
+
+
+def _check_size(stream: Stream, limit: int, place: str) -> None:
+    """Raise StateRefused if the columns that were found take more than a message of ``limit`` bytes.
+
+    The topology alone does not tell. A state that does not fit could not be written, so nothing released.
+    ``forget`` may be set at any time, also where there is no more room: what it adds does not count here.
+    """
+    largest = least_state(stream)
+    if largest > limit:
+        raise StateRefused(
+            f"{place}, stream {stream.name}",
+            f"its state with the {len(stream.columns) - 1} columns that were found can grow to {largest}"
+            f" bytes, and must stay a Kafka message of {limit}",
+            "Put back the settings with which they were found: without `managed: true` in `topics` it may"
+            f" have {MAX_MESSAGE_BYTES} bytes, which max.message.bytes of the changelog has to allow",
+        )
 
 
 def _check_published(
