@@ -21,7 +21,7 @@ from eventveil.model.partitioners import Growth
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Columns, Outgoing, Records, TopicPartition
 from eventveil.model.topology import Stream, Timeline
 from eventveil.tasks.repartition import read_passed_on
-from eventveil.tasks.task import StreamView, Task, Transaction
+from eventveil.tasks.task import QUICK, StreamView, Task, Transaction
 
 #: What is judged at once: the most records, and the most bytes unless a single record has more.
 _PORTION, _PORTION_BYTES = 16_384, 2_000_000
@@ -149,6 +149,8 @@ class PartitionAggregator:
             # Those that have had their verdict are read again only for what is around them.
             told = min(counter.judged for counter in self.counters.values())
             self.untimed |= bool((append_times[offsets >= told] == NO_APPEND_TIME).any())
+        for users in self._crowded():
+            self._forget(users)
         parts = self._reader.read(chunk.values)
         slow, shared = 0, len(self.counters) > 1
         rows = Rows(
@@ -160,11 +162,20 @@ class PartitionAggregator:
             slow += len(rejections)
             if len(rejections):
                 self._dead_letters[name].append(Letters.of(counter.stream, chunk, rejections, origins))
-        for users in self._users.values():
-            if users.crowded:
-                self._forget(users)
         # Streams with further rules judge every record one by one.
         return slow + (len(chunk.offsets) if self._ruled else _unsure(chunk.values, parts))
+
+    @property
+    def quick_records(self) -> int:
+        """See ``Task.quick_records``.
+
+        Each stream looks at each record, one with further rules for long. Users are forgotten before records
+        are judged, in a time that depends on how many there are.
+        """
+        return 0 if self._ruled or self._crowded() else QUICK // len(self.counters)
+
+    def _crowded(self) -> list[Users]:
+        return [users for users in self._users.values() if users.crowded]
 
     def _forget(self, users: Users) -> None:
         sharing = [counter for counter in self.counters.values() if counter.users is users]

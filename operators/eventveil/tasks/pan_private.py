@@ -288,6 +288,11 @@ class PanPrivateStream(Task):
         self.aggregator.counter.counters = None if self._forfeited else self._mechanism.open()
         self.aggregator.read_kept()
 
+    @property
+    def quick_records(self) -> int:
+        """See ``Task.quick_records``."""
+        return self.aggregator.quick_records
+
     def process(self, chunk: Chunk) -> None:
         """See ``Task.process``."""
         self._unless_ended(partial(self.aggregator.process, chunk))

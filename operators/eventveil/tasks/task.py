@@ -72,6 +72,10 @@ class Transaction:
     cause: object = None
 
 
+#: So many records are processed in some tenths of a millisecond, if none is looked at for long.
+QUICK = 128
+
+
 class Task(ABC):
     """See the module. One thread at a time calls what changes it; times are in epoch milliseconds."""
 
@@ -104,6 +108,14 @@ class Task(ABC):
         At least one, so repeated calls come to the end; the position tells how far. Raises ValueError if
         records between the position and the chunk are missing.
         """
+
+    @property
+    def quick_records(self) -> int:
+        """How many records of a chunk ``process`` may take in where nothing else may be held up; 0: none.
+
+        Asked before each chunk: it may depend on what is in memory.
+        """
+        return QUICK
 
     def boundaries(self) -> list[tuple[Timeline, int]]:
         """The timelines by which ends of the input decide what is late, each with the last timestamp that

@@ -35,9 +35,9 @@ _tokens = count(1)
 #: that is worked on; after one with fewer records the next had better be larger.
 _CREDIT, _CREDIT_IF_LARGE, _LARGE = 1, 2, 4096
 
-#: What a chunk may have to be observed in the event loop: some tenths of a millisecond, like the way to a
-#: thread and back, which wakes two threads and costs more than it takes.
-_SMALL_RECORDS, _SMALL_BYTES = 128, 32 * 1024
+#: The bytes that a chunk of few records may have to be observed in the event loop: some tenths of a
+#: millisecond, like the way to a thread and back, which wakes two threads and costs more than it takes.
+_SMALL_BYTES = 32 * 1024
 #: A seek is asked for again after this, should nothing have come of it.
 _SEEK_SECONDS = 5.0
 #: How long after an answer that does not do a registry is asked again.
@@ -219,7 +219,7 @@ class Runner:
         while chunk.start <= self.position:
             before = self.position
             await self.prepare()
-            if _is_small(chunk):
+            if self._is_quick(chunk):
                 self.observe(chunk)
             else:
                 await self._observing(self.observe, chunk)
@@ -289,6 +289,10 @@ class Runner:
         """Raise OwnerClosed if the partition was given up."""
         if self.ended.done():
             raise OwnerClosed(self.table.owner)
+
+    def _is_quick(self, chunk: Chunk) -> bool:
+        few = len(chunk.offsets) <= self._task.quick_records
+        return few and int(lengths_of(chunk.values).sum()) <= _SMALL_BYTES
 
     def observe(self, chunk: Chunk) -> None:
         """Take in a chunk that begins at the position or before, as much as one turn may take. Blocks."""
@@ -388,7 +392,3 @@ class Runner:
             task.capture_end(now, end)
         except ValueError:
             raise shortened(self._source, "it ends before a boundary that was captured in it") from None
-
-
-def _is_small(chunk: Chunk) -> bool:
-    return len(chunk.offsets) <= _SMALL_RECORDS and int(lengths_of(chunk.values).sum()) <= _SMALL_BYTES

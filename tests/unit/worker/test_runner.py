@@ -10,17 +10,29 @@ from typing import Any
 
 import pytest
 
+from eventveil.counting import users
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import Unsettled
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Outgoing, TopicPartition
+from eventveil.model.topology import Condition, Stream
 from eventveil.process.clock import Clock, PartitionClock
+from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
 from eventveil.tasks.task import Task
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.restore.restored import Restored
 from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Threads
-from tests.unit.support import INSTANCE, ZeroNoise, chunk, event, partial, stream, topology
+from tests.unit.support import (
+    INSTANCE,
+    ZeroNoise,
+    chunk,
+    counter_state,
+    event,
+    partial,
+    stream,
+    topology,
+)
 from tests.unit.tasks.test_pan_private import World, pan_private
 
 PLACE = TopicPartition("input", 0)
@@ -149,6 +161,60 @@ def test_small_chunks_are_observed_where_they_arrive_and_others_in_a_thread(
     monkeypatch.setattr(PartitionSanitizer, "process", process)
     run(sanitizer(), Surroundings(), 900, chunk([(0, value) for value in values]))
     assert [thread == threading.get_ident() for thread in threads] == [at_once]
+
+
+def counting(*streams: Stream) -> Aggregation:
+    outputs = Outputs("partials", {one.name: 0 for one in streams}, TopicPartition("changelog", 0))
+    return Aggregation(outputs, 1, {one.name: (one, counter_state()) for one in streams})
+
+
+def where(monkeypatch: pytest.MonkeyPatch, of: type, name: str) -> list[bool]:
+    """Whether each call of a method is in the event loop, as they come."""
+    found, call, here = list[bool](), getattr(of, name), threading.get_ident()
+
+    def noted(*arguments: Any) -> Any:
+        found.append(threading.get_ident() == here)
+        return call(*arguments)
+
+    monkeypatch.setattr(of, name, noted)
+    return found
+
+
+SEVERAL = [stream(f"visits-{number}") for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("task", "events", "at_once"),
+    [
+        (counting(stream()), 128, True),
+        (counting(*SEVERAL), 42, True),
+        (counting(*SEVERAL), 43, False),
+        (counting(stream(filter=(Condition("/kind", "in", ("view",)),))), 1, False),
+        (counting(stream("plain"), stream(time_unit="s")), 1, False),
+        (World(pan_private(time_unit="s")).worker, 1, False),
+    ],
+    ids=["one", "three", "three, too many", "filter", "one with a rule", "pan-private with a rule"],
+)
+def test_what_many_streams_look_at_or_rules_judge_one_by_one_is_not_observed_in_the_event_loop(
+    task: Task, events: int, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = where(monkeypatch, type(task), "process")
+    run(task, Surroundings(), 900, chunk([(0, event())] * events))
+    assert threads == [at_once]
+
+
+def test_users_are_forgotten_in_the_thread_however_few_records_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes as long as there are users: a second for a million."""
+    monkeypatch.setattr(users, "_FREE", 4)
+    forgets, observes = (
+        where(monkeypatch, *one) for one in ((users.Users, "forget"), (Aggregation, "process"))
+    )
+    ten = [(0, event(user=name)) for name in "abcdefghij"]
+    task = counting(stream())
+    run(task, Surroundings(), 900, *(chunk(ten[:1] * 3, start=3 * number) for number in range(2)))
+    assert (forgets, observes) == ([], [True, True])
+    run(task, Surroundings(), 900, chunk(ten, start=6), chunk(ten, start=16), chunk(ten[:1], start=26))
+    assert (forgets, observes[2:]) == ([False], [True, False, True])
 
 
 def test_nothing_is_judged_or_drawn_while_records_have_no_append_time() -> None:
