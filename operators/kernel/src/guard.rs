@@ -8,8 +8,9 @@ use pyo3::prelude::*;
 
 /// Do something with the lock released.
 ///
-/// A panic would be a bug. It becomes RuntimeError, upon which the owner of the partition ends and takes over
-/// again from its durable state. (What pyo3 makes of a panic by itself is no `Exception`.)
+/// A panic would be a bug. It becomes RuntimeError, which no owner of a partition survives or retries: the worker
+/// ends, and whoever takes over begins at the durable state. (What pyo3 makes of a panic by itself is no
+/// `Exception`.)
 pub fn unlocked<T: Ungil + Send>(py: Python, work: impl FnOnce() -> T + Ungil + Send) -> PyResult<T> {
     py.allow_threads(|| catch_unwind(AssertUnwindSafe(work))).map_err(|_| {
         PyRuntimeError::new_err(
