@@ -180,7 +180,7 @@ def test_a_registry_that_cannot_be_asked_is_a_note_where_the_file_needs_none_of_
     binary = [one.value for one in avro(known=False).records]
     schemas, (note,) = schemas_of(found, binary)
     assert (schemas, note[:42]) == ({}, "what schemas the values name is not known:")
-    assert "the schema registry at http://127.0.0.1:9 cannot be asked" in note
+    assert "the schema registry at http://127.0.0.1:9 cannot be queried" in note
     # Nobody is asked about JSON, with a prefix or without, nor by a file that has no registry.
     for one, values in ((found, framed(sample())), (found, sample()), (topology(), avro(known=False))):
         assert schemas_of(one, [record.value for record in values.records]) == ({}, [])
