@@ -36,6 +36,12 @@ _ATTEMPT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 30.0
 _REACH_SECONDS = 10.0
 _REFRESH_MILLISECONDS = 10_000
+#: A broker that has just started, or a group that moves: another broker answers for it in a moment.
+_OTHER_COORDINATOR = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
 #: What a broker may say right after a topic was created, or while a leader moves.
 PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -344,12 +350,20 @@ class Cluster:
 
     def group_members(self, group: str) -> int:
         """How many members a consumer group has now; 0 if there is no such group."""
+        give_up = time.monotonic() + _TIMEOUT_SECONDS
+        while True:
+            try:
+                return self._told_members(group)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.GROUP_ID_NOT_FOUND:
+                    return 0
+                if code not in _OTHER_COORDINATOR or time.monotonic() >= give_up:
+                    raise
+                time.sleep(0.2)
+
+    def _told_members(self, group: str) -> int:
         with self._client() as admin:
-            for future in admin.describe_consumer_groups([group]).values():
-                try:
-                    with needing("Describe", f"group {group}"):
-                        return len(future.result().members)
-                except KafkaException as error:
-                    if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-                        raise
-        return 0
+            (future,) = admin.describe_consumer_groups([group]).values()
+            with needing("Describe", f"group {group}"):
+                return len(future.result().members)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.kafka.cluster import Shared
+from eventveil.kafka.cluster import Cluster, Shared
 
 THREADS = 8
 
@@ -78,3 +83,35 @@ def test_those_who_wait_together_ask_once() -> None:
         assert first.result(60) == 1
         assert {one.result(60) for one in others} == {2}
     assert questions.asked == 2
+
+
+class Groups(Cluster):
+    """A cluster whose brokers give these answers about a group, one after the other."""
+
+    def __init__(self, *answers: int | SimpleNamespace) -> None:
+        self.answers = list(answers)
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        yield self
+
+    def describe_consumer_groups(self, groups: list[str]) -> dict[str, Future[Any]]:
+        answer, future = self.answers.pop(0), Future[Any]()
+        if isinstance(answer, int):
+            future.set_exception(KafkaException(KafkaError(answer)))
+        else:
+            future.set_result(answer)
+        return {groups[0]: future}
+
+
+def test_a_group_whose_coordinator_moves_is_asked_for_again() -> None:
+    moved, loading = KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+    groups = Groups(moved, loading, SimpleNamespace(members=["one", "two"]))
+    assert groups.group_members("shop") == 2
+    assert groups.answers == []
+
+
+def test_a_group_that_is_not_there_has_no_members_and_other_errors_are_raised() -> None:
+    assert Groups(KafkaError.GROUP_ID_NOT_FOUND).group_members("shop") == 0
+    with pytest.raises(KafkaException):
+        Groups(KafkaError.INVALID_GROUP_ID).group_members("shop")
