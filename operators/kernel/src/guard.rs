@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 /// Do something with the lock released.
 ///
 /// A panic would be a bug. It becomes RuntimeError, which no owner of a partition survives or retries: the worker
-/// ends, and whoever takes over begins at the durable state. (What pyo3 makes of a panic by itself is no
+/// ends, and the next one begins at the durable state. (What pyo3 makes of a panic by itself is no
 /// `Exception`.)
 pub fn unlocked<T: Ungil + Send>(py: Python, work: impl FnOnce() -> T + Ungil + Send) -> PyResult<T> {
     py.allow_threads(|| catch_unwind(AssertUnwindSafe(work))).map_err(|_| {

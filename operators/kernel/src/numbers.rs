@@ -16,7 +16,7 @@ use crate::integers::Integers;
 /// The most values with a number: one more, and the number of nobody, fit into 32 bits too.
 const MOST: u32 = u32::MAX - 2;
 
-/// A keyed hash, whose key nobody knows: whoever sends values can choose none that fall on the same places.
+/// A keyed hash, whose key nobody knows: a sender can choose no values that fall on the same places.
 ///
 /// Of a short text aHash costs a fifth of the standard library's SipHash, which was most of what finding a
 /// user costs. It is made to withstand chosen values too, though with less analysis behind it. What its
