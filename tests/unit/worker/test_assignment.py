@@ -252,7 +252,7 @@ def test_an_owner_at_rest_is_left_alone_until_it_is_due_or_something_comes() -> 
         assert await ticks(1_000, 2) <= 1  # the settling of the chunk, unless it is done
         one.assignment.tick_due(4_900, 5_000)
         # From then on at every tick, for what is due may not be complete.
-        assert await ticks(5_001, 3) == 4
+        assert await ticks(5_001, 3) in (3, 4)
 
     run(scenario)
 
