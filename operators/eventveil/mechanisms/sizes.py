@@ -82,7 +82,7 @@ def largest_state(stream: Stream) -> int:
 def least_state(stream: Stream) -> int:
     """``largest_state`` without what is remembered of columns that may be forgotten.
 
-    So much ``Room`` has provided for, whatever ``forget`` was when columns were found.
+    ``Room`` has provided for this much, whatever ``forget`` was when columns were found.
     """
     counts = stream.counts
     if counts.discover is not None:

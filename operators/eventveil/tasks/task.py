@@ -72,7 +72,7 @@ class Transaction:
     cause: object = None
 
 
-#: So many records are processed in some tenths of a millisecond, if none is looked at for long.
+#: The number of records that take some tenths of a millisecond, if none is looked at for long.
 QUICK = 128
 
 
