@@ -37,7 +37,7 @@ _TIMEOUT_SECONDS = 30.0
 _REACH_SECONDS = 10.0
 _REFRESH_MILLISECONDS = 10_000
 #: A broker that has just started, or a group that moves: another broker answers for it in a moment.
-_OTHER_COORDINATOR = {
+OTHER_COORDINATOR = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
@@ -358,7 +358,7 @@ class Cluster:
                 code = error.args[0].code()
                 if code == KafkaError.GROUP_ID_NOT_FOUND:
                     return 0
-                if code not in _OTHER_COORDINATOR or time.monotonic() >= give_up:
+                if code not in OTHER_COORDINATOR or time.monotonic() >= give_up:
                     raise
                 time.sleep(0.2)
 

@@ -28,6 +28,7 @@ from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 from confluent_kafka import KafkaError, KafkaException
 
+from eventveil.kafka.cluster import OTHER_COORDINATOR
 from eventveil.kafka.connection import Address, Unanswered, Unreached
 from eventveil.kafka.links import Link, Refused, links
 from eventveil.kafka.outgoing import Batch, Part, Producer, batches, by_partition, portions
@@ -44,11 +45,6 @@ _INIT_SECONDS = 10.0
 _REPLICAS_SECONDS, _LEADER_SECONDS = 5.0, 12.0
 #: The broker has done nothing, or what it has done is the same when asked again.
 _NOT_YET = {KafkaError.CONCURRENT_TRANSACTIONS, KafkaError.REQUEST_TIMED_OUT}
-_OTHER_COORDINATOR = {
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-}
 #: The broker takes a batch that it has already for a duplicate, by its sequence number.
 _OTHER_LEADER = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -197,10 +193,10 @@ class Writer:
 
     def _again(self, deadline: _Deadline, code: int, also: Iterable[int] = ()) -> None:
         """Wait for another attempt. Raises Refused unless the answer promises that one may succeed."""
-        final = code not in {*_OTHER_COORDINATOR, *_NOT_YET, *also}
+        final = code not in {*OTHER_COORDINATOR, *_NOT_YET, *also}
         if final or (self._added and code == KafkaError.NOT_COORDINATOR):
             raise Refused(f"transactional id {self._identity}", code, "Write")
-        if code in _OTHER_COORDINATOR and not self._added:
+        if code in OTHER_COORDINATOR and not self._added:
             self._coordinator = None
         deadline.pause(KafkaError(code).name())
 
@@ -336,4 +332,4 @@ class Writer:
 
 def _is_final(code: int) -> bool:
     """Whether asking the coordinator again, for these partitions, would not help."""
-    return code not in _NOT_YET | _OTHER_COORDINATOR | {KafkaError.UNKNOWN_TOPIC_OR_PART}
+    return code not in _NOT_YET | OTHER_COORDINATOR | {KafkaError.UNKNOWN_TOPIC_OR_PART}
