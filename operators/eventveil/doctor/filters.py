@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from eventveil.decoding.places import MISSING, Envelope, Filter, compile_field
+from eventveil.decoding.places import MISSING, Filter, compile_field
 from eventveil.decoding.rules import Rejection, parse
 from eventveil.doctor.pointers import leaves, plain
 from eventveil.doctor.sample import Record, Sample
@@ -55,7 +55,7 @@ def passing(records: Sequence[Record], source: Source, sample: Sample) -> list[R
     rules = Filter(source.filter)
 
     def passes(record: Record) -> bool:
-        around = _around(record)
+        around = record.around
         if not rules.passes_around(around):
             return False
         document = _document(record, source, sample)
@@ -76,7 +76,7 @@ def _tried(sample: Sample, source: Source, condition: Condition) -> Blocking:
     known, readable, met = Counter[str](), 0, 0
     names: dict[str, None] = {}
     for record in sample.records:
-        around = _around(record)
+        around = record.around
         document = None if fields.in_envelope(condition.field) else _document(record, source, sample)
         if isinstance(document, Rejection):
             continue
@@ -114,10 +114,6 @@ def _last(field: str) -> str:
 
 def _document(record: Record, source: Source, sample: Sample) -> Any:
     return parse(record.value, source.max_bytes, source.format, sample.schemas)
-
-
-def _around(record: Record) -> Envelope:
-    return Envelope(record.key, record.headers)
 
 
 def _json(value: Any) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from eventveil.decoding.places import Envelope, Filter
+from eventveil.decoding.places import Filter
 from eventveil.decoding.rules import Reason
 from eventveil.decoding.schemas import PREFIX, ids_in, schema_id
 from eventveil.doctor.sample import Sample
@@ -107,7 +107,7 @@ def framing(sample: Sample, source: Source | ValueSource) -> Framing:
     if sample.is_file:
         return Framing()
     rules = Filter(source.filter if isinstance(source, Source) else ())
-    values = [one.value for one in sample.records if rules.passes_around(Envelope(one.key, one.headers))]
+    values = [one.value for one in sample.records if rules.passes_around(one.around)]
     return framing_of(values, sample.schemas)
 
 

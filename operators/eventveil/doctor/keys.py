@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from eventveil.counting.written import Written, written
-from eventveil.decoding.places import Envelope
 from eventveil.decoding.rules import Rejection, UserFinder, parse, weigh
 from eventveil.doctor.sample import Record, Sample
 from eventveil.model.records import NO_SCHEMAS, Schemas
@@ -53,8 +52,7 @@ def user_finder(stream: Stream, schemas: Schemas = NO_SCHEMAS) -> Callable[[Reco
         most, form = stream.source.max_bytes, stream.source.format
         value = record.value
         document = parse(value, most, form, schemas) if find.reads_value else weigh(value, most)
-        around = Envelope(record.key, record.headers)
-        user = document if isinstance(document, Rejection) else find(document, around)
+        user = document if isinstance(document, Rejection) else find(document, record.around)
         return None if isinstance(user, Rejection) else user
 
     return user_of

@@ -44,8 +44,7 @@ def read(sample: Sample, source: Source, user: str | None = None) -> Iterator[Re
         size = len(record.value or b"")
         document = parse(record.value, size, source.format, sample.schemas)
         if not isinstance(document, Rejection):
-            around = Envelope(record.key, record.headers)
-            yield Read(document, around, _user(find(document, around)), size)
+            yield Read(document, record.around, _user(find(document, record.around)), size)
 
 
 def is_of_many(sample: Sample, source: Source, pointer: str, user: str | None = None) -> bool:

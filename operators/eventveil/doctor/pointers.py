@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eventveil.decoding.places import Envelope, Instant, compile_field, pointer_tokens
+from eventveil.decoding.places import Instant, compile_field, pointer_tokens
 from eventveil.decoding.rules import Rejection, parse
 from eventveil.doctor.sample import Record
 from eventveil.model.fields import HEADERS, KEY, in_envelope
@@ -99,9 +99,8 @@ def leaves(document: Any, pointer: str = "", depth: int = _DEEPEST) -> Iterator[
 
 def surroundings(record: Record) -> Iterator[tuple[str, str]]:
     """The key and the headers of a record that are text, each with its field."""
-    envelope = Envelope(record.key, record.headers)
     for field in dict.fromkeys((KEY, *(HEADERS + name for name, _ in record.headers))):
-        found = compile_field(field)(None, envelope)
+        found = compile_field(field)(None, record.around)
         if isinstance(found, str):
             yield field, found
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from eventveil.decoding.places import Envelope
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, NO_SCHEMAS, Chunk, Headers, Schemas
 from eventveil.model.topology import Stream
 
@@ -25,6 +26,11 @@ class Record(NamedTuple):
     time: int = NO_APPEND_TIME
     appended: bool = False
     own_time: int = NO_OWN_TIME
+
+    @property
+    def around(self) -> Envelope:
+        """What is around its value. Times are not asked for by the fields that are looked for."""
+        return Envelope(self.key, self.headers)
 
 
 @dataclass(frozen=True)
