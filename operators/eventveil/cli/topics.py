@@ -41,8 +41,7 @@ _PER_SOURCE = ("counting changelog", "state changelog")
 @click.option(
     "--delete", is_flag=True,
     help="List topics and state left under TOPOLOGY's name and what deleting them loses; --name deletes. "
-        "Sinks, "
-    "sources and dead letters stay.",
+        "Sinks, sources and dead letters stay.",
 )  # fmt: skip
 @click.option("--name", "typed", help="With --delete: the name, to delete what it left behind.")
 def topics(
@@ -190,8 +189,7 @@ def _name_cluster(topology: Topology, cluster: Cluster, provision: Provision) ->
     if cluster.group_members(topology.name):
         click.echo(
             f"genesis of {streams}: it has no cluster id because an earlier version wrote it, and a "
-            "worker is "
-            "running. Stop the workers and run this again",
+            "worker is running. Stop the workers and run this again",
             err=True,
         )
         return

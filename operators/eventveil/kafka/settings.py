@@ -139,8 +139,7 @@ def require_kerberos() -> None:
     except KafkaException as error:
         raise EventveilError(
             f"{place}: this librdkafka was built without Kerberos ({error.args[0].str()}). Install "
-            "confluent-kafka"
-            " from source, over a librdkafka with GSSAPI: docs/deploy.md, Kerberos"
+            "confluent-kafka from source, over a librdkafka with GSSAPI: docs/deploy.md, Kerberos"
         ) from None
 
 

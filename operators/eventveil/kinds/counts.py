@@ -70,8 +70,8 @@ def _clipped(stream: Stream) -> Iterator[str]:
         yield (
             f"Counts below {stream.sink.minimum} are released as {stream.sink.minimum} (minimum in the sink):"
             " it costs no budget and protects as before. Single counts have smaller errors; sums over "
-            "columns or"
-            " timestamps are biased upwards, by up to half the noise scale for each count that is really 0."
+            "columns or timestamps are biased upwards, by up to half the noise scale for each count that is"
+            " really 0."
         )
 
 

@@ -82,8 +82,7 @@ class Totals(PublishingMechanism):
         return (
             f"The sum over a block of {blocks} timestamps, counted from the first, has a standard"
             f" deviation of at most {deviation:.3g}, a single timestamp {single:.3g}; with time-unit a "
-            "timestamp"
-            f" has {alone:.3g}, and a sum of n root n times that.",
+            f"timestamp has {alone:.3g}, and a sum of n root n times that.",
         )
 
     def _configure(self, options: Mapping[str, Option]) -> None:

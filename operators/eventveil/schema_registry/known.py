@@ -89,8 +89,7 @@ class KnownSchemas:
         if found is None and self._failure and time.monotonic() < self._failed_at + _STARTING_SECONDS:
             raise _RetryLater(
                 f"the schema registry was unavailable and does not know the schema {number}; it may be "
-                "starting,"
-                f" so that is believed only {_STARTING_SECONDS:.0f} seconds after it was away"
+                f"starting, so that is believed only {_STARTING_SECONDS:.0f} seconds after it was away"
             )
         return found
 

@@ -59,8 +59,7 @@ class Subjects:
                 raise EventveilError(
                     f"the schema registry at {self._access.registry.url} refuses the schema of {subject}"
                     f" ({error}): the subject already holds an incompatible schema. Give the stream a "
-                    "sink.topic whose"
-                    " subject is free"
+                    "sink.topic whose subject is free"
                 ) from None
             raise self._access.unavailable(error) from None
         finally:

@@ -137,8 +137,7 @@ OPTIONS: dict[str, MechanismOption] = {
     "pan_private": MechanismOption(
         One(Choice(("single", "announced"))),
         "Counters start with noise, so that anyone who looks at them learns little: one unnoticed look, "
-        "or announced"
-        " ones.",
+        "or announced ones.",
         derived="none",
     ),
     "max_samples": MechanismOption(
