@@ -449,7 +449,7 @@ def _picker(pointers: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     """What a document has at pointers. Raises LookupError or TypeError if it lacks one of them."""
     finds = [compile_pointer(pointer) for pointer in pointers]
     tokens = [pointer_tokens(pointer) for pointer in pointers]
-    if len(pointers) < 2 or max(map(len, tokens)) > 1:
+    if len(pointers) < 2 or any(len(one) != 1 for one in tokens):
         return lambda document: tuple(find(document) for find in finds)
     # As most events are, flat: several keys are looked up by one call.
     members = itemgetter(*(token for (token,) in tokens))
