@@ -6,7 +6,10 @@ Both libraries are pinned; a change of either must come past this list.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import aiokafka
 from aiokafka.conn import SaslPlainAuthenticator, ScramAuthenticator
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
@@ -36,6 +39,20 @@ _MEMBERS: dict[type, tuple[str, ...]] = {
     SaslPlainAuthenticator: ("_step",),
     ScramAuthenticator: ("_step",),
 }
+
+#: What the faster ways past aiokafka's own (``fetches``, ``frames``) were written for.
+_AIOKAFKA = "0.14.0"
+
+
+def unlike(names: Mapping[Callable[..., Any], Sequence[str]], missing: Sequence[str] = ()) -> str:
+    """Why a way past aiokafka's own cannot be taken; empty if it can.
+
+    ``names``: what aiokafka's functions have to use themselves; ``missing``: what else is absent.
+    """
+    if aiokafka.__version__ != _AIOKAFKA:
+        return f"aiokafka {aiokafka.__version__} instead of {_AIOKAFKA}"
+    unused = [name for own, used in names.items() for name in used if name not in own.__code__.co_names]
+    return f"aiokafka without {', '.join([*missing, *unused])}" if missing or unused else ""
 
 
 def check_private_members() -> None:

@@ -18,7 +18,6 @@ from itertools import chain, islice, pairwise
 from math import ceil
 from typing import Any
 
-import aiokafka
 import cramjam
 import numpy as np
 from aiokafka import codec
@@ -30,11 +29,11 @@ from numpy.typing import NDArray
 
 from eventveil.decoding import kernel
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Headers
+from eventveil.worker.faust.compatibility import unlike
 from eventveil.worker.faust.record_batches import Body, Records, read
 
 LOG_APPEND_TIME = 1
-#: What the generator was written for; the member functions and attributes that it uses.
-_VERSION = "0.14.0"
+#: The member functions and attributes that the generator uses.
 _METHODS = ("_unpack_records", "_consume_aborted_up_to", "_contains_abort_marker")
 _NAMES: dict[Callable[..., Any], tuple[str, ...]] = {
     PartitionRecords.__init__: ("_tp", "_records", "_check_crcs", "_isolation_level", "_aborted_producers",
@@ -61,12 +60,7 @@ _UNCOMPRESSED: dict[int, Callable[[bytes | memoryview], Any]] = {
 
 def unsupported() -> str:
     """Why this version of aiokafka has to unpack its fetches itself; empty if it has not."""
-    if aiokafka.__version__ != _VERSION:
-        return f"aiokafka {aiokafka.__version__} instead of {_VERSION}"
-    missing = [name for name in _METHODS if not hasattr(PartitionRecords, name)]
-    for function, names in _NAMES.items():
-        missing += [name for name in names if name not in function.__code__.co_names]
-    return f"aiokafka without {', '.join(missing)}" if missing else ""
+    return unlike(_NAMES, [name for name in _METHODS if not hasattr(PartitionRecords, name)])
 
 
 class Fetch:

@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import aiokafka
 from aiokafka import conn
 from aiokafka.conn import AIOKafkaConnection, AIOKafkaProtocol
 
-_VERSION = "0.14.0"
+from eventveil.worker.faust.compatibility import unlike
+
 #: What the connection's own functions use that this takes the place of.
 _NAMES: dict[Callable[..., Any], tuple[str, ...]] = {
     AIOKafkaConnection.connect: ("AIOKafkaProtocol", "_protocol", "_create_reader_task"),
@@ -35,10 +35,7 @@ _SMALL = 64 * 1024
 
 def unsupported() -> str:
     """Why this version of aiokafka has to read its sockets itself; empty if it has not."""
-    if aiokafka.__version__ != _VERSION:
-        return f"aiokafka {aiokafka.__version__} instead of {_VERSION}"
-    missing = [name for own, names in _NAMES.items() for name in names if name not in own.__code__.co_names]
-    return f"aiokafka without {', '.join(missing)}" if missing else ""
+    return unlike(_NAMES)
 
 
 def read_whole_answers() -> None:
