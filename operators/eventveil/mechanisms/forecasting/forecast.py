@@ -266,50 +266,60 @@ class Forecast:
         Where there are now too many columns for seasons of their own, it begins anew, as it does where
         nothing was published yet.
         """
-        columns = self._columns + len(levels)
-        other = Forecast(columns, window, self.periods, normal=self._normal)
-        other.published, other.last = self.published, self.last
-        if not self.begun or (self._own is None) != (other._own is None):
+        other = self._like(self._columns + len(levels), window)
+        if not self._goes_on_in(other):
             return other
         error = np.full(len(levels), variance)
-        arrays = [mixture.state for _, mixture in self._mixtures]
         new = Mixture(len(levels), profile=bool(self.periods), nested=self._nested).begun_at(levels, error)
-        whole = {
-            name: np.concatenate([*(one[name] for one in arrays), new[name]], axis=1) for name in arrays[0]
-        }
-        for part, mixture in other._mixtures:
-            mixture.restore({name: array[:, part] for name, array in whole.items()})
+        whole = self._mixed()
+        other._mix({name: np.concatenate([array, new[name]], axis=1) for name, array in whole.items()})
         other._long = self._long.grown(levels)
         other.scatter.restore(np.pad(self.scatter.state, ((0, 0), (0, len(levels)))))
         other.above = np.concatenate([self.above, np.ones(len(levels), np.bool_)])
         other._estimate = np.concatenate([self._estimate, [levels, error]], axis=1)
-        other._noise = self._noise if self._needs_noise else 0.0  # as after a restart
         other._own = self._own.grown(levels) if self._own else None
-        other._profile = self._profile
-        other._classes = Classes(other.level)
-        other._compare_columns()
+        other._go_on_from(self)
         return other
 
     def kept(self, some: NDArray[np.bool_], window: int) -> Forecast:
         """One for some of the columns, as ``grown`` for more."""
-        other = Forecast(int(some.sum()), window, self.periods, normal=self._normal)
-        other.published, other.last = self.published, self.last
-        if not self.begun or (self._own is None) != (other._own is None):
+        other = self._like(int(np.count_nonzero(some)), window)
+        if not self._goes_on_in(other):
             return other
-        arrays = [mixture.state for _, mixture in self._mixtures]
-        whole = {name: np.concatenate([one[name] for one in arrays], axis=1)[:, some] for name in arrays[0]}
-        for part, mixture in other._mixtures:
-            mixture.restore({name: array[:, part] for name, array in whole.items()})
+        other._mix({name: array[:, some] for name, array in self._mixed().items()})
         other._long = self._long.kept(some)
         other.scatter.restore(self.scatter.state[:, some])
         other.above = self.above[some]
         other._estimate = self._estimate[:, some]
-        other._noise = self._noise if self._needs_noise else 0.0  # as after a restart
         other._own = self._own.kept(some) if self._own else None
-        other._profile = self._profile
-        other._classes = Classes(other.level)
-        other._compare_columns()
+        other._go_on_from(self)
         return other
+
+    def _like(self, columns: int, window: int) -> Forecast:
+        other = Forecast(columns, window, self.periods, normal=self._normal)
+        other.published, other.last = self.published, self.last
+        return other
+
+    def _goes_on_in(self, other: Forecast) -> bool:
+        """Whether one for other columns can go on from this one."""
+        return self.begun and (self._own is None) == (other._own is None)
+
+    def _mixed(self) -> dict[str, Any]:
+        """The state of the mixtures, with all columns side by side."""
+        arrays = [mixture.state for _, mixture in self._mixtures]
+        return {name: np.concatenate([one[name] for one in arrays], axis=1) for name in arrays[0]}
+
+    def _mix(self, whole: dict[str, Any]) -> None:
+        for part, mixture in self._mixtures:
+            mixture.restore({name: array[:, part] for name, array in whole.items()})
+
+    def _go_on_from(self, other: Forecast) -> None:
+        """Take what does not depend on the columns of another one, and compare the columns that are here."""
+        # As after a restart.
+        self._noise = other._noise if other._needs_noise else 0.0
+        self._profile = other._profile
+        self._classes = Classes(self.level)
+        self._compare_columns()
 
     @staticmethod
     def bytes_of(columns: int, periods: tuple[int, ...]) -> int:

@@ -53,7 +53,7 @@ class LongRun:
 
     def kept(self, some: NDArray[np.bool_]) -> LongRun:
         """One for some of the columns."""
-        other = LongRun(int(some.sum()), self._kept)
+        other = LongRun(int(np.count_nonzero(some)), self._kept)
         other._sum = self._sum[some]
         other._weight, other._noise, other._weighting = self._weight, self._noise, self._weighting
         return other

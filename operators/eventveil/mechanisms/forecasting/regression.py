@@ -144,7 +144,7 @@ class Regression:
 
     def kept(self, some: NDArray[np.bool_]) -> Regression:
         """One for some of the columns."""
-        other = Regression(self._harmonics, int(some.sum()), self._kept)
+        other = Regression(self._harmonics, int(np.count_nonzero(some)), self._kept)
         other._moments, other.weighting = self._moments, self.weighting
         other._own = self._own[:, some].copy()
         return other
