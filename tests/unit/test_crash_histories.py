@@ -145,23 +145,12 @@ def test_whatever_happens_columns_are_forgotten_by_what_is_released_of_them() ->
     assert min(seen["found"], seen["forgotten"]) > 15
 
 
-def test_the_histories_notice_a_worker_that_loses_what_a_block_has_released() -> None:
+@pytest.mark.parametrize(("broken", "of"), [(ForgetsReleases, FORGETS), (ForgetsTheBlock, DISCOVERS)])
+def test_the_histories_notice_a_worker_that_loses_what_a_block_has_counted_or_released(
+    broken: type[World], of: Stream
+) -> None:
     def caught(seed: int) -> bool:
-        world = ForgetsReleases(seed, SameNoise(seed), FORGETS)
-        try:
-            world.run(600)
-            check(world)
-            check_found(world, seed)
-        except NOTICED:
-            return True
-        return False
-
-    assert any(map(caught, range(SEEDS)))
-
-
-def test_the_histories_notice_a_worker_that_loses_what_a_block_has_counted() -> None:
-    def caught(seed: int) -> bool:
-        world = ForgetsTheBlock(seed, SameNoise(seed), DISCOVERS)
+        world = broken(seed, SameNoise(seed), of)
         try:
             world.run(600)
             check(world)
