@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import requires, version
+from importlib.metadata import distribution, requires, version
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 from packaging.requirements import Requirement
 
 from eventveil.topology.loading import load
@@ -38,6 +40,17 @@ def command(service: str) -> list[str]:
 def test_the_entry_point_of_the_image_is_the_command_that_the_package_installs() -> None:
     assert re.findall(r"^ENTRYPOINT (.*)$", DOCKERFILE, re.MULTILINE) == ['["eventveil"]']
     assert PROJECT["project"]["scripts"] == {"eventveil": "eventveil.cli.main:main"}
+
+
+def findings(dockerfile: str) -> str:
+    """What hadolint reports, without its advice on style."""
+    command = [Path(sys.executable).with_name("hadolint"), "--no-color", "-"]
+    return subprocess.run(command, input=dockerfile, capture_output=True, text=True).stdout
+
+
+def test_hadolint_has_nothing_to_report_of_the_image() -> None:
+    assert findings(DOCKERFILE) == ""
+    assert "DL3008" in findings(DOCKERFILE.replace("'cargo=1.85.*'", "cargo"))
 
 
 def test_the_image_does_not_run_as_root() -> None:
@@ -109,6 +122,18 @@ def test_every_build_of_a_wheel_has_the_constraints_and_a_pip_that_knows_them() 
     installs = [one for one in DOCKERFILE.splitlines() if "pip install" in one and "pip==" not in one]
     assert len(installs) == 2
     assert all("--no-index" in one for one in installs)
+
+
+def test_the_compose_file_fits_the_specification() -> None:
+    # The file alone: the command that comes with it is not made for the click that Faust allows.
+    folder = distribution("check-jsonschema").locate_file("check_jsonschema/builtin_schemas/vendor")
+    schema = Draft202012Validator(
+        json.loads(Path(str(folder), "compose-spec.json").read_text(encoding="utf-8"))
+    )
+    assert [*schema.iter_errors(COMPOSE)] == []
+    broken = {**COMPOSE, "services": {**COMPOSE["services"], "worker": {"image": "eventveil", "port": []}}}
+    (error,) = schema.iter_errors(broken)
+    assert "'port'" in error.message
 
 
 def test_compose_runs_the_broker_that_the_tests_run() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 import yaml
 
@@ -61,11 +62,24 @@ def test_an_expression_names_what_there_is(place: str, expression: str) -> None:
     for grouped in re.findall(r"\bby \(([^)]*)\)", expression):
         labels = {*re.split(r",\s*", grouped)}
         assert all(labels <= {*BY_NAME[name].labels, *ADDED} for name in names), expression
-    assert expression.count("(") == expression.count(")")
     # Counters are only looked at through what sees restarts, and only counters are.
     for name in names:
         through = re.search(rf"\b(rate|increase)\({name}\b", expression) is not None
         assert through == (BY_NAME[name].kind == "counter"), expression
+
+
+def parse(expression: str) -> None:
+    """Raises ValueError for what is no PromQL; the intervals that Grafana fills in are some."""
+    promql_parser.parse(re.sub(r"\[\$\w+\]", "[5m]", expression))
+
+
+@pytest.mark.parametrize(
+    ("place", "expression"), [one for one in expressions() if not one[0].startswith("dashboard variable")]
+)
+def test_an_expression_is_what_prometheus_parses(place: str, expression: str) -> None:
+    parse(expression)
+    with pytest.raises(ValueError, match=r".+"):
+        parse(f"rate({expression})")
 
 
 def test_every_public_metric_is_on_the_dashboard() -> None:
