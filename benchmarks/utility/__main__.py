@@ -18,6 +18,7 @@ from benchmarks.utility import (
     event_level,
     gaussian,
     intervals,
+    levels,
     plots,
     side_by_side,
     summary,
@@ -39,6 +40,7 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     variants.PART: variants.measure,
     gaussian.PART: gaussian.measure,
     intervals.PART: intervals.measure,
+    levels.PART: levels.measure,
     "w-event": w_event.measure,
     "unseen": w_event.measure_unseen,
     "event-level": event_level.measure,
@@ -58,6 +60,7 @@ SEEDS = dict.fromkeys(
         totals.GAUSSIAN_PART,
         gaussian.PART,
         intervals.PART,
+        levels.PART,
     ),
     1,
 )
