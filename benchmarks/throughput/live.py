@@ -42,14 +42,16 @@ def latency(
     feed = Feed(workload, bootstrap, topic, start)
     with tempfile.TemporaryDirectory(prefix="eventveil-bench-") as name:
         deployment, out = Deployment([feed], Path(name)), Path(name) / "truth.npz"
-        deployment.create()
-        with deployment.worker() as worker, ExitStack() as ending:
-            worker.wait_for_log(" owns ")
+        with ExitStack() as ending:
+            # First: it makes its events before it sends them, which takes as long as a worker to start.
             pace = Pace(bootstrap, topic, rate, start, timestamps, workload.columns, workload.users, str(out))
             feeder = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.throughput.pace", json.dumps(asdict(pace))], cwd=ROOT
             )
             ending.callback(feeder.kill)
+            deployment.create()
+            worker = ending.enter_context(deployment.worker())
+            worker.wait_for_log(" owns ")
             reader = None if beside is None else _reader(feed, Path(name) / "a.npz", ending)
             time.sleep(max(0.0, start / 1000 - time.time()))
             if worker.log.read_text().count(" owns ") <= workload.partitions:

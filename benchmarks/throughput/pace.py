@@ -45,7 +45,10 @@ def main() -> None:
     truth = Truth(workload, pace.timestamps)
     sent, end = 0, pace.start / 1000 + pace.timestamps * workload.interval / 1000
     count = int(pace.rate * _SLICE)
-    time.sleep(max(0.0, pace.start / 1000 - time.time()))
+    early = pace.start / 1000 - time.time()
+    if early < 0:
+        sys.exit(f"the events were made {-early:.1f} s after they should have begun: the machine is busy")
+    time.sleep(early)
     following = time.time()
     while (now := time.time()) < end:
         first = sent % (_POOL - count)
