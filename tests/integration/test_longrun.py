@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faust.types import TP
 
 from benchmarks.longrun.run import LongRun, halves, hasten_cleaner, median_memory
 from eventveil.kafka import log
 from eventveil.kafka.reader import Record
+from eventveil.model.records import TopicPartition
 from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
 from tests.kafka.broker import local_broker
@@ -81,8 +81,8 @@ def records_read_by_take_overs(run: LongRun, monkeypatch: pytest.MonkeyPatch) ->
 
     async def take_all_over() -> None:
         worker = Worker(topology)
-        places = [TP(run.application.source, one) for one in range(run.application.partitions)]
-        places += [TP(topology.partials, one) for one in range(topology.topics.partials)]
+        places = [TopicPartition(run.application.source, one) for one in range(run.application.partitions)]
+        places += [TopicPartition(topology.partials, one) for one in range(topology.topics.partials)]
         for place in filter(worker.owners.has_streams, places):
             owner = worker.owners.make(place)
             owner.take_over()

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
-from faust.types import TP
 
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.writer import Writer
 from eventveil.model.errors import Unsettled
+from eventveil.model.records import TopicPartition
 from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
 from eventveil.worker.observe.observation import ROLES
@@ -34,7 +34,7 @@ class Bounded(ChaosApplication):
         super().write()
 
 
-async def _give_up(worker: Worker, tp: TP) -> weakref.ref[Runner]:
+async def _give_up(worker: Worker, tp: TopicPartition) -> weakref.ref[Runner]:
     owner = worker.owners.make(tp)
     await worker._threads.taking_over(owner.take_over)
     owner.end(Unsettled("topic", "it may be stale"))
@@ -64,9 +64,11 @@ def test_owners_of_every_role_leave_no_object_and_no_client_behind(kafka: str, t
         topology = worker._topology
         read = [*topology.sources, *topology.rekeyed, *topology.value_sources, topology.partials]
         places = {
-            worker.observation.role(tp): tp for name in read if worker.owners.has_streams(tp := TP(name, 0))
+            worker.observation.role(tp): tp
+            for name in read
+            if worker.owners.has_streams(tp := TopicPartition(name, 0))
         }
-        bounded = TP(f"{application.name}.silent", 0)
+        bounded = TopicPartition(f"{application.name}.silent", 0)
         assert sorted(places) == sorted(ROLES)
         for tp in (*places.values(), bounded):
             await _give_up(worker, tp)

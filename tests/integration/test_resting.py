@@ -7,7 +7,6 @@ import asyncio
 import aiokafka
 from aiokafka import TopicPartition
 from confluent_kafka import Producer
-from faust.types import TP
 
 from eventveil.worker.faust.driver import _let_rest
 from tests.integration.conftest import NewTopic
@@ -30,7 +29,7 @@ def test_nothing_comes_of_a_partition_that_rests_and_nothing_is_lost(kafka: str,
             consumer.assign(partitions)
             found = [await some_of(consumer, partition) for partition in partitions]
             # What was fetched and is not used up is given up, so that others do not have to wait for it.
-            _let_rest(consumer, [TP(topic, 1), TP("not assigned", 0)])
+            _let_rest(consumer, [TopicPartition(topic, 1), TopicPartition("not assigned", 0)])
             assert await more_of(consumer, {0}) == {0: list(range(found[0], _RECORDS))}
             _let_rest(consumer, [])
             assert await more_of(consumer, {1}) == {1: list(range(found[1], _RECORDS))}

@@ -6,12 +6,12 @@ import asyncio
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from faust.types import TP
 
 from eventveil.audit.witness_file import WitnessFile
 from eventveil.cli.run import check_surroundings
 from eventveil.kafka.cluster import Cluster
 from eventveil.model.errors import EventveilError
+from eventveil.model.records import TopicPartition
 from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
 
@@ -33,12 +33,16 @@ async def _take_over_everything(path: Path, witness: WitnessFile | None) -> list
     partials = {topology.partials} if topology.streams else set()
     read = {*topology.sources, *topology.rekeyed, *topology.value_sources} | partials
     topics = Cluster(topology.kafka).topics(read)
-    places = [TP(topic.name, partition) for topic in topics.values() for partition in range(topic.partitions)]
+    places = [
+        TopicPartition(topic.name, partition)
+        for topic in topics.values()
+        for partition in range(topic.partitions)
+    ]
     tried = (_take_over(worker, tp) for tp in places if worker.owners.has_streams(tp))
     return [message for messages in await asyncio.gather(*tried) for message in messages]
 
 
-async def _take_over(worker: Worker, tp: TP) -> list[str]:
+async def _take_over(worker: Worker, tp: TopicPartition) -> list[str]:
     for _ in range(_ATTEMPTS):
         owner = worker.owners.make(tp)
         try:

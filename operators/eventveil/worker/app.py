@@ -15,13 +15,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 import faust
-from faust.types import TP
 
 from eventveil.audit.witness_file import WitnessFile
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.settings import faust_credentials
 from eventveil.kinds.registry import roles
-from eventveil.model.records import Chunk
+from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.privacy.noise import NoiseSource, SystemNoise
 from eventveil.process.clock import SYSTEM_CLOCK, Clock
@@ -211,16 +210,16 @@ class Worker:
     def _consumer(self) -> ChunkConsumer:
         return cast(ChunkConsumer, self._app.consumer)
 
-    async def _go_to(self, partition: TP, offset: int) -> bool:
+    async def _go_to(self, partition: TopicPartition, offset: int) -> bool:
         self._fault("seek:before")
         moved = await self._consumer.thread.go_to(partition, offset)
         self._fault("seek:done")
         return moved
 
-    def _wake(self, partition: TP | None) -> None:
+    def _wake(self, partition: TopicPartition | None) -> None:
         self._consumer.thread.wake(partition)
 
-    def assigned(self, partitions: set[TP]) -> None:
+    def assigned(self, partitions: set[TopicPartition]) -> None:
         """See ``eventveil.worker.faust.driver.Delivery``."""
         mine = {tp for tp in partitions if self.owners.has_streams(tp)}
         log.info("assigned %d partitions", len(mine))
@@ -236,11 +235,11 @@ class Worker:
         self._assignment.revoke()
         self._fault("rebalance:revoked")
 
-    def wanted(self) -> Mapping[TP, int]:
+    def wanted(self) -> Mapping[TopicPartition, int]:
         """See ``eventveil.worker.faust.driver.Delivery``."""
         return self._assignment.wanted()
 
-    def resting(self) -> Collection[TP]:
+    def resting(self) -> Collection[TopicPartition]:
         """See ``eventveil.worker.faust.driver.Delivery``."""
         return self._assignment.resting(self._clock.wall())
 
@@ -253,13 +252,13 @@ class Worker:
         now = self._clock.wall()
         return (self._assignment.quiet_until(now) - now) / 1000
 
-    def delivered(self, partition: TP, records: int) -> None:
+    def delivered(self, partition: TopicPartition, records: int) -> None:
         """See ``eventveil.worker.faust.driver.Delivery``."""
         owner = self._assignment.owners.get(partition)
         if owner is not None:
             owner.sent(records)
 
-    def out_of_range(self, partitions: Collection[TP]) -> None:
+    def out_of_range(self, partitions: Collection[TopicPartition]) -> None:
         """See ``eventveil.worker.faust.driver.Delivery``."""
         for tp in partitions:
             self._assignment.doubt(tp, "it does not hold the offset that is to be read next")
@@ -322,7 +321,7 @@ class Worker:
 
     async def _keep_observing(self) -> None:
         was_ready = False
-        holds: dict[TP, Hold] = {}
+        holds: dict[TopicPartition, Hold] = {}
         while True:
             partitions = {
                 tp: PartitionView(
@@ -345,7 +344,7 @@ class Worker:
             was_ready = ready
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _tell_holds(self, before: dict[TP, Hold]) -> dict[TP, Hold]:
+    def _tell_holds(self, before: dict[TopicPartition, Hold]) -> dict[TopicPartition, Hold]:
         """Log which partitions are held up from now on, and which no longer are."""
         now = self.observation.holds(time.monotonic())
         for tp in sorted(now.keys() - before.keys()):

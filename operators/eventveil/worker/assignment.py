@@ -21,7 +21,6 @@ from math import inf
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
-from faust.types import TP
 
 from eventveil.kafka.changelog import OwnerClosed, TransactionFailed
 from eventveil.kafka.rights import is_denied
@@ -52,8 +51,8 @@ _HEALTHY_SECONDS = 120.0
 class _NotAssigned(EventveilError):
     """The consumer does not know the partition (yet, or any more)."""
 
-    def __init__(self, tp: TP) -> None:
-        super().__init__(f"{TopicPartition(*tp)} is not assigned to the consumer")
+    def __init__(self, tp: TopicPartition) -> None:
+        super().__init__(f"{tp} is not assigned to the consumer")
 
 
 class _Rest(NamedTuple):
@@ -77,15 +76,15 @@ class Assignment:
 
     def __init__(
         self,
-        make: Callable[[TP], Runner],
-        go_to: Callable[[TP, int], Awaitable[bool]],
+        make: Callable[[TopicPartition], Runner],
+        go_to: Callable[[TopicPartition, int], Awaitable[bool]],
         taking_over: Blocking,
         failed: Callable[[BaseException], None],
         patience: float,
         doubt_seconds: float,
         doubted: Callable[[], None],
         observation: Observation,
-        wake: Callable[[TP | None], None],
+        wake: Callable[[TopicPartition | None], None],
     ) -> None:
         self._make = make
         self._go_to = go_to
@@ -93,18 +92,18 @@ class Assignment:
         self._failed = failed
         self._patience, self._doubt_seconds, self._doubted = patience, doubt_seconds, doubted
         self._observation, self._wake = observation, wake
-        self._supervisors: dict[TP, asyncio.Task[None]] = {}
-        self._ready: dict[TP, Runner] = {}
+        self._supervisors: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._ready: dict[TopicPartition, Runner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticks = 0
         #: Whose owner may have something to do before it is due, and the others.
-        self._lively: set[TP] = set()
-        self._at_rest: dict[TP, _Rest] = {}
+        self._lively: set[TopicPartition] = set()
+        self._at_rest: dict[TopicPartition, _Rest] = {}
         # One take-over of a partition at a time: a cancelled one that is still running in its thread would
         # otherwise fence its successor.
-        self._turn: defaultdict[TP, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._turn: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def assign(self, partitions: set[TP]) -> None:
+    def assign(self, partitions: set[TopicPartition]) -> None:
         """Own these partitions, and no others; returns at once."""
         self.revoke()
         self._supervisors = {tp: asyncio.create_task(self._supervise(tp)) for tp in partitions}
@@ -120,18 +119,18 @@ class Assignment:
         self._lively.clear()
         self._at_rest.clear()
 
-    def doubt(self, tp: TP, what: str) -> None:
+    def doubt(self, tp: TopicPartition, what: str) -> None:
         """End the owner of a partition, if there is one: the next owner finds out what is the matter."""
         owner = self._ready.pop(tp, None)
         if owner is not None:
-            owner.end(Unsettled(str(TopicPartition(*tp)), what))
+            owner.end(Unsettled(str(tp), what))
 
     @property
-    def owners(self) -> Mapping[TP, Runner]:
+    def owners(self) -> Mapping[TopicPartition, Runner]:
         """The owners that have taken over."""
         return self._ready
 
-    def wanted(self) -> dict[TP, int]:
+    def wanted(self) -> dict[TopicPartition, int]:
         """The partitions to fetch from now, and their owners' tokens; from any thread."""
         return {tp: owner.token for tp, owner in self._ready.copy().items() if owner.has_credit}
 
@@ -141,13 +140,13 @@ class Assignment:
         One partition never waits for another. The chunks of a partition are handled in order: its owner
         serves them first come, first served.
         """
-        tp = TP(chunk.topic, chunk.partition)
+        tp = TopicPartition(chunk.topic, chunk.partition)
         owner = self._ready.get(tp)
         if owner is not None and owner.token == chunk.generation:
             self._rouse([tp])
             self._spawn(tp, owner, self._observe(tp, owner, chunk))
 
-    async def _observe(self, tp: TP, owner: Runner, chunk: Chunk) -> None:
+    async def _observe(self, tp: TopicPartition, owner: Runner, chunk: Chunk) -> None:
         awaited = owner.awaited
         # A chunk before this one may have been dropped on its way, during a rebalance.
         if not await owner.handle(chunk) or owner.misplaced:
@@ -170,13 +169,13 @@ class Assignment:
                 self._lively.discard(tp)
                 self._at_rest[tp] = _Rest(inf if owner.due is None else owner.due, _moment(owner))
 
-    def _rouse(self, partitions: Iterable[TP]) -> None:
+    def _rouse(self, partitions: Iterable[TopicPartition]) -> None:
         """Look after these again."""
         for tp in partitions:
             self._lively.add(tp)
             self._at_rest.pop(tp, None)
 
-    def _rested(self, now: int) -> list[TP]:
+    def _rested(self, now: int) -> list[TopicPartition]:
         """Those at rest that have become due. Of hundreds of streams mostly one: the others rest on."""
         return [tp for tp, rest in self._at_rest.items() if rest.due <= now]
 
@@ -187,15 +186,15 @@ class Assignment:
             if owner.due is not None and after < owner.due <= until:
                 self._tick(tp, owner)
 
-    def _those(self, partitions: Iterable[TP]) -> list[tuple[TP, Runner]]:
+    def _those(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, Runner]]:
         """Which of them are owned, and by whom."""
         return [(tp, self._ready[tp]) for tp in partitions if tp in self._ready]
 
-    def _tick(self, tp: TP, owner: Runner) -> None:
+    def _tick(self, tp: TopicPartition, owner: Runner) -> None:
         if not owner.busy:
             self._spawn(tp, owner, self._pass_time(tp, owner))
 
-    async def _pass_time(self, tp: TP, owner: Runner) -> None:
+    async def _pass_time(self, tp: TopicPartition, owner: Runner) -> None:
         awaited = owner.awaited
         await owner.tick()
         if owner.misplaced:
@@ -220,7 +219,7 @@ class Assignment:
         known = inf if len(self._ready) == len(self._supervisors) else now + _UNKNOWN_MS
         return min((*lively, *resting, known)) if self._ready else -inf
 
-    def resting(self, now: int) -> set[TP]:
+    def resting(self, now: int) -> set[TopicPartition]:
         """The partitions that have closed what is being released, at ``now`` in epoch milliseconds.
 
         To count what comes after it would only take the processor from the release. Not for long, for that
@@ -242,12 +241,12 @@ class Assignment:
         """
         return min(self.until_due(now), _REST_LOOK_MS) / 1000
 
-    def _spawn(self, tp: TP, owner: Runner, work: Awaitable[None]) -> None:
+    def _spawn(self, tp: TopicPartition, owner: Runner, work: Awaitable[None]) -> None:
         task = asyncio.create_task(self._guarded(tp, owner, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _guarded(self, tp: TP, owner: Runner, work: Awaitable[None]) -> None:
+    async def _guarded(self, tp: TopicPartition, owner: Runner, work: Awaitable[None]) -> None:
         try:
             await work
         except OwnerClosed:
@@ -257,7 +256,7 @@ class Assignment:
                 del self._ready[tp]
             owner.end(error)
 
-    async def _supervise(self, tp: TP) -> None:
+    async def _supervise(self, tp: TopicPartition) -> None:
         pause, fenced = _FIRST_PAUSE, 0
         doubts = Doubts(self._doubt_seconds)
         while True:
@@ -272,7 +271,7 @@ class Assignment:
                 if refusal is not None or _is_denied(error):
                     self._failed(refusal or error)
                     return
-                log.warning("stopped processing %s; retrying: %s", TopicPartition(*tp), error)
+                log.warning("stopped processing %s; retrying: %s", tp, error)
                 if time.monotonic() - began > _HEALTHY_SECONDS:
                     pause, fenced = _FIRST_PAUSE, 0
                 by_another = isinstance(error, TransactionFailed) and error.fenced
@@ -292,7 +291,7 @@ class Assignment:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _live(self, tp: TP, doubts: Doubts) -> None:
+    async def _live(self, tp: TopicPartition, doubts: Doubts) -> None:
         """Make an owner; from its take-over to its end. Raises what ended it."""
         doubts.begin()
         owner = self._make(tp)
@@ -307,7 +306,7 @@ class Assignment:
             self._wake(None)
             self._observation.taken_over(tp)
             # No offset of a raw topic in the log: differences between two are exact counts.
-            log.info("%s owns %s", owner.table.owner, TopicPartition(*tp))
+            log.info("%s owns %s", owner.table.owner, tp)
             doubts.taken_over()
             began, commits = time.monotonic(), owner.table.commits
             try:
@@ -319,7 +318,7 @@ class Assignment:
             owner.end()
             asyncio.get_running_loop().run_in_executor(None, owner.table.dispose)
 
-    async def _take_over(self, tp: TP, owner: Runner) -> int:
+    async def _take_over(self, tp: TopicPartition, owner: Runner) -> int:
         async def in_turn() -> int:
             async with self._turn[tp]:
                 owner.check_open()
@@ -336,9 +335,9 @@ class Assignment:
             raise
 
 
-def _fenced_for_good(tp: TP, error: Exception) -> StateRefused:
+def _fenced_for_good(tp: TopicPartition, error: Exception) -> StateRefused:
     return StateRefused(
-        str(TopicPartition(*tp)),
+        str(tp),
         f"another application writes its state, and no rebalance explains it ({error})",
         "Find the second application with this name and stop it",
     )

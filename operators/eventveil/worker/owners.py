@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
-from faust.types import TP
-
 from eventveil.formats.release import schema_text
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
@@ -81,17 +79,17 @@ class Owners:
         self._sizes |= sizes
         return first_partitions(sources, sizes)
 
-    def has_streams(self, tp: TP) -> bool:
+    def has_streams(self, tp: TopicPartition) -> bool:
         """Whether a partition has anything to own: one of the partials may have no stream."""
         return tp.topic != self._topology.partials or any(
             plan.partials_partition == tp.partition for plan in self._merged
         )
 
-    def make(self, tp: TP) -> Runner:
+    def make(self, tp: TopicPartition) -> Runner:
         """The owner of a partition; raises StateRefused for one that was added."""
         if tp.partition >= self._sizes.get(tp.topic, tp.partition + 1):
             raise grown(tp.topic, self._sizes[tp.topic], self._observation.role(tp))
-        place = TopicPartition(*tp)
+        place = tp
         topic, partition, clock, restore = self._kept[self._observation.role(tp)](place)
         owner = writer_of(self._topology, topic, partition)
         table = FencedTable(self._topology.kafka, owner, topic, partition, self._fault)

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from faust.types import TP
 
 from eventveil.kafka.changelog import OwnerClosed, TransactionFailed
 from eventveil.model.errors import StateRefused, Unsettled
@@ -26,7 +25,7 @@ from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Threads
 from tests.unit.support import topology
 
-PLACE = TP("raw", 0)
+PLACE = TopicPartition("raw", 0)
 FENCED = TransactionFailed("app-aggregate-0", KafkaError(KafkaError._FENCED))
 OVERDUE = TransactionFailed("app-aggregate-0", KafkaError(KafkaError._FENCED), lasted=20.5)
 TIMED_OUT = TransactionFailed("app-aggregate-0", KafkaError(KafkaError._TIMED_OUT))
@@ -132,7 +131,7 @@ class Surroundings:
         self.failures: list[BaseException] = []
         #: After how many owners a new client was asked for.
         self.renewed: list[int] = []
-        self.woken: list[TP | None] = []
+        self.woken: list[TopicPartition | None] = []
         self.observation = Observation(topology())
         self._assigned = assigned or []
         self.assignment = Assignment(
@@ -147,13 +146,13 @@ class Surroundings:
             wake=self.woken.append,
         )
 
-    def _make(self, _: TP) -> Runner:
+    def _make(self, _: TopicPartition) -> Runner:
         if not self.outcomes:
             raise RuntimeError("the script has ended")
         self.made.append(Scripted(self.outcomes.pop(0), AtOnce()))
         return self.made[-1]
 
-    async def _go_to(self, _: TP, offset: int) -> bool:
+    async def _go_to(self, _: TopicPartition, offset: int) -> bool:
         self.went_to.append(offset)
         return self._assigned.pop(0) if self._assigned else True
 
@@ -277,7 +276,7 @@ def test_an_owner_at_rest_that_becomes_due_between_two_ticks_is_not_passed_over(
 
 def test_who_becomes_due_wakes_nobody_else() -> None:
     async def scenario() -> None:
-        one, other = Surroundings([7, 7]), TP("raw", 1)
+        one, other = Surroundings([7, 7]), TopicPartition("raw", 1)
         one.assignment.assign({PLACE, other})
         await one.until(lambda: len(one.assignment.owners) == 2)
         early, late = one.assignment.owners[PLACE], one.assignment.owners[other]
@@ -308,7 +307,7 @@ def test_who_becomes_due_wakes_nobody_else() -> None:
 
 def test_an_owner_that_has_just_closed_is_not_at_rest_before_the_release_is_there() -> None:
     async def scenario() -> None:
-        one, partials = Surroundings([7, 7]), TP("partials", 0)
+        one, partials = Surroundings([7, 7]), TopicPartition("partials", 0)
         one.assignment.assign({PLACE, partials})
         await one.until(lambda: len(one.assignment.owners) == 2)
         counting, releasing = one.assignment.owners[PLACE], one.assignment.owners[partials]
@@ -354,7 +353,7 @@ def test_a_release_wakes_the_consumer_for_those_that_rest() -> None:
 
 def test_who_has_closed_rests_until_the_release_is_there() -> None:
     async def scenario() -> None:
-        one, partials = Surroundings([7, 7]), TP("partials", 0)
+        one, partials = Surroundings([7, 7]), TopicPartition("partials", 0)
         one.assignment.assign({PLACE, partials})
         await one.until(lambda: len(one.assignment.owners) == 2)
         counting, releasing = one.assignment.owners[PLACE], one.assignment.owners[partials]
@@ -412,7 +411,7 @@ def test_it_is_quiet_until_an_owner_closes_or_releases_and_never_where_each_reco
 
 def test_as_long_as_some_are_to_be_taken_over_nobody_relies_on_quiet() -> None:
     async def scenario() -> None:
-        one, other = Surroundings([7]), TP("raw", 1)
+        one, other = Surroundings([7]), TopicPartition("raw", 1)
         one.assignment.assign({PLACE})
         owner = await one.owned()
         owner.next_due = 5_000
@@ -519,7 +518,7 @@ def test_a_doubt_is_logged_and_looked_at_again_and_the_worker_is_not_ready_meanw
         reasons: list[str] = []
         gave_up = one.observation.gave_up
 
-        def watched(tp: TP, error: Exception, fenced: bool) -> None:
+        def watched(tp: TopicPartition, error: Exception, fenced: bool) -> None:
             gave_up(tp, error, fenced)
             reasons.extend(one.observation.obstacles(one.observation.beat))
 

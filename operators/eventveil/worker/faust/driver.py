@@ -31,7 +31,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
 from eventveil.kafka.settings import aiokafka as aiokafka_settings
-from eventveil.model.records import MAX_MESSAGE_BYTES, Chunk
+from eventveil.model.records import MAX_MESSAGE_BYTES, Chunk, TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.worker.faust import fetches, frames
 from eventveil.worker.faust.fetches import Block, WalkedBlock
@@ -77,7 +77,7 @@ def instance_id(member: str, topics: Iterable[str]) -> str:
 
 
 #: Tells which partitions are to be fetched from, and the token of the owner of each.
-Wanted = Callable[[], Mapping[TP, int]]
+Wanted = Callable[[], Mapping[TopicPartition, int]]
 
 
 class Delivery(Protocol):
@@ -93,16 +93,16 @@ class Delivery(Protocol):
     #: Those of them whose records are to come with their own times.
     own_timed: Collection[str]
 
-    def assigned(self, partitions: set[TP]) -> None:
+    def assigned(self, partitions: set[TopicPartition]) -> None:
         """These partitions, and no others, are this worker's from now on; must return at once."""
 
     def revoked(self) -> None:
         """No partition is this worker's any more; must return at once."""
 
-    def wanted(self) -> Mapping[TP, int]:
+    def wanted(self) -> Mapping[TopicPartition, int]:
         """The partitions to fetch from, and the token of the owner of each; from any thread."""
 
-    def resting(self) -> Collection[TP]:
+    def resting(self) -> Collection[TopicPartition]:
         """The partitions of which nothing is to be fetched for a moment."""
 
     def rest_seconds(self) -> float:
@@ -111,10 +111,10 @@ class Delivery(Protocol):
     def quiet_seconds(self) -> float:
         """For how long nothing will be due that has to be closed or released; 0 or less: something is."""
 
-    def delivered(self, partition: TP, records: int) -> None:
+    def delivered(self, partition: TopicPartition, records: int) -> None:
         """A chunk with this number of records of this partition is on its way to an agent."""
 
-    def out_of_range(self, partitions: Collection[TP]) -> None:
+    def out_of_range(self, partitions: Collection[TopicPartition]) -> None:
         """These partitions do not hold the offset that is to be read next."""
 
     def failed(self, error: BaseException) -> None:
@@ -136,7 +136,7 @@ class ChunkSchema(faust.Schema[None, list[Chunk]]):
 class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     """The thread that owns the aiokafka consumer."""
 
-    _lost: frozenset[TP] = frozenset()
+    _lost: frozenset[TopicPartition] = frozenset()
     #: When something last came or was moved, in monotonic seconds.
     _stirred = 0.0
     _quiet_until = 0.0
@@ -186,7 +186,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             keep_first_errors(consumer._fetcher)
             before_each_request(consumer._fetcher, self._be_patient)
 
-    async def fetch(self, wanted: Wanted, resting: Collection[TP], seconds: float) -> list[Chunk]:
+    async def fetch(self, wanted: Wanted, resting: Collection[TopicPartition], seconds: float) -> list[Chunk]:
         """The next chunks of the wanted partitions; if none come within the timeout, an empty list.
 
         Nothing comes of those that are resting. What was fetched of them already is fetched again later.
@@ -194,7 +194,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         fetching = self._fetch(wanted, resting, seconds)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(fetching, self.thread_loop))
 
-    def wake(self, partition: TP | None = None) -> None:
+    def wake(self, partition: TopicPartition | None = None) -> None:
         """End the wait for a fetch, since it would be asked for otherwise now; from the app's event loop.
 
         With a partition, which is wanted again, only if some of its records are there already.
@@ -207,7 +207,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def out_of_range(self) -> frozenset[TP]:
+    def out_of_range(self) -> frozenset[TopicPartition]:
         """The partitions that did not hold the offset that was asked for, since the last call."""
         lost, self._lost = self._lost, frozenset()
         return lost
@@ -224,7 +224,9 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             raise RuntimeError("aiokafka's fetcher has stopped")
         consumer._coordinator.check_errors()
 
-    async def _fetch(self, wanted: Wanted, resting: Collection[TP], seconds: float) -> list[Chunk]:
+    async def _fetch(
+        self, wanted: Wanted, resting: Collection[TopicPartition], seconds: float
+    ) -> list[Chunk]:
         consumer = self._ensure_consumer()
         fetcher = consumer._fetcher
         if consumer._closed or fetcher._closed:
@@ -240,7 +242,9 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             waiter.cancel()
         return chunks
 
-    async def _drain(self, consumer: aiokafka.AIOKafkaConsumer, wanted: Mapping[TP, int]) -> list[Chunk]:
+    async def _drain(
+        self, consumer: aiokafka.AIOKafkaConsumer, wanted: Mapping[TopicPartition, int]
+    ) -> list[Chunk]:
         fetcher = consumer._fetcher
         if fetcher._subscriptions.reassignment_in_progress:
             return []
@@ -269,7 +273,9 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
                         break
         return chunks
 
-    async def _next_chunk(self, consumer: aiokafka.AIOKafkaConsumer, tp: TP, token: int) -> Chunk | None:
+    async def _next_chunk(
+        self, consumer: aiokafka.AIOKafkaConsumer, tp: TopicPartition, token: int
+    ) -> Chunk | None:
         """What comes next of a partition, None if nothing does."""
         fetcher, start = consumer._fetcher, _position(consumer, tp)
         if start is None:
@@ -281,7 +287,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             return None
         return _as_chunk(tp, token, start, block, after)
 
-    async def _block(self, fetcher: Any, tp: TP) -> Block:
+    async def _block(self, fetcher: Any, tp: TopicPartition) -> Block:
         """The next block of a partition, an empty one if there is none."""
         if isinstance(fetched := fetcher._records.get(tp), FetchResult):
             fetches.take_over(fetched, own_times=tp.topic in self._own_timed)
@@ -290,7 +296,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             return block
         return Block()
 
-    async def _stock_records(self, fetcher: Any, tp: TP) -> Block:
+    async def _stock_records(self, fetcher: Any, tp: TopicPartition) -> Block:
         """The same as aiokafka unpacks it."""
         block = WalkedBlock(own_times=tp.topic in self._own_timed)
         for records in (await fetcher.fetched_records({tp}, timeout=0, max_records=_MAX_RECORDS)).values():
@@ -317,12 +323,12 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         """Nothing will be due for this long, 0 or less if something is; from any thread."""
         self._quiet_until = time.monotonic() + seconds
 
-    async def go_to(self, partition: TP, offset: int) -> bool:
+    async def go_to(self, partition: TopicPartition, offset: int) -> bool:
         """Move a partition to an offset; False if it is not assigned any more."""
         moved: bool = await self.call_thread(self._go_to, partition, offset)
         return moved
 
-    async def _go_to(self, partition: TP, offset: int) -> bool:
+    async def _go_to(self, partition: TopicPartition, offset: int) -> bool:
         consumer = self._ensure_consumer()
         self.stir()
         if partition not in consumer.assignment():
@@ -335,27 +341,27 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         """Whether the group has given it partitions; from any thread."""
         return self._consumer is not None and bool(self._consumer.assignment())
 
-    def end_of(self, partition: TP) -> int | None:
+    def end_of(self, partition: TopicPartition) -> int | None:
         """The last stable offset that a fetch has reported, None if none has; from any thread."""
         consumer = self._consumer
         state = None if consumer is None else _state(consumer, partition)
         end: int | None = None if state is None else state.lso
         return end
 
-    def hides(self, partition: TP) -> bool:
+    def hides(self, partition: TopicPartition) -> bool:
         """Whether the last fetch reported records behind the last stable offset; from any thread."""
         consumer = self._consumer
         state = None if consumer is None else _state(consumer, partition)
         return bool(state and state.lso is not None and state.highwater > state.lso)
 
-    async def commit_progress(self, offsets: Mapping[TP, int]) -> None:
+    async def commit_progress(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets to the group, for the eyes of lag tools; a failure means nothing."""
         try:
             await asyncio.wait_for(self.call_thread(self._commit_progress, offsets), timeout=1.0)
         except (KafkaError, ValueError, TimeoutError) as error:
             self.log.info("offsets not committed to the consumer group: %r", error)
 
-    async def _commit_progress(self, offsets: Mapping[TP, int]) -> None:
+    async def _commit_progress(self, offsets: Mapping[TopicPartition, int]) -> None:
         consumer = self._ensure_consumer()
         mine = {aiokafka.TopicPartition(*tp): at for tp, at in offsets.items() if tp in consumer.assignment()}
         if mine:
@@ -388,14 +394,14 @@ def before_each_request(fetcher: Any, prepare: Callable[[Any], None]) -> None:
     fetcher._get_actions_per_node = prepared
 
 
-def _position(consumer: aiokafka.AIOKafkaConsumer, partition: TP) -> int | None:
+def _position(consumer: aiokafka.AIOKafkaConsumer, partition: TopicPartition) -> int | None:
     """The next offset to be delivered; None while the partition is not assigned or has no position yet."""
     state = _state(consumer, partition)
     position: int | None = state.position if state is not None and state.has_valid_position else None
     return position
 
 
-def _state(consumer: aiokafka.AIOKafkaConsumer, partition: TP) -> Any:
+def _state(consumer: aiokafka.AIOKafkaConsumer, partition: TopicPartition) -> Any:
     """What aiokafka knows of a partition; None while it is not assigned."""
     subscription = consumer._subscription.subscription
     assignment = subscription and subscription.assignment
@@ -403,7 +409,7 @@ def _state(consumer: aiokafka.AIOKafkaConsumer, partition: TP) -> Any:
     return assignment.state_value(key) if assignment and key in assignment.tps else None
 
 
-def _let_rest(consumer: aiokafka.AIOKafkaConsumer, resting: Collection[TP]) -> None:
+def _let_rest(consumer: aiokafka.AIOKafkaConsumer, resting: Collection[TopicPartition]) -> None:
     """Fetch nothing of these partitions, and of all others again."""
     paused = consumer.paused()
     partitions = {aiokafka.TopicPartition(*tp) for tp in resting} & consumer.assignment()
@@ -411,14 +417,14 @@ def _let_rest(consumer: aiokafka.AIOKafkaConsumer, resting: Collection[TP]) -> N
     consumer.resume(*(paused - partitions))
 
 
-def _is_used_up(fetcher: Any, partition: TP) -> bool:
+def _is_used_up(fetcher: Any, partition: TopicPartition) -> bool:
     """Whether a fetch has no more batches of records, although aiokafka may not have noticed yet."""
     fetched = fetcher._records.get(partition)
     records = None if _STOCK or not isinstance(fetched, FetchResult) else fetched._partition_records
     return records is not None and not records._records.has_next()
 
 
-def _as_chunk(partition: TP, token: int, start: int, block: Block, after: int) -> Chunk:
+def _as_chunk(partition: TopicPartition, token: int, start: int, block: Block, after: int) -> Chunk:
     return Chunk(
         topic=partition.topic,
         partition=partition.partition,
@@ -463,7 +469,7 @@ class ChunkConsumer(driver.Consumer):
 
         It must not take long: Faust ends its recovery task for good, silently, after a timeout.
         """
-        self._delivery.assigned(set(self.assignment()))
+        self._delivery.assigned({TopicPartition(*one) for one in self.assignment()})
 
     async def _drain_messages(self, fetcher: Any) -> None:
         try:
@@ -501,7 +507,7 @@ class ChunkConsumer(driver.Consumer):
             None, 0, 0, TP(first.topic, first.partition), generation_id=self.app.consumer_generation_id,
         )  # fmt: skip
         for chunk in chunks:
-            self._delivery.delivered(TP(chunk.topic, chunk.partition), len(chunk.offsets))
+            self._delivery.delivered(TopicPartition(chunk.topic, chunk.partition), len(chunk.offsets))
         await self.wait_first(self.callback(message), self.suspend_flow.wait())
 
     def on_buffer_full(self, tp: TP) -> None:

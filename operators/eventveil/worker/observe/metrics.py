@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from faust.types import TP
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
@@ -22,6 +21,7 @@ from eventveil import __version__
 from eventveil.kinds.kind import Role
 from eventveil.kinds.registry import kind_of
 from eventveil.model import timeline
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.privacy import gaussian
 from eventveil.process.memory import NOTHING, Held
@@ -70,7 +70,7 @@ def _by_role(of: Callable[[Observation, Role], float]) -> Read:
     return lambda seen: [((role,), of(seen, role)) for role in ROLES]
 
 
-def _of_roles(seen: Observation, partitions: Collection[TP]) -> Samples:
+def _of_roles(seen: Observation, partitions: Collection[TopicPartition]) -> Samples:
     return [((role,), sum(seen.role(tp) == role for tp in partitions)) for role in ROLES]
 
 

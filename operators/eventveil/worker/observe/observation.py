@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from faust.types import TP
-
 from eventveil.kinds.kind import Role
 from eventveil.kinds.registry import roles
 from eventveil.model import timeline
@@ -99,10 +97,10 @@ class Observation:
         self.failures: Counter[str] = Counter()
         self.fenced: Counter[str] = Counter()
         #: None while the group has not assigned anything (yet, or in a rebalance).
-        self.assigned: frozenset[TP] | None = None
-        self.partitions: Mapping[TP, PartitionView] = {}
+        self.assigned: frozenset[TopicPartition] | None = None
+        self.partitions: Mapping[TopicPartition, PartitionView] = {}
         #: What last ended an owner of an assigned partition.
-        self.errors: dict[TP, str] = {}
+        self.errors: dict[TopicPartition, str] = {}
         #: Bytes: what the process may hold, None for any, and what it was last seen to hold.
         self.memory_limit: int | None = None
         self.resident = 0
@@ -115,7 +113,7 @@ class Observation:
         #: When the event loop was last seen running, in monotonic seconds.
         self.beat = time.monotonic()
 
-    def role(self, partition: TP) -> Role:
+    def role(self, partition: TopicPartition) -> Role:
         """What the owner of a partition does: one of ROLES."""
         return self._roles.get(partition.topic, "aggregate")
 
@@ -136,18 +134,18 @@ class Observation:
         # Whole seconds: the delay of a release grows with the load.
         self.released_at[stream] = int(time.time())
 
-    def taken_over(self, partition: TP) -> None:
+    def taken_over(self, partition: TopicPartition) -> None:
         """A partition is owned."""
         self.take_overs[self.role(partition)] += 1
         self.errors.pop(partition, None)
 
-    def gave_up(self, partition: TP, error: Exception, fenced: bool) -> None:
+    def gave_up(self, partition: TopicPartition, error: Exception, fenced: bool) -> None:
         """An owner, or its take-over, failed; another one will try."""
         self.failures[self.role(partition)] += 1
         self.fenced[self.role(partition)] += fenced
         self.errors[partition] = str(error)
 
-    def look(self, partitions: Mapping[TP, PartitionView], now: float, wall_clock: int) -> None:
+    def look(self, partitions: Mapping[TopicPartition, PartitionView], now: float, wall_clock: int) -> None:
         """Note what is owned at monotonic time ``now`` (s) and ``wall_clock`` (epoch ms)."""
         self.partitions = {
             tp: replace(
@@ -160,21 +158,23 @@ class Observation:
         }
         self.beat = now
 
-    def _progressed(self, tp: TP, view: PartitionView, now: float, wall_clock: int) -> float:
+    def _progressed(self, tp: TopicPartition, view: PartitionView, now: float, wall_clock: int) -> float:
         before = self.partitions.get(tp)
         if before is None or not self._has_work(tp, view, wall_clock):
             return now
         moved = (view.position, _nexts(view)) != (before.position, _nexts(before))
         return now if moved else before.progressed
 
-    def _hidden_since(self, tp: TP, view: PartitionView, now: float) -> float | None:
+    def _hidden_since(self, tp: TopicPartition, view: PartitionView, now: float) -> float | None:
         if not view.hides or view.end is None or view.position < view.end:
             return None
         before = self.partitions.get(tp)
         same = before is not None and before.end == view.end and before.hidden_since is not None
         return before.hidden_since if before is not None and same else now
 
-    def _unmarked_since(self, tp: TP, view: PartitionView, now: float, wall_clock: int) -> float | None:
+    def _unmarked_since(
+        self, tp: TopicPartition, view: PartitionView, now: float, wall_clock: int
+    ) -> float | None:
         unread = view.end is None or view.position < view.end
         waits = any(
             one.completed is not None
@@ -187,9 +187,9 @@ class Observation:
         before = self.partitions.get(tp)
         return now if before is None or before.unmarked_since is None else before.unmarked_since
 
-    def holds(self, now: float) -> dict[TP, Hold]:
+    def holds(self, now: float) -> dict[TopicPartition, Hold]:
         """The owned partitions in which something that people do holds everything up, and what."""
-        found: dict[TP, Hold] = {}
+        found: dict[TopicPartition, Hold] = {}
         for tp, view in self.partitions.items():
             if view.untimed:
                 found[tp] = "append-time"
@@ -203,7 +203,7 @@ class Observation:
                 found[tp] = "watermark"
         return found
 
-    def _has_work(self, tp: TP, view: PartitionView, wall_clock: int) -> bool:
+    def _has_work(self, tp: TopicPartition, view: PartitionView, wall_clock: int) -> bool:
         """Whether it is this owner's turn; it is not while partials of other partitions are missing."""
         unread = view.end is not None and view.position < view.end
         overdue = self.role(tp) in CLOSING and any(
@@ -252,12 +252,9 @@ class Observation:
         if raw:
             return sorted(
                 [*self.mistakes]
-                + [f"{TopicPartition(*tp)}: {_HELD[hold]}" for tp, hold in holds.items() if tp in assigned]
-                + [f"{TopicPartition(*tp)}: is being taken over{_after(errors.get(tp))}" for tp in taken]
-                + [
-                    f"{TopicPartition(*tp)}: no progress for {now - partitions[tp].progressed:.0f} s"
-                    for tp in stalled
-                ]
+                + [f"{tp}: {_HELD[hold]}" for tp, hold in holds.items() if tp in assigned]
+                + [f"{tp}: is being taken over{_after(errors.get(tp))}" for tp in taken]
+                + [f"{tp}: no progress for {now - partitions[tp].progressed:.0f} s" for tp in stalled]
             )
         failed = [tp for tp in taken if tp in errors]
         return [
@@ -273,7 +270,7 @@ class Observation:
         ]
 
 
-def _by_topic(state: str, places: list[TP]) -> Iterator[str]:
+def _by_topic(state: str, places: list[TopicPartition]) -> Iterator[str]:
     for topic, count in sorted(Counter(tp.topic for tp in places).items()):
         yield f"{topic}: {count} partition{'s' * (count > 1)} {state}"
 

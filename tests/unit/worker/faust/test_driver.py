@@ -15,10 +15,8 @@ from aiokafka.consumer.fetcher import READ_COMMITTED, Fetcher, FetchResult, Part
 from aiokafka.errors import NoOffsetForPartitionError, OffsetOutOfRangeError
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
-from aiokafka.structs import TopicPartition
-from faust.types import TP
 
-from eventveil.model.records import NO_APPEND_TIME
+from eventveil.model.records import NO_APPEND_TIME, TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.worker.faust import driver
 from eventveil.worker.faust.driver import (
@@ -71,10 +69,13 @@ def test_of_two_errors_of_a_partition_the_first_is_kept(fetcher: Any) -> None:
 
 @pytest.mark.parametrize(
     ("error", "lost"),
-    [(NoOffsetForPartitionError(PLACE), set()), (OffsetOutOfRangeError({PLACE: 7}), {TP(*PLACE)})],
+    [
+        (NoOffsetForPartitionError(PLACE), set()),
+        (OffsetOutOfRangeError({PLACE: 7}), {PLACE}),
+    ],
 )
 def test_an_error_of_before_the_partition_was_moved_is_dropped_and_only_a_lost_offset_is_told(
-    fetcher: Any, error: Exception, lost: set[TP]
+    fetcher: Any, error: Exception, lost: set[TopicPartition]
 ) -> None:
     state = SimpleNamespace(position=5, has_valid_position=True)
     assignment = SimpleNamespace(tps={PLACE}, state_value=lambda _: state)
@@ -83,7 +84,7 @@ def test_an_error_of_before_the_partition_was_moved_is_dropped_and_only_a_lost_o
     thread = ChunkConsumerThread.__new__(ChunkConsumerThread)
     thread._consumer = None
     fetcher._set_error(PLACE, error)
-    assert asyncio.run(thread._drain(consumer, {TP(*PLACE): 1})) == []
+    assert asyncio.run(thread._drain(consumer, {PLACE: 1})) == []
     assert not fetcher._records
     assert thread.out_of_range() == lost
 
@@ -192,18 +193,18 @@ class Waiting(ChunkConsumerThread):
 
 def test_a_wait_ends_when_a_partition_is_wanted_again_of_which_records_are_there(fetcher: Any) -> None:
     async def scenario() -> None:
-        thread, wanted = Waiting(fetcher), dict[TP, int]()
-        thread.chunks.append(TP(*PLACE))
+        thread, wanted = Waiting(fetcher), dict[TopicPartition, int]()
+        thread.chunks.append(PLACE)
         fetching = asyncio.create_task(thread.fetch(lambda: wanted, (), 30.0))
         await asyncio.sleep(0.05)
-        wanted[TP(*PLACE)] = 1
-        thread.wake(TP(*PLACE))
+        wanted[PLACE] = 1
+        thread.wake(PLACE)
         await asyncio.sleep(0.05)
         assert not fetching.done()  # nothing is there
         fetcher._records[PLACE] = "records"
-        thread.wake(TP(*PLACE))
+        thread.wake(PLACE)
         async with asyncio.timeout(10):
-            assert await fetching == [TP(*PLACE)]
+            assert await fetching == [PLACE]
         assert not fetcher._fetch_waiters
 
     asyncio.run(scenario())
@@ -243,8 +244,8 @@ def test_records_come_with_their_own_times_only_in_topics_that_are_asked_for_the
 
         made: Any = SimpleNamespace(_records={PLACE: fetched}, fetched_records=fetched_records)
         find = thread._stock_records if stock else thread._block
-        block = asyncio.run(find(made, TP(*PLACE)))
-        chunk = driver._as_chunk(TP(*PLACE), 1, 0, block, 3)
+        block = asyncio.run(find(made, PLACE))
+        chunk = driver._as_chunk(PLACE, 1, 0, block, 3)
         assert [*chunk.append_times] == [NO_APPEND_TIME] * 3
         return [*chunk.own_times]
 

@@ -10,7 +10,6 @@ from unittest.mock import patch
 
 import orjson
 import pytest
-from faust.types import TP
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
@@ -19,7 +18,7 @@ from prometheus_client.exposition import generate_latest
 from eventveil.decoding.rules import Reason
 from eventveil.kafka.cluster import KafkaException
 from eventveil.model.partitioners import crc32_partition
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.worker.observe import metrics
 from eventveil.worker.observe.losses import Losses
@@ -42,7 +41,7 @@ def released(*counts: int, of: str = "visits") -> list[Outgoing]:
 
 def observation(one: Stream | None = None) -> Observation:
     made = Observation(topology(one or stream(window=WINDOW)))
-    partials = TP("app-partials", 0)
+    partials = TopicPartition("app-partials", 0)
     made.assigned = frozenset({partials})
     view = PartitionView(5, 5, False, {"visits": StreamView(2, spent=0.5)}, made.beat)
     made.partitions = {partials: view}

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from faust.types import TP
 
 from eventveil.cli.main import main
 from eventveil.cli.run import Address
 from eventveil.model.errors import EventveilError
+from eventveil.model.records import TopicPartition
 from eventveil.tasks.task import StreamView
 from eventveil.worker.observe.endpoint import Endpoint
 from eventveil.worker.observe.observation import DEAD_SECONDS, Observation, PartitionView
@@ -104,12 +104,12 @@ def test_scrapes_hold_while_owners_come_and_go(endpoint: Endpoint) -> None:
         while not stop.is_set():
             number += 1
             owned = {
-                TP("raw", n): PartitionView(n, n, False, {"visits": StreamView(n)})
+                TopicPartition("raw", n): PartitionView(n, n, False, {"visits": StreamView(n)})
                 for n in range(number % 50)
             }
             seen.look(owned, time.monotonic(), 0)
             seen.assigned = None if number % 7 == 0 else frozenset(owned)
-            seen.gave_up(TP("raw", number % 50), RuntimeError("gone"), True)
+            seen.gave_up(TopicPartition("raw", number % 50), RuntimeError("gone"), True)
             seen.released(f"stream {number % 300}", True)
             seen.released_at.pop(f"stream {(number + 150) % 300}", None)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from faust.types import TP
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics import exposition, parser
@@ -20,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from eventveil.cli.main import main
 from eventveil.counting.counter import OUTCOMES
 from eventveil.decoding.rules import Reason
+from eventveil.model.records import TopicPartition
 from eventveil.process.memory import Held
 from eventveil.tasks.task import StreamView
 from eventveil.worker.observe import metrics
@@ -41,8 +41,8 @@ def observation(events: int = 0) -> Observation:
     streams = topology(stream(window=4), stream("other"), pan_private)
     made = Observation(replace(streams, readings=(readings(),)))
     made.started, made.beat = NOW - 60, time.monotonic()
-    source, partials = TP("raw", 7), TP("app-partials", 0)
-    made.assigned = frozenset({source, partials, TP("raw", 8)})
+    source, partials = TopicPartition("raw", 7), TopicPartition("app-partials", 0)
+    made.assigned = frozenset({source, partials, TopicPartition("raw", 8)})
     made.partitions = {
         source: PartitionView(
             5 + events, 9 + 2 * events, False, {"visits": StreamView(3, Held(events, events, events))}
@@ -180,8 +180,8 @@ def test_delays_are_the_longest_and_in_whole_seconds(monkeypatch: pytest.MonkeyP
     due = 1_018 + 10 * 1  # of timestamp 2
     monkeypatch.setattr(metrics.time, "time_ns", lambda: (due + 2_999) * 1_000_000)
     seen.partitions = {
-        TP("raw", 0): PartitionView(0, 0, False, {"visits": StreamView(2)}),
-        TP("raw", 1): PartitionView(0, 0, False, {"visits": StreamView(500)}),
+        TopicPartition("raw", 0): PartitionView(0, 0, False, {"visits": StreamView(2)}),
+        TopicPartition("raw", 1): PartitionView(0, 0, False, {"visits": StreamView(500)}),
     }
     assert samples(seen)["eventveil_close_delay_seconds", (("stream", "visits"),)] == 2
     assert ("eventveil_release_delay_seconds", (("stream", "visits"),)) not in samples(seen)
@@ -194,7 +194,7 @@ def test_a_column_that_is_not_found_is_in_no_metric() -> None:
         seen, of = world(*secrets), finding()
         made = Observation(topology(of))
         made.started, made.beat = NOW - 60, time.monotonic()
-        places = (TP("raw", 0), TP("app-partials", 0))
+        places = (TopicPartition("raw", 0), TopicPartition("app-partials", 0))
         made.assigned = frozenset(places)
         made.partitions = {
             place: PartitionView(9, 9, False, views) for place, views in zip(places, seen.views, strict=True)
@@ -218,7 +218,7 @@ def test_a_gaussian_stream_shows_the_epsilon_of_the_mu_squared_that_is_spent() -
     options = {"noise": "gaussian", "delta": Fraction(1, 10**9)}
     one = stream(kind="uniform", window=24, epsilon=Fraction(1), options=options)
     made.streams = {**made.streams, "visits": one}
-    made.partitions[TP("app-partials", 0)] = PartitionView(
+    made.partitions[TopicPartition("app-partials", 0)] = PartitionView(
         5, 5, False, {"visits": StreamView(2, spent=1 / 24)}
     )
     found = samples(made)

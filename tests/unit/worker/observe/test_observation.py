@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from faust.types import TP
 
+from eventveil.model.records import TopicPartition
 from eventveil.tasks.task import StreamView
 from eventveil.worker.observe.observation import (
     DEAD_SECONDS,
@@ -17,7 +17,11 @@ from eventveil.worker.observe.observation import (
 )
 from tests.unit.support import topology
 
-SOURCE, OTHER, PARTIALS = TP("raw", 0), TP("raw", 1), TP("app-partials", 0)
+SOURCE, OTHER, PARTIALS = (
+    TopicPartition("raw", 0),
+    TopicPartition("raw", 1),
+    TopicPartition("app-partials", 0),
+)
 #: Timestamp 1 of the stream is due at this wall clock time.
 DUE = 1018
 
@@ -27,7 +31,7 @@ def view(position: int = 5, next_timestamp: int = 1, **fields: Any) -> Partition
     return PartitionView(**{"position": position, "end": None, "busy": False, "streams": streams, **fields})
 
 
-def observation(*assigned: TP) -> Observation:
+def observation(*assigned: TopicPartition) -> Observation:
     made = Observation(topology())
     made.assigned = frozenset(assigned)
     made.look({}, 0.0, 0)
@@ -105,7 +109,9 @@ IDLE = {
 }
 
 
-def looked_at(made: Observation, place: TP, seen: PartitionView, clock: int, until: float) -> list[str]:
+def looked_at(
+    made: Observation, place: TopicPartition, seen: PartitionView, clock: int, until: float
+) -> list[str]:
     for second in range(int(until) + 1):
         made.look({place: seen}, float(second), clock)
     return made.obstacles(until, raw=True)
