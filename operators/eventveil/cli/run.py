@@ -36,6 +36,7 @@ from eventveil.model.topology import Topology
 from eventveil.process import allocator
 from eventveil.process.memory import MemoryLimitReached, format_size
 from eventveil.process.patience import PATIENCE_SECONDS, Patience
+from eventveil.process.repeats import Repeats
 from eventveil.worker.app import Worker
 from eventveil.worker.faust.driver import LONGEST_MEMBER
 from eventveil.worker.observe.endpoint import Endpoint
@@ -278,13 +279,15 @@ def _has_page(wanted: bool | None, host: str) -> bool:
 
 
 def configure_logging(level: str, number: int | None = None) -> None:
-    """Log to standard error; Faust and its kind only when something is wrong.
+    """Log to standard error; libraries only when something is wrong, and not the same again and again.
 
     With the ``number`` of the process in each line, if there are several.
     """
     name = "%(name)s" if number is None else f"%(name)s[{number}]"
     line = f"%(asctime)s %(levelname)s {name}: %(message)s"
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format=line)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(Repeats())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], format=line)
     logging.getLogger("eventveil").setLevel(level.upper())
 
 

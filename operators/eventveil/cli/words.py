@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 import click
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED
+from eventveil.kafka.words import words_of as kafka_words
 from eventveil.model.errors import EventveilError
 
 
@@ -18,10 +19,7 @@ def words_of(error: BaseException) -> str:
     """An error with its place; of a file also what to do, of a broker also what Kafka calls it."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be opened ({error.strerror}); check the path and its rights"
-    if isinstance(error, KafkaException) and error.args and isinstance(found := error.args[0], KafkaError):
-        # As text it would be KafkaError{code=...,val=...,str="..."}.
-        return f"{found.str()} ({found.name()})"
-    return str(error)
+    return kafka_words(error) if isinstance(error, KafkaException) else str(error)
 
 
 def fail(command: str, what: str) -> NoReturn:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import KafkaException
 
+from eventveil.kafka.words import words_of
 from eventveil.model.errors import EventveilError
 from eventveil.worker.observe.observation import Observation
 
@@ -14,6 +15,8 @@ log = logging.getLogger(__name__)
 
 #: Between two looks; sooner again while something is wrong, so that what was corrected is soon seen.
 _SECONDS, _SOON_SECONDS = 10.0, 2.0
+#: Failed looks in a row of which the log tells.
+_CERTAIN = 2
 
 
 class Surroundings:
@@ -25,14 +28,23 @@ class Surroundings:
     def __init__(self, inspect: Callable[[], Sequence[str]], observation: Observation) -> None:
         self._inspect, self._observation = inspect, observation
         self._before: frozenset[str] = frozenset()
+        #: Looks in a row that no broker answered.
+        self._unanswered = 0
 
     def look(self) -> float:
         """Look once; after how many seconds to look again."""
         try:
             found = frozenset(self._inspect())
-        except (EventveilError, KafkaException):
-            # Nothing is concluded; what cannot be reached is told elsewhere.
+        except (EventveilError, KafkaException) as error:
+            # Nothing is concluded about the topics.
+            self._unanswered += 1
+            if self._unanswered == _CERTAIN:
+                why = words_of(error) if isinstance(error, KafkaException) else str(error)
+                log.warning("topic check failed, brokers do not answer; trying again: %s", why)
             return _SOON_SECONDS
+        if self._unanswered >= _CERTAIN:
+            log.info("brokers answer again")
+        self._unanswered = 0
         self._tell(sorted(found & self._before))
         self._before = found
         return _SOON_SECONDS if found else _SECONDS

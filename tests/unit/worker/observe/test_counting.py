@@ -10,13 +10,13 @@ from unittest.mock import patch
 
 import orjson
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from eventveil.decoding.rules import Reason
-from eventveil.kafka.cluster import KafkaException
 from eventveil.model.partitioners import crc32_partition
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Stream
@@ -219,3 +219,26 @@ def test_what_a_start_would_refuse_makes_a_worker_not_ready_once_two_looks_agree
         told.append(look(seen)[1])
     mistake = ["topic raw: retention.ms is 1"]
     assert told == [[], [], mistake, mistake, []]
+
+
+def test_brokers_that_do_not_answer_are_told_once_and_that_they_answer_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    away = KafkaException(KafkaError(KafkaError._TRANSPORT))
+    answers: list[list[str] | Exception] = [[], away, [], away, away, away, [], []]
+
+    def inspect() -> list[str]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    surroundings = Surroundings(inspect, observation())
+    caplog.set_level("INFO")
+    for _ in range(8):
+        surroundings.look()
+    assert caplog.messages == [
+        "topic check failed, brokers do not answer; trying again:"
+        " Local: Broker transport failure (_TRANSPORT)",
+        "brokers answer again",
+    ]

@@ -1,0 +1,47 @@
+"""What a library logs again and again, as for each attempt to reach a broker that is away."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+#: How often the same message is written at most, in seconds.
+SECONDS = 30.0
+#: Messages that are told apart at most; then all begin anew.
+MOST = 1000
+_OWN = "eventveil"
+
+
+class Repeats(logging.Filter):
+    """Lets the same message of a library through once in ``SECONDS``, with how many were left out before.
+
+    The same is what has one logger, one level and one template, whatever the arguments. Our own messages all
+    pass.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock, self._lock = clock, threading.Lock()
+        #: When a message may be written again, and how many were left out since it was.
+        self._known: dict[tuple[str, int, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is written."""
+        if record.name.partition(".")[0] == _OWN:
+            return True
+        key = record.name, record.levelno, str(record.msg)
+        with self._lock:
+            now = self._clock()
+            again, left_out = self._known.get(key, (now, 0))
+            if now < again:
+                self._known[key] = again, left_out + 1
+                return False
+            if len(self._known) >= MOST:
+                self._known.clear()
+            self._known[key] = now + SECONDS, 0
+        if left_out:
+            record.msg = f"{record.getMessage()} [{left_out} messages like this one were left out]"
+            record.args = None
+        return True

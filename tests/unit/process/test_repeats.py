@@ -1,0 +1,71 @@
+"""A library's messages that come again and again."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from eventveil.process.repeats import MOST, SECONDS, Repeats
+
+LIBRARY, OWN = logging.getLogger("a_library.conn"), logging.getLogger("eventveil.worker.app")
+
+
+class Written:
+    """What a handler with the filter writes, at the times that a test sets."""
+
+    def __init__(self) -> None:
+        self.now, self._text = 100.0, io.StringIO()
+        self.handler = logging.StreamHandler(self._text)
+        self.handler.addFilter(Repeats(lambda: self.now))
+
+    @property
+    def lines(self) -> list[str]:
+        return self._text.getvalue().splitlines()
+
+
+@pytest.fixture
+def written() -> Iterator[Written]:
+    made = Written()
+    for logger in (LIBRARY, OWN):
+        logger.addHandler(made.handler)
+    yield made
+    for logger in (LIBRARY, OWN):
+        logger.removeHandler(made.handler)
+
+
+def test_one_message_in_thirty_seconds_is_written_and_says_how_many_were_not(written: Written) -> None:
+    for second in range(45):
+        written.now = 100.0 + second
+        LIBRARY.error("Unable connect to node with id %s: %s", second % 3, "refused")
+    assert written.lines == [
+        "Unable connect to node with id 0: refused",
+        "Unable connect to node with id 0: refused [29 messages like this one were left out]",
+    ]
+
+
+def test_other_templates_and_levels_are_other_messages(written: Written) -> None:
+    LIBRARY.error("one %s", 1)
+    LIBRARY.warning("one %s", 1)
+    LIBRARY.error("other %s", 1)
+    assert len(written.lines) == 3
+
+
+def test_our_own_messages_all_pass(written: Written) -> None:
+    for _ in range(5):
+        OWN.warning("stopped processing %s", "raw, partition 1")
+    assert len(written.lines) == 5
+
+
+def test_messages_that_are_all_different_take_no_more_room_than_some(written: Written) -> None:
+    (repeats,) = written.handler.filters
+    assert isinstance(repeats, Repeats)
+    for number in range(3 * MOST):
+        LIBRARY.error(f"number {number}")
+    assert len(written.lines) == 3 * MOST
+    assert len(repeats._known) <= MOST
+    written.now += SECONDS
+    LIBRARY.error("number 1")
+    assert written.lines[-1] == "number 1"
