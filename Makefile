@@ -46,6 +46,7 @@ install: $(INSTALLED) $(KERNEL) ## Create .venv with Eventveil, its command, the
 $(INSTALLED): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is missing (Debian, Ubuntu: apt-get install python3 python3-venv)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv (Debian, Ubuntu: apt-get install python3-venv)"; exit 1; }
+	@echo 'installing Eventveil and its development tools into .venv, some minutes the first time'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	@touch $@

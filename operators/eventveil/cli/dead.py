@@ -50,7 +50,7 @@ def dead(topology: str, name: str | None, records: int, samples: int, as_json: b
         )
     chosen = [streams[name]] if name is not None else [*streams.values()]
     with exit_on_error("dead", OSError):
-        letters, held = _read(loaded, sorted({one.dead_letter for one in chosen}), records)
+        letters, held, whole = _read(loaded, sorted({one.dead_letter for one in chosen}), records)
         letters = [one for one in letters if name is None or one.stream == name]
         partitions = _partitions(loaded)
         text = Path(loaded.path).read_text(encoding="utf-8-sig")
@@ -59,20 +59,23 @@ def dead(topology: str, name: str | None, records: int, samples: int, as_json: b
         fields = {"read": len(letters), "held": held, "reasons": [one.fields() for one in found]}
         click.echo(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
         return
-    click.echo(f"{len(letters)} dead letters read, of about {held}")
+    click.echo(f"{len(letters)} dead letters read{'' if whole else '; --records reads older ones too'}")
     for group in found:
         click.echo("\n".join(lines(group)))
 
 
-def _read(topology: Topology, topics: list[str], records: int) -> tuple[list[Letter], int]:
-    """The letters, and how many records the topics hold. Raises EventveilError and KafkaException."""
-    cluster, held = Cluster(topology.kafka), 0
+def _read(topology: Topology, topics: list[str], records: int) -> tuple[list[Letter], int, bool]:
+    """The letters, how many offsets the topics hold, and whether all of these were read.
+
+    Offsets also number the markers at the end of transactions. Raises EventveilError and KafkaException.
+    """
+    cluster, held, whole = Cluster(topology.kafka), 0, True
     letters: list[Letter] = []
     for topic in topics:
         found, size = newest(cluster, cluster.topic(topic), records)
-        held += size
+        held, whole = held + size, whole and size <= records
         letters += [letter for one in found if (letter := Letter.read(one)) is not None]
-    return letters, held
+    return letters, held, whole
 
 
 def _partitions(topology: Topology) -> dict[str, int]:

@@ -363,7 +363,9 @@ def check_surroundings(topology: Topology) -> Unsettled | None:
 def mistakes_of_topics(topology: Topology, cluster: Cluster) -> list[str]:
     """What is missing of the topics of a topology, and set wrongly. Raises EventveilError, KafkaException."""
     inspection = inspect_topics(topology, cluster)
-    missing = [f"topic {plan.name} ({plan.role}) does not exist" for plan in inspection.missing]
+    missing = [
+        f"topic {plan.name} ({plan.role}) does not exist: {plan.how_to_create}" for plan in inspection.missing
+    ]
     return [*missing, *inspection.mistakes]
 
 

@@ -16,7 +16,7 @@ from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Topology
 from eventveil.read.health import looked_at
 from eventveil.read.newest import newest_releases
-from eventveil.read.status import WORDS, Status, status_of
+from eventveil.read.status import Status, status_of
 
 #: A stream is late, or nothing in it can be told from noise, or far less counts than is expected.
 EXIT_UNWELL = 3
@@ -81,4 +81,4 @@ def lines(one: Status) -> Iterator[str]:
     yield f"  next      timestamp {one.following}, due at {format_rfc3339(one.due)}{overdue}"
     left = one.epsilon - one.spent
     yield f"  budget    {one.spent:.4g} of {one.promise} spent in the window, {left:.4g} left"
-    yield f"  health    {WORDS[one.state]} (by {one.releases} releases)"
+    yield f"  health    {one.health} (by {one.releases} releases)"

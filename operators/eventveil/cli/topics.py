@@ -93,7 +93,7 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
         if plan not in inspection.missing:
             click.echo(f"found {plan.name} ({plan.role})")
     for plan in absent_sources if create and absent_sources else inspection.missing:
-        click.echo(f"topic {plan.name} ({plan.role}) does not exist: {_remedy(plan)}", err=True)
+        click.echo(f"topic {plan.name} ({plan.role}) does not exist: {plan.how_to_create}", err=True)
     for mistake in inspection.mistakes:
         click.echo(mistake, err=True)
     good = not inspection.missing and not inspection.mistakes
@@ -195,12 +195,6 @@ def _name_cluster(topology: Topology, cluster: Cluster, provision: Provision) ->
         return
     name_cluster(topology, cluster, provision.unnamed)
     click.echo(f"genesis of {streams}: cluster id added")
-
-
-def _remedy(plan: TopicPlan) -> str:
-    if plan.is_source:
-        return "create it, or let `eventveil topics --create --sources` do it"
-    return "`eventveil topics --create` creates it"
 
 
 def _width(topology: Topology, plan: TopicPlan) -> str:

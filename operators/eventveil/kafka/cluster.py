@@ -114,11 +114,8 @@ class Cluster:
         try:
             self._admin.list_topics(timeout=_REACH_SECONDS)
         except KafkaException as error:
-            told = obstacle(kafka) or error.args[0].str()
-            raise EventveilError(
-                f"no broker of kafka.bootstrap {kafka.bootstrap} answers ({told}); "
-                "check the address, and kafka.security"
-            ) from None
+            told = obstacle(kafka) or f"{error.args[0].str()}. Check the address, and kafka.security"
+            raise EventveilError(f"no broker of kafka.bootstrap answers: {told}") from None
 
     @contextmanager
     def _client(self) -> Iterator[AdminClient]:

@@ -65,6 +65,13 @@ class TopicPlan:
     omitted: frozenset[str] = frozenset()
 
     @property
+    def how_to_create(self) -> str:
+        """What to do where the topic does not exist."""
+        if self.is_source:
+            return "create it, or let `eventveil topics --create --sources` do it"
+        return "`eventveil topics --create` creates it"
+
+    @property
     def is_source(self) -> bool:
         """Whether the topic is somebody else's: raw events."""
         return self.role == "source"

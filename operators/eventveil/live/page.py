@@ -17,7 +17,7 @@ from eventveil.describe.picture import Lines, svg
 from eventveil.live.recent import Row, Seen, aligned
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Stream, Topology
-from eventveil.read.status import WORDS, Status
+from eventveil.read.status import Status
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 #: How often the page asks for itself, in milliseconds, unless it is hidden.
@@ -150,7 +150,7 @@ def _health(status: Status) -> str:
             "Waits for its first release",
             "it comes when the first timestamp and its lateness are over and a worker is ready",
         )
-    told = f"{WORDS[status.state]} (by {count(status.releases, 'release')})"
+    told = f"{status.health} (by {count(status.releases, 'release')})"
     if status.is_late:
         late = duration_words(status.overdue // 1000 * 1000)
         return _judgement("ill", "Late", f"the next release has been due for {late}; {told}")

@@ -6,10 +6,15 @@ import difflib
 from collections.abc import Collection, Iterable
 
 
+def meant(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is nearest to this one; None if none is near."""
+    return next(iter(difflib.get_close_matches(word[:100], sorted(known), 1, 0.65)), None)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """``did you mean`` the known word that is nearest to this one ``?``; empty if none is near."""
-    near = difflib.get_close_matches(word[:100], sorted(known), 1, 0.65)
-    return f"did you mean {near[0]}?" if near else ""
+    near = meant(word, known)
+    return f"did you mean {near}?" if near else ""
 
 
 def suggestion(word: str, known: Collection[str]) -> str:

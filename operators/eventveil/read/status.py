@@ -34,7 +34,8 @@ class Status:
     the next one, ``due`` when it can be released at the earliest, ``overdue`` for how long it has been due.
     ``spent`` and ``epsilon`` are of the window that ends at the last release, with what every window pays for
     columns that are found. With Gaussian noise ``spent`` is the epsilon that the mu squared of the window has
-    at ``delta``; else that is of finding columns. ``releases`` is how many the ``state`` is about.
+    at ``delta``; else that is of finding columns. ``releases`` is how many the ``state`` is about;
+    ``expected`` is the setting that it was held against.
     """
 
     stream: str
@@ -51,6 +52,14 @@ class Status:
     state: State
     releases: int
     delta: float | None = None
+    expected: int | None = None
+
+    @property
+    def health(self) -> str:
+        """The state in words."""
+        if self.state == "counting" and self.expected is None:
+            return "counts stand out from noise; set counts.expected to be told when far fewer events count"
+        return WORDS[self.state]
 
     @property
     def promise(self) -> str:
@@ -107,7 +116,7 @@ def status_from(stream: Stream, record: Record | None, totals: Sequence[Total], 
         return Status(
             stream.name, settings.kind, float(stream.epsilon), settings.window,
             None, None, None, None, begun, overdue, 0.0, "unknown", 0,
-            None if delta is None else float(delta),
+            None if delta is None else float(delta), stream.counts.expected,
         )  # fmt: skip
     last = record.timestamp
     due = timeline.due_of(rules, last + 1)
@@ -127,6 +136,7 @@ def status_from(stream: Stream, record: Record | None, totals: Sequence[Total], 
         state=state_of(totals, stream.counts.expected),
         releases=len(totals),
         delta=None if promised is None else float(_exact(promised)),
+        expected=stream.counts.expected,
     )
 
 

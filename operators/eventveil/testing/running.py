@@ -43,7 +43,7 @@ def _at(place: str) -> list[str]:
     if not os.path.exists(place):
         raise NoTests(f"{place}: there is no such file or folder")
     if not os.path.exists(beside):
-        raise NoTests(f"{place}: it has no tests; write them to {beside}")
+        raise NoTests(f"{place}: it has no tests; write them to {beside} (docs/testing.md)")
     return [beside]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eventveil.model.spelling import suggestion
+from eventveil.model.spelling import meant, suggestion
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table, shorten
 from eventveil.topology.problems import SHOWN, START, Position, Problems
 from eventveil.topology.scalars import NAME_OF, Kind, Schema, UnavailableError, UnfitError, found
@@ -64,7 +64,8 @@ INVALID = Invalid()
 class Section:
     """A mapping that was read: valid values by key, and the position of every value given in the file.
 
-    ``table`` is what it was read by.
+    ``table`` is what it was read by. ``misspelt``: the keys that unknown ones are probably meant to be, which
+    nobody has to be told are lacking.
     """
 
     path: str
@@ -72,6 +73,7 @@ class Section:
     values: dict[str, Any] = field(default_factory=dict)
     positions: dict[str, Position] = field(default_factory=dict)
     table: Record | None = None
+    misspelt: set[str] = field(default_factory=set)
 
     def get(self, key: str) -> Any:
         """The value of a key, or None if it is absent or invalid."""
@@ -226,7 +228,7 @@ class Record(Shape):
             return refused(node, name or "the file", f"a mapping with {', '.join(self.keys)}", reading)
         section = Section(name, node.position, table=self)
         reading.around.append((name, self))
-        self._report_unknown(node, name, reading)
+        section.misspelt |= self._report_unknown(node, name, reading)
         for entry in self.fields:
             self._read_field(entry, node, section, reading)
         reading.around.pop()
@@ -244,10 +246,11 @@ class Record(Shape):
             section.positions[entry.name] = given.position
             value = entry.shape.read(given, name, reading)
         elif entry.required:
-            reading.problems.add(
-                node.position,
-                f"{section.path or 'the file'} lacks {entry.name}; add {entry.name}: {entry.help}",
-            )
+            if entry.name not in section.misspelt:
+                where = section.path or "the file"
+                reading.problems.add(
+                    node.position, f"{where} lacks {entry.name}; add {entry.name}: {entry.help}"
+                )
             return
         elif isinstance(entry.shape, Record) and not any(f.required for f in entry.shape.fields):
             value = entry.shape.read(Table(node.position), name, reading)
@@ -259,16 +262,22 @@ class Record(Shape):
         if value is not INVALID:
             section.values[entry.name] = value
 
-    def _report_unknown(self, node: Table, name: str, reading: Reading) -> None:
-        known = self.keys
+    def _report_unknown(self, node: Table, name: str, reading: Reading) -> set[str]:
+        """Those that are probably meant."""
+        known, misspelt = self.keys, set[str]()
         for index, key in enumerate(key for key in node.entries if key not in known):
             if key in self.later:
                 message = f"{name}.{key}: {self.later[key]}"
             else:
                 # Looking for the nearest word is slow: a file of nothing but unknown keys gets no more of it.
-                remedy = _remedy(key, known, reading) if index < SHOWN else "remove it"
+                remedy = "remove it"
+                if index < SHOWN:
+                    home = reading.home_of(key)
+                    remedy = f"it belongs in {home}" if home else suggestion(key, known)
+                    misspelt |= {near} if not home and (near := meant(key, known)) else set()
                 message = f"unknown key {shorten(key)}{' in ' + name if name else ''}; {remedy}"
             reading.problems.add(node.keys[key], message)
+        return misspelt
 
     def schema(self) -> Schema:
         """An object schema that refuses unknown keys."""
@@ -324,11 +333,6 @@ def describe(node: Node) -> str:
     if isinstance(node, Items):
         return "a list" if node.items else "an empty list"
     return "a mapping" if isinstance(node, Table) and node.entries else "an empty mapping"
-
-
-def _remedy(key: str, known: list[str], reading: Reading) -> str:
-    home = reading.home_of(key)
-    return f"it belongs in {home}" if home else suggestion(key, known)
 
 
 def refused(node: Node, name: str, expected: str, reading: Reading) -> Invalid:

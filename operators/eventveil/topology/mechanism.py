@@ -138,7 +138,7 @@ def _check_extent(mechanism: Section, problems: Problems) -> None:
     if kind is None:
         return
     needed = extent_of(kind)
-    if needed and needed not in mechanism.positions:
+    if needed and needed not in mechanism.positions and needed not in mechanism.misspelt:
         problems.add(
             mechanism.position,
             f"{mechanism.path} lacks {needed}; add {needed}: {EXTENT_HELP[needed]}",

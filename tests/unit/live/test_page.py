@@ -55,7 +55,7 @@ def test_counts_intervals_kind_budget_and_the_next_release_are_on_it() -> None:
     assert "Timestamp 5, from 2026-03-01T04:00:00Z, fresh" in told
     assert "0.75 of 1 of epsilon spent in the window of 24 timestamps; 0.25 left (uniform)" in told
     assert "2026-03-01T06:01:01Z timestamp 6 is due" in told
-    assert "On time. Events count (by 5 releases)." in told
+    assert "On time. Counts stand out from noise; set counts.expected" in told
     assert "The worker is ready." in told
 
 

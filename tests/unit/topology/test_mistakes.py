@@ -71,6 +71,13 @@ def test_all_mistakes_of_a_file_are_reported_at_once_in_the_order_of_the_file(tm
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("key", "misspelt"), [("window", "windo"), ("epsilon", "epsilom"), ("kind", "kin")])
+def test_a_misspelt_key_is_not_also_a_key_that_is_missing(tmp_path: Path, key: str, misspelt: str) -> None:
+    (problem,) = problems_of(tmp_path, changed((f"      {key}: ", f"      {misspelt}: ")))
+    assert problem.message.startswith(f"unknown key '{misspelt}' in streams.destinations.mechanism")
+    assert problem.message.endswith(f"did you mean {key}?")
+
+
 def test_rules_over_several_settings_are_checked_although_another_setting_is_wrong(tmp_path: Path) -> None:
     text = changed(
         ("name: flights", "name: Flights"),
