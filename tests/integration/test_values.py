@@ -10,9 +10,12 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from eventveil import __version__
+from eventveil.cli.main import main
+from eventveil.live.serving import Shown
 from eventveil.replay.inputs import TopicInput
 from eventveil.replay.values import replay_values
 from eventveil.topology.loading import load
@@ -116,11 +119,30 @@ def test_replaying_a_topic_of_values_gives_the_records_of_the_worker(kafka: str,
     assert [record["reading"] for record in records[:60]] == [None] * 60
     threshold = max(record["reading"] for record in records[60:])
     assert [record["reading"] for record in records[60:]] == [min(value, threshold) for value in true[60:]]
+    looked_at_by_commands(application, counts)
     audit = application.audit()
     assert f"  eventveil {__version__}: " in audit
     assert "not recorded" not in audit
     assert "pak: 963 readings, 120 values held back" in audit
     assert "violation" not in audit
+
+
+def looked_at_by_commands(application: Values, counts: dict[int, int]) -> None:
+    """`status`, `tail` and the page have the last readings of each partition."""
+    path = str(application.path)
+    found = CliRunner().invoke(main, ["status", path, "--json"], catch_exceptions=False)
+    told = {one["stream"]: one["partitions"] for one in json.loads(found.stdout)["values"]}
+    assert set(told) == {"tops", "pak"}
+    last = json.loads(application.readings("tops", 0)[-1])
+    assert [one["position"] for one in told["tops"]] == [counts[0] - 1, counts[1] - 1]
+    assert told["tops"][0]["value"] == last["reading"] / 2
+    arguments = ["tail", path, "tops", "--last", "3", "--count", "6"]
+    lines = CliRunner().invoke(main, arguments, catch_exceptions=False).stdout.splitlines()
+    places = [(one, counts[one] - at) for one in range(PARTITIONS) for at in (3, 2, 1)]
+    assert [line.partition(":")[0] for line in lines] == [
+        f"tops, partition {partition}, position {position}" for partition, position in places
+    ]
+    assert f"partition 0, position {counts[0] - 1}" in Shown(load(path, {})).serve([]).text
 
 
 def grid_value(value: Value) -> int:

@@ -13,9 +13,10 @@ from eventveil.cli.loading import load_or_exit
 from eventveil.cli.words import exit_on_error
 from eventveil.kafka.cluster import Cluster
 from eventveil.model.timeline import format_rfc3339
-from eventveil.model.topology import Topology
+from eventveil.model.topology import ReadingStream, Topology
 from eventveil.read.health import looked_at
 from eventveil.read.newest import newest_releases
+from eventveil.read.readings import Reading, newest_readings
 from eventveil.read.status import Status, status_of
 
 #: A stream is late, or nothing in it can be told from noise, or far less counts than is expected.
@@ -29,7 +30,7 @@ def status(topology: str, as_json: bool) -> None:
     """Say of each stream of TOPOLOGY what was released last, what is next, and what the window has spent.
 
     Reads the newest releases in the sinks, which are public: no worker is asked, and no right to raw data is
-    needed. Streams of values are left out, for they have no timestamps.
+    needed. Streams of values have no timestamps: of these it says what each partition read last.
 
     Exit status 0 if all is well; 3 if the next release of a stream is overdue by more than a minute, or its
     releases show that nothing counts, or less than half of counts.expected; 1 if a sink cannot be read.
@@ -37,17 +38,20 @@ def status(topology: str, as_json: bool) -> None:
     loaded = load_or_exit(topology)
     now = time.time_ns() // 1_000_000
     with exit_on_error("status"):
-        found = _read(loaded, now)
+        found, values = _read(loaded, now), _read_values(loaded)
     if as_json:
         fields = {
             "topology": loaded.name,
             "at": format_rfc3339(now),
             "streams": [_fields(one) for one in found],
+            "values": [_value_fields(*one) for one in values],
         }
         click.echo(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
     else:
         for one in found:
             click.echo("\n".join(lines(one)))
+        for stream, newest in values:
+            click.echo("\n".join(value_lines(stream, newest)))
     sys.exit(0 if all(map(_is_well, found)) else EXIT_UNWELL)
 
 
@@ -60,12 +64,43 @@ def _read(topology: Topology, now: int) -> list[Status]:
     ]
 
 
+def _read_values(topology: Topology) -> list[tuple[ReadingStream, list[Reading]]]:
+    """The last reading of each partition of the streams of values. Raises EventveilError, KafkaException."""
+    cluster = Cluster(topology.kafka) if topology.readings else None
+    return [
+        (one, [some[-1] for some in newest_readings(cluster, one, 1).values()])
+        for one in topology.readings
+        if cluster is not None
+    ]
+
+
 def _is_well(one: Status) -> bool:
     return not one.is_late and one.state in {"counting", "unknown"}
 
 
 def _fields(one: Status) -> dict[str, object]:
     return {**one.fields(), "well": _is_well(one)}
+
+
+def _value_fields(stream: ReadingStream, newest: list[Reading]) -> dict[str, object]:
+    settings = stream.mechanism
+    return {
+        "stream": stream.name,
+        "mechanism": settings.kind,
+        "epsilon_of_a_value": float(settings.epsilon),
+        "partitions": [
+            {"partition": one.partition, "position": one.position, "value": one.value} for one in newest
+        ],
+    }
+
+
+def value_lines(stream: ReadingStream, newest: list[Reading]) -> Iterator[str]:
+    """A stream of values for people."""
+    yield f"{stream.name} ({stream.mechanism.kind}, epsilon {stream.mechanism.epsilon_text} for each value)"
+    if not newest:
+        yield "  no reading yet: is a worker running, and are there values?"
+    for one in newest:
+        yield f"  released  partition {one.partition}, position {one.position}: {one.shown}"
 
 
 def lines(one: Status) -> Iterator[str]:

@@ -15,8 +15,9 @@ from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.words import words_of
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
-from eventveil.model.topology import Stream, Topology
+from eventveil.model.topology import AnyStream, ReadingStream, Topology
 from eventveil.read.following import assembled, followed
+from eventveil.read.readings import Reading, reading_of
 from eventveil.read.releases import Releases
 from eventveil.read.sources import stream_of
 
@@ -43,17 +44,21 @@ def tail(
 ) -> None:
     """Print the releases of TOPOLOGY, or of one STREAM of it, as they come, until interrupted.
 
-    Every count comes with an interval. Only public data is read: committed releases in the sinks.
+    Every count comes with an interval. Of a stream of values the readings are printed, --last of each
+    partition. Only public data is read: committed releases in the sinks.
     """
     loaded = load_or_exit(topology)
     printed = 0
     try:
-        streams = loaded.streams if stream is None else (stream_of(loaded, stream),)
-        with closing(releases(loaded, streams, last)) as found:
+        streams = loaded.all_streams if stream is None else (_chosen(loaded, stream),)
+        with closing(released(loaded, streams, last)) as found:
             for one in found:
-                text = (
-                    orjson.dumps(fields(one, level)).decode() if as_json else shown_release(one, level, shown)
-                )
+                if isinstance(one, Reading):
+                    text = orjson.dumps(reading_fields(one)).decode() if as_json else shown_reading(one)
+                elif as_json:
+                    text = orjson.dumps(fields(one, level)).decode()
+                else:
+                    text = shown_release(one, level, shown)
                 click.echo(text)
                 printed += 1
                 if printed == count:
@@ -65,15 +70,44 @@ def tail(
         sys.exit(EXIT_FAILED)
 
 
-def releases(topology: Topology, streams: tuple[Stream, ...], last: int) -> Generator[Releases, None, None]:
-    """One release at a time: the ``last`` ones of each stream, then those to come.
+def _chosen(topology: Topology, name: str) -> AnyStream:
+    """Raises ReadingError."""
+    values = {one.name: one for one in topology.readings}
+    return values[name] if name in values else stream_of(topology, name)
+
+
+def released(
+    topology: Topology, streams: tuple[AnyStream, ...], last: int
+) -> Generator[Releases | Reading, None, None]:
+    """One release or reading at a time: the ``last`` ones of each stream, then those to come.
 
     Raises EventveilError and KafkaException.
     """
     with closing(followed(topology, streams, lambda _: last)) as found:
         for one in found:
-            if one is not None and (release := assembled(*one)):
+            if one is None:
+                continue
+            if isinstance(one.stream, ReadingStream):
+                yield reading_of(one.stream, one.record, one.place)
+            elif release := assembled(one.stream, one.record, one.place):
                 yield release
+
+
+def reading_fields(reading: Reading) -> dict[str, object]:
+    """A reading for programs; its value is null if it was held back."""
+    return {
+        "stream": reading.stream,
+        "partition": reading.partition,
+        "position": reading.position,
+        "mechanism": reading.mechanism,
+        "value": reading.value,
+    }
+
+
+def shown_reading(reading: Reading) -> str:
+    """A reading for people."""
+    place = f"partition {reading.partition}, position {reading.position}"
+    return f"{reading.stream}, {place}: {reading.shown}"
 
 
 def fields(release: Releases, level: float) -> dict[str, object]:

@@ -14,9 +14,9 @@ import numpy as np
 from eventveil.describe.guarantee import count, duration_words
 from eventveil.describe.page import filled, items, table
 from eventveil.describe.picture import Lines, svg
-from eventveil.live.recent import Row, Seen, aligned
+from eventveil.live.recent import Row, Seen, SeenReadings, aligned
 from eventveil.model.timeline import format_rfc3339
-from eventveil.model.topology import Stream, Topology
+from eventveil.model.topology import AnyStream, ReadingStream, Stream, Topology
 from eventveil.read.status import Status
 
 _TEMPLATE = Path(__file__).with_name("page.html")
@@ -30,7 +30,7 @@ _NUMBERS = 24
 
 def page(
     topology: Topology,
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, Seen | SeenReadings],
     problem: str,
     obstacles: Sequence[str],
     now: int,
@@ -46,11 +46,13 @@ def page(
     text = {"TITLE": f"{topology.name}: releases", "MILLISECONDS": str(refresh)}
     markup = {
         "WORKER": "".join(_worker(problem, obstacles)),
-        "STREAMS": _links(streams),
+        "STREAMS": _links(topology.all_streams),
         "SECTIONS": "".join(
-            _section(one, seen.get(one.name), number, pictures, now) for number, one in enumerate(streams, 1)
+            _values(one, seen.get(one.name), f"s{number}")
+            if isinstance(one, ReadingStream)
+            else _section(one, seen.get(one.name), f"s{number}", pictures, now)
+            for number, one in enumerate(topology.all_streams, 1)
         ),
-        "VALUES": _values(topology),
     }
     return filled(_TEMPLATE, text, markup)
 
@@ -90,23 +92,39 @@ def _worker(problem: str, obstacles: Sequence[str]) -> Iterator[str]:
         yield '<p class="state well"><b>The worker is ready.</b></p>'
 
 
-def _links(streams: Sequence[Stream]) -> str:
+def _links(streams: Sequence[AnyStream]) -> str:
     if len(streams) < 2:
         return ""
     linked = (f'<li><a href="#s{at}">{escape(one.name)}</a></li>' for at, one in enumerate(streams, 1))
     return f"<ul>{''.join(linked)}</ul>"
 
 
-def _values(topology: Topology) -> str:
-    names = ", ".join(one.name for one in topology.readings)
-    return f'<p class="soft">Streams of values have no timestamps: {escape(names)}.</p>' if names else ""
+def _values(stream: ReadingStream, seen: Seen | SeenReadings | None, name: str) -> str:
+    """A stream of values: its newest readings, the newest first."""
+    epsilon = _tile(stream.mechanism.epsilon_text, f"epsilon of each value ({stream.mechanism.kind})")
+    if not isinstance(seen, SeenReadings):
+        state = _judgement("wait", "Not known yet", "the sink is being read")
+    elif not seen.readings:
+        state = _judgement("wait", "Waits for its first reading", "one comes with each value")
+    else:
+        state = _judgement("well", "Has readings", "values have no timestamps, so that none can be late")
+    parts = [state, f'<div class="tiles">{epsilon}</div>']
+    if isinstance(seen, SeenReadings):
+        lines = [
+            (f"partition {one.partition}, position {one.position:,}", one.shown) for one in seen.readings
+        ]
+        parts += [table(("value", "reading"), lines[:_NUMBERS], numbers=(1,))] if lines else []
+        parts += [_judgement("wait", "Not everything can be shown", seen.unread)] if seen.unread else []
+    heading = f'<h2 id="{name}">{escape(stream.name)}</h2>'
+    live = f'<div id="{name}-state" data-live>{"".join(parts)}</div>'
+    return f'<section aria-labelledby="{name}">{heading}{live}</section>'
 
 
-def _section(stream: Stream, seen: Seen | None, number: int, pictures: int, now: int) -> str:
+def _section(stream: Stream, seen: Seen | SeenReadings | None, name: str, pictures: int, now: int) -> str:
     """What changes is in parts with ids of their own; what can be focused is around them."""
+    seen = seen if isinstance(seen, Seen) else None
     rows = aligned(seen.rows) if seen else ()
     order = _largest(rows)
-    name = f"s{number}"
 
     def part(kind: str, content: Iterable[str], classes: str = "") -> str:
         return f'<div id="{name}-{kind}"{classes} data-live>{"".join(content)}</div>'

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.model.topology import Stream
+from eventveil.model.topology import AnyStream, ReadingStream, Stream
 from eventveil.read.following import assembled
 from eventveil.read.health import Total, looked_at, total_of
 from eventveil.read.problems import ReadingError
+from eventveil.read.readings import Reading, reading_of
 from eventveil.read.records import Record, decode
 from eventveil.read.releases import Releases
 from eventveil.read.status import Status, status_from
@@ -114,6 +116,44 @@ class Recent:
         unread = [text for number, text in self._unread if number > self._number - self._kept]
         told = f"{len(unread)} of the last {self._kept} records are not shown: {unread[-1]}" if unread else ""
         return Seen(self._newest, tuple(self._totals), rows, told)
+
+
+class SeenReadings(NamedTuple):
+    """A stream of values as its sink shows it: the newest ``readings`` of each partition in turn.
+
+    ``unread``: what is left out.
+    """
+
+    readings: tuple[Reading, ...] = ()
+    unread: str = ""
+
+
+class RecentReadings:
+    """Takes the records of the sink of a stream of values in the order in which they were published."""
+
+    def __init__(self, stream: ReadingStream) -> None:
+        self._stream = stream
+        self._readings: dict[int, deque[Reading]] = {}
+        self._unread = ""
+
+    def take(self, record: bytes, place: str) -> None:
+        """A committed record. One that is no reading of the stream is reported, not shown."""
+        try:
+            found = reading_of(self._stream, record, place)
+            self._readings.setdefault(found.partition, deque(maxlen=LAST)).append(found)
+        except ReadingError as error:
+            self._unread = f"a record is not shown: {error}"
+
+    def seen(self) -> SeenReadings:
+        """As of now; it does not change any more."""
+        newest = [self._readings[partition] for partition in sorted(self._readings)]
+        in_turn = (one for some in zip_longest(*map(reversed, newest)) for one in some if one is not None)
+        return SeenReadings(tuple(in_turn), self._unread)
+
+
+def kept_of(stream: AnyStream) -> Recent | RecentReadings:
+    """What keeps the newest records of a stream."""
+    return RecentReadings(stream) if isinstance(stream, ReadingStream) else Recent(stream)
 
 
 def _row(release: Releases) -> Row:

@@ -14,9 +14,9 @@ from contextlib import closing
 
 from confluent_kafka import KafkaException
 
-from eventveil.live.recent import LAST, Recent, Seen
+from eventveil.live.recent import LAST, Seen, SeenReadings, kept_of
 from eventveil.model.errors import EventveilError
-from eventveil.model.topology import Stream, Topology
+from eventveil.model.topology import AnyStream, ReadingStream, Topology
 from eventveil.read.following import Found, followed
 from eventveil.read.health import looked_at
 
@@ -36,11 +36,11 @@ _FIRST_SECONDS = 3.0
 
 def read_sinks(topology: Topology) -> Generator[Found | None, None, None]:
     """The newest releases of each stream, then those to come. Raises EventveilError and KafkaException."""
-    return followed(topology, topology.streams, _wanted, _MOST_BYTES)
+    return followed(topology, topology.all_streams, _wanted, _MOST_BYTES)
 
 
-def _wanted(stream: Stream) -> int:
-    return max(LAST, looked_at(stream.mechanism.window))
+def _wanted(stream: AnyStream) -> int:
+    return LAST if isinstance(stream, ReadingStream) else max(LAST, looked_at(stream.mechanism.window))
 
 
 class SinkTail:
@@ -51,12 +51,12 @@ class SinkTail:
         self._lock = threading.Lock()
         self._running = False
         self._asked = 0.0
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, Seen | SeenReadings] = {}
         self._first = threading.Event()
         #: Why the sinks cannot be read, or "".
         self.problem = ""
 
-    def look(self) -> Mapping[str, Seen]:
+    def look(self) -> Mapping[str, Seen | SeenReadings]:
         """What is known of the sinks, by stream; those not read yet are missing. From any thread."""
         self._asked = time.monotonic()
         with self._lock:
@@ -85,7 +85,7 @@ class SinkTail:
         time.sleep(self._pause)
 
     def _follow(self) -> None:
-        recent = {one.name: Recent(one) for one in self._topology.streams}
+        recent = {one.name: kept_of(one) for one in self._topology.all_streams}
         begun = False
         with closing(self._read(self._topology)) as found:
             for one in found:

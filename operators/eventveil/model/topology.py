@@ -382,6 +382,11 @@ class Stream:
         return self.mechanism.epsilon + (discover.epsilon if discover is not None else 0)
 
     @property
+    def sink_topic(self) -> str:
+        """Where what is released goes."""
+        return self.sink.topic
+
+    @property
     def kind(self) -> KindOfStream:
         """Local reports each are a column; the counters of a pan-private stream start with noise; those of an
         engine come with their number."""
@@ -440,6 +445,11 @@ class ReadingStream:
     step_text: str
     mechanism: ValueMechanism
     sink: str
+
+    @property
+    def sink_topic(self) -> str:
+        """See ``Stream.sink_topic``."""
+        return self.sink
 
     @property
     def kind(self) -> KindOfStream:

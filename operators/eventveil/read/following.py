@@ -1,37 +1,43 @@
-"""Releases as they come: those that a sink has already, then those to come."""
+"""Releases and readings as they come: those that a sink has already, then those to come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
+
+import msgspec
 
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import follow, offset_of
-from eventveil.model.topology import Stream, Topology
+from eventveil.model.records import TopicPartition
+from eventveil.model.topology import AnyStream, ReadingStream, Stream, Topology
 from eventveil.read.assembling import Assembly
 from eventveil.read.by_schema import BySchema
 from eventveil.read.newest import MOST_BYTES, newest_releases, sink_ends
+from eventveil.read.readings import newest_readings
 from eventveil.read.records import decode
 from eventveil.read.releases import Releases
 
 
 class Found(NamedTuple):
-    """A committed release of a sink as JSON, and where it was found, for errors."""
+    """A committed release or reading of a sink as JSON, and where it was found, for errors."""
 
-    stream: Stream
+    stream: AnyStream
     record: bytes
     place: str
 
 
 def followed(
     topology: Topology,
-    streams: Sequence[Stream],
-    number: Callable[[Stream], int],
+    streams: Sequence[AnyStream],
+    number: Callable[[AnyStream], int],
     most_bytes: int = MOST_BYTES,
 ) -> Generator[Found | None, None, None]:
     """The last ``number`` releases of each stream, then those to come, without end.
+
+    Of a value stream as many readings of each partition.
 
     None when all that was there has been told, and in each quiet second from then on. What is read are
     committed records of the sinks, and nothing else. Raises EventveilError and KafkaException.
@@ -40,14 +46,10 @@ def followed(
     # What comes while the newest are read is told after them, and not among them.
     starts = {place: end for one in streams for place, end in sink_ends(cluster, one).items()}
     for one in streams:
-        wanted = number(one)
-        newest = (
-            newest_releases(cluster, one, wanted, topology.registry, most_bytes, starts) if wanted else {}
-        )
-        for timestamp, record in newest.items():
-            yield Found(one, record, f"{one.sink.topic}, timestamp {timestamp}")
+        if wanted := number(one):
+            yield from _newest(cluster, topology, one, wanted, most_bytes, starts)
     yield None
-    by_sink, values = {one.sink.topic: one for one in streams}, BySchema(topology.registry)
+    by_sink, values = {one.sink_topic: one for one in streams}, BySchema(topology.registry)
     with closing(follow(topology.kafka, starts)) as messages:
         for message in messages:
             if message is None:
@@ -58,6 +60,25 @@ def followed(
             stream, record = by_sink[str(message.topic())], message.value() or b""
             place = f"{message.topic()}, offset {offset_of(message)}"
             yield Found(stream, values.json(record, place), place)
+
+
+def _newest(
+    cluster: Cluster,
+    topology: Topology,
+    stream: AnyStream,
+    number: int,
+    most_bytes: int,
+    ends: Mapping[TopicPartition, int],
+) -> Iterator[Found]:
+    if isinstance(stream, ReadingStream):
+        for some in newest_readings(cluster, stream, number, ends).values():
+            for one in some:
+                place = f"{stream.sink}, partition {one.partition}, position {one.position}"
+                yield Found(stream, msgspec.json.encode(one), place)
+        return
+    newest = newest_releases(cluster, stream, number, topology.registry, most_bytes, ends)
+    for timestamp, record in newest.items():
+        yield Found(stream, record, f"{stream.sink.topic}, timestamp {timestamp}")
 
 
 def assembled(stream: Stream, record: bytes, place: str) -> Releases | None:

@@ -8,7 +8,7 @@ from eventveil.formats.release import release_timestamp
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import committed_ends, read_backwards
 from eventveil.model.records import TopicPartition
-from eventveil.model.topology import Registry, Stream
+from eventveil.model.topology import AnyStream, Registry, Stream
 from eventveil.read.by_schema import BySchema
 
 #: Of wide streams fewer releases are read.
@@ -45,9 +45,9 @@ def newest_releases(
     }
 
 
-def sink_ends(cluster: Cluster, stream: Stream) -> dict[TopicPartition, int]:
+def sink_ends(cluster: Cluster, stream: AnyStream) -> dict[TopicPartition, int]:
     """Where the committed records of a sink end. Raises EventveilError and KafkaException."""
-    topic = cluster.topic(stream.sink.topic)
+    topic = cluster.topic(stream.sink_topic)
     ends = committed_ends(cluster.kafka, topic.name, range(topic.partitions))
     return {TopicPartition(topic.name, partition): end for partition, end in ends.items()}
 
