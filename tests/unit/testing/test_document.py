@@ -48,7 +48,7 @@ MISTAKES = [
     ("events:\n", "stream: vews\nevents:\n", "there is no stream vews; did you mean views?", False),
     ("events:\n", "from: 2026-01-01T00:30:00Z\nevents:\n", "is not where a timestamp of views begins", False),
     ("events:\n", "until: tomorrow\nevents:\n", "tests[1].until: found 'tomorrow', expected a time", True),
-    ("expect:", "expected:", "tests[1] lacks expect; add expect: what comes of it", True),
+    ("expect:", "expected:", "unknown key 'expected' in tests[1]; did you mean expect?", True),
 ]  # fmt: skip
 
 
