@@ -28,7 +28,7 @@ class Surroundings:
     def __init__(self, inspect: Callable[[], Sequence[str]], observation: Observation) -> None:
         self._inspect, self._observation = inspect, observation
         self._before: frozenset[str] = frozenset()
-        #: Looks in a row that no broker answered.
+        #: Looks in a row that came to nothing, mostly because no broker answered.
         self._unanswered = 0
 
     def look(self) -> float:
@@ -40,10 +40,10 @@ class Surroundings:
             self._unanswered += 1
             if self._unanswered == _CERTAIN:
                 why = words_of(error) if isinstance(error, KafkaException) else str(error)
-                log.warning("topic check failed, brokers do not answer; trying again: %s", why)
+                log.warning("topic check not possible, trying again: %s", why)
             return _SOON_SECONDS
         if self._unanswered >= _CERTAIN:
-            log.info("brokers answer again")
+            log.info("topic check is possible again")
         self._unanswered = 0
         self._tell(sorted(found & self._before))
         self._before = found

@@ -238,7 +238,6 @@ def test_brokers_that_do_not_answer_are_told_once_and_that_they_answer_again(
     for _ in range(8):
         surroundings.look()
     assert caplog.messages == [
-        "topic check failed, brokers do not answer; trying again:"
-        " Local: Broker transport failure (_TRANSPORT)",
-        "brokers answer again",
+        "topic check not possible, trying again: Local: Broker transport failure (_TRANSPORT)",
+        "topic check is possible again",
     ]
