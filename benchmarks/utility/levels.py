@@ -29,7 +29,7 @@ PART = "levels"
 LEVELS = ("coarse", "fine")
 WAYS = ("one stream", "two streams", "consistent")
 TERMS = (("0.1", 24), ("1", 24), ("1", 120))
-TIMESTAMPS, QUICK_TIMESTAMPS = 1000, 60
+TIMESTAMPS, QUICK_TIMESTAMPS = 1000, 120
 _HOUR = 3_600_000
 
 
