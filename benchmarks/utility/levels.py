@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from fractions import Fraction
 
 import numpy as np
@@ -20,7 +19,7 @@ from benchmarks import nycflights
 from benchmarks.utility import real
 from benchmarks.utility.intervals import START_WINDOWS
 from benchmarks.utility.measuring import AheadNoise, Case, Results, Scope
-from benchmarks.utility.streams import ORIGIN, Counts
+from benchmarks.utility.streams import Counts
 from eventveil import read
 from eventveil.mechanisms.registry import build
 from eventveil.model.topology import MechanismSettings
@@ -50,9 +49,13 @@ class TwoLevels:
 def flights(above: str, below: str, hours: int) -> TwoLevels:
     """Departures from New York by two fields."""
     rows = nycflights.rows()
-    at = [int((datetime.fromisoformat(row["time_hour"]) - ORIGIN).total_seconds()) // 3600 for row in rows]
     title = f"NYC, {above} and {below}, {hours} h"
-    return _of(title, [hour // hours for hour in at], [(row[above], row[below]) for row in rows], hours)
+    return _of(
+        title,
+        [hour // hours for hour in real.hours_of(rows)],
+        [(row[above], row[below]) for row in rows],
+        hours,
+    )
 
 
 def stops() -> TwoLevels:

@@ -20,7 +20,7 @@ last ones of the record: beginnings are often a ramp. The packages are the extra
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -76,8 +76,7 @@ def nyc_total() -> RealStream:
 def nyc_carriers() -> RealStream:
     """A few columns of very different size."""
     rows = nycflights.rows()
-    hours = [int((datetime.fromisoformat(row["time_hour"]) - ORIGIN).total_seconds()) // 3600 for row in rows]
-    return _stream("NYC carriers, hour", table(hours, [row["carrier"] for row in rows]), 1)
+    return _stream("NYC carriers, hour", table(hours_of(rows), [row["carrier"] for row in rows]), 1)
 
 
 def nyc_destinations() -> RealStream:
@@ -220,6 +219,12 @@ def table(timestamps: Sequence[int], columns: Sequence[str], weights: Iterable[i
         1 if weights is None else np.asarray(weights, np.int64),
     )
     return counts
+
+
+def hours_of(flights: Iterable[Mapping[str, str]]) -> list[int]:
+    """Of each flight from New York, the hour since the year began in which it left."""
+    instants = (datetime.fromisoformat(row["time_hour"]) for row in flights)
+    return [int((instant - ORIGIN).total_seconds()) // 3600 for instant in instants]
 
 
 def _stream(name: str, counts: Counts, hours: int) -> RealStream:
