@@ -16,7 +16,7 @@ from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import ReadingStream, Topology
 from eventveil.read.health import looked_at
 from eventveil.read.newest import newest_releases
-from eventveil.read.readings import Reading, newest_readings
+from eventveil.read.readings import Reading, newest_readings, reading_of
 from eventveil.read.status import Status, status_of
 
 #: A stream is late, or nothing in it can be told from noise, or far less counts than is expected.
@@ -38,7 +38,8 @@ def status(topology: str, as_json: bool) -> None:
     loaded = load_or_exit(topology)
     now = time.time_ns() // 1_000_000
     with exit_on_error("status"):
-        found, values = _read(loaded, now), _read_values(loaded)
+        cluster = Cluster(loaded.kafka)
+        found, values = _read(loaded, cluster, now), _read_values(loaded, cluster)
     if as_json:
         fields = {
             "topology": loaded.name,
@@ -55,22 +56,25 @@ def status(topology: str, as_json: bool) -> None:
     sys.exit(0 if all(map(_is_well, found)) else EXIT_UNWELL)
 
 
-def _read(topology: Topology, now: int) -> list[Status]:
+def _read(topology: Topology, cluster: Cluster, now: int) -> list[Status]:
     """Raises EventveilError and KafkaException."""
-    cluster = Cluster(topology.kafka)
     return [
         status_of(one, newest_releases(cluster, one, looked_at(one.mechanism.window), topology.registry), now)
         for one in topology.streams
     ]
 
 
-def _read_values(topology: Topology) -> list[tuple[ReadingStream, list[Reading]]]:
+def _read_values(topology: Topology, cluster: Cluster) -> list[tuple[ReadingStream, list[Reading]]]:
     """The last reading of each partition of the streams of values. Raises EventveilError, KafkaException."""
-    cluster = Cluster(topology.kafka) if topology.readings else None
     return [
-        (one, [some[-1] for some in newest_readings(cluster, one, 1).values()])
-        for one in topology.readings
-        if cluster is not None
+        (
+            stream,
+            [
+                reading_of(stream, newest.value or b"", f"{place}, offset {newest.offset}")
+                for place, (newest,) in newest_readings(cluster, stream, 1).items()
+            ],
+        )
+        for stream in topology.readings
     ]
 
 

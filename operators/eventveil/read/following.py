@@ -6,8 +6,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-import msgspec
-
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import follow, offset_of
@@ -71,10 +69,9 @@ def _newest(
     ends: Mapping[TopicPartition, int],
 ) -> Iterator[Found]:
     if isinstance(stream, ReadingStream):
-        for some in newest_readings(cluster, stream, number, ends).values():
+        for place, some in newest_readings(cluster, stream, number, ends).items():
             for one in some:
-                place = f"{stream.sink}, partition {one.partition}, position {one.position}"
-                yield Found(stream, msgspec.json.encode(one), place)
+                yield Found(stream, one.value or b"", f"{place}, offset {one.offset}")
         return
     newest = newest_releases(cluster, stream, number, topology.registry, most_bytes, ends)
     for timestamp, record in newest.items():

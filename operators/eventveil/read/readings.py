@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 
 import msgspec
@@ -59,35 +59,24 @@ def reading_of(stream: ReadingStream, record: bytes, place: str) -> Reading:
 
 def newest_readings(
     cluster: Cluster, stream: ReadingStream, number: int, ends: Mapping[TopicPartition, int] | None = None
-) -> dict[int, list[Reading]]:
-    """The last ``number`` committed readings of each partition of a sink, in their order; none: left out.
+) -> dict[TopicPartition, list[Record]]:
+    """The last ``number`` committed records of each partition of a sink, in their order; none: left out.
 
-    ``ends`` are the offsets up to which to read; without them all is read. Raises ReadingError,
-    EventveilError and KafkaException.
+    ``ends`` are the offsets up to which to read; without them all is read. Raises EventveilError and
+    KafkaException.
     """
     topic = cluster.topic(stream.sink)
     firsts = cluster.first_offsets(topic.places)
     ends = sink_ends(cluster, stream) if ends is None else ends
-    readings = {
-        place.partition: _last(cluster, stream, place, firsts[place], ends[place], number)
-        for place in topic.places
-    }
-    return {partition: some for partition, some in readings.items() if some}
+    records = {place: _last(cluster, place, firsts[place], ends[place], number) for place in topic.places}
+    return {place: some for place, some in records.items() if some}
 
 
-def _last(
-    cluster: Cluster, stream: ReadingStream, place: TopicPartition, first: int, end: int, number: int
-) -> list[Reading]:
-    found: list[Reading] = []
+def _last(cluster: Cluster, place: TopicPartition, first: int, end: int, number: int) -> list[Record]:
+    found: list[Record] = []
     # Every transaction leaves a marker behind its records.
     for _, block in read_backwards(cluster.kafka, *place, first, end, size=2 * number + 10):
-        found = [*_readings(stream, place, block), *found]
+        found = [*(one for one in block if not is_nonce(one.key)), *found]
         if len(found) >= number:
             break
     return found[-number:]
-
-
-def _readings(stream: ReadingStream, place: TopicPartition, block: Sequence[Record]) -> Iterator[Reading]:
-    for one in block:
-        if not is_nonce(one.key):
-            yield reading_of(stream, one.value or b"", f"{place}, offset {one.offset}")
