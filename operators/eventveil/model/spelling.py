@@ -19,4 +19,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def suggestion(word: str, known: Collection[str]) -> str:
     """The remedy for an unknown word: the nearest known one, or all of them."""
-    return nearest(word, known) or f"known: {', '.join(sorted(known)) or 'none'}"
+    return remedy(meant(word, known), known)
+
+
+def remedy(near: str | None, known: Collection[str]) -> str:
+    """The same, of a word whose nearest known one, if any, was looked for already."""
+    return f"did you mean {near}?" if near else f"known: {', '.join(sorted(known)) or 'none'}"

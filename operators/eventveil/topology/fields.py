@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eventveil.model.spelling import meant, suggestion
+from eventveil.model.spelling import meant, remedy
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table, shorten
 from eventveil.topology.problems import SHOWN, START, Position, Problems
 from eventveil.topology.scalars import NAME_OF, Kind, Schema, UnavailableError, UnfitError, found
@@ -270,12 +270,9 @@ class Record(Shape):
                 message = f"{name}.{key}: {self.later[key]}"
             else:
                 # Looking for the nearest word is slow: a file of nothing but unknown keys gets no more of it.
-                remedy = "remove it"
-                if index < SHOWN:
-                    home = reading.home_of(key)
-                    remedy = f"it belongs in {home}" if home else suggestion(key, known)
-                    misspelt |= {near} if not home and (near := meant(key, known)) else set()
-                message = f"unknown key {shorten(key)}{' in ' + name if name else ''}; {remedy}"
+                what, near = _remedy(key, known, reading) if index < SHOWN else ("remove it", set())
+                misspelt |= near
+                message = f"unknown key {shorten(key)}{' in ' + name if name else ''}; {what}"
             reading.problems.add(node.keys[key], message)
         return misspelt
 
@@ -333,6 +330,14 @@ def describe(node: Node) -> str:
     if isinstance(node, Items):
         return "a list" if node.items else "an empty list"
     return "a mapping" if isinstance(node, Table) and node.entries else "an empty mapping"
+
+
+def _remedy(key: str, known: list[str], reading: Reading) -> tuple[str, set[str]]:
+    """What to do about an unknown key, and the known one that is probably meant, if there is one."""
+    if home := reading.home_of(key):
+        return f"it belongs in {home}", set()
+    near = meant(key, known)
+    return remedy(near, known), {near} if near else set()
 
 
 def refused(node: Node, name: str, expected: str, reading: Reading) -> Invalid:
