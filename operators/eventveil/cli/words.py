@@ -19,7 +19,7 @@ def words_of(error: BaseException) -> str:
     """An error with its place; of a file also what to do, of a broker also what Kafka calls it."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be opened ({error.strerror}); check the path and its rights"
-    return kafka_words(error) if isinstance(error, KafkaException) else str(error)
+    return kafka_words(error)
 
 
 def fail(command: str, what: str) -> NoReturn:

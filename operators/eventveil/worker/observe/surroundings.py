@@ -39,8 +39,7 @@ class Surroundings:
             # Nothing is concluded about the topics.
             self._unanswered += 1
             if self._unanswered == _CERTAIN:
-                why = words_of(error) if isinstance(error, KafkaException) else str(error)
-                log.warning("topic check not possible, trying again: %s", why)
+                log.warning("topic check not possible, trying again: %s", words_of(error))
             return _SOON_SECONDS
         if self._unanswered >= _CERTAIN:
             log.info("topic check is possible again")
