@@ -16,11 +16,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from eventveil.cli.main import main
 from eventveil.topology.changes import MIGRATE, REFUSED, SOUND, anew
-from tests.kafka.topics import create_topic, end_offset, produce, read
+from tests.kafka.topics import create_topic, end_offset, grow_topic, produce, read
 from tests.worker.application import COLUMNS, Application, Traffic
 from tests.worker.process import WorkerProcess
 from tests.worker.taking_over import refusals
@@ -310,9 +309,7 @@ def test_unread_records_that_retention_has_eaten_are_missed(doomed: Application)
 
 
 def test_more_partitions_of_a_source_are_refused(doomed: Application) -> None:
-    more = NewPartitions(doomed.source, doomed.partitions + 1)
-    admin = AdminClient({"bootstrap.servers": doomed.bootstrap, "log_level": 0})
-    admin.create_partitions([more])[doomed.source].result(30)
+    grow_topic(doomed.bootstrap, doomed.source, doomed.partitions + 1)
     (message,) = refusals(doomed.path)
     assert f"it has {doomed.partitions} partitions, it should have {doomed.partitions + 1}" in message
     assert "If a source was given partitions, stop the workers and run `eventveil migrate`" in message

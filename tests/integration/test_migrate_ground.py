@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
 from eventveil.cli import migrate
 from eventveil.kafka.cluster import Cluster, Topic
@@ -32,6 +32,7 @@ from tests.kafka.topics import (
     abandon,
     create_topic,
     end_offset,
+    grow_topic,
     produce,
     read,
     transactional_producer,
@@ -130,8 +131,7 @@ def test_a_source_in_the_middle_gets_partitions_and_those_behind_it_make_room(
     application.write()
     application.create()
     run(application, [(first, 2, 20), (second, 2, 30)])
-    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
-    admin.create_partitions([NewPartitions(first, 4)])[first].result(30)
+    grow_topic(kafka, first, 4)
     send(application, second, 2, 10)
 
     assert "stop the workers and run `eventveil migrate`" in refusals(application.path)[0]
@@ -243,8 +243,7 @@ def test_events_that_are_re_keyed_go_on_from_more_partitions_and_from_another_to
     before = counted(application, application.sink)
 
     # It gets a partition, and retention takes what partition 0 got while nobody read.
-    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
-    admin.create_partitions([NewPartitions(first, 3)])[first].result(30)
+    grow_topic(kafka, first, 3)
     send(application, first, 3, 30)
     gone = sum(java_partition(f"user {one}", 3) == 0 for one in range(30))
     application.delete_records(first, end_offset(kafka, first, partition=0))

@@ -23,7 +23,6 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    NewPartitions,
     ResourcePatternType,
     ResourceType,
 )
@@ -33,6 +32,7 @@ from eventveil.local import Control
 from tests.kafka.broker import LocalBroker
 from tests.kafka.jars import missing_tools
 from tests.kafka.ports import HOST, reserve
+from tests.kafka.topics import grow_topic
 from tests.worker.application import Application
 from tests.worker.process import WorkerProcess
 from tests.worker.waiting import settle, wait_for_releases
@@ -275,9 +275,7 @@ def test_an_audit_behind_the_barrier_needs_to_write_and_a_migration_to_more_part
     application.document["streams"]["places"]["timeline"]["lateness"] = "200ms"
     migrate = ("migrate", str(secured.path_for("migrator")), "--apply")
     assert "timeline.lateness" in application.command(*migrate)
-    admin = AdminClient({"bootstrap.servers": application.bootstrap, "log_level": 0})
-    source = application.source
-    admin.create_partitions([NewPartitions(source, 5)])[source].result(30)
+    grow_topic(application.bootstrap, application.source, 5)
     assert denied(application, *migrate)
     secured.allow("migrator", secured.growth)
     assert "source.partitions 5, was 3" in application.command(*migrate)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
 from tests.chaos.verifier import java_partition
-from tests.kafka.topics import LOG_APPEND_TIME, create_topic, end_offset, read
+from tests.kafka.topics import LOG_APPEND_TIME, create_topic, end_offset, grow_topic, read
 from tests.worker.application import ORIGIN, Application
 from tests.worker.checks import last_closed
 from tests.worker.process import WorkerProcess
@@ -60,11 +60,6 @@ class Events:
         assert producer.flush(20) == 0
 
 
-def grow(application: Application, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": application.bootstrap, "log_level": 0})
-    admin.create_partitions([NewPartitions(application.source, partitions)])[application.source].result(30)
-
-
 def released(application: Application) -> dict[int, int]:
     """How many events each release counts; every timestamp has one."""
     found = {}
@@ -94,7 +89,7 @@ def test_no_timestamp_is_released_that_lacks_a_partition_and_a_migration_goes_on
         worker.wait_for_log("ready")
         events.send(30)
         wait_for_releases(application, 4)
-        grow(application, 6)
+        grow_topic(application.bootstrap, application.source, 6)
         deadline = time.monotonic() + 180
         while worker.running:
             assert time.monotonic() < deadline, "the worker goes on with half of the events"

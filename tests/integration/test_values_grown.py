@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
 from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.layout import Layout
@@ -17,7 +17,7 @@ from eventveil.replay.inputs import TopicInput
 from eventveil.replay.values import replay_values
 from eventveil.topology.loading import load
 from tests.integration.test_values import PAK, TOPS, Values, values
-from tests.kafka.topics import create_topic, produce
+from tests.kafka.topics import create_topic, grow_topic, produce
 from tests.worker.process import WorkerProcess
 from tests.worker.silent import Silence
 from tests.worker.taking_over import refusals
@@ -86,7 +86,7 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
     application.run(fed)
 
     admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
-    admin.create_partitions([NewPartitions(first, 3)])[first].result(30)
+    grow_topic(kafka, first, 3)
     for place in ((first, 0), (first, 2), (second, 1)):
         feed(*place, 70)
     assert all("`eventveil migrate`" in message for message in refusals(application.path))
@@ -112,7 +112,7 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
 
     # Of a fourth one retention takes the first values before anybody reads them. The other topic grows too.
     for topic, partitions in ((first, 4), (second, 3)):
-        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        grow_topic(kafka, topic, partitions)
     feed(second, 2, 30)
     produce(kafka, first, values(9), partition=3)
     gone = Position(first, 3, 9)
@@ -158,8 +158,7 @@ def test_a_topic_that_left_the_file_keeps_its_places_and_one_that_was_created_ag
     path, first, second = str(application.path), application.values_topic, application.second
     behind = application.document["streams"].pop("behind")
     application.write()
-    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
-    admin.create_partitions([NewPartitions(first, 3)])[first].result(30)
+    grow_topic(kafka, first, 3)
     assert f"it holds state of {second}, partition 0" in application.failing_command(
         "migrate", path, "--apply"
     )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from eventveil.kafka.barrier import is_nonce
 
@@ -31,11 +31,24 @@ def create_topic(
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     topic = NewTopic(name, partitions, 1, config=dict(settings or {}))
     admin.create_topics([topic])[name].result(30)
+    _wait_for_leaders(admin, name, partitions)
+    return name
+
+
+def grow_topic(bootstrap: str, name: str, partitions: int) -> None:
+    """Give a topic ``partitions`` in all and wait until they have leaders."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
+    _wait_for_leaders(admin, name, partitions)
+
+
+def _wait_for_leaders(admin: AdminClient, name: str, partitions: int) -> None:
+    """Brokers answer before all of them know what they did; a client is told of an unknown partition."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         found = admin.list_topics(name, timeout=10).topics[name].partitions.values()
         if len(found) == partitions and all(partition.leader >= 0 for partition in found):
-            return name
+            return
         time.sleep(0.05)
     raise TimeoutError(f"{name} has no leaders")
 
