@@ -19,7 +19,9 @@ from eventveil.replay.inputs import TopicInput
 from eventveil.replay.run import replay
 from eventveil.topology.changes import ELSEWHERE
 from eventveil.topology.loading import load
+from eventveil.worker.ends import _LOST_SECONDS
 from tests.chaos.verifier import Record
+from tests.kafka.broker import local_broker
 from tests.kafka.topics import end_offset, read
 from tests.worker.application import (
     ORIGIN,
@@ -240,6 +242,35 @@ def test_a_topic_with_the_times_of_producers_is_re_keyed_by_boundaries_through_k
         replayed[one.stream.name][one.timestamp] = [one.record]
     assert replayed == live
     assert source.warnings == []
+
+
+def test_twenty_partitions_of_a_re_keyed_topic_get_their_boundaries_after_a_broker_was_away(
+    tmp_path: Path,
+) -> None:
+    """A partition that hears of no end any more would keep every release from being complete."""
+    with local_broker() as broker:
+        application = Application(broker.bootstrap, tmp_path, partitions=20, interval=1000)
+        source = application.document["streams"]["places"]["source"]
+        source |= {"repartition": True, "append_time": "boundary"}
+        application.write()
+        application.create()
+        with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "2") as worker:
+            with TimedScatteredTraffic(application, seed=20, per_second=200):
+                wait_for_releases(application, 5)
+                broker.kill()
+                # Longer than any question for an end is waited for, so that clients are renewed meanwhile.
+                time.sleep(3 * _LOST_SECONDS)
+                broker.start()
+                wait_for_counts(application, [application.sink], events_in(application.releases()) + 200)
+            settle(application)
+            last = last_release(application, application.sink)
+            worker.kill()
+        live = released(application, application.sink, last)
+        expected = true_by_given_times(application, min(live))
+        assert sorted(live) == list(range(min(live), last + 1))
+        for timestamp, records in live.items():
+            counts = json.loads(records[0])["counts"]
+            assert {name: n for name, n in counts.items() if n} == expected.get(timestamp, {}), timestamp
 
 
 def test_nonces_of_an_earlier_attempt_that_retention_has_removed_are_no_events(
