@@ -201,15 +201,20 @@ class _Blocks(Iterator[Block]):
 def _unpack(source: Any, own_times: bool) -> Iterator[Block]:
     """``PartitionRecords._unpack_records`` of aiokafka, block by block."""
     run = _Run(source.next_fetch_offset, own_times)
+    #: Where the next batch begins at the earliest; a fetch begins with the whole of its first one.
+    behind = 0
     while source._records.has_next():
         batch = source._records.next_batch()
         if source._check_crcs and not _is_sound(source._records, batch):
             yield from run.blocks(source)
             raise CorruptRecordException(f"Invalid CRC - {source._tp}")
+        if _magic(batch) == 2 and batch.base_offset < behind:
+            yield from run.blocks(source)
+            raise _out_of_order(batch.base_offset, behind - 1, source)
         if not _is_passed_over(source, batch):
             run.add(batch, getattr(source._records, "bytes_of_batch", b""))
         # A batch keeps its last offset when compaction removes the record.
-        run.next_offset = batch.next_offset
+        run.next_offset = behind = batch.next_offset
         if run.is_full:
             yield from run.blocks(source)
             run = _Run(run.next_offset, own_times)
@@ -270,7 +275,7 @@ class _Run:
         block, size = WalkedBlock(own_times=self._with_own_times), 0
         for batch, _ in self._batches:
             append_time = _append_time_of_all(batch)
-            for records in _parts(batch):
+            for records in _parts(_in_order(batch, source)):
                 size += block.add(records, source.next_fetch_offset, append_time)
                 if block.offsets:
                     source.next_fetch_offset = max(source.next_fetch_offset, block.offsets[-1] + 1)
@@ -281,6 +286,22 @@ class _Run:
         source.next_fetch_offset = self.next_offset
         if block.values:
             yield block
+
+
+def _in_order(batch: Any, source: Any) -> Iterator[Any]:
+    """The records of a batch; raises CorruptRecordException if an offset does not exceed the one before."""
+    # A batch of an older format is known by the offset of its last record.
+    last = batch.base_offset - 1 if _magic(batch) == 2 else -1
+    for record in batch:
+        if record.offset <= last:
+            raise _out_of_order(record.offset, last, source)
+        last = record.offset
+        yield record
+
+
+def _out_of_order(offset: int, last: int, source: Any) -> CorruptRecordException:
+    """No broker has that. What lies before the position is skipped, so it would be lost without a word."""
+    return CorruptRecordException(f"Offset {offset} follows {last} - {source._tp}")
 
 
 def _body(batch: Any, data: bytes | memoryview) -> Body | None:
@@ -313,9 +334,9 @@ def _is_sound(records: Any, batch: Any) -> bool:
     return bool(batch.validate_crc())
 
 
-def _parts(batch: Any) -> Iterator[Iterable[Any]]:
+def _parts(records: Iterator[Any]) -> Iterator[Iterable[Any]]:
     """The records of a batch. It may be iterated over only once, and told only once that it has ended."""
-    iterator = chain(batch)
+    iterator = chain(records)
     for first in iterator:
         yield chain((first,), islice(iterator, _AT_ONCE - 1))
 
