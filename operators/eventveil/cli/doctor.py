@@ -114,4 +114,9 @@ def _write(report: Report, output: str) -> None:
     text = commented(report.proposal)
     load_text(output, text, os.environ)
     Path(output).write_text(text, encoding="utf-8")
-    click.echo(f"eventveil doctor: the proposed topology is in {output}", err=True)
+    what = (
+        "the proposed topology"
+        if report.proposal.changes
+        else "the topology, to which no change is proposed,"
+    )
+    click.echo(f"eventveil doctor: {what} is in {output}", err=True)

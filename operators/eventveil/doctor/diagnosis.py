@@ -21,6 +21,12 @@ from eventveil.model.topology import AnyStream, Stream
 MUCH = 0.1
 #: How the detail of a number with decimals ends, and that of a null.
 DECIMALS, NULL = ", not float", ", not NoneType"
+#: What a user, a column or a time never is, whatever type the file gives it, and what to do about it.
+NO_VALUE: Mapping[str, str] = {
+    NULL: "it is null: send a value there, or correct the pointer",
+    ", not dict": "it is an object: point to a value inside it",
+    ", not list": "it is an array: point to one of its elements",
+}
 #: Which setting points to each field that a detail names.
 _POINTERS: Mapping[str, str] = {"user": "source.user", "column": "source.column", "time": "source.time"}
 #: How far a record gets that is refused for a reason: the order in which it is judged.
@@ -137,9 +143,14 @@ def remedy_of(reason: str, detail: str) -> str:
     """What to do about records that are refused for a reason with that detail."""
     if reason == Reason.WRONG_TYPE and "time at" in detail and detail.endswith(DECIMALS):
         return "give time_unit: s if these are epoch seconds; only seconds may have decimals"
-    if reason == Reason.WRONG_TYPE and detail.endswith(NULL):
-        return "it is null: send a value there, or correct the pointer"
+    if is_no_value(reason, detail):
+        return next(remedy for end, remedy in NO_VALUE.items() if detail.endswith(end))
     return REMEDIES[Reason(reason)].text
+
+
+def is_no_value(reason: str, detail: str) -> bool:
+    """Whether a pointer leads to null, or to an object or array around values."""
+    return reason == Reason.WRONG_TYPE and detail.endswith((*NO_VALUE,))
 
 
 #: What JSON calls what a detail, which stays as it is in dead letters, names by a type of Python.
@@ -170,7 +181,7 @@ def setting_of(reason: str, detail: str) -> str:
         return settings[0]
     if reason == Reason.WRONG_TYPE and field == "time":
         return "source.time_unit" if detail.endswith(DECIMALS) else "source.time"
-    if reason == Reason.WRONG_TYPE and detail.endswith(NULL):
+    if is_no_value(reason, detail):
         return _POINTERS[field]
     if reason == Reason.WRONG_TYPE:
         return "source.user_type" if field == "user" else "counts.columns"

@@ -84,8 +84,11 @@ class Edits:
         self._replace(start, end, "")
 
     def comment(self, lines: Sequence[str]) -> None:
-        """Put comments, of one line each, at the head."""
-        self._replace(0, 0, "".join(f"# {line}\n" for line in lines))
+        """Put comments, of one line each, at the head; below the first of them if it is there already."""
+        first, *others = (f"# {line}\n" for line in lines)
+        if not self._text.startswith(first):
+            self._replace(0, 0, first)
+        self._replace(len(first), len(first), "".join(one for one in others if one not in self._text))
 
     def _replace(self, start: int, end: int, text: str) -> None:
         self._text = self._text[:start] + text + self._text[end:]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from eventveil.advise.writing import scalar
 from eventveil.counting.written import WORDS
 from eventveil.decoding.rules import Reason
-from eventveil.doctor.diagnosis import DECIMALS, MUCH, NULL, Diagnosis
+from eventveil.doctor.diagnosis import DECIMALS, MUCH, Diagnosis, is_no_value
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.judging import Verdicts
 from eventveil.doctor.people import comes_again, is_of_many, key_may_be_user, separating, size_of_many
@@ -33,7 +33,7 @@ _FEW = 0.01
 #: A value is never proposed: it would come from raw data, and a topology is public.
 UNWATCHED = (
     "so nothing will say if much does not count: write about how many events count in a timestamp, from"
-    " public knowledge or from releases of before, not from what is told here"
+    " public knowledge or from earlier releases, not from what is told here"
 )
 _USER_IS_PROTECTED = (
     "Whom epsilon protects is the user: make sure that it is the person, and no session, order or thing."
@@ -97,8 +97,11 @@ def propose(
 def commented(proposal: Proposal) -> str:
     """The text with comments at its head that say what was guessed.
 
-    Why is told at the terminal alone: reasons have numbers of the data, and a topology is public.
+    Why is told at the terminal alone: reasons have numbers of the data, and a topology is public. Without a
+    guess it is the text as it is; comments that an earlier proposal left are not repeated.
     """
+    if not proposal.changes and not proposal.beside:
+        return proposal.text
     edits = Edits(proposal.text)
     edits.comment(
         [
@@ -280,11 +283,11 @@ def _filter(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
 
 
 def _wrong_users(details: Mapping[str, int]) -> int:
-    """How many have a user of another type; null is of none."""
+    """How many have a user of another type; null, objects and arrays are of none that a user may have."""
     return sum(
         number
         for detail, number in details.items()
-        if detail.startswith("the user at ") and not detail.endswith(NULL)
+        if detail.startswith("the user at ") and not is_no_value(Reason.WRONG_TYPE, detail)
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from eventveil.counting.written import WORDS, Written, explained
 from eventveil.decoding.rules import Reason
-from eventveil.doctor.diagnosis import NULL, Diagnosis, in_json, remedy_of, setting_of
+from eventveil.doctor.diagnosis import NULL, Diagnosis, in_json, is_no_value, remedy_of, setting_of
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.filters import blocking
 from eventveil.doctor.framing import REASONS
@@ -118,7 +118,7 @@ class Report:
         yield f"  {number} {reason}: {_plain(in_json(reason, example.detail))}"
         yield f"    for example {_where(seen.sample, example)}: {shown_value(example.value)}"
         yield f"    {self._place(seen.stream.name, setting)}: {setting}: {self._remedy(seen, reason)}"
-        if seen.fields and _is_absent(reason, example.detail):
+        if seen.fields and (_is_absent(reason, example.detail) or is_no_value(reason, example.detail)):
             shown = ", ".join(f"{_plain(one.pointer)} ({one.kind})" for one in _shown_fields(seen.fields))
             yield f"    most records have: {shown}"
 

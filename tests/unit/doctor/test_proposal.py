@@ -507,6 +507,23 @@ def test_types_have_their_names_in_json(found: Any, words: str) -> None:
     assert f"the column at /section should be a string, not {words}\n" in "\n".join(made.lines())
 
 
+@pytest.mark.parametrize(
+    ("customer", "inside", "remedy"),
+    [
+        ({"name": "c-1"}, "/customer/name", "source.user: it is an object: point to a value inside it"),
+        (["c-1"], None, "source.user: it is an array: point to one of its elements"),
+    ],
+)
+def test_a_pointer_that_stops_before_the_value_is_told_with_what_lies_behind_it(
+    customer: Any, inside: str | None, remedy: str
+) -> None:
+    made = report(sample(made=lambda number: {**event(number), "customer": customer}, partitions=1))
+    told = "\n".join(made.lines())
+    assert remedy in told
+    assert f"most records have: {f'{inside} (text), ' if inside else ''}/section (text)" in told
+    assert settings(made.proposal) == {}
+
+
 def test_paths_to_listed_columns_get_the_maps_that_name_them() -> None:
     paths = ("/search", "/search/shoes", "/home/", "/imprint", "/searching")
 
@@ -584,6 +601,16 @@ def test_comments_of_the_proposed_file_have_no_numbers_of_the_data() -> None:
     assert not any(character.isdigit() for character in "".join(head))
     # The terminal has them.
     assert "(150 records are of other kinds" in "\n".join(made.lines())
+
+
+def test_what_was_guessed_before_stays_at_the_head_and_is_said_once() -> None:
+    first = commented(proposed(sample("murmur2", appended=False)))
+    assert commented(proposed(sample("murmur2", appended=False), first)) == first
+    second = commented(proposed(sample("crc32", appended=False), first)).splitlines()
+    guessed = ["streams.views.source.partitioner: crc32", "streams.views.source.append_time: boundary"]
+    assert second[1:3] == [f"#   {one}" for one in guessed]
+    assert second[3:5] == first.splitlines()[2:4]
+    assert len([one for one in second if one.startswith("# Proposed by")]) == 1
 
 
 @pytest.mark.parametrize("append_time", ["broker", "boundary"])
