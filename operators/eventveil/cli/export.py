@@ -15,6 +15,7 @@ from eventveil.cli.loading import is_topology, load_or_exit
 from eventveil.cli.options import Time
 from eventveil.cli.progress import Told, progress
 from eventveil.cli.words import fail, words_of
+from eventveil.describe.guarantee import count
 from eventveil.model.errors import EventveilError
 from eventveil.process.atomic_file import appearing
 from eventveil.read.exporting import WRITERS
@@ -105,7 +106,7 @@ def export(
     except OSError as error:
         what = f"{error.filename or output}: {error.strerror or error}"
         fail("export", f"{what}; check the path and its rights")
-    click.echo(f"eventveil export: {total} rows of {releases.stream} by time, in {output}", err=True)
+    click.echo(f"eventveil export: {count(total, 'row')} of {releases.stream} by time, in {output}", err=True)
 
 
 def _kind(kind: str | None, output: str) -> str:

@@ -18,7 +18,7 @@ from eventveil.cli.auditing import AuditedStream, run_audit, timelines_of
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.options import witness_file
 from eventveil.cli.words import exit_on_error
-from eventveil.describe.guarantee import number
+from eventveil.describe.guarantee import count, number
 from eventveil.formats.change import change_limits
 from eventveil.model import timeline
 from eventveil.model.topology import Timeline, Topology
@@ -110,7 +110,7 @@ def versions_in(found: StreamVersions) -> Iterator[str]:
 def _version(one: VersionSpan) -> str:
     by = "version not recorded" if one.version is None else f"eventveil {one.version}"
     if one.first is None:
-        return f"{by}: {_count(one.entries, 'span')}"
+        return f"{by}: {count(one.entries, 'span')}"
     when = "" if one.begin is None or one.end is None else f", {one.begin} to {one.end}"
     return f"{by}: timestamps {one.first} to {one.last}{when}"
 
@@ -150,9 +150,9 @@ def seen(rules: Timeline, last: int, now: int, *, barrier: bool) -> str:
 
 def describe(report: Report | ReadingsReport, sink: str) -> Iterator[str]:
     """The lines for one stream: the result, then what else there is to know."""
-    violations = f"; {_count(report.violations, 'violation')}" if report.violations else ""
+    violations = f"; {count(report.violations, 'violation')}" if report.violations else ""
     if isinstance(report, ReadingsReport):
-        readings, spans = _count(report.readings, "reading"), _count(report.spans, "span")
+        readings, spans = count(report.readings, "reading"), count(report.spans, "span")
         yield (
             f"{report.stream}: {readings}, {report.held} values held back, {spans} checked, "
             f"each value within epsilon {report.epsilon}{violations}"
@@ -160,7 +160,7 @@ def describe(report: Report | ReadingsReport, sink: str) -> Iterator[str]:
     elif report.releases:
         limit = _limit(report)
         spent = largest_spent(report.largest, report.units, limit)
-        releases, windows = _count(report.releases, "release"), _count(report.windows, _PERIOD[report.level])
+        releases, windows = count(report.releases, "release"), count(report.windows, _PERIOD[report.level])
         yield (
             f"{report.stream}: {releases}, {windows} checked, "
             f"largest {spent} of {_promise(report, limit)}{violations}"
@@ -173,13 +173,13 @@ def describe(report: Report | ReadingsReport, sink: str) -> Iterator[str]:
 def _notes(report: Report | ReadingsReport, sink: str) -> Iterator[str]:
     yield from _matched(report, sink) if isinstance(report, ReadingsReport) else _history(report, sink)
     if report.repeated:
-        yield f"{_count(report.repeated, 'record')} repeated byte for byte"
+        yield f"{count(report.repeated, 'record')} repeated byte for byte"
     if report.aborted:
-        yield f"{_count(report.aborted, 'record')} of aborted transactions, the same as the committed ones"
+        yield f"{count(report.aborted, 'record')} of aborted transactions, the same as the committed ones"
     if report.undecided:
-        yield f"{_count(report.undecided, 'record')} newer than the ledger that was read: not judged yet"
+        yield f"{count(report.undecided, 'record')} newer than the ledger that was read: not judged yet"
     if report.foreign:
-        yield f"{_count(report.foreign, 'record')} in {sink} of somebody else"
+        yield f"{count(report.foreign, 'record')} in {sink} of somebody else"
     if report.violations > len(report.findings):
         yield f"{report.violations - len(report.findings)} more violations of the same kinds, not listed"
 
@@ -208,11 +208,11 @@ def _history(report: Report, sink: str) -> Iterator[str]:
         )
         yield f"migrated at timestamp {change.start}: {fields}"
     if report.looks:
-        yield f"{_count(report.looks, 'timestamp')} published for an announced look"
+        yield f"{count(report.looks, 'timestamp')} published for an announced look"
     if report.forfeited:
-        yield f"{_count(report.forfeited, 'timestamp')} given up after failures, and charged"
+        yield f"{count(report.forfeited, 'timestamp')} given up after failures, and charged"
     if report.windows_before:
-        before = _count(report.windows_before, _PERIOD[report.level])
+        before = count(report.windows_before, _PERIOD[report.level])
         yield f"{before} before that checked too, by the epsilon of that time"
     for limit in change_limits(report.changes, report.first) if report.first else ():
         yield (
@@ -260,7 +260,3 @@ def largest_spent(largest: int, units: int, epsilon: Fraction) -> str:
 
 def _told(value: str | int | None) -> str | int:
     return "unset" if value is None else value
-
-
-def _count(amount: int, noun: str) -> str:
-    return f"{amount} {noun}{'' if amount == 1 else 's'}"

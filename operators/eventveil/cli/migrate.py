@@ -57,12 +57,20 @@ def migrate(topology: str, apply: bool, lost: bool, since: int | None) -> None:
 
 
 def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) -> bool:
+    seen: set[str] = set()
+
+    def tell(doubt: Unsettled) -> None:
+        """Once, however often it is looked at."""
+        if str(doubt) not in seen:
+            click.echo(f"checking again: {doubt}", err=True)
+        seen.add(str(doubt))
+
     # Refuse before the first stream is changed, not after.
     plan = look(
         lambda: _plan(topology, lost, since),
         lambda found: next(filter(None, map(_doubtful, found.all_steps)), None),
         Patience(PATIENCE_SECONDS),
-        lambda doubt: click.echo(f"checking again: {doubt}", err=True),
+        tell,
     )
     if apply:
         _make_room(plan)

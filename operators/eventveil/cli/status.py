@@ -11,6 +11,7 @@ import orjson
 
 from eventveil.cli.loading import load_or_exit
 from eventveil.cli.words import exit_on_error
+from eventveil.describe.guarantee import count
 from eventveil.kafka.cluster import Cluster
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import ReadingStream, Topology
@@ -120,4 +121,4 @@ def lines(one: Status) -> Iterator[str]:
     yield f"  next      timestamp {one.following}, due at {format_rfc3339(one.due)}{overdue}"
     left = one.epsilon - one.spent
     yield f"  budget    {one.spent:.4g} of {one.promise} spent in the window, {left:.4g} left"
-    yield f"  health    {one.health} (by {one.releases} releases)"
+    yield f"  health    {one.health} (by {count(one.releases, 'release')})"
