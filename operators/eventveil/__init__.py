@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from eventveil.privacy.ledger import Spend
     from eventveil.privacy.noise import NoiseSource
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 _HOMES = {
     "eventveil.model.errors": ("EventveilError", "UnfitSetting"),
