@@ -9,11 +9,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
+from eventveil.decoding import kernel
 from eventveil.model.timeline import start_of
 from eventveil.replay.inputs import TopicInput
 from eventveil.replay.run import replay
@@ -65,17 +68,19 @@ def truth(application: Application, first: int) -> tuple[dict[int, Counter[str]]
 
 
 def test_events_keyed_otherwise_count_once_through_kills_and_alike_in_a_replay(
-    kafka: str, tmp_path: Path
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By workers that have the compiled kernel and have it not in turns."""
     application = Application(kafka, tmp_path)
     application.document["streams"]["places"]["source"]["repartition"] = True
     application.write()
     application.create()
     with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "2") as worker:
         with ScatteredTraffic(application, seed=12):
-            for seconds in (5, 3, 2, 3, 4):
+            for seconds, switch in zip((5, 3, 2, 3, 4), cycle(("off", "on")), strict=False):
                 time.sleep(seconds)
                 worker.kill()
+                monkeypatch.setenv(kernel.SWITCH, switch)
                 worker.start()
             wait_for_releases(application, 80)
         # However far behind the worker is: each event has its verdict, and so its dead letter, by then.

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import random
 import time
+from itertools import cycle
 from pathlib import Path
 
+import pytest
+
+from eventveil.decoding import kernel
 from tests.kafka.topics import read
 from tests.worker.application import Application, Traffic
 from tests.worker.process import WorkerProcess
@@ -51,9 +55,13 @@ def test_ten_kills_in_300_timestamps_lose_nothing_double_nothing_and_draw_once(
     assert reasons >= {reason.encode() for reason in (*expected.split(), "too-far-ahead")}
 
 
+@pytest.mark.parametrize("switches", ["on", "off on off on"])
 def test_several_contributions_and_substitute_survive_kills_with_their_sensitivity(
-    kafka: str, tmp_path: Path
+    kafka: str, tmp_path: Path, switches: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With the compiled kernel, and with workers that have it and have it not in turns."""
+    turns = cycle(switches.split())
+    monkeypatch.setenv(kernel.SWITCH, next(turns))
     application = Application(kafka, tmp_path, mechanism=SUBSTITUTE)
     application.document["streams"]["places"]["counts"]["contributions"] = 3
     application.write()
@@ -63,9 +71,14 @@ def test_several_contributions_and_substitute_survive_kills_with_their_sensitivi
             for seconds in (5, 4, 3):
                 time.sleep(seconds)
                 worker.kill()
+                monkeypatch.setenv(kernel.SWITCH, next(turns))
                 worker.start()
             time.sleep(3)
         last = wait_for_releases(application, 60)
+    log = (tmp_path / "worker.log").read_text()
+    off = 4 if kernel.NATIVE is None else 2 * ("off" in switches)
+    assert log.count("events are read in plain Python") == off
+    assert log.count("events are read by the compiled kernel") == 4 - off
     draws = application.releases("read_uncommitted").values()
     assert all(len(set(records)) == 1 for records in draws)
     releases = application.releases()

@@ -6,6 +6,7 @@ argument is the session timeout in seconds, a third one the memory limit in byte
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from fractions import Fraction
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.cli.run import configure_logging, run_worker
+from eventveil.decoding import kernel
 from eventveil.model.topology import Topology
 from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
@@ -44,8 +46,11 @@ def main(path: str, session_timeout: str, memory_limit: str | None = None) -> No
         )
 
     configure_logging("info")
+    logging.getLogger("eventveil").info("%s", kernel.WAY)
     run_worker(load(path, os.environ), make, doubt_seconds=DOUBT_SECONDS)
 
 
 if __name__ == "__main__":
+    # A process that was forked has the kernel of whoever imported the program.
+    kernel.NATIVE, kernel.WAY = kernel._load()
     main(*sys.argv[1:])
