@@ -51,6 +51,6 @@ def main(path: str, session_timeout: str, memory_limit: str | None = None) -> No
 
 
 if __name__ == "__main__":
-    # A process that was forked has the kernel of whoever imported the program.
+    # A process that was forked has the kernel of the process that imported the program.
     kernel.NATIVE, kernel.WAY = kernel._load()
     main(*sys.argv[1:])

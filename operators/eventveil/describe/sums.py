@@ -101,6 +101,11 @@ class Cost:
     instead_delta: float = 0.0
 
     @property
+    def whole_delta(self) -> Fraction:
+        """Its delta: that of Gaussian noise once, that of columns that are found for all windows."""
+        return self.delta if self.normal is None else self.normal.delta
+
+    @property
     def instead(self) -> Fraction:
         """What it costs at most that a user did something else, and not only whether there was a user."""
         if self.normal is not None:
@@ -112,8 +117,8 @@ class Cost:
 class Total:
     """What the streams of one population cost together over any ``span`` milliseconds.
 
-    ``adjacency`` is the weakest of the streams': the sum protects no more than that. ``cap`` is None where
-    no budget limits the population.
+    ``adjacency`` is the weakest of the streams': the sum protects no more than that. ``cap``, on epsilon, is
+    None where no budget limits the population, ``delta_cap`` also where that budget does not limit delta.
     """
 
     population: str
@@ -121,6 +126,7 @@ class Total:
     costs: tuple[Cost, ...]
     adjacency: Adjacency
     cap: Fraction | None
+    delta_cap: Fraction | None = None
 
     @property
     def epsilon(self) -> Fraction:
@@ -138,8 +144,7 @@ class Total:
     @property
     def delta(self) -> Fraction:
         """The sum of those of streams with Gaussian noise, or whose columns are found; 0 if there is none."""
-        normal = sum((cost.normal.delta for cost in self.costs if cost.normal is not None), Fraction(0))
-        return normal + sum((cost.delta for cost in self.costs), Fraction(0))
+        return sum((cost.whole_delta for cost in self.costs), Fraction(0))
 
     @property
     def instead_delta(self) -> float:
@@ -246,8 +251,10 @@ def _total(population: str, streams: list[Stream], budget: Budget | None) -> Tot
     weakest: Adjacency = "substitute"
     if any(stream.mechanism.adjacency == "add-remove" for stream in streams):
         weakest = "add-remove"
-    cap = budget.epsilon if budget and budget.population == population else None
-    return Total(population, span, tuple(cost_of(stream, span) for stream in streams), weakest, cap)
+    costs = tuple(cost_of(stream, span) for stream in streams)
+    if budget is None or budget.population != population:
+        return Total(population, span, costs, weakest, None)
+    return Total(population, span, costs, weakest, budget.epsilon, budget.delta)
 
 
 def describe_total(total: Total, beside: Sequence[Unbounded] = ()) -> tuple[str, ...]:
@@ -260,7 +267,8 @@ def describe_total(total: Total, beside: Sequence[Unbounded] = ()) -> tuple[str,
     ]
     cap = "no cap is set" if total.cap is None else f"within the cap of {number(total.cap)}"
     if total.cap is not None and total.delta:
-        cap += " on epsilon; nothing caps delta"
+        capped = "nothing caps delta" if total.delta_cap is None else f"{float(total.delta_cap):.3g} on delta"
+        cap += f" on epsilon; {capped}"
     without = ", without what is not in this sum" * bool(beside)
     delta = f" and delta {float(total.delta):.3g}" if total.delta else ""
     lines.append(f"together at most epsilon {number(total.epsilon)}{delta} over any {span}{without}; {cap}")

@@ -44,7 +44,7 @@ from typing import Any
 from eventveil.audit.history import History
 from eventveil.counting.counter import CounterState
 from eventveil.describe.guarantee import number
-from eventveil.describe.sums import cost, cost_of, totals
+from eventveil.describe.sums import Total, cost, cost_of, totals
 from eventveil.formats.change import SAME_INSTANCE, Change, Difference, Kind, Terms
 from eventveil.formats.release import decided
 from eventveil.kinds.registry import in_sums
@@ -245,6 +245,20 @@ def check_cap(topology: Topology, stream: Stream, history: History) -> None:
                 f"{number(total.epsilon + earlier)}, above the cap of {number(total.cap)}",
                 "Raise budget.epsilon, if it is yours to raise, or give up the reset",
             )
+        _check_delta(total, stream, history)
+
+
+def _check_delta(total: Total, stream: Stream, history: History) -> None:
+    """Raise StateRefused if another generation of a stream exceeds the cap on delta."""
+    own = next(one for one in total.costs if one.stream == stream.name).whole_delta
+    earlier = len(history.generations) * own
+    if total.delta_cap is not None and total.delta + earlier > total.delta_cap:
+        raise StateRefused(
+            f"stream {stream.name}",
+            f"its generations so far have delta {float(earlier):.3g}, with all streams as they are now "
+            f"{float(total.delta + earlier):.3g}, above the cap of {float(total.delta_cap):.3g}",
+            "Raise budget.delta, if it is yours to raise, or give up the reset",
+        )
 
 
 def _dearest(terms: Terms, interval: int, span: int) -> Fraction:

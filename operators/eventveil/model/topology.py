@@ -462,11 +462,15 @@ AnyStream = Stream | ReadingStream
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A cap: over any ``span`` (ms) the streams of ``population`` cost at most ``epsilon`` together."""
+    """A cap: over any ``span`` (ms) the streams of ``population`` cost at most ``epsilon`` together.
+
+    ``delta`` caps the sum of their deltas, at which that epsilon is; None: nothing does.
+    """
 
     epsilon: Fraction
     span: int
     population: str = "users"
+    delta: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)

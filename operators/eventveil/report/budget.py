@@ -115,8 +115,9 @@ def _cap(topology: Topology, population: str, delta: str | None = None) -> str:
         return "The file has no budget: nothing caps what its streams cost together."
     if budget.population != population:
         return f"The budget of the file caps the population {budget.population}; this one is outside it."
+    capped = "which nothing caps" if budget.delta is None else f"which is capped at {_rounded(budget.delta)}"
     return (
         f"The file caps the sum at epsilon {number(budget.epsilon)} over any {duration_words(budget.span)};"
         " it is refused above that."
-        + ("" if delta is None else f" That epsilon is at delta {delta}, which nothing caps.")
+        + ("" if delta is None else f" That epsilon is at delta {delta}, {capped}.")
     )

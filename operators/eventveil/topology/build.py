@@ -147,7 +147,13 @@ def _registry(section: Section | None, directory: str) -> Registry | None:
 def _budget(section: Section | None) -> Budget | None:
     if section is None:
         return None
-    return Budget(section.get("epsilon").value, section.get("span"), section.get("users"))
+    delta = section.get("delta")
+    return Budget(
+        section.get("epsilon").value,
+        section.get("span"),
+        section.get("users"),
+        None if delta is None else delta.value,
+    )
 
 
 def _stream(name: str, stream: Section, application: str, topics: TopicSettings) -> Stream:

@@ -272,12 +272,15 @@ def _check_budget(file: Section, problems: Problems) -> None:
     if budget is None or None in (budget.get("epsilon"), budget.get("span"), budget.get("users")):
         return
     span, cap = budget.get("span"), budget.get("epsilon")
-    spent: list[tuple[str, Fraction | sums.Normal]] = []
-    for name, stream, source in parts_of(file, "source"):
-        cost = _cost(stream, span) if name not in local_streams_of(file) else None
-        if source.get("users") == budget.get("users") and cost is not None:
-            spent.append((name, cost))
+    members = [
+        (name, stream)
+        for name, stream, source in parts_of(file, "source")
+        if source.get("users") == budget.get("users") and name not in local_streams_of(file)
+    ]
+    costs = [(name, _cost(stream, span)) for name, stream in members]
+    spent = [(name, cost) for name, cost in costs if cost is not None]
     _check_population(file, budget, problems)
+    _check_delta(budget, [(name, _delta(stream, span)) for name, stream in members], problems)
     total = _sum([cost for _, cost in spent])
     if total > cap.value:
         parts = ", ".join(f"{name} {guarantee.number(_sum([cost]))}" for name, cost in spent)
@@ -286,6 +289,18 @@ def _check_budget(file: Section, problems: Problems) -> None:
             f"budget.epsilon: over any {duration_text(span)} the streams of {budget.get('users')} cost"
             f" {guarantee.number(total)} together ({parts}), expected at most {cap.text};"
             " lower their epsilon, widen their windows, or raise the cap",
+        )
+
+
+def _check_delta(budget: Section, deltas: Sequence[tuple[str, Fraction]], problems: Problems) -> None:
+    cap, total = budget.get("delta"), sum((delta for _, delta in deltas), Fraction(0))
+    if cap is not None and total > cap.value:
+        parts = ", ".join(f"{name} {float(delta):.3g}" for name, delta in deltas if delta)
+        problems.add(
+            budget.at("delta"),
+            f"budget.delta: over any {duration_text(budget.get('span'))} the deltas of the streams of"
+            f" {budget.get('users')} are {float(total):.3g} together ({parts}), expected at most {cap.text};"
+            " lower them, or raise the cap",
         )
 
 
@@ -339,6 +354,23 @@ def _cost(stream: Section, span: int) -> Fraction | sums.Normal | None:
     if mechanism.get("noise") == "gaussian":
         return _normal(mechanism, kind, sums.periods(level, sums.timestamps_met(span, interval), window))
     return sums.cost(epsilon.value, window, interval, span, level, renews=renews)
+
+
+def _delta(stream: Section, span: int) -> Fraction:
+    """The delta of a stream over a span, as ``sums.Cost`` has it; 0 where a setting could not be read."""
+    timeline, mechanism, counts = (stream.get(name) for name in ("timeline", "mechanism", "counts"))
+    if mechanism is None:
+        return Fraction(0)
+    if mechanism.get("noise") == "gaussian":
+        delta = mechanism.get("delta")
+        return Fraction(0) if delta is None else delta.value
+    columns = counts.get("columns") if counts is not None else None
+    interval: int | None = timeline.get("interval") if timeline is not None else None
+    window, kind = covered(mechanism), mechanism.get("kind")
+    if columns is None or columns.discover is None or interval is None or window is None or kind is None:
+        return Fraction(0)
+    windows = sums.periods(registry.find(kind).level, sums.timestamps_met(span, interval), window)
+    return windows * Fraction(columns.discover.get("delta").value)
 
 
 def _normal(mechanism: Section, kind: str, windows: int) -> sums.Normal | None:

@@ -11,6 +11,7 @@ from typing import get_args
 
 from eventveil.mechanisms import registry
 from eventveil.model.topology import Mechanism
+from eventveil.privacy.gaussian import LEAST_DELTA
 from eventveil.topology.clients import CLIENTS
 from eventveil.topology.counts import STREAM
 from eventveil.topology.engine import or_counts
@@ -224,6 +225,11 @@ def _budget() -> Record:
         (
             Field("epsilon", One(Rational(1_000_000)), "cap on the sum, such as 5", True),
             Field("span", One(Duration(1)), "length of time over which streams add up, such as 5d", True),
+            Field(
+                "delta",
+                One(Rational(1, LEAST_DELTA, 31)),
+                "Cap on the sum of the deltas of Gaussian noise and of columns that are found, such as 1e-8.",
+            ),
             Field(
                 "users",
                 One(Text("a name of at most 100 characters on one line", longest=100)),

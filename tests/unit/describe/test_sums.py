@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -223,6 +224,23 @@ def test_mu_squared_of_gaussian_streams_adds_up_first_and_then_epsilons_and_delt
     assert "epsilon 1.455 and delta 1e-06 (mu squared 0.112)" in lines[0]
     assert f"together at most epsilon {float(total.epsilon)} and delta 1e-06 over any 5 days" in lines[2]
     assert lines[2].endswith("; within the cap of 5 on epsilon; nothing caps delta")
+    capped = describe_total(replace(total, delta_cap=Fraction(1, 10**5)))
+    assert capped[2].endswith("; within the cap of 5 on epsilon; 1e-05 on delta")
+
+
+@pytest.mark.parametrize(("cap", "valid"), [("0.000001001", True), ("0.000001", False)])
+def test_a_cap_on_delta_is_on_the_sum_of_those_of_gaussian_streams(
+    tmp_path: Path, cap: str, valid: bool
+) -> None:
+    first = ("kind: budget-absorption", "noise: gaussian\n      delta: 1e-6\n      kind: uniform")
+    text = two_streams(gaussian("window: 120"), ("epsilon: 1,", "epsilon: 0.5,")).replace(*first)
+    capped = text.replace("span: 5d}", f"span: 5d, delta: {cap}}}")
+    if valid:
+        (total,) = totals((topology := load_text(tmp_path, capped)).streams, topology.budget)
+        assert total.delta == total.delta_cap == Fraction(1_001, 10**9)
+        return
+    with pytest.raises(TopologyInvalid, match=r"1e-06 together \(destinations 1e-06, second 1e-09\), expec"):
+        load_text(tmp_path, capped)
 
 
 def test_epsilons_of_pure_streams_are_added_to_that_of_gaussian_ones(tmp_path: Path) -> None:

@@ -734,6 +734,19 @@ def test_another_generation_is_charged_to_the_cap() -> None:
         check_cap(short, life.stream, life.history)
 
 
+def test_another_generation_is_charged_to_the_cap_on_delta() -> None:
+    delta = Fraction(1, 10**6)
+    life = Lifetime(**terms("uniform", ONE, 3), options={"noise": "gaussian", "delta": delta})
+    life.release(3)
+    enough = replace(topology(life.stream), budget=Budget(Fraction(9), 20, delta=2 * delta))
+    check_cap(enough, life.stream, life.history)
+    short = replace(enough, budget=Budget(Fraction(9), 20, delta=delta))
+    with pytest.raises(
+        StateRefused, match=r"have delta 1e-06, with all streams .* 2e-06, above the cap of 1e-06"
+    ):
+        check_cap(short, life.stream, life.history)
+
+
 def test_a_generation_whose_noise_hangs_together_is_charged_for_what_a_user_costs_who_stays() -> None:
     delta = Fraction(1, 10**6)
     options = {"blocks": "2,4", "noise": "gaussian", "delta": delta}

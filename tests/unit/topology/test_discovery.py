@@ -98,6 +98,23 @@ def test_sums_have_all_of_epsilon_and_delta_for_every_window(tmp_path: Path) -> 
     assert "nothing caps delta" in " ".join(describe_total(total))
 
 
+@pytest.mark.parametrize(("cap", "valid"), [("2e-9", True), ("1.99e-9", False)])
+def test_a_cap_on_delta_holds_for_the_deltas_of_all_windows(tmp_path: Path, cap: str, valid: bool) -> None:
+    text = changed(*FOUND, ("span: 5d}", f"span: 5d, delta: {cap}}}"))
+    if not valid:
+        told = "budget.delta: over any 5d the deltas of the streams of users are 2e-09 together"
+        with pytest.raises(TopologyInvalid, match=re.escape(told)) as refused:
+            load_text(tmp_path, text)
+        assert "(destinations 2e-09), expected at most 1.99e-9" in str(refused.value)
+        return
+    topology = load_text(tmp_path, text)
+    (total,) = totals(topology.streams, topology.budget)
+    assert total.delta == total.delta_cap
+    assert " on epsilon; 2e-09 on delta" in " ".join(describe_total(total))
+    (people,) = populations(topology)
+    assert "That epsilon is at delta 2e-09, which is capped at 2e-09." in people.cap
+
+
 def test_what_a_user_did_instead_has_the_delta_of_two_steps_of_the_tests_alone(tmp_path: Path) -> None:
     topology = load_text(tmp_path, changed(*FOUND))
     (total,) = totals(topology.streams, topology.budget)
