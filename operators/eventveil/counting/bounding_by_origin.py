@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eventveil.counting.bounding_by_column import occurrences
 from eventveil.counting.users import scatter
 
 _SMALLEST = 16
@@ -91,10 +92,15 @@ class EarliestContributions:
     (16 or 24 if its ranges are very large), 1, 2 or 4 for its column and a sixteenth of that as room to grow;
     with a ``bound`` above 1 a link of 4 and a rank of 1 or more besides. A table of those indices finds the
     latest event of each user: half to two thirds of it are taken, so it takes 6 to 8 bytes a user.
+
+    With ``per_column`` below ``bound`` at most that many of a user's events count in one column
+    (``eventveil.counting.bounding_by_column``): the earliest of each column, and the earliest of these. Sets
+    of events within both bounds are the independent sets of a matroid, so the earliest of all that came are
+    the earliest of those held and the new ones, and their number never falls.
     """
 
-    def __init__(self, bound: int, columns: int) -> None:
-        self._bound, self._labels = bound, columns
+    def __init__(self, bound: int, columns: int, per_column: int | None = None) -> None:
+        self._bound, self._labels, self._per_column = bound, columns, per_column
         self._packing: Packing | None = None
         self._size = self._distinct = 0
         self._users = np.zeros(1, np.uint32)
@@ -150,7 +156,10 @@ class EarliestContributions:
         for word in words.T:
             first |= _differs(word)
         groups, words, columns, arrivals = groups[first], words[first], columns[first], arrivals[first]
-        grown[_first_to_come(groups, arrivals, self._bound - before)] = True
+        fits = self._fits(groups, columns, arrivals)
+        grown[_first_to_come(groups[fits], arrivals[fits], self._bound - before)] = True
+        fits = self._fits(groups, columns, np.arange(len(groups)))
+        groups, words, columns = groups[fits], words[fits], columns[fits]
         ranks = self._rank(below)[groups] + _positions(groups) + 1
         kept = ranks <= self._bound
         groups, words, columns, ranks = groups[kept], words[kept], columns[kept], ranks[kept]
@@ -164,6 +173,15 @@ class EarliestContributions:
         latest[groups] = indices
         self._point(users, places, latest, before == 0)
         return grown
+
+    def _fits(self, groups: Integers, columns: Integers, order: Integers) -> NDArray[np.bool_] | slice:
+        """Which events are among the first of their group and column, in this order; see ``per_column``."""
+        if self._per_column is None:
+            return slice(None)
+        arranged = np.lexsort((order, columns, groups))
+        fits = np.empty(len(groups), bool)
+        fits[arranged] = occurrences(columns[arranged], groups[arranged]) < self._per_column
+        return fits
 
     def _pack(self, origins: Integers) -> Words:
         known = self._packing
@@ -188,15 +206,17 @@ class EarliestContributions:
         """Of each user all held events that are not earlier than the words, and the index below them, or -1.
 
         The former as indices of users and of events. Earlier ones may be among them, if origins take several
-        words: of those the most significant one is compared.
+        words: of those the most significant one is compared. With ``per_column`` all come: which of them give
+        way depends on the columns of earlier ones too.
         """
         below = latest.copy()
         owners, held = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         asked = np.flatnonzero(below >= 0)
         while asked.size:
             at = below[asked]
-            found = self._origins[at, -1] >= words[asked, -1]
-            asked, at = asked[found], at[found]
+            if self._per_column is None:
+                found = self._origins[at, -1] >= words[asked, -1]
+                asked, at = asked[found], at[found]
             owners.append(asked)
             held.append(at)
             below[asked] = self._earlier[at].astype(np.int64) - 1 if self._bound > 1 else -1

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from eventveil.counting.assigner import AssignedRows, Assigner, Placed, Rows
 from eventveil.counting.boundaries import Boundaries, Boundary
+from eventveil.counting.bounding_by_column import ColumnContributions
 from eventveil.counting.bounding_by_origin import EarliestContributions
 from eventveil.counting.rejections import Rejections
 from eventveil.counting.users import Contributions, Users
@@ -179,26 +180,37 @@ class _OpenTimestamp:
 
     __slots__ = ("_counts", "contributions", "first_offset")
 
-    def __init__(self, columns: int, bound: int, rekeyed: bool, offset: int) -> None:
-        self.contributions = EarliestContributions(bound, columns) if rekeyed else Contributions(bound)
+    def __init__(self, stream: Stream, offset: int) -> None:
+        bound, per_column = stream.bound, stream.counts.per_column
+        columns, rekeyed = len(stream.counts.labels), stream.source.raw is not None
+        self.contributions: EarliestContributions | ColumnContributions | Contributions
+        if rekeyed:
+            self.contributions = EarliestContributions(bound, columns, per_column)
+        elif per_column is not None:
+            self.contributions = ColumnContributions(bound, per_column)
+        else:
+            self.contributions = Contributions(bound)
         self._counts = np.zeros(0 if rekeyed else columns, dtype=np.int64)
         self.first_offset = offset
 
     def admit(self, placed: AssignedRows, origins: NDArray[np.int64] | None) -> NDArray[np.bool_]:
-        """Count events as the bound allows; for which the number of events that count has grown."""
-        if isinstance(self.contributions, Contributions):
+        """Count events as the bounds allow; for which the number of events that count has grown."""
+        if isinstance(self.contributions, EarliestContributions):
+            if origins is None:
+                raise ValueError("re-keyed events come without their origins")
+            return self.contributions.admit(placed.users, origins[placed.rows], placed.columns)
+        if isinstance(self.contributions, ColumnContributions):
+            counted = self.contributions.admit(placed.users, placed.columns)
+        else:
             counted = self.contributions.admit(placed.users)
-            np.add.at(self._counts, placed.columns[counted], 1)
-            return counted
-        if origins is None:
-            raise ValueError("re-keyed events come without their origins")
-        return self.contributions.admit(placed.users, origins[placed.rows], placed.columns)
+        np.add.at(self._counts, placed.columns[counted], 1)
+        return counted
 
     def counts(self) -> NDArray[np.int64]:
         """The number of events that count, by column."""
-        if isinstance(self.contributions, Contributions):
-            return self._counts
-        return self.contributions.counts()
+        if isinstance(self.contributions, EarliestContributions):
+            return self.contributions.counts()
+        return self._counts
 
 
 class _OpenInKernel:
@@ -294,11 +306,14 @@ class StreamCounter:
         self._told: Counter[str] = Counter()
         self._state = state
         self._assigner = Assigner(stream, partitions, state.partition, state.first, users, grown)
+        if self._assigner.names is not None and stream.counts.per_column is not None:
+            raise ValueError("columns that are found in the data have no bound of their own")
         self._open: dict[int, _OpenTimestamp | _OpenInKernel | _OpenNames] = {}
         #: Counts in the kernel; None where it is not installed, or has no counts of this kind.
         self._tally: Any = None
         if kernel.NATIVE is not None and self._assigner.names is None and stream.source.raw is None:
-            self._tally = kernel.NATIVE.Tally(stream.bound, len(stream.counts.labels))
+            counts = stream.counts
+            self._tally = kernel.NATIVE.Tally(stream.bound, len(counts.labels), counts.per_column)
         #: Of columns that are found in the data, those of the chunk that is being counted.
         self._texts: Sequence[str] = ()
         #: Of re-keyed events: the time of the last mark of each partition.
@@ -392,12 +407,11 @@ class StreamCounter:
         opened = self._open.get(timestamp)
         assert not isinstance(opened, _OpenInKernel), "the kernel counts what arrays do not"
         if opened is None:
-            columns, bound = len(self.stream.counts.labels), self.stream.bound
             first_offset = int(rows.offsets[placed.rows[0]])
             if self._assigner.names is not None:
-                opened = _OpenNames(bound, first_offset)
+                opened = _OpenNames(self.stream.bound, first_offset)
             else:
-                opened = _OpenTimestamp(columns, bound, self.stream.source.raw is not None, first_offset)
+                opened = _OpenTimestamp(self.stream, first_offset)
             self._open[timestamp] = opened
         return opened
 

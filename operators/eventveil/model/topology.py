@@ -294,6 +294,8 @@ class Counts:
     or ``"column"`` with ``unknown_column`` the index of the column that takes it. ``released`` are the
     columns of a release where those are not what is counted: each local report is a column. ``expected`` is
     about how many events a timestamp counts on average, by public knowledge; only a warning rests on it.
+    ``per_column``: how many of a user's ``contributions`` count in one column
+    (``eventveil.counting.bounding_by_column``), at least 1 and fewer than all; None: all may be in one.
     With ``discover`` the first label is the column of all events whose own is not found, and the others are
     those that are: none in a topology.
     """
@@ -306,6 +308,7 @@ class Counts:
     released: tuple[str, ...] = ()
     expected: int | None = None
     discover: Discover | None = None
+    per_column: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,7 +288,7 @@ def _with_unbounded(scope: Scope) -> Scope:
     """The scope, and every stream of it once more without the contribution bound."""
     streams = dict(scope.streams)
     for name, stream in scope.streams.items():
-        counts = replace(stream.counts, contributions=UNBOUNDED)
+        counts = replace(stream.counts, contributions=UNBOUNDED, per_column=None)
         streams[without_bound(name)] = replace(stream, name=without_bound(name), counts=counts)
 
     def twice(known: Mapping[str, _T]) -> dict[str, _T]:

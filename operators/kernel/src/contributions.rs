@@ -1,13 +1,15 @@
 //! The contribution bound: of each user, the first events of a timestamp count, up to the bound.
 
+use std::collections::hash_map::{Entry, HashMap};
 use std::hash::{BuildHasher, RandomState};
 
-use pyo3::buffer::PyBuffer;
+use pyo3::buffer::{PyBuffer, ReadOnlyCell};
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::guard::unlocked;
+use crate::numbers::secret;
 
 const SMALLEST_BITS: u32 = 4;
 
@@ -121,11 +123,10 @@ impl Contributions {
     /// Only the numbers of these users are read: each of many timestamps has few of all users.
     pub fn renumber_all(&mut self, py: Python, new_numbers: &Bound<PyAny>) -> PyResult<()> {
         let buffer = PyBuffer::<i64>::get(new_numbers)?;
-        let numbers =
-            buffer.as_slice(py).ok_or_else(|| PyBufferError::new_err("these are not contiguous"))?;
+        let numbers = slice_of(py, &buffer)?;
         let renumbered = |key: &u32| match key {
             0 => Some(0),
-            key => numbers.get(*key as usize - 1).and_then(|number| key_of(number.get())),
+            key => renumbered(numbers, *key),
         };
         let keys = self.table.iter().map(renumbered).collect::<Option<Vec<u32>>>();
         let keys = keys.ok_or_else(|| PyIndexError::new_err("a user has no new number"))?;
@@ -198,6 +199,62 @@ impl Contributions {
     fn renumber(&mut self, py: Python, new_numbers: &Bound<PyAny>) -> PyResult<()> {
         self.renumber_all(py, new_numbers)
     }
+}
+
+/// How many events of each user count in each column, at most `most`: one at least of each pair that is held.
+pub struct InColumns {
+    most: u32,
+    /// By key of the user and column. Hashed with secrets, for clients choose both.
+    counted: HashMap<(u32, u32), u32, ahash::RandomState>,
+}
+
+impl InColumns {
+    pub fn of(most: u32) -> Self {
+        InColumns { most, counted: HashMap::with_hasher(secret()) }
+    }
+
+    /// Whether one more event of the user with this key counts in this column, and `in_all`; it is counted.
+    pub fn admit_one(&mut self, key: u32, column: u32, in_all: &mut Contributions) -> bool {
+        match self.counted.entry((key, column)) {
+            // Such a user has counted in this column, and is among the users already.
+            Entry::Occupied(full) if *full.get() >= self.most => false,
+            Entry::Occupied(mut some) => {
+                let admitted = in_all.admit_one(key);
+                *some.get_mut() += u32::from(admitted);
+                admitted
+            }
+            Entry::Vacant(none) => {
+                let admitted = in_all.admit_one(key);
+                if admitted {
+                    none.insert(1);
+                }
+                admitted
+            }
+        }
+    }
+
+    /// The same with new numbers of users; see `Contributions.renumber`.
+    pub fn renumbered(&self, py: Python, new_numbers: &Bound<PyAny>) -> PyResult<Self> {
+        let buffer = PyBuffer::<i64>::get(new_numbers)?;
+        let numbers = slice_of(py, &buffer)?;
+        let one = |((key, column), counted): (&(u32, u32), &u32)| {
+            renumbered(numbers, *key).map(|key| ((key, *column), *counted))
+        };
+        let pairs = self.counted.iter().map(one).collect::<Option<Vec<_>>>();
+        let pairs = pairs.ok_or_else(|| PyIndexError::new_err("a user has no new number"))?;
+        let mut renumbered = InColumns::of(self.most);
+        unlocked(py, || renumbered.counted.extend(pairs))?;
+        Ok(renumbered)
+    }
+}
+
+fn slice_of<'a>(py: Python<'a>, buffer: &'a PyBuffer<i64>) -> PyResult<&'a [ReadOnlyCell<i64>]> {
+    buffer.as_slice(py).ok_or_else(|| PyBufferError::new_err("these are not contiguous"))
+}
+
+/// The key of the user who had this one, by new numbers at the old ones.
+fn renumbered(numbers: &[ReadOnlyCell<i64>], key: u32) -> Option<u32> {
+    numbers.get(key as usize - 1).and_then(|number| key_of(number.get()))
 }
 
 /// The number of a user plus one.

@@ -24,7 +24,7 @@ mod times;
 mod users;
 
 /// What `eventveil` asks for before it uses this library; to be raised with every change that it would notice.
-const INTERFACE: u32 = 5;
+const INTERFACE: u32 = 6;
 
 #[pymodule]
 fn eventveil_kernel(module: &Bound<PyModule>) -> PyResult<()> {

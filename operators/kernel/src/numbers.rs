@@ -24,11 +24,16 @@ const MOST: u32 = u32::MAX - 2;
 /// standard library, whose own are from the system: built without features it would take fixed ones.
 struct Secret(ahash::RandomState);
 
+/// A key for such a hash; see `Secret`.
+pub fn secret() -> ahash::RandomState {
+    let chance = RandomState::new();
+    let [a, b, c, d] = [0u8, 1, 2, 3].map(|one| chance.hash_one(one));
+    ahash::RandomState::with_seeds(a, b, c, d)
+}
+
 impl Secret {
     fn new() -> Self {
-        let chance = RandomState::new();
-        let [a, b, c, d] = [0u8, 1, 2, 3].map(|one| chance.hash_one(one));
-        Secret(ahash::RandomState::with_seeds(a, b, c, d))
+        Secret(secret())
     }
 
     fn hash(&self, text: &[u8]) -> u64 {

@@ -1,4 +1,4 @@
-//! Counts of the open timestamps of a stream: who may count is decided by the bound, event by event.
+//! Counts of the open timestamps of a stream: who may count is decided by the bounds, event by event.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::contributions::{key_of, Contributions};
+use crate::contributions::{key_of, Contributions, InColumns};
 use crate::guard::unlocked;
 use crate::integers::integers;
 use crate::placing::{Placed, UNSURE};
@@ -20,9 +20,21 @@ const FILTERED: i64 = -3;
 struct Open {
     timestamp: i64,
     contributions: Contributions,
+    /// None where all events of a user may be in one column.
+    in_columns: Option<InColumns>,
     counts: Vec<i64>,
     /// The last `take` that had events for it, by number.
     touched_by: u64,
+}
+
+impl Open {
+    /// Whether one more event of the user with this key counts in this column; it is counted.
+    fn admit(&mut self, key: u32, column: i64) -> bool {
+        match &mut self.in_columns {
+            Some(in_columns) => in_columns.admit_one(key, column as u32, &mut self.contributions),
+            None => self.contributions.admit_one(key),
+        }
+    }
 }
 
 /// The open timestamps of a stream with listed columns.
@@ -30,6 +42,8 @@ struct Open {
 pub struct Tally {
     bound: u64,
     columns: usize,
+    /// How many events of a user count in one column, if fewer than `bound`.
+    per_column: Option<u32>,
     /// One or two as a rule. Hundreds of thousands where clients choose times far ahead, or a file is replayed:
     /// no step may take longer the more are open.
     open: Vec<Open>,
@@ -84,12 +98,13 @@ impl Tally {
         let place = *self.places.entry(timestamp).or_insert(end);
         if place == end {
             let (contributions, counts) = (Contributions::of(self.bound), vec![0; self.columns]);
-            self.open.push(Open { timestamp, contributions, counts, touched_by: 0 });
+            let in_columns = self.per_column.map(InColumns::of);
+            self.open.push(Open { timestamp, contributions, in_columns, counts, touched_by: 0 });
         }
         (place, place == end)
     }
 
-    /// Count events in the order of their rows, which is that in which the bound lets them count.
+    /// Count events in the order of their rows, which is that in which the bounds let them count.
     fn count(&mut self, certain: &Events, judged: &Events, told: i64) -> Option<Outcomes> {
         self.takes += 1;
         let mut outcomes = Outcomes::default();
@@ -114,7 +129,7 @@ impl Tally {
                         }
                     };
                     let open = &mut self.open[place];
-                    if open.contributions.admit_one(key_of(events.users[at])?) {
+                    if open.admit(key_of(events.users[at])?, column) {
                         open.counts[column as usize] += 1;
                         outcomes.counted += news;
                     } else {
@@ -149,9 +164,12 @@ type Four<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound
 
 #[pymethods]
 impl Tally {
+    /// Columns have numbers below 2^32.
     #[new]
-    fn new(bound: u64, columns: usize) -> Self {
-        Tally { bound, columns, open: Vec::new(), places: HashMap::new(), takes: 0 }
+    #[pyo3(signature = (bound, columns, per_column=None))]
+    fn new(bound: u64, columns: u32, per_column: Option<u32>) -> Self {
+        let columns = columns as usize;
+        Tally { bound, columns, per_column, open: Vec::new(), places: HashMap::new(), takes: 0 }
     }
 
     /// Count events in the order of their rows: those that are `certain`, and others that the rule has `judged`,
@@ -204,7 +222,11 @@ impl Tally {
     /// distinct. Raises IndexError if it is not open, or if a user has none.
     fn renumber(&mut self, py: Python, timestamp: i64, new_numbers: &Bound<PyAny>) -> PyResult<()> {
         let place = self.find(timestamp)?;
-        self.open[place].contributions.renumber_all(py, new_numbers)
+        let open = &mut self.open[place];
+        let in_columns = open.in_columns.as_ref().map(|one| one.renumbered(py, new_numbers)).transpose()?;
+        open.contributions.renumber_all(py, new_numbers)?;
+        open.in_columns = in_columns;
+        Ok(())
     }
 
     /// int64 of the counts of an open timestamp by column. Raises IndexError if it is not open.

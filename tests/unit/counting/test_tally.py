@@ -48,9 +48,10 @@ def placed(native: Any, events: list[tuple[int, ...]]) -> Any:
 class Model:
     """One event after the other."""
 
-    def __init__(self, bound: int) -> None:
-        self._bound = bound
+    def __init__(self, bound: int, per_column: int | None = None) -> None:
+        self._bound, self._per_column = bound, per_column or bound
         self._counted: Counter[tuple[int, int]] = Counter()
+        self._in_column: Counter[tuple[int, int, int]] = Counter()
         self.counts: dict[int, list[int]] = {}
 
     def take(self, event: tuple[int, ...]) -> str:
@@ -60,6 +61,9 @@ class Model:
         self.counts.setdefault(timestamp, [0] * COLUMNS)
         if self._counted[user, timestamp] == self._bound:
             return "bounded"
+        if self._in_column[user, column, timestamp] == self._per_column:
+            return "bounded"
+        self._in_column[user, column, timestamp] += 1
         self._counted[user, timestamp] += 1
         self.counts[timestamp][column] += 1
         return "counted"
@@ -68,9 +72,9 @@ class Model:
         return {user for user, at in self._counted if at == timestamp}
 
 
-@pytest.mark.parametrize("bound", [1, 2, 300])
-def test_events_count_in_the_order_of_their_rows(native: Any, bound: int) -> None:
-    chance, tally, model = Random(bound), native.Tally(bound, COLUMNS), Model(bound)
+@pytest.mark.parametrize(("bound", "per_column"), [(1, None), (2, None), (300, None), (2, 1), (40, 25)])
+def test_events_count_in_the_order_of_their_rows(native: Any, bound: int, per_column: int | None) -> None:
+    chance, tally, model = Random(bound), native.Tally(bound, COLUMNS, per_column), Model(bound, per_column)
     opened: dict[int, int] = {}
     for _ in range(60):
         rows = sorted(chance.sample(range(40), chance.choice((0, 1, 5, 40))))
