@@ -206,7 +206,7 @@ def root_of_contributions(patch: pytest.MonkeyPatch) -> None:
         GaussianNoise,
         "sigma",
         lambda self, part: square(
-            GaussianNoise(self.delta, self.mu_squared, int(sqrt(self.squared_sensitivity))), part
+            GaussianNoise(self.delta, self.mu_squared, self.contributions, 1, self.histories), part
         ),
     )
 

@@ -202,7 +202,7 @@ def released(blocks: str, length: int, columns: int) -> tuple[Counts, Totals]:
 def test_sums_have_the_variance_that_is_told(blocks: str, runs: list[tuple[int, int]]) -> None:
     noise, mechanism = released(blocks, 48, 4000)
     lengths = (1, *map(int, blocks.split(",")))
-    of_draw = GaussianNoise(DELTA, Fraction(1), 1).variance(mechanism._node_scale)
+    of_draw = GaussianNoise(DELTA, Fraction(1), 1, 1).variance(mechanism._node_scale)
     for first, end in runs:
         weights = np.zeros(48)
         weights[first:end] = 1

@@ -110,7 +110,9 @@ class Mechanism(ABC):
     earlier timestamp, whatever counts are, and is part of the state. ``added`` names parts of a snapshot that
     those of earlier versions lack, and are read without; ``unremembered`` options that decide only when
     budget is spent, which the ledger limits anyway: a state is continued whatever they are. ``grows``:
-    whether it can take further columns (``grow``).
+    whether it can take further columns (``grow``). ``columns_apart``: with Gaussian noise every draw is for
+    the count of one column and timestamp, or weights over timestamps of it, or is of the size that
+    ``eventveil.mechanisms.rolled`` proves; a class that does not say so itself takes no ``per_column``.
     """
 
     kind: ClassVar[str]
@@ -123,6 +125,7 @@ class Mechanism(ABC):
     added: ClassVar[frozenset[str]] = frozenset()
     unremembered: ClassVar[frozenset[str]] = frozenset()
     grows: ClassVar[bool] = False
+    columns_apart: ClassVar[bool] = False
     guarantee: Guarantee
     units: int
 

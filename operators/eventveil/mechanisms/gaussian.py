@@ -5,11 +5,11 @@
 Laplace noise.
 
 **Proof.** ``eventveil.privacy.gaussian``, theorem (a filter): a publication of u of N units has noise of at
-least sigma^2 = k^2 N / (u mu^2), k bounding the change in L2, so it costs mu_i^2 <= (u / N) mu^2. The ledger
-lets no window, which all timestamps at which neighbours differ lie in, spend more than N. Released is count
-+ round(sigma Z), Z exactly normal: that is round(count + sigma Z), post-processing of what the theorem is
-about. The kind draws nothing else from the counts, and decides by what was released; which is why only some
-may have such noise.
+least sigma^2 = S N / (u mu^2), S bounding the square of the change in L2, so it costs mu_i^2 <= (u / N) mu^2.
+The ledger lets no window, which all timestamps at which neighbours differ lie in, spend more than N. Released
+is count + round(sigma Z), Z exactly normal: that is round(count + sigma Z), post-processing of what the
+theorem is about. The kind draws nothing else from the counts, and decides by what was released; which is why
+only some may have such noise.
 
 **Source.** Our own accounting, after Dong, Roth and Su (JRSS B 2022) and Smith and Thakurta (2022). Changed
 from Kellaris et al. (PVLDB 2014): mu squared instead of epsilon adds up over a window.
@@ -35,11 +35,33 @@ _ROUNDING = 1 / 12
 
 @dataclass(frozen=True, slots=True)
 class GaussianNoise:
-    """What a spend means: ``mu_squared`` is what all units together are, ``squared_sensitivity`` in L2."""
+    """What a spend means: ``mu_squared`` is what all units together are.
+
+    ``contributions`` bound what one history of a user adds to the counts of a timestamp, ``per_column`` what
+    one column has of it; neighbours differ by as many ``histories``, 2 by `substitute`.
+    """
 
     delta: Fraction
     mu_squared: Fraction
-    squared_sensitivity: int
+    contributions: int
+    per_column: int
+    histories: int = 1
+
+    @property
+    def squared_sensitivity(self) -> int:
+        """By how much the counts of neighbours differ at a timestamp, in L2 squared."""
+        return self.squared_sensitivity_of(1)
+
+    def squared_sensitivity_of(self, columns: int) -> int:
+        """The same of their sums over blocks of this many columns.
+
+        A block has at most ``columns`` times ``per_column`` of a user's events, and all blocks together have
+        ``contributions``: that is the same question with larger columns.
+        """
+        from eventveil.privacy import gaussian  # few streams have such noise
+
+        in_one = min(self.contributions, columns * self.per_column)
+        return self.histories * gaussian.largest_square(self.contributions, in_one)
 
     def sigma(self, part: Fraction) -> Fraction:
         """The standard deviation that a publication needs which costs this part of all units."""
@@ -61,15 +83,18 @@ class GaussianNoise:
 def gaussian_of(settings: MechanismSettings, sensitivity: int) -> GaussianNoise:
     """The noise of a mechanism with ``noise: gaussian``, whose counts one user changes by this in L1.
 
-    All of it may be in one column, so the L2 norm is as large. By `substitute` the L1 norm is that of two
-    events' worth of counts, v and v', whose difference has |v|^2 + |v'|^2 at most in L2 squared. Raises
-    UnfitSetting.
+    By `substitute` that is what two histories of a user add, each half of it; else it is one. Without
+    ``per_column`` all of a history may be in one column. Raises UnfitSetting.
     """
     from eventveil.privacy import gaussian
 
     delta = settings.delta or Fraction(0)
     if not gaussian.LEAST_DELTA <= delta <= LARGEST_DELTA:
         raise UnfitSetting("delta", f"found {delta}, expected {gaussian.LEAST_DELTA} to {LARGEST_DELTA}")
-    square = sensitivity * sensitivity
-    square = -(-square // 2) if settings.adjacency == "substitute" else square
-    return GaussianNoise(delta, gaussian.mu_squared(settings.epsilon, delta), square)
+    histories = 2 if settings.adjacency == "substitute" else 1
+    contributions = -(-sensitivity // histories)
+    per_column = contributions if settings.per_column is None else settings.per_column
+    if not 1 <= per_column <= contributions:
+        raise UnfitSetting("per_column", f"found {per_column}, expected 1 to {contributions}")
+    mu_squared = gaussian.mu_squared(settings.epsilon, delta)
+    return GaussianNoise(delta, mu_squared, contributions, per_column, histories)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import replace
 
 from eventveil.mechanisms import plugins
 from eventveil.mechanisms.base import Mechanism
@@ -22,7 +23,7 @@ from eventveil.mechanisms.time_unit import TimeUnit
 from eventveil.mechanisms.topl import Topl
 from eventveil.mechanisms.totals import Totals
 from eventveil.mechanisms.uniform import Uniform
-from eventveil.model.errors import PluginRefused
+from eventveil.model.errors import PluginRefused, UnfitSetting
 from eventveil.model.topology import MechanismSettings, Stream
 from eventveil.privacy.noise import NoiseSource
 
@@ -84,7 +85,13 @@ def _own(options: Container[str]) -> dict[str, type[Mechanism]]:
 
 def of_stream(stream: Stream, noise: NoiseSource) -> Mechanism:
     """The mechanism of a stream, at its first timestamp. Raises as ``build`` does."""
-    return build(stream.mechanism, len(stream.counts.labels), stream.sensitivity, noise)
+    settings = replace(stream.mechanism, per_column=stream.counts.per_column)
+    return build(settings, len(stream.counts.labels), stream.sensitivity, noise)
+
+
+def draws_by_column(kind: type[Mechanism]) -> bool:
+    """Whether the class itself declares it: one that is derived from it may draw otherwise."""
+    return vars(kind).get("columns_apart") is True
 
 
 def build(settings: MechanismSettings, columns: int, sensitivity: int, noise: NoiseSource) -> Mechanism:
@@ -94,8 +101,15 @@ def build(settings: MechanismSettings, columns: int, sensitivity: int, noise: No
     PluginRefused, which is one, for a plug-in that does not keep to the rules.
     """
     plugin = plugin_of(settings.kind)
+    kind = plugin.mechanism if plugin else _own(settings.options)[settings.kind]
+    if settings.per_column is not None and settings.delta is not None and not draws_by_column(kind):
+        raise UnfitSetting(
+            "per_column",
+            f"{settings.kind} may draw Gaussian noise for sums over columns, which a user changes by all of"
+            " contributions; remove it, or use noise: laplace",
+        )
     if plugin is None:
-        return find(settings.kind, settings.options)(settings, columns, sensitivity, noise)
+        return kind(settings, columns, sensitivity, noise)
     try:
         mechanism = plugin.mechanism(settings, columns, sensitivity, noise)
     except ValueError:

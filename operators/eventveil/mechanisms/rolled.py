@@ -14,17 +14,21 @@ was released. All draws together change by at most h k in L1, so the probability
 e^(h k / (h b)) = e^(u epsilon / N). Draws of other timestamps are independent. Draws beyond ``largest_draw``
 are cut off, so scales are refused unless that is 2^20 of them, as in ``eventveil.mechanisms.totals``.
 
-*With Gaussian noise* draws are z = round(sigma Z), sigma^2 = h k^2 N / (u mu^2). Let C have the counts of all
+*With Gaussian noise* draws are z = round(sigma Z), sigma^2 = S N / (u mu^2), S = S_1 + S_2 + ... over the
+levels. S_l is S(k, min(k, p m)) of ``eventveil.privacy.gaussian`` for blocks of m columns, p being the events
+of a user that count in one column: k^2 for each level if all may. Let C have the counts of all
 nodes: of node v the sum of c over its columns. Taking c out column by column, c + n of the draws z is n of
 the draws z + C, by the same shift. And z + C = round(C + sigma Z), for counts are whole: so what is released
 is post-processing of C + sigma Z, a step of the theorem of ``eventveil.privacy.gaussian``. There neighbours
-differ by D: at each level the sum of D^2 over nodes is at most (|d(1)| + |d(2)| + ...)^2 <= k^2, so |D|^2 <=
-h k^2. Under `substitute` D is that of v less that of v', both of entries >= 0, so the sum of both bounds is
-as much as without roll-ups too.
+differ by D: what a user adds to a node of m columns is at most p m and at most k, and all nodes of a level
+have at most k, so the sum of D^2 over them is at most S_l, and |D|^2 <= S. (Events that fill one column after
+the other, from the first on, reach all S_l at once.) Under `substitute` D is that of v less that of v', both
+of entries >= 0, so |D|^2 is at most the sum of both bounds.
 
 **When.** With Laplace noise a single count has h^2 times the variance, less a bit. A block of m columns has
 h^2 times that of one column where it had m times: it pays from h^2 columns in a block on, 4 with one level of
-roll-ups, 9 with two. With Gaussian noise h^2 is h: from 2 columns on, or from 3.
+roll-ups, 9 with two. With Gaussian noise h^2 is h, S over S_1: from 2 columns on, or from 3, and from more
+where p is below k.
 """
 
 from __future__ import annotations
@@ -63,7 +67,7 @@ class RolledUp(PublishingMechanism):
         """What roll-ups change, beside what the kind says."""
         if len(self._rolled) == 1:
             return super().notes
-        block = len(self._rolled) if self._gaussian is None else len(self._rolled) ** 0.5
+        block = len(self._rolled) if self._gaussian is None else float(self._levels()) ** 0.5
         single = block * self._single() ** 0.5
         blocks = " or ".join(map(str, self._rolled[1:]))
         return (
@@ -89,6 +93,12 @@ class RolledUp(PublishingMechanism):
         """The variance of a single count over that of a draw, rounding left out."""
         return self._powers().squares
 
+    def _levels(self) -> Fraction:
+        """With Gaussian noise, what all levels together differ by, over what columns do, in L2 squared."""
+        assert self._gaussian is not None
+        of_levels = map(self._gaussian.squared_sensitivity_of, self._rolled)
+        return Fraction(sum(of_levels), self._gaussian.squared_sensitivity)
+
     def _powers(self) -> Powers:
         """What a single count holds of the draws."""
         from eventveil.mechanisms.nested import fanouts_of, powers
@@ -99,7 +109,7 @@ class RolledUp(PublishingMechanism):
 
     def _scale(self, units: int) -> Fraction:
         if self._gaussian is not None:
-            return self._gaussian.sigma(Fraction(units, len(self._rolled) * self.units))
+            return self._gaussian.sigma(Fraction(units, self.units) / self._levels())
         return len(self._rolled) * super()._scale(units)
 
     def _draw(self, units: int, size: int) -> Counts:

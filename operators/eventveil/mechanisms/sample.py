@@ -40,6 +40,7 @@ class Sample(WEventMechanism):
     options: ClassVar[frozenset[str]] = frozenset({"periods"}) | gaussian.OPTIONS
     unremembered: ClassVar[frozenset[str]] = frozenset({"periods"})
     added: ClassVar[frozenset[str]] = WEventMechanism.added | {"due"}
+    columns_apart: ClassVar[bool] = True
 
     def _configure(self, options: Mapping[str, Option]) -> None:
         self._interval = pace.unaliased(self._window, periods_of(options))

@@ -79,6 +79,7 @@ class Seasonal(WEventMechanism):
     predicts: ClassVar[bool] = True
     repeats: ClassVar[bool] = False
     grows: ClassVar[bool] = True
+    columns_apart: ClassVar[bool] = True
     added: ClassVar[frozenset[str]] = WEventMechanism.added | {"calibration"}
 
     def _configure(self, options: Mapping[str, Option]) -> None:

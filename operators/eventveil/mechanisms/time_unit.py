@@ -31,6 +31,7 @@ class TimeUnit(RolledUp, EventLevelMechanism):
     kind: ClassVar[str] = "time-unit"
     options: ClassVar[frozenset[str]] = EventLevelMechanism.options | gaussian.OPTIONS | {"rollups"}
     summary: ClassVar[str] = "window sums of timestamps that are each published with the whole budget"
+    columns_apart: ClassVar[bool] = True
 
     def _allot(self, counts: Counts) -> int:
         return self.units

@@ -72,6 +72,7 @@ class Totals(PublishingMechanism):
     raw: ClassVar[frozenset[str]] = frozenset({"noise"})
     draws_ahead: ClassVar[bool] = True
     added: ClassVar[frozenset[str]] = frozenset()
+    columns_apart: ClassVar[bool] = True
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ class Uniform(RolledUp, WEventMechanism):
     options: ClassVar[frozenset[str]] = gaussian.OPTIONS | {"rollups"}
     repeats: ClassVar[bool] = False
     grows: ClassVar[bool] = True
+    columns_apart: ClassVar[bool] = True
 
     @classmethod
     def can_spend(

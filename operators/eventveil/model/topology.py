@@ -318,7 +318,8 @@ class MechanismSettings:
     ``window`` is the number of timestamps that epsilon covers: the kind's window, 1 at event level, the
     horizon at user level.
 
-    An option that is absent means what the kind did before it had the option.
+    An option that is absent means what the kind did before it had the option. ``per_column`` is that of the
+    counts which the mechanism is for (``Counts``); Gaussian noise goes by it.
     """
 
     kind: str
@@ -327,6 +328,7 @@ class MechanismSettings:
     window: int
     adjacency: Adjacency = "add-remove"
     options: Mapping[str, Option] = field(default_factory=dict)
+    per_column: int | None = None
 
     @property
     def delta(self) -> Fraction | None:

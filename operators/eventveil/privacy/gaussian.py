@@ -32,9 +32,13 @@ A. Koskela, M. Tobaben, A. Honkela, "Individual Privacy Accounting with Gaussian
 It needs that *every* look at the counts is of this form. A mechanism that draws anything else from them, such
 as a test with Laplace noise, is not covered.
 
-**Sensitivity.** A user adds v to the counts of a timestamp, v >= 0 in each column and at most k in L1, for
-*contributions* k. All of it may be in one column, so |v| <= k in L2 as well, and not less. Under `substitute`
-v becomes v': |v - v'|^2 = |v|^2 + |v'|^2 - 2 v v' <= 2 k^2, for v v' >= 0.
+**Sensitivity.** A user adds v to the counts of a timestamp, whole numbers from 0 to p, for *per_column* p <=
+k, that add up to at most k, for *contributions* k. Then |v|^2 <= S(k, p) = floor(k / p) p^2 + (k mod p)^2,
+and not less. *Proof.* Let v be one of those with the largest |v|^2. If two columns had 0 < v(i) <= v(j) < p,
+one event of i in j instead would make |v|^2 larger by 2 (v(j) - v(i)) + 2 > 0. So one column at most is
+neither 0 nor p, and |v|^2 is largest with floor(k / p) columns of p events and one of the k mod p others, as
+far as there are columns. For p = k it is k^2: all events in one column. Under `substitute` v becomes v':
+|v - v'|^2 = |v|^2 + |v'|^2 - 2 v v' <= 2 S(k, p), for v v' >= 0.
 
 **Arithmetic.** ``mu_squared`` and ``noise`` round towards less epsilon and more noise. Phi(-x) = 1/2 -
 phi(x) S(x), S(x) = x + x^3 / 3 + x^5 / (3 5) + ..., whose terms have one sign. With D decimals every
@@ -129,6 +133,15 @@ def spent(epsilon_: Fraction, delta_: Fraction, share: Fraction) -> Fraction:
     if share <= 0:
         return Fraction(0)
     return min(epsilon_, epsilon(share * mu_squared(epsilon_, delta_), delta_)) if share < 1 else epsilon_
+
+
+def largest_square(contributions: int, per_column: int) -> int:
+    """S(k, p): the largest |v|^2 of whole numbers from 0 to ``per_column`` that add up to ``contributions``.
+
+    Or to less. Both are positive; a ``per_column`` above ``contributions`` is as much as those.
+    """
+    full, rest = divmod(contributions, per_column)
+    return full * per_column**2 + rest**2
 
 
 def noise(squared_sensitivity: int, share: Fraction) -> Fraction:

@@ -50,7 +50,7 @@ def _can_be_made(stream: Stream, section: Section, problems: Problems) -> bool:
         registry.of_stream(stream, SystemNoise())
         return True
     except UnfitSetting as unfit:
-        part = section.get("counts") if unfit.setting == "columns" else mechanism
+        part = section.get("counts") if unfit.setting in ("columns", "per_column") else mechanism
         problems.add(part.at(unfit.setting), f"{part.name(unfit.setting)}: {unfit}")
     except PluginRefused:
         raise
