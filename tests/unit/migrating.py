@@ -19,7 +19,7 @@ from eventveil.kinds.placement import StreamPlan
 from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.lifecycle.migration import Checkpoint, MigrationTarget, migration, reset
 from eventveil.mechanisms.base import Mechanism
-from eventveil.mechanisms.registry import build
+from eventveil.mechanisms.registry import of_stream
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.privacy.noise import NoiseSource
@@ -74,7 +74,7 @@ class Lifetime:
     def mechanism(self, noise: NoiseSource | None = None) -> Mechanism:
         settings = self.stream
         source = noise or ForcedNoise(self.decisions)
-        return attach(build(settings.mechanism, self.columns, settings.sensitivity, source))
+        return attach(of_stream(settings, source))
 
     @property
     def checkpoint(self) -> Checkpoint:

@@ -61,15 +61,16 @@ def _in_words(condition: Condition) -> str:
 
 def engine(stream: Stream) -> Iterator[str]:
     """What the engine must guarantee, what cannot be seen of it, and when a timestamp is complete."""
-    source, bound = stream.source, stream.counts.contributions
+    source, bound, per_column = stream.source, stream.counts.contributions, stream.counts.per_column
+    each = "" if per_column is None else f", and of these at most {per_column} to each"
     yield (
         "All of this holds only if the engine that counts keeps four promises (counts: trusted), of which"
         " numbers show nothing. (1) Users are distinct, and bounded: one user adds at most"
-        f" {bound} to all columns of a timestamp together; who adds k times as much is protected by k times"
-        " the epsilon. (2) What counts of one user does not depend on others: no watermark that follows the"
-        " times of events decides what is late, no limit is shared. (3) There is one number per timestamp and"
-        f" column, in the partition of its column ({source.partitioner} of {source.column}); a later record"
-        " replaces it. (4) It does not change once the timestamp is complete."
+        f" {bound} to all columns of a timestamp together{each}; who adds k times as much is protected by k"
+        " times the epsilon. (2) What counts of one user does not depend on others: no watermark that follows"
+        " the times of events decides what is late, no limit is shared. (3) There is one number per timestamp"
+        f" and column, in the partition of its column ({source.partitioner} of {source.column}); a later"
+        " record replaces it. (4) It does not change once the timestamp is complete."
     )
     yield (
         "Not seen here: events, users, whether the engine keeps a promise, and what it loses. Who can"

@@ -90,7 +90,8 @@ def describe(stream: Stream, guarantee: Guarantee, rules: Iterable[str] = ()) ->
         _sensitivity(stream, guarantee),
         *_releases(stream, guarantee),
         _noise(guarantee),
-        *_delta(stream, guarantee),
+        *_delta(guarantee),
+        *_contributions(stream, guarantee),
         *_discovery(stream),
         *_options(stream),
         *rules,
@@ -239,14 +240,20 @@ def _neighbours(stream: Stream, level: Level) -> str:
 
 
 def _sensitivity(stream: Stream, guarantee: Guarantee) -> str:
-    bound = stream.counts.contributions
+    bound, per_column = stream.counts.contributions, stream.counts.per_column
     counted = (
         "the first event of a user counts" if bound == 1 else f"the first {bound} events of a user count"
     )
+    if per_column is not None:
+        counted = (
+            f"of a user the first {per_column} of each column are left, and of these the first {bound} count"
+        )
     if stream.bound == UNBOUNDED:
         counted = "every event counts, and the producer guarantees one of a user"
     if stream.source.count is not None:
         counted = f"the engine guarantees that a user adds at most {bound} to all columns together"
+        if per_column is not None:
+            counted += f", and at most {per_column} to each"
     moved = ", and may be in another column instead" if stream.mechanism.adjacency == "substitute" else ""
     return (
         f"Sensitivity: {guarantee.sensitivity}, the most that one user changes in the counts of a timestamp:"
@@ -263,8 +270,8 @@ def _noise(guarantee: Guarantee) -> str:
     return f"Noise of {what}: at best {spread(guarantee.best_scale)}; at worst {worst}."
 
 
-def _delta(stream: Stream, guarantee: Guarantee) -> Iterator[str]:
-    """What delta means, and when it is large; and what Gaussian noise makes of several contributions."""
+def _delta(guarantee: Guarantee) -> Iterator[str]:
+    """What delta means, and when it is large."""
     if guarantee.delta is None:
         return
     delta, mu_squared = float(guarantee.delta), gaussian.mu_squared(guarantee.epsilon, guarantee.delta)
@@ -280,9 +287,25 @@ def _delta(stream: Stream, guarantee: Guarantee) -> Iterator[str]:
         f" any one user, and then nothing is promised. It should be far below one in the number of"
         f" users.{large}"
     )
-    if stream.counts.contributions > 1:
+
+
+def _contributions(stream: Stream, guarantee: Guarantee) -> Iterator[str]:
+    """What noise makes of several contributions, where that depends on what noise there is."""
+    bound, per_column = stream.counts.contributions, stream.counts.per_column
+    if per_column is not None:
+        root = f"{math.sqrt(gaussian.largest_square(bound, per_column)):.4g}"
+        noise = f"but Laplace noise goes by all {bound}; Gaussian noise would go by {root}"
+        if guarantee.delta is not None:
+            noise = (
+                f"so Gaussian noise of a count is in proportion to {root}, the root of their squares added"
+                f" up, and not to {bound}"
+            )
         yield (
-            f"Contributions: all {stream.counts.contributions} events of a user may be in one column, so"
+            f"Contributions: at most {per_column} of the {bound} events of a user are in one column, {noise}."
+        )
+    elif bound > 1 and guarantee.delta is not None:
+        yield (
+            f"Contributions: all {bound} events of a user may be in one column, so"
             " Gaussian noise is in proportion to their number, as Laplace noise is."
         )
 

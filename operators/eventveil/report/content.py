@@ -126,9 +126,11 @@ def _found(how: Discover) -> str:
 
 
 def _bound(stream: Stream) -> str:
-    if kind_of(stream).name == "engine":
-        return f"{stream.bound} (the engine's word)"
-    return "trusted" if kind_of(stream).name == "pan-private" else str(stream.bound)
+    if kind_of(stream).name == "pan-private":
+        return "trusted"
+    per_column = stream.counts.per_column
+    bound = str(stream.bound) if per_column is None else f"{stream.bound}, in one column {per_column}"
+    return f"{bound} (the engine's word)" if kind_of(stream).name == "engine" else bound
 
 
 def _ends(stream: AnyStream) -> dict[str, str]:

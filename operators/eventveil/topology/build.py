@@ -229,12 +229,15 @@ def _counts(section: Section, mechanism: Section, topics: TopicSettings) -> Coun
     columns: ColumnNames = section.get("columns")
     unknown = section.get("unknown")
     other = unknown not in ("dead-letter", "ignore")
+    contributions, per_column = section.get("contributions"), section.get("per_column")
+    contributions = 1 if contributions == TRUSTED else contributions
     return _made(
         Counts,
         section,
         labels=columns.labels,
         column_type=columns.type,
-        contributions=1 if section.get("contributions") == TRUSTED else section.get("contributions"),
+        contributions=contributions,
+        per_column=None if per_column == contributions else per_column,
         unknown="column" if other else unknown,
         unknown_column=columns.labels.index(unknown) if other else None,
         expected=section.get("expected"),

@@ -158,11 +158,47 @@ def _check_source(file: Section, stream: Section, source: Section, problems: Pro
 
 def _check_counts(file: Section, stream: Section, counts: Section, problems: Problems) -> None:
     columns = counts.get("columns")
+    _check_per_column(stream, counts, problems)
     if columns is not None and columns.discover is not None:
         check_discovery(stream, counts, problems)
         return
     check_names(stream, counts, problems)
     _check_unknown(file, stream, counts, problems)
+
+
+def _check_per_column(stream: Section, counts: Section, problems: Problems) -> None:
+    most, bound, columns = (counts.get(key) for key in ("per_column", "contributions", "columns"))
+    if most is None or bound is None:
+        return
+    source, name = stream.get("source"), counts.name("per_column")
+    if bound == TRUSTED:
+        wrong = "contributions: trusted bounds nothing here, and one event is in one column; remove it"
+        problems.add(counts.at("per_column"), f"{name}: {wrong}")
+        return
+    if most > bound:
+        problems.add(
+            counts.at("per_column"),
+            f"{name}: found {most}, expected at most contributions, {bound}; lower it, or leave it out",
+        )
+    elif columns is not None and columns.discover is None and bound > most * len(columns.labels):
+        largest = most * len(columns.labels)
+        problems.add(
+            counts.at("contributions"),
+            f"{counts.name('contributions')}: found {bound}, but with per_column: {most} at most {largest}"
+            f" events of a user count in {len(columns.labels)} columns; lower it to {largest}, or raise"
+            " per_column",
+        )
+    if (
+        source is None
+        or source.get("counts") is None
+        or counts.get("unknown") in (None, "dead-letter", "ignore")
+    ):
+        return
+    problems.add(
+        counts.at("unknown"),
+        f"{counts.name('unknown')}: an engine bounds what a user adds to each name, and the column takes the"
+        " counts of many; with per_column use dead-letter or ignore",
+    )
 
 
 def _check_unknown(file: Section, stream: Section, counts: Section, problems: Problems) -> None:
@@ -342,6 +378,9 @@ def _discovering(counts: Counts) -> dict[str, str | int]:
     }
 
 
+_BOUND_CHANGES = Kept("the bound and the noise that goes with it change between two timestamps", sound=True)
+
+
 def _unknown(counts: Counts) -> str:
     return counts.unknown if counts.unknown_column is None else f"column {counts.unknown_column}"
 
@@ -366,7 +405,12 @@ COUNTS = Record(
             "contributions", One(Or(TRUSTED, Whole(1, COLUMN_LIMIT))),
             "Events of one user that count per timestamp; trusted, with pan_private: producers send one.",
             default="1",
-            kept=Kept("the bound and the noise that goes with it change between two timestamps", sound=True),
+            kept=_BOUND_CHANGES,
+        ),
+        Field(
+            "per_column", One(Whole(1, COLUMN_LIMIT)),
+            "How many of these may be in one column; left out: all. Gaussian noise is less with fewer.",
+            kept=replace(_BOUND_CHANGES, newer=True),
         ),
         Field(
             "unknown", One(Label()),

@@ -17,6 +17,7 @@ _NEEDS = (
     ("mechanism", "noise", ("laplace",), "the sum of epsilon and delta is proved for Laplace noise"),
     ("mechanism", "rollups", (), "blocks of columns are blocks of columns that are listed"),
     ("mechanism", "pan_private", (), "columns that are not public yet would be in its state"),
+    ("counts", "per_column", (), "it makes Gaussian noise smaller, and the noise is Laplace"),
     ("counts", "unknown", ("dead-letter",), "no column is unknown, and those not found count as the other"),
     ("sink", "counts", ("object",), "columns come and need their names"),
     ("sink", "format", ("json",), "its schema says nothing of columns that are found"),

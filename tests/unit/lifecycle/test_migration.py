@@ -470,6 +470,8 @@ def test_a_change_that_is_missing_in_the_ledger_is_a_violation() -> None:
 def test_every_field_is_either_sound_or_refused_with_a_reason() -> None:
     everything: dict[str, Any] = {
         "options": {"factor": ONE},
+        "contributions": 2,
+        "per_column": 1,
         "append_time": "boundary",
         "raw": "keyed otherwise",
         "filter": (Condition("/kind", "present"),),
@@ -525,6 +527,21 @@ def test_gaussian_kinds_and_windows_go_over_with_what_was_spent(
     (report,) = life.audit()
     assert report.findings == ()
     assert report.delta == Fraction(1, 10**9)
+
+
+@pytest.mark.parametrize(("old", "new", "square"), [(None, 1, 3), (1, 2, 5), (2, None, 9)])
+def test_another_bound_of_each_column_has_noise_of_its_own_from_the_change_on(
+    old: int | None, new: int | None, square: int
+) -> None:
+    bounds = {"labels": ("a", "b", "c"), "contributions": 3, "options": GAUSSIAN}
+    life = Lifetime(**terms(), **bounds, per_column=old)
+    life.release(7)
+    life.change(**terms(), **bounds, per_column=new)
+    life.release(12)
+    check_promise(life.ledger)
+    (report,) = life.audit()
+    assert report.findings == ()
+    assert orjson.loads(life.checkpoint.state.mechanism)["settings"]["squared_sensitivity"] == square
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.topics import plan_topics
 from eventveil.model.topology import Topology
 from eventveil.report.budget import populations
-from eventveil.report.content import document
+from eventveil.report.content import document, parameters
 from eventveil.report.facts import AuditFacts, StreamFacts
 from eventveil.report.page import page
 from eventveil.report.rights import rights
@@ -139,3 +139,10 @@ def test_a_limit_of_several_streams_is_told_once_with_their_names() -> None:
     told = document(loaded(ROOT / "topologies" / "web-shop.yaml"), "0" * 64, "now", None).limits
     (line,) = (one for one in told if "predictions" in one)
     assert line.startswith("views, orders: releases that are not fresh are predictions.")
+
+
+def test_the_events_of_a_user_are_told_with_those_in_one_column(tmp_path: Path) -> None:
+    both = ("[ATL, BOS]", "[ATL, BOS]\n      contributions: 3\n      per_column: 2")
+    for change, told in ((("[ATL, BOS]", "[BOS, ATL]"), "1"), (both, "3, in one column 2")):
+        (stream,) = load_text(tmp_path, changed(change)).streams
+        assert parameters(stream)["events per user"] == told

@@ -213,6 +213,7 @@ REFUSED = [
     ("gaussian", (("epsilon: 1.0", "epsilon: 1.0\n      noise: gaussian\n      delta: 1e-9"),), "for Lapl"),
     ("release", (("2013-01-01T00:00:00Z", "2013-01-01T00:00:00Z\n      on_missing: release"),), "again"),
     ("trusted", (("50}}", "50}}\n      contributions: trusted"),), "needs a bound"),
+    ("per_column", (("50}}", "50}}\n      contributions: 3\n      per_column: 1"),), "the noise is Laplace"),
     ("several fields", (("column: /dest", "column: [/dest, /a]"),), "values of one field"),
     ("a large delta", (("1e-9", "1e-3"),), "expected at most 0.0001"),
     ("all of epsilon", (("1/4", "1"),), "less than 1"),

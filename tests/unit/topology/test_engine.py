@@ -63,6 +63,11 @@ def test_the_partition_of_a_count_follows_from_its_column() -> None:
             "knows nothing of noise",
         ),
         ("contributions: 2", "contributions: trusted", "trusted"),
+        (
+            "contributions: 2",
+            "contributions: 2, per_column: 1, unknown: home",
+            "bounds what a user adds to each",
+        ),
     ],
 )
 def test_what_counts_cannot_have_is_told_with_its_place(old: str, new: str, told: str) -> None:
@@ -71,6 +76,13 @@ def test_what_counts_cannot_have_is_told_with_its_place(old: str, new: str, told
         loaded(FILE.replace(old, new))
     assert told in str(caught.value)
     assert "shop.yaml:" in str(caught.value)
+
+
+def test_an_engine_can_promise_a_bound_of_each_column() -> None:
+    (stream,) = loaded(FILE.replace("contributions: 2", "contributions: 2, per_column: 1")).streams
+    said = " ".join(kind_of(stream).describe(loaded(), stream))
+    assert "a user adds at most 2 to all columns together, and at most 1 to each" in said
+    assert "at most 2 to all columns of a timestamp together, and of these at most 1 to each;" in said
 
 
 def test_counts_and_events_are_never_in_one_topic() -> None:

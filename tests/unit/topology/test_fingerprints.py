@@ -39,6 +39,11 @@ RELEVANT = [
     ("[ATL, BOS]", "[BOS, ATL]", {"counts.columns.digest"}),
     ("[ATL, BOS]", "[ATL, BOS, JFK]", {"counts.columns", "counts.columns.digest"}),
     ("[ATL, BOS]", "[ATL, BOS]\n      contributions: 2", {"counts.contributions"}),
+    (
+        "[ATL, BOS]",
+        "[ATL, BOS]\n      contributions: 2\n      per_column: 1",
+        {"counts.contributions", "counts.per_column"},
+    ),
     ("[ATL, BOS]", "[ATL, BOS]\n      unknown: ignore", {"counts.unknown"}),
     ("[ATL, BOS]", "[ATL, BOS]\n      unknown: BOS", {"counts.unknown"}),
     ("kind: budget-absorption", "kind: budget-distribution", {"mechanism.kind"}),

@@ -44,6 +44,8 @@ BEYOND_A_SCHEMA = {
     "delta too small",
     "more copies in sync than copies",
     "contributions trusted",
+    "per_column above contributions",
+    "more contributions than columns have room for",
     "day that does not exist",
     "time finer than milliseconds",
     "start before the origin",
