@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ class Rules:
     window: int
     first: int = 1
     contributions: int = 1
+    per_column: int = sys.maxsize
     rekeyed: bool = False
     pan_private: bool = False
     local: LocalRules | None = None
@@ -160,13 +162,16 @@ def in_order(raw: Sequence[Record], rules: Rules) -> Sequence[Record]:
     return sorted(raw, key=lambda record: (record.time, record.partition, record.offset))
 
 
-def true_counts(events: Iterable[Event], contributions: int = 1) -> dict[int, Counter[str]]:
-    """The counts per timestamp: of each user the first ``contributions`` events."""
+def true_counts(
+    events: Iterable[Event], contributions: int = 1, per_column: int = sys.maxsize
+) -> dict[int, Counter[str]]:
+    """The counts per timestamp: of each user the first ``contributions`` of the first of each column."""
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    seen: Counter[tuple[int, str]] = Counter()
+    seen: defaultdict[tuple[int, str], Counter[str]] = defaultdict(Counter)
     for event in events:
-        seen[event.timestamp, event.user] += 1
-        if seen[event.timestamp, event.user] <= contributions:
+        own = seen[event.timestamp, event.user]
+        if own.total() < contributions and own[event.column] < per_column:
+            own[event.column] += 1
             counts[event.timestamp][event.column] += 1
     return dict(counts)
 
@@ -180,7 +185,7 @@ def verify(rules: Rules, logs: Logs) -> Report:
     releases = [fields for fields, record in sink if record.committed]
     _check_letters(rules, logs, verdicts, violations)
     events = [event for event in verdicts.values() if isinstance(event, Event)]
-    truth = true_counts(events, rules.contributions)
+    truth = true_counts(events, rules.contributions, rules.per_column)
     _check_sequence(rules, releases, truth, violations)
     _check_one_draw(rules, sink, logs.ledger, violations)
     _check_charges(rules, [record for _, record in sink], logs, violations)

@@ -75,7 +75,8 @@ class Truth:
         by_boundary = world.stream.source.append_time == "boundary"
         if by_boundary:
             found = by_captures(world, found)
-        taken: set[tuple[str, int]] = set()
+        bound, per_column = world.stream.counts.contributions, world.stream.counts.per_column
+        taken: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
         for appended, number, offset, event in sorted(found, key=lambda one: one[:3]):
             timestamp = (event["time"] - rules.origin) // rules.interval + 1
             late = appended >= rules.origin + timestamp * rules.interval + rules.lateness
@@ -87,9 +88,11 @@ class Truth:
             unknown = event["column"] not in "ab" and world.stream.counts.discover is None
             if late or early or timestamp < 1 or unknown:
                 self.refused[number, offset] += 1
-            elif (event["user"], timestamp) not in taken:
-                taken.add((event["user"], timestamp))
-                self.counts[timestamp][event["column"]] += 1
+                continue
+            own, column = taken[event["user"], timestamp], event["column"]
+            if len(own) < bound and own.count(column) < (per_column or bound):
+                own.append(column)
+                self.counts[timestamp][column] += 1
 
 
 Appended = list[tuple[int, int, int, Any]]

@@ -53,6 +53,13 @@ REKEYED = stream(
     interval=10_000, origin=1_000_000, lateness=5_000, max_ahead=7_000, clock_skew=3_000,
     kind="budget-absorption", window=3, raw="events",
 )  # fmt: skip
+#: Two events of a user count, in different columns.
+BY_COLUMN = stream(
+    interval=10_000, origin=1_000_000, lateness=5_000, max_ahead=7_000, clock_skew=3_000,
+    kind="uniform", window=3, contributions=2, per_column=1,
+    options={"noise": "gaussian", "delta": Fraction(1, 10**6)},
+)  # fmt: skip
+REKEYED_BY_COLUMN = replace(BY_COLUMN, source=REKEYED.source)
 
 #: What is released depends on what earlier releases of a block erred by.
 TOTALS = stream(

@@ -36,7 +36,7 @@ class OneByOne:
     def judge(
         self, offset: int, append_time: int, value: bytes | None, order: Any, boundaries: Any
     ) -> Rejection | None:
-        """Of each user the first events by ``order`` count; the last may be displaced."""
+        """Of each user the first events by ``order`` count, within both bounds; the last may be displaced."""
         if offset < self.state.resume:
             return None
         document = parse(value, self.stream.source.max_bytes)
@@ -54,11 +54,16 @@ class OneByOne:
             return "ignored"
         self.first_offset.setdefault(placed.timestamp, offset)
         counted = self.open.setdefault(placed.timestamp, {}).setdefault(placed.event.user, [])
+        before, counts = len(counted), self.stream.counts
         insort(counted, (order, placed.event.column))
-        if len(counted) <= self.stream.counts.contributions:
-            return "counted"
-        counted.pop()
-        return "bounded"
+        columns: Counter[int] = Counter()
+        for event in [*counted]:
+            full = columns[event[1]] == (counts.per_column or counts.contributions)
+            if full or columns.total() == counts.contributions:
+                counted.remove(event)
+            else:
+                columns[event[1]] += 1
+        return "counted" if len(counted) > before else "bounded"
 
     def close(self) -> dict[int, int]:
         """The counts of the next timestamp by column."""
@@ -113,7 +118,13 @@ def _streams(chance: Random) -> list[Stream]:
     made = []
     for name in ("one", "two", "three")[: chance.choice((1, 2, 3))]:
         own = {
-            "contributions": chance.choice((1, 1, 2, 3)),
+            **dict(
+                zip(
+                    ("contributions", "per_column"),
+                    chance.choice(((1, None), (1, None), (2, None), (3, None), (2, 1), (3, 2))),
+                    strict=True,
+                )
+            ),
             **chance.choice(({}, {"unknown": "ignore"}, {"unknown": "column", "unknown_column": 1})),
             "column": chance.choice(("/column", "/page/section")),
             "max_bytes": chance.choice((100, 1_000_000, 1_000_000)),

@@ -93,7 +93,7 @@ ELSEWHERE = {
     "plugin.distribution", "plugin.level", "mechanism.regroup", "mechanism.max_samples", "mechanism.drift",
     "mechanism.periods", "mechanism.noise", "mechanism.delta", "mechanism.rollups", "source.counts",
     "source.count", "source.watermark", "sink.format", "counts.columns.delta", "counts.columns.share",
-    "counts.columns.most", "counts.columns.longest",
+    "counts.columns.most", "counts.columns.longest", "counts.per_column",
 }  # fmt: skip
 
 

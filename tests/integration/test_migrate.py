@@ -75,13 +75,14 @@ def test_a_stream_goes_on_under_other_terms_and_the_audit_follows(application: A
     with Traffic(application, seed=1, per_second=100):
         run(application, 3)
         former = edit(application, "mechanism", kind="uniform", epsilon=2, window=4)
-        edit(application, "counts", contributions=2)
+        edit(application, "counts", contributions=2, per_column=1)
         assert "eventveil migrate" in refusals(application.path)[0]
 
         dry = invoke("migrate", str(application.path))
         assert dry.exit_code == 0
         assert "mechanism.epsilon 2, was 1" in dry.output
         assert "counts.contributions 2, was 1" in dry.output
+        assert "counts.per_column 1\n" in dry.output
         assert "windows of 4 timestamps across the change stay within epsilon 2" in dry.output
         assert "nothing was written" in dry.output
         assert "eventveil migrate" in refusals(application.path)[0]

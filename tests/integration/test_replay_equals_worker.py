@@ -58,6 +58,8 @@ def test_replaying_the_topic_that_a_worker_read_gives_the_workers_records(kafka:
     }
     for kind in HORIZONS:
         application.document["streams"][kind]["counts"] = {"columns": ["north"], "unknown": "ignore"}
+    for name in ("uniform.gaussian", "totals.gaussian"):
+        application.document["streams"][name]["counts"] |= {"contributions": 2, "per_column": 1}
     for name in FOUND:
         finding = {"discover": {"delta": 1e-6, "share": 0.5}}
         application.document["streams"][name]["counts"] = {"columns": finding}

@@ -104,3 +104,27 @@ def settings_of_the_mechanism(application: Application) -> dict[str, object]:
     settings = json.loads(states[-1]["mechanism"])["settings"]
     assert isinstance(settings, dict)
     return settings
+
+
+def test_a_bound_of_each_column_survives_kills_with_its_sensitivity(kafka: str, tmp_path: Path) -> None:
+    mechanism = {**SUBSTITUTE, "noise": "gaussian", "delta": 1e-6}
+    application = Application(kafka, tmp_path, mechanism=mechanism)
+    application.document["streams"]["places"]["counts"].update(contributions=3, per_column=2)
+    application.write()
+    application.create()
+    with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "2") as worker:
+        with Traffic(application, SEED):
+            for seconds in (4, 3):
+                time.sleep(seconds)
+                worker.kill()
+                worker.start()
+            time.sleep(3)
+        last = wait_for_releases(application, 40)
+    releases = application.releases()
+    truth = application.truth(first=min(releases), contributions=3, per_column=2)
+    for timestamp in range(min(releases), last + 1):
+        counts = json.loads(releases[timestamp][0])["counts"]
+        assert {name: count for name, count in counts.items() if count} == truth.get(timestamp, {}), timestamp
+    assert truth != application.truth(first=min(releases), contributions=3)
+    # 2 (2^2 + 1^2), for two histories.
+    assert settings_of_the_mechanism(application)["squared_sensitivity"] == 10

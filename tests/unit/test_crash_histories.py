@@ -24,7 +24,17 @@ from tests.crashes.checks import SameNoise, check, check_found, check_replay
 from tests.crashes.engine import ENGINE, ENGINE_BROKEN, ENGINE_BY_TIME, EngineTruth, EngineWorld
 from tests.crashes.pan_private import PAN_PRIVATE_BROKEN, PanPrivateWorld, check_pan_private
 from tests.crashes.values import CHANGELOG, LEDGER, ValuesDrawnAgain, ValueWorld, check_values
-from tests.crashes.world import COUNTS, DISCOVERS, FORGETS, REKEYED, REKEYED_BY_BOUNDARY, TOTALS, World
+from tests.crashes.world import (
+    BY_COLUMN,
+    COUNTS,
+    DISCOVERS,
+    FORGETS,
+    REKEYED,
+    REKEYED_BY_BOUNDARY,
+    REKEYED_BY_COLUMN,
+    TOTALS,
+    World,
+)
 
 #: At least one of this many seeds must show that a worker is broken.
 SEEDS = 12
@@ -38,8 +48,16 @@ NOTICED = (AssertionError, EventveilError)
         (COUNTS, 24, 300, {"close", "judge", "decide", "publish"}),
         (REKEYED, 10, 600, {"pass-on", "close", "judge", "decide", "publish"}),
         (REKEYED_BY_BOUNDARY, 8, 1000, {"pass-on", "close", "judge", "decide", "publish"}),
+        (BY_COLUMN, 10, 600, {"close", "judge", "decide", "publish"}),
+        (REKEYED_BY_COLUMN, 6, 1000, {"pass-on", "close", "judge", "decide", "publish"}),
     ],
-    ids=["keyed", "re-keyed", "re-keyed by boundary"],
+    ids=[
+        "keyed",
+        "re-keyed",
+        "re-keyed by boundary",
+        "with a bound of each column",
+        "re-keyed with a bound of each column",
+    ],
 )
 def test_whatever_happens_every_timestamp_is_drawn_charged_and_published_once_with_the_right_counts(
     of: Stream, histories: int, turns: int, names: set[str]
@@ -106,7 +124,11 @@ def test_whatever_happens_a_span_names_the_version_that_has_charged_it() -> None
     assert min(seen[one] for one in ManyVersions.versions) > 3
 
 
-@pytest.mark.parametrize("of", [COUNTS, TOTALS], ids=["absorption", "totals with Gaussian noise"])
+@pytest.mark.parametrize(
+    "of",
+    [COUNTS, TOTALS, BY_COLUMN],
+    ids=["absorption", "totals with Gaussian noise", "with a bound of each column"],
+)
 def test_whatever_happens_the_releases_are_those_of_a_replay_with_the_same_noise(of: Stream) -> None:
     compared = 0
     for seed in range(100, 108):

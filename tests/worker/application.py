@@ -196,6 +196,7 @@ class Application:
             max_bytes=source["max_bytes"],
             window=mechanism.get("window", 1),
             contributions=_contributions(fields),
+            per_column=fields.get("counts", {}).get("per_column", sys.maxsize),
             rekeyed=source.get("repartition", False),
             pan_private="pan_private" in mechanism,
             local=_local(mechanism, fields),
@@ -241,6 +242,7 @@ class Application:
         interval: int | None = None,
         first: int = 1,
         contributions: int = 1,
+        per_column: int = sys.maxsize,
         without: Mapping[int, Collection[int]] | None = None,
     ) -> dict[int, Counter[str]]:
         """The counts per timestamp that the rules give, for a stream over the source with this interval.
@@ -255,7 +257,7 @@ class Application:
             for partition, event in judged
             if isinstance(event, Event) and partition not in (without or {}).get(event.timestamp, ())
         )
-        return true_counts(events, contributions)
+        return true_counts(events, contributions, per_column)
 
     def raw(self) -> list[Record]:
         """Every committed record of the source."""

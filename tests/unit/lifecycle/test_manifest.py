@@ -90,6 +90,19 @@ def test_every_fact_of_the_fingerprint_is_tried_here() -> None:
     assert set(CHANGED) == set(fields())
 
 
+@pytest.mark.parametrize(("before", "now"), [(None, 1), (1, 2), (2, None)])
+def test_another_bound_of_a_column_is_refused_until_it_is_migrated(
+    before: int | None, now: int | None
+) -> None:
+    former, present = (fields(stream(contributions=3, per_column=one)) for one in (before, now))
+    remembered = MANIFEST.replace(fields=former)
+    remembered.check(former, "raw", "topic-id", 2, PLACE)
+    with pytest.raises(StateRefused) as raised:
+        remembered.check(present, "raw", "topic-id", 2, PLACE)
+    assert raised.value.what == f"counts.per_column was {before!r} and is {now!r} now"
+    assert "eventveil migrate" in raised.value.remedy
+
+
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_changed_fact_names_itself_with_both_values_and_the_remedy(name: str) -> None:
     before, now = fields()[name], CHANGED[name][name]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from eventveil.mechanisms.base import Release
 from eventveil.model.topology import Stream
@@ -58,10 +59,12 @@ def test_the_truth_of_a_sum_over_a_span_is_a_sum(tmp_path: Path) -> None:
     assert line["counts"] == dict(zip(COLUMNS, made[4].counts.tolist(), strict=True))
 
 
-def test_the_truth_before_bounding_counts_every_event(tmp_path: Path) -> None:
+@pytest.mark.parametrize("per_column", [None, 1])
+def test_the_truth_before_bounding_counts_every_event(tmp_path: Path, per_column: int | None) -> None:
     values = random_events(400, 9, seed=4)
     source = write_lines(tmp_path / "events.jsonl", values)
-    running = replay(topology(stream(contributions=2)), source, end=END, seed=1, unbounded=True)
+    bounded = topology(stream(contributions=2, per_column=per_column))
+    running = replay(bounded, source, end=END, seed=1, unbounded=True)
     made = [*running]
     every = brute_force(values, bound=len(values))
     assert [one.events.tolist() for one in made if one.events is not None] == [
