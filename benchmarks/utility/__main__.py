@@ -19,6 +19,7 @@ from benchmarks.utility import (
     gaussian,
     intervals,
     levels,
+    per_column,
     plots,
     side_by_side,
     summary,
@@ -41,6 +42,7 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     gaussian.PART: gaussian.measure,
     intervals.PART: intervals.measure,
     levels.PART: levels.measure,
+    per_column.PART: per_column.measure,
     "w-event": w_event.measure,
     "unseen": w_event.measure_unseen,
     "event-level": event_level.measure,
@@ -61,6 +63,7 @@ SEEDS = dict.fromkeys(
         gaussian.PART,
         intervals.PART,
         levels.PART,
+        per_column.PART,
     ),
     1,
 )

@@ -5,7 +5,8 @@
 ``claims``, and ``paced, unseen`` (our own mechanism in a part). Those of all mechanisms side by side are
 ``kinds``, ``verdict``, ``by stream, real`` (a part) and ``measures``: see ``benchmarks.utility.summary``.
 Those of Gaussian noise are ``gaussian, over pure`` and ``gaussian, seasonal`` (a kind); of what intervals
-cover, ``intervals, seasonal, outside`` and ``intervals, seasonal, many`` (a kind); of two levels ``levels``.
+cover, ``intervals, seasonal, outside`` and ``intervals, seasonal, many`` (a kind); of two levels ``levels``,
+of bounds of each column ``per-column``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.utility import gaussian, intervals, levels, summary
+from benchmarks.utility import gaussian, intervals, levels, per_column, summary
 from benchmarks.utility.claims import CLAIMS, Claim
 from benchmarks.utility.measuring import Case, Results
 from benchmarks.utility.w_event import BASELINES, OURS
@@ -67,6 +68,8 @@ def table(name: str, results: Results) -> str:
         return intervals.table(choice, results)
     if part == levels.PART:
         return levels.table(results)
+    if part == per_column.PART:
+        return per_column.table(results)
     if part == "paced":
         return _own(results.of(choice))
     cases = [case for case in results.of(part) if choice in ("", case.stream, f"epsilon {case.epsilon}")]
