@@ -59,7 +59,8 @@ class Game:
     """``users`` users, each in columns of their own, in ``streams`` streams, ``replays`` times.
 
     ``others``: the counts of everybody else in a user's columns, per timestamp; ``visits``: in which of them
-    the user is, one of them per timestamp, None if absent. The player looks at the released counts of
+    the user is, one of them per timestamp, None if absent; or the columns of several events, in their order,
+    of which ``contributions`` and ``per_column`` let some count. The player looks at the released counts of
     ``cells``, (timestamp, column) from 0, by default those visited, each cut off ``resolution`` away from
     others' count; and at whether they differ from the release before.
     """
@@ -68,18 +69,25 @@ class Game:
     epsilon: Fraction
     extent: int
     others: Sequence[Sequence[int]]
-    visits: Sequence[int | None]
+    visits: Sequence[int | tuple[int, ...] | None]
     options: Mapping[str, Option] = field(default_factory=dict)
     cells: Sequence[tuple[int, int]] = ()
     resolution: int = 1
     users: int = 1
     streams: int = 1
     replays: int = 1
+    contributions: int = 1
+    per_column: int | None = None
+
+    @property
+    def visited(self) -> list[tuple[int, ...]]:
+        """By timestamp, the columns of a user's events."""
+        return [() if one is None else (one,) if isinstance(one, int) else one for one in self.visits]
 
     @property
     def looked_at(self) -> Sequence[tuple[int, int]]:
         """``cells``, or what is visited."""
-        visited = [(at, column) for at, column in enumerate(self.visits) if column is not None]
+        visited = [(at, column) for at, one in enumerate(self.visited) for column in sorted({*one})]
         return self.cells or visited
 
     @property
@@ -94,7 +102,7 @@ class Game:
                 name=f"game-{number}",
                 source=Source("events", "/user", "/to", "/at"),
                 timeline=Timeline(HOUR, ORIGIN),
-                counts=Counts(columns),
+                counts=Counts(columns, contributions=self.contributions, per_column=self.per_column),
                 mechanism=settings,
                 sink=Sink(f"game-{number}", "array"),
                 dead_letter="dead",
@@ -106,14 +114,14 @@ class Game:
     def events(self, present: bool) -> Iterator[tuple[int, bytes]]:
         """Append time and value, everybody else's and those of the users if they are ``present``."""
         width = len(self.others[0])
-        for at, (counts, visited) in enumerate(zip(self.others, self.visits, strict=True)):
+        for at, (counts, visited) in enumerate(zip(self.others, self.visited, strict=True)):
             time = ORIGIN + at * HOUR
             for user in range(self.users):
                 for column, count in enumerate(counts):
                     to = str(user * width + column)
                     yield from ((time, event(f"{to} {n}", to, time)) for n in range(count))
-                    if present and column == visited:
-                        yield time, event(f"user {user}", to, time)
+                for column in visited if present else ():
+                    yield time, event(f"user {user}", str(user * width + column), time)
 
     def signatures(self, transcript: Sequence[Mapping[str, Any]]) -> Iterator[Signature]:
         """What the player makes of the records of one stream: for each user, what was seen of the cells."""

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from eventveil.counting.bounding_by_column import ColumnContributions
+from eventveil.decoding import kernel
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.pan_private import PAN_PRIVATE, Counters, PanPrivate
 from eventveil.mechanisms.registry import KINDS
@@ -97,6 +99,11 @@ GAUSSIAN_GAMES = {
     ),
     "seasonal": Game("seasonal", EPSILON, 1, [[50]], [0], streams=100, replays=6, options=NORMAL),
     "time-unit": Game("time-unit", EPSILON, 1, [[1]], [0], users=2000, replays=4, options=NORMAL),
+    # Of three events two count, each in a column of its own.
+    "uniform, each column": Game(
+        "uniform", EPSILON, 1, [[3, 2]], [(0, 0, 1)], users=2000, replays=6, resolution=5, options=NORMAL,
+        contributions=2, per_column=1,
+    ),
     # The timestamp after the visit makes up for what the one of the visit erred by.
     "totals": Game(
         "totals", EPSILON, 1, [[1], [1]], [0, None], cells=[(0, 0), (1, 0)], resolution=6, users=2000,
@@ -135,6 +142,17 @@ def test_what_is_released_with_gaussian_noise_tells_no_more_than_mu(name: str) -
 @EVERY_GAUSSIAN_GAME
 def test_half_the_gaussian_noise_is_rejected(name: str) -> None:
     assert audit_mu(GAUSSIAN_GAMES[name], half_noise) > MU
+
+
+def test_noise_for_a_bound_of_each_column_that_is_not_kept_to_is_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both events in one column, with the noise of one in each of two."""
+    game = replace(GAUSSIAN_GAMES["uniform, each column"], cells=[(0, 0)], resolution=8)
+    monkeypatch.setattr(kernel, "NATIVE", None)
+    assert audit_mu(game) <= MU
+    monkeypatch.setattr(ColumnContributions, "admit", lambda self, users, _: self._in_all.admit(users))
+    assert audit_mu(game) > MU
 
 
 @EVERY_GAME

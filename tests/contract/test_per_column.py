@@ -31,6 +31,7 @@ from eventveil.privacy import gaussian
 from eventveil.privacy.gaussian import largest_square
 from eventveil.privacy.noise import SeededNoise
 from tests.contract.noises import ObservedNoise
+from tests.contract.test_gaussian import exact_delta
 from tests.contract.test_totals import run
 
 EPSILON, DELTA = Fraction(1), Fraction(1, 10**5)
@@ -220,6 +221,15 @@ def test_a_user_who_was_elsewhere_is_paid_for_by_substitute(case: str) -> None:
         assert spent(case, bounds, one, other) > 1.3
 
 
+@pytest.mark.parametrize("bounds", [(2, 1), (4, 2)])
+def test_delta_of_the_rounded_numbers_is_what_is_promised_and_little_less(bounds: tuple[int, int]) -> None:
+    """Of two columns that are full, in one publication with the whole budget."""
+    sigma = float(make("sample", SeededNoise(1), *bounds).guarantee.best_scale)
+    found = exact_delta([sigma, sigma], bounds[1])
+    assert found <= DELTA
+    assert found > DELTA * Fraction(7, 10)
+
+
 def test_ten_contributions_with_one_in_each_column_cost_a_factor_of_root_ten() -> None:
     def sigma(bound: int, per_column: int | None) -> float:
         settings = MechanismSettings("uniform", EPSILON, "1", 3, options=GAUSSIAN, per_column=per_column)
@@ -324,6 +334,7 @@ def substitute_as_one(patch: pytest.MonkeyPatch) -> None:
 FILLS = test_a_user_who_fills_columns_tells_as_much_as_is_paid_and_nobody_tells_more
 LARGEST = test_no_history_has_a_larger_square_and_one_has_it_where_the_bound_can_be_reached
 LEVELS = test_sums_over_blocks_differ_by_what_is_said_of_their_level
+EXACT = test_delta_of_the_rounded_numbers_is_what_is_promised_and_little_less
 ELSEWHERE = test_a_user_who_was_elsewhere_is_paid_for_by_substitute
 without_rest = square_of(lambda bound, per_column: bound // per_column * per_column**2)
 product = square_of(lambda bound, per_column: bound * per_column)
@@ -341,6 +352,7 @@ MUTANTS: dict[str, tuple[Callable[..., None], dict[str, Any], Callable[[pytest.M
         LEVELS, {"bound": 5, "per_column": 2, "levels": (1, 3), "adjacency": "add-remove"}, block_as_product
     ),
     "one level paid for": (FILLS, {"case": "uniform rollups 3", "bounds": (4, 2)}, one_level),
+    "k: told by the exact delta": (EXACT, {"bounds": (4, 2)}, of_l1),
     "substitute as add-remove": (ELSEWHERE, {"case": "sample"}, substitute_as_one),
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from random import Random
 from typing import Any
@@ -20,6 +21,7 @@ from eventveil.counting.users import Users
 from eventveil.decoding import kernel
 from eventveil.decoding.bulk import BulkReader, fields_of
 from eventveil.model.topology import Discover, Stream
+from eventveil.privacy.gaussian import largest_square
 from tests.fuzz.ways import WAYS, read_by
 from tests.unit.support import counter_state, event, sparse, stream
 
@@ -192,7 +194,7 @@ def bounded(bound: int, per_column: int, **changes: Any) -> Stream:
 class Log:
     """A source partition and who counts it: one after the other, each from the durable state of the last."""
 
-    def __init__(self, of: Stream, values: list[bytes]) -> None:
+    def __init__(self, of: Stream, values: Sequence[bytes | None]) -> None:
         self._of, self._values = of, values
         self._reader = BulkReader(fields_of([(of.source, of.counts)]), 1_000_000)
         self.outcomes: Counter[str] = Counter()
@@ -206,7 +208,11 @@ class Log:
         """A chunk that ends before this offset."""
         values = self._values[self.position : until]
         offsets = np.arange(self.position, until)
-        rows = Rows(offsets, np.full(len(values), 1000), values, self._reader.read(values))
+        origins = None
+        if self._of.source.raw is not None:
+            # Later ones come from earlier places now and then.
+            origins = np.stack([offsets * 7 % 5, offsets % 2, offsets], axis=1)
+        rows = Rows(offsets, np.full(len(values), 1000), values, self._reader.read(values), origins)
         self.one.observe(rows)
         self.outcomes += self.one.new_outcomes()
         self.position = until
@@ -301,3 +307,41 @@ def test_columns_that_are_found_have_no_bound_that_nobody_keeps() -> None:
     of = stream(labels=("other",), contributions=3, per_column=1, discover=how)
     with pytest.raises(ValueError, match="no bound of their own"):
         StreamCounter(of, 1, counter_state(), Users(of.source, 1, 0))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rekeyed", [False, True])
+def test_a_user_moves_the_counts_of_a_timestamp_by_no_more_than_both_bounds_allow(
+    way: str, rekeyed: bool
+) -> None:
+    """Whatever the user sends, and whenever, into listed columns and into others that share one."""
+    chance, reached = Random(rekeyed), 0
+    for _ in range(60):
+        bound = chance.randrange(2, 8)
+        per_column = chance.randrange(-(-bound // COLUMNS), bound)
+        rest: dict[str, Any] = {"unknown": "column", "unknown_column": 3}
+        rest |= {"raw": "events"} if rekeyed else {}
+        of = bounded(bound, per_column, **rest)
+        events = [
+            (chance.choice(("u", "v", "w")), chance.choice("aabbcxyz"), chance.randrange(1000, 1020))
+            for _ in range(chance.choice((20, 60)))
+        ]
+        found = []
+        for present in (True, False):
+            counts = []
+            with read_by(way):
+                log = Log(of, [event(*one) if present or one[0] != "u" else None for one in events])
+                while log.position < len(events):
+                    log.read(min(len(events), log.position + chance.choice((1, 5, 40))))
+                for _ in range(2):
+                    closed = sparse(log.one.close())
+                    counts.append([closed.get(column, 0) for column in range(COLUMNS)])
+            found.append(np.array(counts))
+        moved = found[0] - found[1]
+        assert moved.min() >= 0
+        assert moved.max() <= per_column
+        assert moved.sum(axis=1).max() <= bound
+        squares = (moved**2).sum(axis=1).max()
+        assert squares <= largest_square(bound, per_column)
+        reached += squares == largest_square(bound, per_column)
+    assert reached > 5
