@@ -42,7 +42,7 @@ def test_status_and_tail_read_what_is_public(application: Application, kafka: st
     path = str(application.path)
     status, told = run("status", path)
     assert status == 0
-    assert "no release yet" in told
+    assert "nothing yet" in told
 
     writer = transactional_producer(kafka, unique("writer"))
     last = (int(time.time() * 1000) - ORIGIN) // 250

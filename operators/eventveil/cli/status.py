@@ -111,14 +111,20 @@ def value_lines(stream: ReadingStream, newest: list[Reading]) -> Iterator[str]:
 def lines(one: Status) -> Iterator[str]:
     """A stream for people."""
     yield f"{one.stream} ({one.mechanism}, epsilon {one.promise} for a window of {one.window})"
-    if one.last is None or one.until is None or one.due is None:
-        yield "  no release yet: is a worker running, and is the first timestamp over?"
+    if one.last is not None and one.until is not None:
+        kind = "fresh" if one.fresh else "repeated"
+        yield f"  released  timestamp {one.last}, until {format_rfc3339(one.until)}, {kind}"
+    elif one.due is not None:
+        yield "  released  nothing yet"
+    else:
+        yield "  released  nothing yet: is a worker running? The first timestamp that begins after the first"
+        yield "            worker has started is the first to be released, once it is due"
+    if one.due is not None:
+        late = ": late, is a worker running and ready?" if one.is_late else ""
+        overdue = f", overdue for {one.overdue // 1000} s{late}" if one.overdue >= 1000 else ""
+        yield f"  next      timestamp {one.following}, due at {format_rfc3339(one.due)}{overdue}"
+    if one.last is None:
         return
-    kind = "fresh" if one.fresh else "repeated"
-    yield f"  released  timestamp {one.last}, until {format_rfc3339(one.until)}, {kind}"
-    late = ": late, is a worker running and ready?" if one.is_late else ""
-    overdue = f", overdue for {one.overdue // 1000} s{late}" if one.overdue >= 1000 else ""
-    yield f"  next      timestamp {one.following}, due at {format_rfc3339(one.due)}{overdue}"
     left = one.epsilon - one.spent
     yield f"  budget    {one.spent:.4g} of {one.promise} spent in the window, {left:.4g} left"
     yield f"  health    {one.health} (by {count(one.releases, 'release')})"

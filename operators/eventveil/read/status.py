@@ -32,6 +32,7 @@ class Status:
 
     ``last`` is the last released timestamp, None if the sink has none; ``until`` its end. ``following`` is
     the next one, ``due`` when it can be released at the earliest, ``overdue`` for how long it has been due.
+    Without a release they are those of the first timestamp, and None where no start says which it is.
     ``spent`` and ``epsilon`` are of the window that ends at the last release, with what every window pays for
     columns that are found. With Gaussian noise ``spent`` is the epsilon that the mu squared of the window has
     at ``delta``; else that is of finding columns. ``releases`` is how many the ``state`` is about;
@@ -110,12 +111,13 @@ def status_from(stream: Stream, record: Record | None, totals: Sequence[Total], 
     """The status at ``now`` (epoch ms), from the last release, if any, and the totals of the newest ones."""
     rules, settings = stream.timeline, stream.mechanism
     if record is None:
-        begun = timeline.due_of(rules, timeline.first_whole_timestamp(rules, now)) if rules.start else None
-        overdue = 0 if begun is None else max(0, now - begun)
+        first = None if rules.start is None else timeline.first_whole_timestamp(rules, now)
+        due = None if first is None else timeline.due_of(rules, first)
+        overdue = 0 if due is None else max(0, now - due)
         delta = settings.delta if (how := stream.counts.discover) is None else how.delta
         return Status(
             stream.name, settings.kind, float(stream.epsilon), settings.window,
-            None, None, None, None, begun, overdue, 0.0, "unknown", 0,
+            None, None, None, first, due, overdue, 0.0, "unknown", 0,
             None if delta is None else float(delta), stream.counts.expected,
         )  # fmt: skip
     last = record.timestamp

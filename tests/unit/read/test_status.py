@@ -85,10 +85,20 @@ def test_a_stream_in_which_nothing_counts() -> None:
 
 def test_a_stream_without_releases() -> None:
     found = status_of(VIEWS, {}, ORIGIN)
-    assert (found.last, found.state, found.is_late) == (None, "unknown", False)
-    assert "no release yet" in "\n".join(lines(found))
-    begun = replace(VIEWS, timeline=replace(VIEWS.timeline, start=ORIGIN))
-    assert status_of(begun, {}, ORIGIN + 3 * HOUR).is_late
+    assert (found.last, found.following, found.state, found.is_late) == (None, None, "unknown", False)
+    told = "\n".join(lines(found))
+    assert "nothing yet: is a worker running? The first timestamp that begins after" in told
+    assert "next" not in told
+
+
+def test_a_stream_without_releases_whose_start_is_set_says_when_the_first_is_due() -> None:
+    begun = replace(VIEWS, timeline=replace(VIEWS.timeline, start=ORIGIN + 4 * HOUR))
+    waits = status_of(begun, {}, ORIGIN)
+    assert (waits.following, waits.is_late) == (5, False)
+    assert "timestamp 5, due at 2026-03-01T05:01:01Z" in "\n".join(lines(waits))
+    late = status_of(begun, {}, ORIGIN + 6 * HOUR)
+    assert late.is_late
+    assert "due at 2026-03-01T05:01:01Z, overdue for 3539 s: late" in "\n".join(lines(late))
 
 
 def test_a_release_is_shown_with_its_intervals() -> None:
