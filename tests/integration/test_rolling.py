@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import signal
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -71,22 +73,42 @@ def test_a_rolling_restart_of_named_workers_moves_no_partition(kafka: str, tmp_p
     assert max(late) < 1000 * LATE_SECONDS
 
 
+@contextmanager
+def namesakes(application: Application, tmp_path: Path, *, at_once: bool) -> Iterator[list[WorkerProcess]]:
+    """Two workers with one name: at once, or the second when the first is ready."""
+    workers = [
+        WorkerProcess(
+            "tests.worker.patient", application.path, tmp_path / log, "--metrics", "off", "--member", "same"
+        )
+        for log in ("first.log", "second.log")
+    ]
+    with ExitStack() as stack:
+        for worker in workers:
+            stack.enter_context(worker)
+            if not at_once:
+                worker.wait_for_log("ready; next: ")
+        yield workers
+
+
 def test_two_workers_under_one_name_are_told_of_each_other(kafka: str, tmp_path: Path) -> None:
     application = Application(kafka, tmp_path, interval=INTERVAL, lateness=LATENESS)
     application.create()
-    with ExitStack() as stack:
-        for log in ("first.log", "second.log"):
-            worker = WorkerProcess(
-                "tests.worker.patient",
-                application.path,
-                tmp_path / log,
-                "--metrics",
-                "off",
-                "--member",
-                "same",
-            )
-            stack.enter_context(worker)
-        worker.wait_for_log("another worker may run with --member same. Give each worker a name of its own")
+    with namesakes(application, tmp_path, at_once=False) as (_, second):
+        second.wait_for_log("another worker may run with --member same. Give each worker a name of its own")
+
+
+def test_two_workers_that_join_at_once_under_one_name_are_told_or_one_ends(
+    kafka: str, tmp_path: Path
+) -> None:
+    """A broker may refuse one while it joins, which then ends and says why."""
+    application = Application(kafka, tmp_path, interval=INTERVAL, lateness=LATENESS)
+    application.create()
+    told = ("another worker may run with --member same", "another worker has started with the same --member")
+    with namesakes(application, tmp_path, at_once=True) as workers:
+        deadline = time.monotonic() + 180
+        while not any(words in log.read_text() for log in tmp_path.glob("*.log") for words in told):
+            assert time.monotonic() < deadline, [worker.log.read_text() for worker in workers]
+            time.sleep(0.2)
 
 
 @pytest.mark.parametrize("name", ["", "two words", "..", "x" * 241])

@@ -26,7 +26,13 @@ import aiokafka
 import faust
 from aiokafka.consumer.fetcher import FetchResult
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from aiokafka.errors import (
+    BrokerResponseError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    kafka_errors,
+)
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
@@ -75,6 +81,22 @@ def instance_id(member: str, topics: Iterable[str]) -> str:
     digest = hashlib.sha256("\n".join(sorted(topics)).encode()).hexdigest()
     return f"{member}-{digest[:_TOPICS_DIGITS]}"
 
+
+class FencedInstanceIdError(BrokerResponseError):  # type: ignore[misc]
+    """A newer member has taken the ``group.instance.id`` of this one.
+
+    aiokafka has no name for this answer of a broker, and would stop with UnknownError.
+    """
+
+    errno, message = 82, "FENCED_INSTANCE_ID"
+    description = "Another member has joined the group with the same group.instance.id."
+
+    def __repr__(self) -> str:
+        """What aiokafka raises has this as its text."""
+        return "another worker has started with the same --member; give each worker a name of its own"
+
+
+kafka_errors.setdefault(FencedInstanceIdError.errno, FencedInstanceIdError)
 
 #: Tells which partitions are to be fetched from, and the token of the owner of each.
 Wanted = Callable[[], Mapping[TopicPartition, int]]

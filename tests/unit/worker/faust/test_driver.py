@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from aiokafka.consumer.fetcher import READ_COMMITTED, Fetcher, FetchResult, PartitionRecords
-from aiokafka.errors import NoOffsetForPartitionError, OffsetOutOfRangeError
+from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError, for_code
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
@@ -251,3 +251,8 @@ def test_records_come_with_their_own_times_only_in_topics_that_are_asked_for_the
 
     assert own_times("other", "raw") == [7, -1, 5]
     assert own_times("other") == []
+
+
+def test_a_worker_whose_name_another_has_taken_is_told_so() -> None:
+    """aiokafka stops with the representation of what a broker answered."""
+    assert "another worker has started with the same --member" in str(KafkaError(repr(for_code(82)())))
