@@ -5,9 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import pytest
 
 from benchmarks.utility.streams import departures
 from benchmarks.utility.w_event import CONTENDERS, SAMPLE, UNIFORM
+
+pytestmark = pytest.mark.slow
 
 HIGHEST = {SAMPLE: 0.06, "BD": 0.20, "BD, factor 2": 0.20, "BA": 0.25, "BA, factor 2": 0.25}
 """The largest error, over Uniform's, that counts as good."""

@@ -36,6 +36,8 @@ from tests.crashes.world import (
     World,
 )
 
+pytestmark = pytest.mark.slow
+
 #: At least one of this many seeds must show that a worker is broken.
 SEEDS = 12
 #: What a check says, or a task that meets records that cannot be there.

@@ -1,4 +1,4 @@
-"""``make quick`` leaves out a dozen tests or files of tests at most, and ``make test`` none."""
+"""``make quick`` leaves out two dozen tests or files of tests at most, and ``make test`` none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_at_most_a_dozen_tests_are_left_out() -> None:
+def test_at_most_two_dozen_tests_are_left_out() -> None:
     marks = re.compile(r"^.*\bpytest\.mark\.slow\b.*$", re.MULTILINE)
     found = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
@@ -16,7 +16,7 @@ def test_at_most_a_dozen_tests_are_left_out() -> None:
         if path != Path(__file__)
         for line in marks.findall(path.read_text(encoding="utf-8"))
     ]
-    assert 1 <= len(found) <= 12, found
+    assert 1 <= len(found) <= 24, found
     assert all(one.startswith(("tests/unit/", "tests/contract/")) for one in found)
 
 

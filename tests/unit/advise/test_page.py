@@ -26,6 +26,8 @@ from eventveil.topology.periods import DAY
 from tests.unit.browser import CONTRASTS, launched
 from tests.unit.replay.history import stream
 
+pytestmark = pytest.mark.slow
+
 Scheme = Literal["light", "dark"]
 Show = Callable[[int, Scheme], tuple[Page, list[str]]]
 MONDAY = 1_767_571_200_000

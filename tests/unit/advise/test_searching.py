@@ -23,6 +23,8 @@ from eventveil.topology.loading import load
 from eventveil.topology.periods import DAY
 from tests.unit.replay.history import stream
 
+pytestmark = pytest.mark.slow
+
 MONDAY = 1_767_571_200_000
 QUESTION = Question(labels(6), DAY, "1", DAY, seed=1)
 

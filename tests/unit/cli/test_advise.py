@@ -14,6 +14,8 @@ from click.testing import CliRunner, Result
 from eventveil.cli.main import main
 from eventveil.topology.loading import load
 
+pytestmark = pytest.mark.slow
+
 KAFKA = """kafka:
   bootstrap: broker.example:9093  # the inner one
   security: {protocol: SASL_SSL, ca: ca.pem, mechanism: SCRAM-SHA-512, username: shop,

@@ -30,6 +30,8 @@ from tests.unit.live.test_recent import VIEWS, release
 from tests.unit.read.making import HOUR, ORIGIN
 from tests.unit.support import stream, topology
 
+pytestmark = pytest.mark.slow
+
 Scheme = Literal["light", "dark"]
 EVIL = ("<script>alert(1)</script>", "__TITLE__", "\"'><img src=x onerror=alert(1)>" + "long-" * 30)
 

@@ -22,6 +22,8 @@ from eventveil.replay.run import Replay, replay
 from tests.unit.replay.divided import Divided, Misbehaving, Partitions
 from tests.unit.replay.history import COLUMNS, HOUR, ORIGIN, event, stream, topology
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -203,6 +203,7 @@ def test_a_partition_without_records_holds_nothing_up() -> None:
     assert source.delivered < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other_is_empty", [True, False])
 def test_memory_does_not_grow_with_the_timestamps_that_one_partition_is_ahead(
     other_is_empty: bool, monkeypatch: pytest.MonkeyPatch

@@ -19,6 +19,8 @@ from eventveil.report.page import page
 from tests.unit.browser import CONTRASTS, launched
 from tests.unit.report.test_content import ALL, CLEAN, loaded, page_views
 
+pytestmark = pytest.mark.slow
+
 Scheme = Literal["light", "dark"]
 Open = Callable[[str, int, Scheme], tuple[Page, list[str]]]
 BAD = replace(

@@ -739,7 +739,6 @@ def test_whatever_crashes_boundaries_decide_and_every_event_counts_once() -> Non
     assert seen["close amid re-reading"] > 0
 
 
-@pytest.mark.slow
 def test_by_boundary_counts_add_up_over_users_however_far_behind_the_worker_is() -> None:
     """When a boundary is captured depends on the clock, not on what is still to be read."""
     seen = Counter[str]()

@@ -123,6 +123,7 @@ def test_the_lowest_offset_rises_with_what_was_taken() -> None:
     assert one.first_offset == 8
 
 
+@pytest.mark.slow
 def test_a_partition_that_is_far_ahead_with_empty_partials_costs_no_memory() -> None:
     """One partition reports 200,000 timestamps before the other reports the first."""
     one = combiner()

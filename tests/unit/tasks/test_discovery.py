@@ -822,6 +822,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 def test_a_flood_of_a_million_columns_in_a_block_is_survived_and_shows_nothing():
     done = subprocess.run([sys.executable, "-c", _BLOCK], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

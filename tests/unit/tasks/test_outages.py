@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -240,6 +241,7 @@ SCRIPTS = st.lists(
 FLOODS = st.lists(st.tuples(st.integers(1000, 1140), st.integers(1, 60)), min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 def test_what_one_user_sends_never_decides_which_partitions_are_left_out() -> None:
     """Two worlds with the same outages, claims, restarts and answers; one user is there in one of them."""
     happened: Counter[str] = Counter()

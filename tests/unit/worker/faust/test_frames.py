@@ -29,7 +29,7 @@ def framed(answers: Sequence[bytes]) -> bytes:
     return b"".join(struct.pack(">i", len(answer)) + answer for answer in answers)
 
 
-def fill(one: Frames, data: bytes, step: int) -> Iterator[bytes]:
+def fill(one: Frames, data: bytes | memoryview, step: int) -> Iterator[bytes]:
     """As a socket that has these numbers of bytes at a time."""
     while data:
         space = one.space()
@@ -45,7 +45,7 @@ def fill(one: Frames, data: bytes, step: int) -> Iterator[bytes]:
 def test_frames_are_cut_wherever_they_are_split(sizes: list[int], steps: list[int], seed: int) -> None:
     chance, one = Random(seed), Frames()
     answers = [chance.randbytes(size) for size in sizes]
-    data, found = framed(answers), list[bytes]()
+    data, found = memoryview(framed(answers)), list[bytes]()
     while data:
         step = chance.choice(steps) if len(data) > 200 else 1
         found += fill(one, data[:step], step)
