@@ -10,8 +10,7 @@ that is not certain, nothing is said, and the record is put to the rule.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, TypeVar
 
@@ -20,12 +19,11 @@ from numpy.typing import NDArray
 
 from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.users import Users
-from eventveil.decoding import kernel
-from eventveil.decoding.bulk import UNSURE, UNSURE_TIME, Fields, Packed, as_parts, lengths_of, picked
+from eventveil.decoding.bulk import UNSURE, UNSURE_TIME, Fields, Packed, lengths_of, picked
+from eventveil.decoding.packing import Header, PackedRecords
 from eventveil.decoding.rules import Decoder, Reason, Rejection, unknown_columns
 from eventveil.model import timeline
-from eventveil.model.partitioners import murmur2_partitions
-from eventveil.model.records import NO_APPEND_TIME, NO_KEY, Chunk, Columns, Outgoing, Records
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Records
 from eventveil.model.topology import Stream
 
 _Rows = NDArray[np.int64]
@@ -111,37 +109,8 @@ def distinct(values: Sequence[_Value]) -> tuple[_Rows, list[_Value]]:
     return np.fromiter(map(places.__getitem__, values), np.int64, len(values)), [*places]
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    """A header of many records, in the order of these: texts by their places among some, or numbers."""
-
-    name: str
-    numbers: _Rows
-    texts: Sequence[bytes] | None = None
-
-    def where(self, chosen: slice | NDArray[np.bool_]) -> _Header:
-        """That of the records that a slice or mask chooses."""
-        return _Header(self.name, self.numbers[chosen], self.texts)
-
-    def __iter__(self) -> Iterator[tuple[str, bytes]]:
-        if self.texts is not None:
-            return map([(self.name, text) for text in self.texts].__getitem__, self.numbers.tolist())
-        return ((self.name, b"%d" % number) for number in self.numbers.tolist())
-
-
-class Letters(Columns):
+class Letters(PackedRecords):
     """Dead letters of one stream and chunk, in columns: there may be very many."""
-
-    def __init__(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        headers: Sequence[_Header],
-    ) -> None:
-        self.topic = topic
-        self._keys, self._values, self._headers = keys, values, headers
-        self._sizes: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, stream: Stream, chunk: Chunk, rejections: Rejections, origins: _Rows | None) -> Letters:
@@ -163,55 +132,15 @@ class Letters(Columns):
             times, partitions, offsets = origins[rows].T
         none = np.zeros(len(rows), np.int64)
         headers = (
-            _Header("eventveil.reason", rejections.codes, [reason.value.encode() for reason in REASONS]),
-            _Header("eventveil.detail", details, texts),
-            _Header("eventveil.stream", none, [stream.name.encode()]),
-            _Header("eventveil.topic", none, [stream.source.topic_of_events.encode()]),
-            _Header("eventveil.partition", partitions),
-            _Header("eventveil.offset", offsets),
-            _Header("eventveil.timestamp", times),
+            Header("eventveil.reason", rejections.codes, [reason.value.encode() for reason in REASONS]),
+            Header("eventveil.detail", details, texts),
+            Header("eventveil.stream", none, [stream.name.encode()]),
+            Header("eventveil.topic", none, [stream.source.topic_of_events.encode()]),
+            Header("eventveil.partition", partitions),
+            Header("eventveil.offset", offsets),
+            Header("eventveil.timestamp", times),
         )
         return cls(stream.dead_letter, keys, values, headers)
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __iter__(self) -> Iterator[Outgoing]:
-        for key, value, headers in zip(
-            self._keys, self._values, zip(*self._headers, strict=True), strict=True
-        ):
-            # What the class calls to make one: half of its time is spent on the way there.
-            yield tuple.__new__(Outgoing, (self.topic, value, key, None, headers))
-
-    def sizes(self) -> NDArray[np.int64]:
-        """See ``Columns.sizes``."""
-        if self._sizes is None:
-            self._sizes = lengths_of(self._keys) + lengths_of(self._values)
-        return self._sizes
-
-    def partitions(self, count: int) -> NDArray[np.int64]:
-        """See ``Columns.partitions``."""
-        if kernel.NATIVE is not None:
-            return np.frombuffer(kernel.NATIVE.partitions(as_parts(self._keys), count), np.int64)
-        found = np.full(len(self), NO_KEY)
-        found[[key is not None for key in self._keys]] = murmur2_partitions(
-            [key for key in self._keys if key is not None], count
-        )
-        return found
-
-    def where(self, chosen: slice | NDArray[np.bool_]) -> Letters:
-        """See ``Columns.where``."""
-        rows = np.arange(len(self))[chosen]
-        headers = [header.where(chosen) for header in self._headers]
-        return Letters(self.topic, picked(self._keys, rows), picked(self._values, rows), headers)
-
-    def pack(self, most: int, take: Callable[[bytes, int], object]) -> bool:
-        """See ``Columns.pack``."""
-        if kernel.NATIVE is None:
-            return False
-        headers = [(one.name, one.texts, np.ascontiguousarray(one.numbers)) for one in self._headers]
-        kernel.NATIVE.records(as_parts(self._keys), as_parts(self._values), headers, most, take)
-        return True
 
 
 def _without(values: Sequence[bytes | None], rows: _Rows) -> Sequence[bytes | None]:

@@ -69,6 +69,18 @@ def picked(values: Sequence[bytes | None], rows: _Integers) -> Sequence[bytes | 
     return [values[row] for row in rows.tolist()]
 
 
+def packed_in(data: bytes, starts: bytes, lengths: bytes) -> Packed:
+    """Parts of ``data``, by int64 of starts and lengths."""
+    return Packed(data, np.frombuffer(starts, np.int64), np.frombuffer(lengths, np.int64))
+
+
+def are_some(values: Sequence[bytes | None]) -> bool:
+    """Whether any is not None."""
+    if isinstance(values, Packed):
+        return bool((values.lengths >= 0).any())
+    return any(value is not None for value in values)
+
+
 def as_parts(values: Sequence[bytes | None]) -> Any:
     """Values as the kernel takes them."""
     if isinstance(values, Packed):

@@ -117,9 +117,11 @@ def _by_number(records: Sequence[Part], count: int) -> Iterator[tuple[int, Part]
         if isinstance(record, Columns):
             chosen = record.partitions(count)
             chosen = np.where(chosen == NO_KEY, chance, chosen)
-            numbers_met = np.flatnonzero(np.bincount(chosen)).tolist()
-            for number in numbers_met:
-                yield number, record if len(numbers_met) == 1 else record.where(chosen == number)
+            order = np.argsort(chosen, kind="stable")
+            ordered = chosen[order]
+            edges = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
+            for begin, end in pairwise(edges):
+                yield int(ordered[begin]), record if len(edges) == 2 else record.where(order[begin:end])
         else:
             yield next(numbers), record
 

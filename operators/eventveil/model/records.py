@@ -150,11 +150,18 @@ class Outgoing(NamedTuple):
     headers: Headers = ()
 
 
+#: Which records of many: a mask, their places, or a slice.
+Chosen = slice | NDArray[np.bool_] | NDArray[np.int64]
+
+
 class Columns(ABC):
-    """Many records of one topic that are written without an object for each; their keys choose partitions."""
+    """Many records of one topic that are written without an object for each.
+
+    ``partition`` is None where keys choose partitions, and somebody has to know how many there are.
+    """
 
     topic: str
-    partition = None
+    partition: int | None = None
 
     @abstractmethod
     def __len__(self) -> int:
@@ -173,8 +180,8 @@ class Columns(ABC):
         """The partition of each among ``count``, as the Java client finds it, or NO_KEY."""
 
     @abstractmethod
-    def where(self, chosen: slice | NDArray[np.bool_]) -> Columns:
-        """Those that a slice or mask chooses."""
+    def where(self, chosen: Chosen) -> Columns:
+        """Those that are chosen, in the order of their places."""
 
     @abstractmethod
     def pack(self, most: int, take: Callable[[bytes, int], object]) -> bool:

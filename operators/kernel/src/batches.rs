@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -15,19 +16,21 @@ use crate::guard::unlocked;
 
 /// Parts of a text; a length of -1 is null.
 #[derive(Default)]
-struct Spans {
+pub struct Spans {
     starts: Vec<i64>,
     lengths: Vec<i64>,
 }
 
 impl Spans {
-    fn push(&mut self, span: Option<Range<usize>>) {
+    /// One more, or null.
+    pub fn push(&mut self, span: Option<Range<usize>>) {
         let (start, length) = span.map_or((0, -1), |span| (span.start as i64, span.len() as i64));
         self.starts.push(start);
         self.lengths.push(length);
     }
 
-    fn answer<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
+    /// int64 of starts and of lengths.
+    pub fn answer<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
         (
             PyBytes::new(py, bytemuck::cast_slice(&self.starts)),
             PyBytes::new(py, bytemuck::cast_slice(&self.lengths)),
@@ -43,22 +46,88 @@ pub struct Headers {
     all: Vec<(Range<usize>, Option<Range<usize>>)>,
 }
 
+/// Headers of records as bytes.
+#[derive(Clone, Copy)]
+pub struct Parts<'a> {
+    data: &'a [u8],
+    headers: &'a Headers,
+}
+
+impl<'a> Parts<'a> {
+    /// These numbers of records. Raises IndexError if one does not exist.
+    pub fn records(self, numbers: &[i64]) -> PyResult<Vec<usize>> {
+        let there = |number: &i64| {
+            usize::try_from(*number).ok().filter(|record| *record < self.headers.of_records.len())
+        };
+        let found = numbers.iter().map(there).collect::<Option<Vec<_>>>();
+        found.ok_or_else(|| PyIndexError::new_err("there is no such record"))
+    }
+
+    /// Where the names and values of the headers of a record are, which exists.
+    pub fn places(self, record: usize) -> &'a [(Range<usize>, Option<Range<usize>>)] {
+        let Headers { of_records, all, .. } = self.headers;
+        let begin = if record == 0 { 0 } else { of_records[record - 1] };
+        &all[begin..of_records[record]]
+    }
+
+    /// The bytes at a place.
+    pub fn at(self, place: &Range<usize>) -> &'a [u8] {
+        &self.data[place.clone()]
+    }
+
+    /// Names and values of the headers of a record, which exists.
+    pub fn headers(self, record: usize) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
+        let bytes = move |(name, value): &(Range<usize>, Option<Range<usize>>)| {
+            (self.at(name), value.as_ref().map(|value| self.at(value)))
+        };
+        self.places(record).iter().map(bytes)
+    }
+}
+
+impl Headers {
+    /// The same as bytes.
+    pub fn parts<'a>(&'a self, py: Python<'a>) -> Parts<'a> {
+        Parts { data: self.data.bind(py).as_bytes(), headers: self }
+    }
+}
+
 /// A header: its name, and its value or None.
 type Header<'py> = (Bound<'py, PyString>, Option<Bound<'py, PyBytes>>);
 
 #[pymethods]
 impl Headers {
-    /// The headers of a record.
-    fn of<'py>(&self, py: Python<'py>, record: usize) -> PyResult<Vec<Header<'py>>> {
-        let data = self.data.bind(py).as_bytes();
-        let end =
-            *self.of_records.get(record).ok_or_else(|| PyIndexError::new_err("there is no such record"))?;
-        let begin = if record == 0 { 0 } else { self.of_records[record - 1] };
-        let header = |(name, value): &(Range<usize>, Option<Range<usize>>)| {
-            let name = std::str::from_utf8(&data[name.clone()])?;
-            Ok((PyString::new(py, name), value.clone().map(|value| PyBytes::new(py, &data[value]))))
+    /// The text that all of it is in.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        self.data.bind(py).clone()
+    }
+
+    /// int64 of the bytes of names and values of each of these records, and `more` of them for each header.
+    /// Raises IndexError if a record does not exist.
+    fn sizes<'py>(
+        &self,
+        py: Python<'py>,
+        records: PyBuffer<i64>,
+        more: i64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let parts = self.parts(py);
+        let size = |(name, value): &(Range<usize>, Option<Range<usize>>)| {
+            (name.len() + value.as_ref().map_or(0, |value| value.len())) as i64 + more
         };
-        self.all[begin..end].iter().map(header).collect()
+        let records = parts.records(&records.to_vec(py)?)?;
+        let sizes: Vec<i64> = records.iter().map(|one| parts.places(*one).iter().map(size).sum()).collect();
+        Ok(PyBytes::new(py, bytemuck::cast_slice(&sizes)))
+    }
+
+    /// The headers of a record.
+    fn of<'py>(&self, py: Python<'py>, record: i64) -> PyResult<Vec<Header<'py>>> {
+        let parts = self.parts(py);
+        let record = parts.records(&[record])?[0];
+        let header = |(name, value): (&[u8], Option<&[u8]>)| {
+            let name = std::str::from_utf8(name)?;
+            Ok((PyString::new(py, name), value.map(|value| PyBytes::new(py, value))))
+        };
+        parts.headers(record).map(header).collect()
     }
 }
 

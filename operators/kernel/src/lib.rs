@@ -18,13 +18,14 @@ mod partitions;
 mod parts;
 mod placing;
 mod reader;
+mod rekeyed;
 mod scan;
 mod tally;
 mod times;
 mod users;
 
 /// What `eventveil` asks for before it uses this library; to be raised with every change that it would notice.
-const INTERFACE: u32 = 6;
+const INTERFACE: u32 = 7;
 
 #[pymodule]
 fn eventveil_kernel(module: &Bound<PyModule>) -> PyResult<()> {
@@ -34,6 +35,7 @@ fn eventveil_kernel(module: &Bound<PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(batches::walk, module)?)?;
     module.add_function(wrap_pyfunction!(packing::partitions, module)?)?;
     module.add_function(wrap_pyfunction!(packing::records, module)?)?;
+    module.add_function(wrap_pyfunction!(rekeyed::passed_on, module)?)?;
     module.add_class::<batches::Headers>()?;
     module.add_class::<columns::Column>()?;
     module.add_class::<contributions::Contributions>()?;

@@ -5,6 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::batches;
 use crate::guard::unlocked;
 use crate::partitions::Partitioner;
 use crate::parts::Parts;
@@ -18,43 +19,79 @@ const NO_KEY: i64 = -1;
 struct Header<'a> {
     /// The name as it is written.
     name: Vec<u8>,
-    /// What the numbers are places of; None if they are what is told.
-    texts: Option<Vec<&'a [u8]>>,
+    /// What the numbers are places of, None where a record has no such header; or they are what is told.
+    texts: Option<Vec<Option<&'a [u8]>>>,
     /// Of each record.
     numbers: Vec<i64>,
 }
 
 impl Header<'_> {
-    fn write(&self, row: usize, to: &mut Vec<u8>) {
-        to.extend_from_slice(&self.name);
+    /// Write it, if the record has it; how many were written.
+    fn write(&self, row: usize, to: &mut Vec<u8>) -> usize {
         let number = self.numbers[row];
-        match &self.texts {
-            Some(texts) => write_text(Some(texts[number as usize]), to),
-            None => write_text(Some(itoa::Buffer::new().format(number).as_bytes()), to),
+        let mut digits = itoa::Buffer::new();
+        let text = match &self.texts {
+            Some(texts) => texts[number as usize],
+            None => Some(digits.format(number).as_bytes()),
+        };
+        if text.is_some() {
+            to.extend_from_slice(&self.name);
+            write_text(text, to);
         }
+        usize::from(text.is_some())
+    }
+}
+
+/// Headers that records had before, to be written behind a prefix. Those without a value are left out.
+struct Carried<'a> {
+    of: batches::Parts<'a>,
+    records: Vec<usize>,
+    prefix: &'a [u8],
+}
+
+impl Carried<'_> {
+    /// Write those of a record; how many they are.
+    fn write(&self, row: usize, to: &mut Vec<u8>) -> usize {
+        let mut count = 0;
+        for (name, value) in self.of.headers(self.records[row]) {
+            if let Some(value) = value {
+                write_number((self.prefix.len() + name.len()) as i64, to);
+                to.extend_from_slice(self.prefix);
+                to.extend_from_slice(name);
+                write_text(Some(value), to);
+                count += 1;
+            }
+        }
+        count
     }
 }
 
 /// The headers of one record after the other, as they are written.
 struct Headers<'a> {
     columns: &'a [Header<'a>],
+    carried: Option<Carried<'a>>,
     written: Vec<u8>,
-    /// Where each of them ends.
-    ends: Vec<usize>,
+    /// Where each of the columns ends, and how many headers there are up to it.
+    ends: Vec<(usize, usize)>,
 }
 
 impl Headers<'_> {
-    fn of(&mut self, row: usize) -> &[u8] {
+    /// How many headers a record has, and all of them.
+    fn of(&mut self, row: usize) -> (usize, &[u8]) {
         // The first ones are mostly those of the record before.
         let same = |column: &&Header| row > 0 && column.numbers[row] == column.numbers[row - 1];
         let first = self.columns.iter().take_while(same).count();
         self.ends.truncate(first);
-        self.written.truncate(self.ends.last().copied().unwrap_or(0));
+        let (end, mut count) = self.ends.last().copied().unwrap_or((0, 0));
+        self.written.truncate(end);
         for column in &self.columns[first..] {
-            column.write(row, &mut self.written);
-            self.ends.push(self.written.len());
+            count += column.write(row, &mut self.written);
+            self.ends.push((self.written.len(), count));
         }
-        &self.written
+        if let Some(carried) = &self.carried {
+            count += carried.write(row, &mut self.written);
+        }
+        (count, &self.written)
     }
 }
 
@@ -82,8 +119,9 @@ impl Packing<'_> {
             self.rest.clear();
             write_text(self.keys[row], &mut self.rest);
             write_text(self.values[row], &mut self.rest);
-            write_number(self.headers.columns.len() as i64, &mut self.rest);
-            self.rest.extend_from_slice(self.headers.of(row));
+            let (count, headers) = self.headers.of(row);
+            write_number(count as i64, &mut self.rest);
+            self.rest.extend_from_slice(headers);
             begin(place, self.rest.len(), &mut self.start);
             let size = BATCH_HEADER + piece.len() + self.start.len() + self.rest.len();
             if place > 0 && size >= self.most {
@@ -126,11 +164,15 @@ fn write_text(text: Option<&[u8]>, to: &mut Vec<u8>) {
 }
 
 /// A column of headers as Python gives it: the name, texts if they are no numbers, and places or numbers.
-type Given<'py> = (String, Option<Vec<Bound<'py, PyBytes>>>, PyBuffer<i64>);
+type Given<'py> = (String, Option<Parts<'py>>, PyBuffer<i64>);
+
+/// Headers to be carried on as Python gives them: those that were read, of which records, and the prefix.
+type Kept<'py> = (Bound<'py, batches::Headers>, PyBuffer<i64>, String);
 
 fn header<'a>(py: Python, (name, texts, numbers): &'a Given) -> PyResult<Header<'a>> {
     let numbers = numbers.to_vec(py)?;
-    if let Some(texts) = texts {
+    let texts = texts.as_ref().map(Parts::each).transpose()?;
+    if let Some(texts) = &texts {
         let there = |place: &i64| usize::try_from(*place).is_ok_and(|place| place < texts.len());
         if !numbers.iter().all(there) {
             return Err(PyValueError::new_err(format!("{name} has {} texts", texts.len())));
@@ -138,15 +180,24 @@ fn header<'a>(py: Python, (name, texts, numbers): &'a Given) -> PyResult<Header<
     }
     let mut written = Vec::new();
     write_text(Some(name.as_bytes()), &mut written);
-    let texts = texts.as_ref().map(|texts| texts.iter().map(|text| text.as_bytes()).collect());
     Ok(Header { name: written, texts, numbers })
+}
+
+fn carried<'a>(py: Python<'a>, (headers, records, prefix): &'a Kept<'a>) -> PyResult<Carried<'a>> {
+    let of = headers.get().parts(py);
+    let records = of.records(&records.to_vec(py)?)?;
+    Ok(Carried { of, records, prefix: prefix.as_bytes() })
 }
 
 /// Records with these keys, values and headers, without the header of their batches, in pieces that have fewer
 /// than `most` bytes with it unless a single record has more: `take` is called with each, and how many are in it.
 ///
-/// Raises ValueError if they are not equally many, or a text or part does not exist.
+/// A record has no header of a column whose text is None; `kept` headers follow those of the columns.
+///
+/// Raises ValueError if they are not equally many, or a text or part does not exist, and IndexError if a record
+/// whose headers are kept does not.
 #[pyfunction]
+#[pyo3(signature = (keys, values, headers, most, take, kept=None))]
 pub fn records<'py>(
     py: Python<'py>,
     keys: Parts<'py>,
@@ -154,13 +205,18 @@ pub fn records<'py>(
     headers: Vec<Given<'py>>,
     most: usize,
     take: &Bound<'py, PyAny>,
+    kept: Option<Kept<'py>>,
 ) -> PyResult<()> {
     let (keys, values) = (keys.each()?, values.each()?);
     let columns = headers.iter().map(|one| header(py, one)).collect::<PyResult<Vec<_>>>()?;
-    if keys.len() != values.len() || columns.iter().any(|one| one.numbers.len() != keys.len()) {
+    let carried = kept.as_ref().map(|kept| carried(py, kept)).transpose()?;
+    if keys.len() != values.len()
+        || columns.iter().any(|one| one.numbers.len() != keys.len())
+        || carried.as_ref().is_some_and(|one| one.records.len() != keys.len())
+    {
         return Err(PyValueError::new_err("columns of different lengths"));
     }
-    let headers = Headers { columns: &columns, written: Vec::new(), ends: Vec::new() };
+    let headers = Headers { columns: &columns, carried, written: Vec::new(), ends: Vec::new() };
     let (rest, start) = (Vec::new(), Vec::new());
     let mut packing = Packing { keys: &keys, values: &values, headers, most, row: 0, rest, start };
     // Memory that is new costs more than what is written to it.

@@ -8,13 +8,14 @@ aiokafka walks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.decoding import kernel
-from eventveil.decoding.bulk import Packed
+from eventveil.decoding.bulk import Packed, packed_in
+from eventveil.decoding.packing import PackedHeaders
 from eventveil.model.records import Headers
 
 
@@ -27,26 +28,6 @@ class Body(NamedTuple):
     data: Any
     number: int
     base_offset: int
-
-
-class PackedHeaders(Sequence[Headers]):
-    """The headers of consecutive records, none of which needs objects before it is asked for."""
-
-    def __init__(self, found: Any, records: range) -> None:
-        self._found, self._records = found, records
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    @overload
-    def __getitem__(self, index: int) -> Headers: ...
-    @overload
-    def __getitem__(self, index: slice) -> PackedHeaders: ...
-    def __getitem__(self, index: int | slice) -> Headers | PackedHeaders:
-        if isinstance(index, slice):
-            return PackedHeaders(self._found, self._records[index])
-        headers: Headers = self._found.of(self._records[index])
-        return headers
 
 
 class Records(NamedTuple):
@@ -73,10 +54,6 @@ def read(bodies: Sequence[Body], *, deltas: bool = False) -> Records | None:
         return None
     offsets, keys, values, headers, times = found
     places = np.frombuffer(offsets, np.int64)
-    told = () if headers is None else PackedHeaders(headers, range(len(places)))
+    told = () if headers is None else PackedHeaders(headers, np.arange(len(places)))
     after = None if times is None else np.frombuffer(times, np.int64)
-    return Records(places, _packed(data, *keys), _packed(data, *values), told, after)
-
-
-def _packed(data: bytes, starts: bytes, lengths: bytes) -> Packed:
-    return Packed(data, np.frombuffer(starts, np.int64), np.frombuffer(lengths, np.int64))
+    return Records(places, packed_in(data, *keys), packed_in(data, *values), told, after)
