@@ -10,6 +10,7 @@ from random import Random
 from tests.fuzz.counting import compare
 from tests.fuzz.decoding import STREAMS, Comparison
 from tests.fuzz.fetching import compare_damaged, compare_letters, compare_wild
+from tests.fuzz.passing import compare as compare_passing
 from tests.fuzz.values import crafted, mutated, similar
 from tests.fuzz.ways import WAYS, read_by
 
@@ -41,6 +42,11 @@ def fuzz(share: tuple[int, int]) -> Counter[str]:
                 {f"letters, bad values: {name}": n for name, n in compare_letters(seed + number).items()}
             )
             found.update({f"letters, crafted: {name}": n for name, n in compare_wild(seed + number).items()})
+        for number in range(max(1, values // 1_000)):
+            for way in WAYS:
+                with read_by(way):
+                    passed = compare_passing(seed + number)
+                found.update({f"passed on, {name}": n for name, n in passed.items()})
     except AssertionError as error:
         raise AssertionError(f"part with seed {seed}: {error}") from error
     for way, of_way in comparisons.items():

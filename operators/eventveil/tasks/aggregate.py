@@ -20,7 +20,7 @@ from eventveil.model import timeline
 from eventveil.model.partitioners import Growth
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Columns, Outgoing, Records, TopicPartition
 from eventveil.model.topology import Stream, Timeline
-from eventveil.tasks.repartition import read_passed_on
+from eventveil.tasks.passed_on import read_passed_on
 from eventveil.tasks.task import QUICK, StreamView, Task, Transaction
 
 #: What is judged at once: the most records, and the most bytes unless a single record has more.

@@ -1,10 +1,8 @@
 """Re-keying one partition of a topic of events: every event goes to the partition of its user.
 
-A pure state machine. Each record travels whole, with its place and append time in headers; the key that it
-had and its own headers are among them, under names that no producer chooses. Records without a user travel
-too: the streams say what is wrong with them. Marks, one to every partition in the transaction that they are
-true of, say up to which append time all events of this partition have been passed on: what closes a timestamp
-behind it.
+A pure state machine. ``eventveil.tasks.passed_on`` makes the records. Marks, one to every partition in the
+transaction that they are true of, say up to which append time all events of this partition have been passed
+on: what closes a timestamp behind it.
 
 Where the broker tells no append times (``append_time: boundary``), an event gets the moment of the last
 capture of the log's end at or below its offset, less the clock skew: it was appended later than that. The
@@ -18,42 +16,17 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.decoding.places import Envelope
-from eventveil.decoding.rules import Rejection, UserFinder, parse, weigh
 from eventveil.model import timeline
 from eventveil.model.durable import Durable, Natural, written
-from eventveil.model.errors import StateRefused
-from eventveil.model.partitioners import murmur2_partition
-from eventveil.model.records import (
-    NO_APPEND_TIME,
-    NO_OWN_TIME,
-    Chunk,
-    Headers,
-    Mark,
-    Outgoing,
-    Schemas,
-    TopicPartition,
-)
+from eventveil.model.records import NO_APPEND_TIME, Chunk, Outgoing, Records, TopicPartition
 from eventveil.model.topology import Source, Timeline
+from eventveil.tasks.passed_on import PassedOn, Passing, mark
 from eventveil.tasks.task import StreamView, Task, Transaction
-from eventveil.topology.counts import LARGEST_REKEYED
-
-_PARTITION, _OFFSET, _TIME, _KEY, _PASSED = (
-    f"eventveil.{name}" for name in ("partition", "offset", "timestamp", "key", "passed")
-)
-#: Has the time that a record carried, where a stream asks for it: never a time at which it was appended.
-_OWN_TIME = "eventveil.own-time"
-#: What stands before the names of headers that a record had.
-_OWN = "eventveil.headers/"
-#: Headers that are longer, all together, are not carried, and neither is the value of their record.
-_LARGEST_HEADERS = 1_000_000
-#: In place of a longer value, which might not be writable: no event either, and no dead letter copies it.
-_STAND_IN = bytes(LARGEST_REKEYED + 1)
 
 
 class Capture(NamedTuple):
@@ -104,10 +77,10 @@ class Rekeyer(Task):
         *,
         own_times: bool = False,
     ) -> None:
-        self._topic, self._own_times = source.topic, own_times
+        self._topic = source.topic
         #: None where the broker tells append times.
         self._captures = list(state.captures) if source.append_time == "boundary" else None
-        self._find_user, self._format = UserFinder(source), source.format
+        self._passing = Passing(source, state.partition, partitions, own_times=own_times)
         self._timelines = list(timelines)
         self._skew = max(rules.clock_skew for rules in self._timelines)
         self._partitions = partitions
@@ -116,7 +89,7 @@ class Rekeyer(Task):
         self._append_clock = 0
         self._captured_at = 0
         self._captured_end: int | None = None
-        self._waiting: list[Outgoing] = []
+        self._waiting: list[PassedOn | Outgoing] = []
 
     @property
     def resume(self) -> int:
@@ -126,62 +99,29 @@ class Rekeyer(Task):
     def process(self, chunk: Chunk) -> None:
         """See ``Task.process``."""
         unseen = chunk.since(self.position)
-        every = unseen.headers or [None] * len(unseen.offsets)
-        own_times = (self._own_times and unseen.own_times) or [NO_OWN_TIME] * len(unseen.offsets)
-        for offset, append_time, own_time, key, value, headers in zip(
-            unseen.offsets, unseen.append_times, own_times, unseen.keys, unseen.values, every, strict=True
-        ):
-            if self._captures is not None:
-                append_time = self._appended_after(self._captures, offset)
-            self._append_clock = max(self._append_clock, append_time)
-            self.untimed |= append_time == NO_APPEND_TIME
-            envelope = Envelope(key, headers or (), append_time, own_time)
-            self._waiting.append(self._passed_on(offset, envelope, value, chunk.schemas))
+        if len(unseen.offsets):
+            append_times = self._append_times(unseen)
+            self._append_clock = max(self._append_clock, int(append_times.max()))
+            self.untimed |= bool((append_times == NO_APPEND_TIME).any())
+            self._waiting += self._passing.of(unseen, append_times)
         self.position = max(self.position, chunk.next_offset)
 
-    def _appended_after(self, captures: list[Capture], offset: int) -> int:
-        """A time after which the record at an offset was appended: no mark before it was later than that."""
-        found = bisect_right(captures, offset, key=lambda one: one.end)
-        passed = self._state.passed
-        return max(passed, captures[found - 1].asked_at - self._skew) if found else passed
+    def _append_times(self, chunk: Chunk) -> NDArray[np.int64]:
+        """Those of the broker, or times after which the records were appended."""
+        if self._captures is None:
+            return np.array(chunk.append_times, np.int64)
+        return self._appended_after(self._captures, np.array(chunk.offsets, np.int64))
 
-    def _passed_on(self, offset: int, envelope: Envelope, value: bytes | None, schemas: Schemas) -> Outgoing:
-        own = [(_OWN + name, header) for name, header in envelope.headers if header is not None]
-        if sum(len(name.encode()) + len(header) for name, header in own) > _LARGEST_HEADERS:
-            own, value = [], None if value is None else _STAND_IN
-        if value is not None and len(value) > LARGEST_REKEYED:
-            value = _STAND_IN
-        found = self._document(value, schemas)
-        found = found if isinstance(found, Rejection) else self._find_user(found, envelope)
-        user = None if isinstance(found, Rejection) else found
-        key = envelope.key
-        if sum(map(len, (value or b"", user or b"", key or b"", *(one for _, one in own)))) > LARGEST_REKEYED:
-            # Together they might not be writable, and the partition would be stuck behind one event.
-            value, user, own = _STAND_IN, None, []
-            key = key if len(key or b"") <= _LARGEST_HEADERS else None
-        # The topic of events may have got more partitions than there are to go to.
-        here = self._state.partition % self._partitions
-        partition = here if user is None else murmur2_partition(user, self._partitions)
-        headers = [
-            (_PARTITION, b"%d" % self._state.partition),
-            (_OFFSET, b"%d" % offset),
-            (_TIME, b"%d" % envelope.append_time),
-        ]
-        if envelope.own_time != NO_OWN_TIME:
-            headers.append((_OWN_TIME, b"%d" % envelope.own_time))
-        if key is not None:
-            headers.append((_KEY, key))
-        return Outgoing(self._topic, value, user, partition, [*headers, *own])
+    def _appended_after(self, captures: list[Capture], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Times after which the records at offsets were appended: no mark before was later than they are."""
+        passed = self._state.passed
+        asked = [passed, *(max(passed, one.asked_at - self._skew) for one in captures)]
+        return np.array(asked, np.int64)[np.searchsorted([one.end for one in captures], offsets, "right")]
 
     @property
     def known(self) -> int:
         """See ``Task.known``."""
         return max(self.position, self._captures[-1].end if self._captures else 0)
-
-    def _document(self, value: bytes | None, schemas: Schemas) -> Any | Rejection:
-        if self._find_user.reads_value:
-            return parse(value, LARGEST_REKEYED, self._format, schemas)
-        return weigh(value, LARGEST_REKEYED)
 
     def boundaries(self) -> list[tuple[Timeline, int]]:
         """See ``Task.boundaries``."""
@@ -238,7 +178,7 @@ class Rekeyer(Task):
     def _complete(self) -> int:
         """Every event that was appended before this time has been seen."""
         if self._captures is not None:
-            return self._appended_after(self._captures, self.position)
+            return int(self._appended_after(self._captures, np.array([self.position]))[0])
         # Less the clock skew: so much may the clocks of two brokers differ that lead the partition one after
         # the other, and then an earlier time can follow a later one.
         seen = max(self._state.passed, self._append_clock - self._skew)
@@ -257,16 +197,16 @@ class Rekeyer(Task):
         """
         if not self.has_work(now):
             return None
-        passed, marks = self._state.passed, []
+        state, marks = self._state, list[Outgoing]()
+        passed = state.passed
         if self._crosses(passed, self._complete):
             passed = self._complete
-            headers = [(_PARTITION, b"%d" % self._state.partition), (_PASSED, b"%d" % passed)]
-            marks = [Outgoing(self._topic, None, None, one, headers) for one in range(self._partitions)]
-        state = self._state.replace(position=self.position, passed=passed, captures=self._needed())
+            marks = [mark(self._topic, state.partition, passed, to) for to in range(self._partitions)]
+        state = state.replace(position=self.position, passed=passed, captures=self._needed())
         topic, partition = self._changelog
         durable = Outgoing(topic, state.encode(), self._topic.encode(), partition)
         return Transaction(
-            "pass-on", (*self._waiting, *marks, durable), by_clock=True, concludes=True, cause=state
+            "pass-on", Records([*self._waiting, *marks, durable]), by_clock=True, concludes=True, cause=state
         )
 
     def _needed(self) -> tuple[Capture, ...]:
@@ -286,63 +226,6 @@ class Rekeyer(Task):
     def views(self) -> Mapping[str, StreamView]:
         """See ``Task.views``: it closes no timestamp."""
         return {}
-
-
-def read_passed_on(chunk: Chunk) -> tuple[Chunk, NDArray[np.int64], list[Mark]]:
-    """The events of a re-keyed chunk as they were before, where each comes from, and the marks.
-
-    Origins are rows of append time, partition and offset, as in ``Origin``. Raises StateRefused for a record
-    that nobody but this program can have written.
-    """
-    events: list[int] = []
-    keys: list[bytes | None] = []
-    own: list[Headers] = []
-    numbers: list[int] = []
-    own_times: list[int] = []
-    marks: list[Mark] = []
-    every = chunk.headers or [None] * len(chunk.offsets)
-    for index, headers in zip(range(len(chunk.offsets)), every, strict=True):
-        found = dict(headers or ())
-        try:
-            if _PASSED in found:
-                marks.append(Mark(int(found[_PARTITION]), int(found[_PASSED])))
-                continue
-            numbers += int(found[_TIME]), int(found[_PARTITION]), int(found[_OFFSET])
-            own_times.append(int(found.get(_OWN_TIME, NO_OWN_TIME)))
-        except (KeyError, TypeError, ValueError):
-            # A header may also be null: that is a TypeError.
-            raise _foreign(chunk) from None
-        events.append(index)
-        keys.append(found.get(_KEY))
-        own.append(_own_headers(headers or ()))
-    try:
-        origins = np.array(numbers, np.int64).reshape(-1, 3)
-    except OverflowError:
-        raise _foreign(chunk) from None
-    chosen = replace(
-        chunk,
-        offsets=[chunk.offsets[index] for index in events],
-        append_times=origins[:, 0].tolist(),
-        keys=keys,
-        values=[chunk.values[index] for index in events],
-        headers=own if any(own) else (),
-        own_times=own_times,
-    )
-    return chosen, origins, marks
-
-
-def _own_headers(headers: Headers) -> Headers:
-    return [(name.removeprefix(_OWN), value) for name, value in headers if name.startswith(_OWN)]
-
-
-def _foreign(chunk: Chunk) -> StateRefused:
-    # Without the offset, which goes to the log: the difference between two is an exact count.
-    return StateRefused(
-        str(TopicPartition(chunk.topic, chunk.partition)),
-        "a record was not written by the re-keying stage",
-        "Find out who else writes to this topic and revoke the right. Who may read the topic finds the"
-        f" record by its headers: all others have {_PARTITION} with {_OFFSET} and {_TIME}, or with {_PASSED}",
-    )
 
 
 def fingerprint(

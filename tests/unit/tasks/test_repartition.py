@@ -25,7 +25,8 @@ from eventveil.model.records import (
     TopicPartition,
 )
 from eventveil.tasks.aggregate import PartitionAggregator
-from eventveil.tasks.repartition import Rekeyer, RekeyerState, read_passed_on
+from eventveil.tasks.passed_on import read_passed_on
+from eventveil.tasks.repartition import Rekeyer, RekeyerState
 from eventveil.tasks.task import Transaction
 from tests.unit.support import INSTANCE, USER_OF_PARTITION, chunk, counter_state, event, sparse, stream
 

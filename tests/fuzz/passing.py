@@ -1,0 +1,153 @@
+"""Re-keyed events in columns are those that are made and read one by one, to the last byte."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from eventveil.kafka import outgoing
+from eventveil.kafka.outgoing import Part, Producer, batches, by_partition
+from eventveil.model.errors import StateRefused
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Chunk, Headers, Outgoing, Records
+from eventveil.tasks import passed_on
+from eventveil.tasks.passed_on import Passing, read_passed_on
+from eventveil.worker.faust.record_batches import Body, read
+from tests.fuzz.decoding import packed
+from tests.fuzz.values import similar
+from tests.unit.support import stream
+
+_HEADER = 61
+_PRODUCER = Producer(7, 3)
+#: Sources that find the user in every way.
+SOURCES = tuple(
+    stream(raw="raw", topic="re-keyed", **changes).source
+    for changes in (
+        {},
+        {"user_type": "integer"},
+        {"user_type": "either"},
+        {"user": "/page/n"},
+        {"user": '["/user","/id"]'},
+        {"user": "$key"},
+        {"user": '["$headers/who","/user"]'},
+    )
+)
+_NAMES = ("who", "trace", "é", "", "eventveil.key", "eventveil.headers/who", "eventveil.passed")
+
+
+def compare(seed: int) -> Counter[str]:
+    """Pass on random records, write them, and read them again, in the way that is chosen.
+
+    Raises AssertionError at the first difference from what the rules do one by one.
+    """
+    chance = Random(seed)
+    chunk, times = random_chunk(chance)
+    names = "_USUAL", "_LARGEST_HEADERS", "LARGEST_REKEYED", "_STAND_IN"
+    limits = dict(zip(names, (150, 60, 400, bytes(401)), strict=True))
+    if chance.random() < 0.5:
+        limits = {name: getattr(passed_on, name) for name in names}
+    with patch.multiple(passed_on, **limits), patch.object(outgoing.time, "time_ns", lambda: 10**18):
+        passing = Passing(
+            chance.choice(SOURCES), chance.randrange(9), chance.choice((1, 2, 7)), own_times=seed % 2 == 0
+        )
+        together = [*passing.of(chunk, times)]
+        alone = [passing._one(chunk, row, int(times[row])) for row in range(len(times))]
+        assert [*Records(together)] == alone
+        found = Counter(records=len(alone), alone=sum(isinstance(one, Outgoing) for one in together))
+        _compare_written(together, alone)
+        for one in {record.partition for record in alone}:
+            _compare_read([record for record in alone if record.partition == one])
+    _compare_read([replace_headers(record, chance) for record in alone])
+    return found
+
+
+def random_chunk(chance: Random) -> tuple[Chunk, Any]:
+    """Records as they are fetched, as lists or packed, and their append times."""
+    number = chance.choice((1, 2, 30))
+    values = similar(chance, number) if chance.random() < 0.9 else [None] * number
+    keys = [chance.choice((None, b"", b"7", b"session-1", b"k" * 200)) for _ in range(number)]
+    names = chance.choice(((), ("trace",), _NAMES))
+    every = [
+        [(name, chance.choice((b"", b"7", b"someone", b"v" * 90))) for name in names if chance.random() < 0.5]
+        for _ in range(number)
+    ]
+    offsets = sorted(chance.sample(range(10**6), number))
+    own_times = [chance.choice((NO_OWN_TIME, 0, 10**12)) for _ in range(number)]
+    times = np.array([chance.choice((NO_APPEND_TIME, 0, 10**12, 2**62)) for _ in range(number)])
+    chunk = Chunk("raw", 0, 0, offsets[0], offsets, times.tolist(), keys, values, offsets[-1] + 1)
+    chunk = replace(chunk, own_times=own_times if chance.random() < 0.7 else [])
+    if any(every):
+        chunk = replace(chunk, headers=every)
+    if chance.random() < 0.5:
+        chunk = replace(chunk, keys=packed(keys, chance), values=packed(values, chance))
+    if chance.random() < 0.6 and (as_read := fetched([*zip(keys, values, every, strict=True)])):
+        chunk = replace(chunk, keys=as_read.keys, values=as_read.values, headers=as_read.headers)
+    return chunk, times
+
+
+def fetched(records: Sequence[tuple[bytes | None, bytes | None, Headers]]) -> Any:
+    """Records as the kernel reads them in a batch; None without it."""
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, 0, 2**30)
+    for offset, (key, value, headers) in enumerate(records):
+        builder.append(offset, 0, key, value, list(headers))
+    return read([Body(bytes(builder.build())[_HEADER:], len(records), 0)])
+
+
+def _compare_written(together: Sequence[Part], alone: Sequence[Outgoing]) -> None:
+    """Columns become the batches that their records become."""
+    made = by_partition(together, lambda _: 1)
+    expected = by_partition(alone, lambda _: 1)
+    assert made.keys() == expected.keys()
+    for place, records in made.items():
+        contents = [one.content for one in batches(records, _PRODUCER, 5)[0]]
+        whole = [one.content for one in batches(expected[place], _PRODUCER, 5)[0]]
+        # Of records of both kinds there are more batches.
+        if len(contents) == len(whole):
+            assert contents == whole
+        assert [*Records(records)] == expected[place]
+
+
+def replace_headers(record: Outgoing, chance: Random) -> Outgoing:
+    """The record with headers that say less, more or something else."""
+    headers: list[Any] = [*record.headers]
+    for _ in range(chance.choice((0, 0, 1, 2))):
+        at = chance.randrange(len(headers) + 1)
+        names = (*passed_on._NAMES, "other", "eventveil.headers/other")
+        value = chance.choice((None, b"", b"7", b"-7", b"+7", b"007", b" 7", b"7_0", b"x", b"%d" % 2**70))
+        if chance.random() < 0.5:
+            headers.insert(at, (chance.choice(names), value))
+        elif at < len(headers):
+            headers[at] = (headers[at][0], value)
+    return record._replace(headers=headers)
+
+
+def _compare_read(records: Sequence[Outgoing]) -> None:
+    """What is read of re-keyed records in columns is what is read of them one by one."""
+    as_read = fetched([(one.key, one.value, one.headers) for one in records])
+    if as_read is None:
+        return
+    number = len(records)
+    chunk = Chunk(
+        "re-keyed", 0, 0, 0, [*range(number)], [0] * number, as_read.keys, as_read.values, number,
+        as_read.headers,
+    )  # fmt: skip
+    plain = replace(
+        chunk, keys=[*chunk.keys], values=[*chunk.values], headers=[one.headers for one in records]
+    )
+    assert _told(chunk) == _told(plain)
+
+
+def _told(chunk: Chunk) -> Any:
+    try:
+        events, origins, marks = read_passed_on(chunk)
+    except StateRefused as refused:
+        return str(refused)
+    columns = events.offsets, events.append_times, events.keys, events.values, events.own_times
+    headers = [[*(one or ())] for one in events.headers] or [[]] * len(origins)
+    return [[*one] for one in columns], headers, origins.tolist(), marks
