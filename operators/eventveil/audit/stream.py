@@ -25,6 +25,7 @@ from eventveil.mechanisms.registry import PAN, known
 from eventveil.model.timeline import format_rfc3339, start_of
 from eventveil.model.topology import Discover, Timeline
 from eventveil.privacy.ledger import Spend
+from eventveil.topology.changes import REFUSED, REFUSED_BY_GAUSSIAN
 from eventveil.topology.scalars import exact_number
 
 if TYPE_CHECKING:
@@ -283,6 +284,7 @@ class StreamAudit:
         options = change.options(self._options, "old")
         if (change.before, options) != (self._terms, self._options):
             self._flag("I7", change.start, found, "the change is one of terms that did not hold")
+        self._check_allowed(change, found)
         self._changes.append(change)
         self._windows_before += self._windows if change.restarts else 0
         self._instance, self._terms = change.instance, change.after
@@ -298,6 +300,16 @@ class StreamAudit:
         self._change_windows = [
             ChangeWindows(one, self._crossed, self._charges) for one in self._change_limits()
         ]
+
+    def _check_allowed(self, change: Change, found: Found) -> None:
+        """What no migration can change says in what windows are summed up: across it no sum is right."""
+        refused = dict(REFUSED)
+        if "gaussian" in (self._options.get("noise"), change.options(self._options, "new").get("noise")):
+            refused |= REFUSED_BY_GAUSSIAN
+        for name, one in change.fields.items():
+            if name.startswith("mechanism.") and name in refused:
+                what = f"no migration can change {name}"
+                self._flag("I7", change.start, found, what, f": from {one.old!r} to {one.new!r}")
 
     def _change_limits(self) -> list[ChangeLimit]:
         """The limits of the windows across the last change of terms, or one before it as well."""
