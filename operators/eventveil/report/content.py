@@ -11,7 +11,7 @@ from eventveil.kinds.registry import kind_of
 from eventveil.model.topology import AnyStream, Discover, Stream, Topology
 from eventveil.report.budget import Population, populations
 from eventveil.report.facts import AuditFacts
-from eventveil.report.limits import limits
+from eventveil.report.limits import generations, limits
 from eventveil.report.rights import Right, rights
 from eventveil.report.tasks import tasks
 
@@ -65,7 +65,7 @@ def document(topology: Topology, sha256: str, created: str, audit: AuditFacts | 
         populations=populations(topology),
         rights=rights(topology),
         audit=audit,
-        limits=tuple(limits(topology)),
+        limits=(*limits(topology), *generations(() if audit is None else audit.life)),
         tasks=tuple(tasks(topology, audit)),
     )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from eventveil.audit.periods import ChargedPeriod
 from eventveil.describe.guarantee import count
 from eventveil.mechanisms.registry import find, plugin_of
 from eventveil.model.topology import Stream, Topology
@@ -28,8 +29,9 @@ def limits(topology: Topology) -> Iterator[str]:
         " can delay it by seconds, which everybody can see."
     )
     yield (
-        "Other topologies over the same people, replays that are published, and this file run under another"
-        " name add their epsilon; none of them is in the sums of this page."
+        "Other topologies over the same people, replays that are published, this file run under another name,"
+        " streams taken out of it and generations before a reset add their epsilon; none of them is in the"
+        " sums of this page."
     )
     yield (
         "State, ledger and sinks that are restored together from a backup agree with each other: what"
@@ -50,6 +52,17 @@ def limits(topology: Topology) -> Iterator[str]:
             f"Topics have {replicas}, of which {topology.topics.min_insync} must have a record before it"
             " counts: three and two are needed to outlive the loss of a disk."
         )
+
+
+def generations(life: Sequence[ChargedPeriod]) -> Iterator[str]:
+    """What the ledger says of streams that were reset."""
+    newest = {one.stream: one.generation for one in life}
+    for name, number in newest.items():
+        if number > 1:
+            yield (
+                f"{name}: the ledger has {number} generations. Over a span that meets several of them, each"
+                " adds its epsilon to the sums of this page, and its delta where noise is Gaussian."
+            )
 
 
 def _of(stream: Stream) -> Iterator[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+from eventveil.audit.periods import ChargedPeriod
 from eventveil.describe.sums import cost_of
 from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.topics import plan_topics
@@ -146,3 +148,15 @@ def test_the_events_of_a_user_are_told_with_those_in_one_column(tmp_path: Path) 
     for change, told in ((("[ATL, BOS]", "[BOS, ATL]"), "1"), (both, "3, in one column 2")):
         (stream,) = load_text(tmp_path, changed(change)).streams
         assert parameters(stream)["events per user"] == told
+
+
+def test_generations_that_the_ledger_has_are_among_the_limits() -> None:
+    period = ChargedPeriod(
+        "sections", 1, "2026", "seasonal", "1.0", 144, "0" * 32, 10, 1, "2026-01-01T00:00:00Z",
+        "2026-01-02T00:00:00Z", Fraction(1), 10, "ab" * 32,
+    )  # fmt: skip
+    told = [
+        document(page_views(), "0" * 64, "now", replace(CLEAN, life=life)).limits
+        for life in ((period,), (period, replace(period, generation=2)))
+    ]
+    assert [any("the ledger has 2 generations" in one for one in limits) for limits in told] == [False, True]
