@@ -207,3 +207,13 @@ def test_a_reset_releases_the_same_events_again_in_a_new_generation(application:
     assert "places, generation 2: " in audit.stdout
     once_more = invoke("reset", path, "--stream", "places", "--adds-epsilon", "1")
     assert "its sink holds the releases of this generation" in once_more.stderr
+
+    # An hour meets 1,201 windows, of each generation. What the file alone costs is within its budget.
+    application.document["budget"] = {"epsilon": 2 * 1201, "span": "1h"}
+    edit(application, "mechanism", epsilon=2)
+    dearer = invoke("migrate", path)
+    assert dearer.exit_code == 1
+    assert "cost epsilon 1201, with all streams as they are now 3603, above the cap of 2402" in dearer.stderr
+    application.document["budget"]["epsilon"] = 3 * 1201
+    application.write()
+    assert "mechanism.epsilon 2" in application.command("migrate", path)

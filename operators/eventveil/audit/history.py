@@ -22,11 +22,13 @@ from eventveil.topology.scalars import exact_number
 class History:
     """What the ledger says of a stream, record by record: spends and changes of the newest generation.
 
-    ``generations`` are the terms that each generation has had, the newest last.
+    ``generations`` are the terms that each generation has had, the newest last; ``ended`` is the timestamp
+    after the last one of each but the newest.
     """
 
     stream: str
     generations: list[list[Terms]] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     first: int = 0
     _spends: array[int] = field(default_factory=lambda: array("q"))
@@ -56,6 +58,7 @@ class History:
 
     def _change(self, change: Change) -> None:
         if change.kind == "reset":
+            self.ended += [self.next] if self.generations else []
             self.generations.append([change.after])
             self.changes.clear()
             self._prices.clear()

@@ -14,12 +14,14 @@ from eventveil.describe.guarantee import number
 from eventveil.formats.change import SAME_INSTANCE, ChangeLimit, Difference, Terms
 from eventveil.kafka.cluster import Cluster
 from eventveil.kinds.registry import kind_of, merged_streams, plan_readings, plan_streams
-from eventveil.lifecycle.apply import Step, StreamMigrator, pan_private_manifest
+from eventveil.lifecycle.apply import Step, StreamMigrator, pan_private_manifest, read_histories
+from eventveil.lifecycle.cap import check_cap
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.relocation import doubtful
 from eventveil.lifecycle.stage import StageMigrator
 from eventveil.lifecycle.values import Moved, ValuesMigrator
 from eventveil.model.errors import Unsettled
+from eventveil.model.timeline import start_of
 from eventveil.model.topology import Topology
 from eventveil.process.patience import PATIENCE_SECONDS, Patience, look
 
@@ -72,6 +74,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
         Patience(PATIENCE_SECONDS),
         tell,
     )
+    _check_budget(topology, [step for step in plan.all_steps if step is not None])
     if apply:
         _make_room(plan)
     deltas = {one.name: one.stream.mechanism.delta for one in merged_streams(topology)}
@@ -95,6 +98,14 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
         if (told := kind_of(stream).no_migration) is not None:
             click.echo(f"{stream.name}: {told}")
     return any(plan.steps) or bool(moved or grown) or plan.lacks_room
+
+
+def _check_budget(topology: Topology, steps: Sequence[Step]) -> None:
+    """Raise StateRefused if new terms cost too much beside what earlier generations have released."""
+    timelines = {stream.name: stream.timeline for stream in topology.streams}
+    begins = [start_of(timelines[one.stream], one.start) for one in steps if one.before != one.after]
+    if begins:
+        check_cap(topology, read_histories(topology, Cluster(topology.kafka), {}), min(begins))
 
 
 def _make_room(plan: _Plan) -> None:

@@ -8,14 +8,15 @@ from fractions import Fraction
 import click
 
 from eventveil.cli.loading import load_or_exit
-from eventveil.cli.migrate import words
+from eventveil.cli.migrate import delta_words, words
 from eventveil.cli.words import exit_on_error
 from eventveil.describe.guarantee import number
 from eventveil.kafka.cluster import Cluster
 from eventveil.kinds.placement import StreamPlan
 from eventveil.kinds.registry import kind_of, plan_streams
-from eventveil.lifecycle.apply import StreamMigrator
-from eventveil.lifecycle.migration import check_cap
+from eventveil.lifecycle.apply import StreamMigrator, read_histories
+from eventveil.lifecycle.cap import check_cap
+from eventveil.model.timeline import start_of
 from eventveil.model.topology import Topology
 
 
@@ -60,11 +61,14 @@ def _accepted(plan: StreamPlan, adds: str | None) -> bool:
 
 
 def _reset(topology: Topology, plan: StreamPlan, start: int | None, *, apply: bool) -> None:
-    migrator = StreamMigrator(topology, Cluster(topology.kafka), plan)
+    cluster = Cluster(topology.kafka)
+    migrator = StreamMigrator(topology, cluster, plan)
     if apply:
         migrator.take_over()
     history = migrator.history()
-    check_cap(topology, plan.stream, history)
+    begins = history.first if start is None else start
+    histories = {**read_histories(topology, cluster, {}), plan.name: history}
+    check_cap(topology, histories, start_of(plan.stream.timeline, begins), plan.name)
     step = migrator.reset(start, time.time_ns() // 1_000_000, apply=apply)
     generations, delta = len(history.generations), plan.stream.mechanism.delta
     total = sum((max(one.epsilon for one in terms) for terms in history.generations), step.after.epsilon)
@@ -75,7 +79,7 @@ def _reset(topology: Topology, plan: StreamPlan, start: int | None, *, apply: bo
     click.echo(
         f"  it adds {words(step.after, delta)} to what was released before: over the same people and times "
         f"{generations + 1} generations together cost epsilon {number(total)}"
-        f"{'' if delta is None else ', and their deltas add up too'}"
+        f"{delta_words(None if delta is None else (generations + 1) * delta)}"
     )
     click.echo("  the releases of earlier generations stay where they are; dead letters are written again")
     if not apply:

@@ -23,7 +23,7 @@ from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import first_appended, read_partition, read_table
 from eventveil.kinds.placement import StreamPlan, counting_places, writer_of
-from eventveil.kinds.registry import kind_of
+from eventveil.kinds.registry import kind_of, plan_streams
 from eventveil.lifecycle.beginning import earliest_append, first_events
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_known
@@ -69,6 +69,32 @@ class Step:
     differences: dict[str, Difference]
     before: Terms
     after: Terms
+
+
+def read_history(topology: Topology, name: str, ledger: TopicPartition, floors: Floors) -> History:
+    """What a partition of the ledger says of a stream. Raises StateRefused and KafkaException."""
+    history, (topic, partition) = History(name), ledger
+    for message in read_partition(topology.kafka, topic, partition, least=least_end(floors, ledger)):
+        if message.key() == name.encode():
+            history.add(message.value(), f"{topic}, partition {partition}, offset {message.offset()}")
+    return history
+
+
+def read_histories(topology: Topology, cluster: Cluster, floors: Floors) -> dict[str, History]:
+    """What the ledger says of the streams that can have generations and a budget caps, by name.
+
+    Without a budget it is nothing, and nothing is read. Raises StateRefused and KafkaException.
+    """
+    live = cluster.topics({topology.ledger}).get(topology.ledger)
+    if topology.budget is None or live is None:
+        return {}
+    return {
+        plan.name: read_history(topology, plan.name, place, floors)
+        for plan in plan_streams(topology)
+        if kind_of(plan.stream).no_second_run is None
+        and plan.stream.source.population == topology.budget.population
+        and (place := TopicPartition(topology.ledger, plan.partials_partition)) in live.places
+    }
 
 
 class StreamMigrator:
@@ -205,13 +231,7 @@ class StreamMigrator:
 
     def history(self) -> History:
         """What the ledger says of the stream."""
-        history = History(self._plan.name)
-        topic, partition = self._ledger
-        least = least_end(self._floors, self._ledger)
-        for message in read_partition(self._topology.kafka, topic, partition, least=least):
-            if message.key() == self._plan.name.encode():
-                history.add(message.value(), f"{topic}, partition {partition}, offset {message.offset()}")
-        return history
+        return read_history(self._topology, self._plan.name, self._ledger, self._floors)
 
     @property
     def _floors(self) -> Floors:

@@ -14,11 +14,14 @@ from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_table
 from eventveil.kinds.placement import writer_of
 from eventveil.kinds.registry import kind_of, plan_readings, plan_streams
+from eventveil.lifecycle.apply import read_histories
 from eventveil.lifecycle.beginning import MissingManifest
+from eventveil.lifecycle.cap import check_cap
 from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_known, check_neighbours
 from eventveil.lifecycle.topics import TopicPlan, plan_topics
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import Outgoing, TopicPartition
+from eventveil.model.timeline import start_of
 from eventveil.model.topology import Topology
 
 
@@ -109,6 +112,7 @@ def write_manifest(topology: Topology, cluster: Cluster, clock: Callable[[], int
     def make(floors: Floors) -> list[Outgoing]:
         manifest = MissingManifest(topology, cluster, clock, floors)
         missing = [record for plan in plan_streams(topology) for record in manifest.missing(plan)]
+        _check_budget(topology, cluster, [one for one, _ in missing], floors)
         missing += [record for plan in plan_readings(topology) for record in manifest.missing_values(plan)]
         written.extend(one for one, _ in missing)
         rekeying = [record for raw in topology.rekeyed for record in manifest.missing_rekeying(raw)]
@@ -120,6 +124,16 @@ def write_manifest(topology: Topology, cluster: Cluster, clock: Callable[[], int
     beside = [place for topic in read for place in topic.places]
     write_once(topology.kafka, f"{topology.name}-genesis", make, beside)
     return Provision(written, unnamed)
+
+
+def _check_budget(
+    topology: Topology, cluster: Cluster, missing: Collection[ManifestRecord], floors: Floors
+) -> None:
+    """Raise StateRefused if a new stream costs too much beside what earlier generations have released."""
+    timelines = {stream.name: stream.timeline for stream in topology.streams}
+    if missing:
+        begins = min(start_of(timelines[one.stream], one.first) for one in missing)
+        check_cap(topology, read_histories(topology, cluster, floors), begins)
 
 
 def name_cluster(

@@ -43,18 +43,14 @@ from typing import Any
 
 from eventveil.audit.history import History
 from eventveil.counting.counter import CounterState
-from eventveil.describe.guarantee import number
-from eventveil.describe.sums import Total, cost, cost_of, totals
 from eventveil.formats.change import SAME_INSTANCE, Change, Difference, Kind, Terms
 from eventveil.formats.release import decided
-from eventveil.kinds.registry import in_sums
 from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.publishing import units_of
-from eventveil.mechanisms.registry import KINDS, LOCAL_KINDS, known
+from eventveil.mechanisms.registry import KINDS, LOCAL_KINDS
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import Outgoing, TopicPartition
-from eventveil.model.topology import Level, Stream, Topology
 from eventveil.tasks.release import ReleaseState
 from eventveil.topology.changes import (
     DISCOVERS,
@@ -221,55 +217,6 @@ def check_reset(checkpoint: Checkpoint, differences: Mapping[str, Difference], s
         raise StateRefused(
             place, what, f"Choose a timestamp in 1..{checkpoint.state.next - 1}, or run the worker"
         )
-
-
-def check_cap(topology: Topology, stream: Stream, history: History) -> None:
-    """Raise StateRefused if another generation of a stream exceeds the cap of the topology.
-
-    Each generation counts with the dearest terms that it has had; the topology's are those of the next one.
-    """
-    for total in totals(in_sums(topology), topology.budget):
-        if total.population != stream.source.population or total.cap is None:
-            continue
-        interval = stream.timeline.interval
-        dearest = (max(_dearest(one, interval, total.span) for one in terms) for terms in history.generations)
-        mechanism = known(stream.mechanism.kind)
-        if mechanism is not None and mechanism.level == "event":
-            # Nothing but the sink changes there, and terms do not tell what Gaussian noise costs.
-            dearest = (cost_of(stream, total.span).epsilon for _ in history.generations)
-        earlier = sum(dearest, Fraction(0))
-        if total.epsilon + earlier > total.cap:
-            raise StateRefused(
-                f"stream {stream.name}",
-                f"its generations so far cost epsilon {number(earlier)}, with all streams as they are now "
-                f"{number(total.epsilon + earlier)}, above the cap of {number(total.cap)}",
-                "Raise budget.epsilon, if it is yours to raise, or give up the reset",
-            )
-        _check_delta(total, stream, history)
-
-
-def _check_delta(total: Total, stream: Stream, history: History) -> None:
-    """Raise StateRefused if another generation of a stream exceeds the cap on delta."""
-    own = next(one for one in total.costs if one.stream == stream.name).whole_delta
-    earlier = len(history.generations) * own
-    if total.delta_cap is not None and total.delta + earlier > total.delta_cap:
-        raise StateRefused(
-            f"stream {stream.name}",
-            f"its generations so far have delta {float(earlier):.3g}, with all streams as they are now "
-            f"{float(total.delta + earlier):.3g}, above the cap of {float(total.delta_cap):.3g}",
-            "Raise budget.delta, if it is yours to raise, or give up the reset",
-        )
-
-
-def _dearest(terms: Terms, interval: int, span: int) -> Fraction:
-    """What terms cost at most over any span (ms).
-
-    Of a horizon they do not say that it does not renew, and of a plug-in that is not in use any more nothing:
-    the dearest level is assumed.
-    """
-    mechanism = known(terms.mechanism)
-    level: Level = mechanism.level if mechanism else "event"
-    return cost(terms.epsilon, terms.window, interval, span, level, renews=True)
 
 
 @dataclass(frozen=True, slots=True)

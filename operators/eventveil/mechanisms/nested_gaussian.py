@@ -20,13 +20,13 @@ weights g are whole multiples of 2^-16, g^ = 2^16 g, and a look is drawn on that
 
     2^16 y = 2^16 x + sum g^_l X_l + round(2^16 sigma Z).
 
-**Proof.** Let a user's events differ at timestamp s only, by d, |d|^2 <= k^2, which is S of
+**Proof.** Let a user's events differ at timestamp s only, by d, |d|^2 <= S of
 ``eventveil.privacy.gaussian``. Given what was seen before, the look at s differs by 2^16 d. A look at a later
 place p of the same longest block has the counts of s in one of its X_l, l the level at which s and p part,
 and differs by g^_l(p) d; all others do not differ. Looks are whole numbers plus round(sigma Z), which is
 round(number + sigma Z). So all looks together are post-processing of what the theorem of
 ``eventveil.privacy.gaussian`` is about, whatever d, s and other users' events are as functions of what was
-seen. They cost k^2 times the sum of (g^ / sigma)^2, g^ = 2^16 at s itself. ``planned`` adds that up for each
+seen. They cost S times the sum of (g^ / sigma)^2, g^ = 2^16 at s itself. ``planned`` adds that up for each
 s in whole numbers, from the rounded weights and from the sigmas that are drawn with, and makes the largest of
 these sums mu^2. R_l, rounding and clamping are functions of what was seen: they cannot break this, not even
 where an integer of 64 bits would overflow, for the sum y - sum g_l R_l is then taken modulo 2^64. The ledger
@@ -36,9 +36,9 @@ Noise that would be cut off at 2^62 is 2^16 standard deviations away, and as lik
 the noise, and so what readers are told of its size, holds up to 2^-16 and the rounding of releases; the proof
 does not rest on it.
 
-**Price.** A user moves one node of each level. Before rounding the sum is (1 + sum of (1 - 1/f)) k^2 / V over
+**Price.** A user moves one node of each level. Before rounding the sum is (1 + sum of (1 - 1/f)) S / V over
 the fan-outs f below the longest block, since the noise of f parts is told by f - 1 contrasts and their sum:
-so V = (1 + sum of (1 - 1/f)) k^2 / mu^2, where draws of one's own for each node would cost 1 instead of 1 -
+so V = (1 + sum of (1 - 1/f)) S / mu^2, where draws of one's own for each node would cost 1 instead of 1 -
 1/f.
 
 **Longer.** C has no negative entry, and each visit moves the looks of its longest block by a vector of length

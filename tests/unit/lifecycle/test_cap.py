@@ -1,0 +1,141 @@
+"""What generations that have ended released counts against the budget of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from eventveil.audit.history import History
+from eventveil.formats.change import Terms
+from eventveil.lifecycle.cap import _cost, check_cap
+from eventveil.model.errors import StateRefused
+from eventveil.model.timeline import start_of
+from eventveil.model.topology import Budget, Stream
+from eventveil.privacy import gaussian
+from tests.unit.lifecycle.test_migration import ONE, TWO, terms
+from tests.unit.migrating import Lifetime
+from tests.unit.support import stream, topology
+
+DELTA = Fraction(1, 10**6)
+GAUSSIAN = {"options": {"noise": "gaussian", "delta": DELTA}}
+#: Milliseconds. They meet at most three timestamps of 10: one window of 3.
+SPAN = 20
+
+
+def check(
+    budget: Budget,
+    life: Lifetime,
+    *,
+    since: int = 0,
+    again: str | None = "visits",
+    more: Stream | None = None,
+) -> None:
+    """Hold a stream that has lived, and one ``more`` with the same ledger, against a budget."""
+    streams = [life.stream] if more is None else [life.stream, more]
+    histories: Mapping[str, History] = {one.name: life.history for one in streams}
+    check_cap(replace(topology(*streams), budget=budget), histories, since, again)
+
+
+def test_another_generation_is_charged_to_the_cap() -> None:
+    life = Lifetime(**terms("uniform", ONE, 3))
+    life.release(3)
+    check(Budget(TWO, SPAN), life)
+    with pytest.raises(
+        StateRefused,
+        match=r"visits, generation 1\) cost epsilon 1, with all streams .* 2, above the cap of 1\.9",
+    ):
+        check(Budget(Fraction(19, 10), SPAN), life)
+
+
+def test_another_generation_is_charged_to_the_cap_on_delta() -> None:
+    life = Lifetime(**terms("uniform", ONE, 3), **GAUSSIAN)
+    life.release(3)
+    check(Budget(Fraction(9), SPAN, delta=2 * DELTA), life)
+    with pytest.raises(
+        StateRefused, match=r"have delta 1e-06, with all streams .* 2e-06, above the cap of 1e-06"
+    ):
+        check(Budget(Fraction(9), SPAN, delta=DELTA), life)
+
+
+def test_generations_of_other_streams_over_the_same_people_count_too() -> None:
+    """Two streams begin again, one after the other: four generations."""
+    life = Lifetime(**terms("uniform", ONE, 3))
+    life.release(3)
+    other = stream("second", **terms("uniform", ONE, 3))
+    check(Budget(Fraction(3), SPAN), life, more=other)
+    life.reset()
+    life.release(3)
+    check(Budget(Fraction(5), SPAN), life, again="second", more=other)
+    with pytest.raises(
+        StateRefused, match=r"visits, generation 1, second, generation 1, second, generation 2"
+    ):
+        check(Budget(Fraction(4), SPAN), life, again="second", more=other)
+
+
+def test_larger_terms_are_held_against_the_cap_beside_earlier_generations() -> None:
+    life = Lifetime(**terms("uniform", ONE, 3))
+    life.release(3)
+    life.reset()
+    life.release(3)
+    check(Budget(TWO, SPAN), life, again=None)
+    life.settings |= terms("uniform", TWO, 3)
+    with pytest.raises(
+        StateRefused, match=r"the streams over users: .* now 3, above the cap of 2\. .* nothing"
+    ):
+        check(Budget(TWO, SPAN), life, again=None)
+
+
+def test_a_generation_counts_with_the_dearest_terms_that_it_had() -> None:
+    life = Lifetime(**terms("uniform", TWO, 3))
+    life.release(3)
+    life.change(**terms("uniform", ONE, 3))
+    life.release(3)
+    with pytest.raises(StateRefused, match=r"cost epsilon 2, with all streams .* 3, above"):
+        check(Budget(Fraction(29, 10), SPAN), life)
+    check(Budget(Fraction(3), SPAN), life)
+
+
+def test_a_generation_that_no_span_meets_together_with_what_begins_costs_nothing_more() -> None:
+    life = Lifetime(**terms("uniform", ONE, 3))
+    life.release(3)
+    end = start_of(life.stream.timeline, life.history.next)
+    life.reset()
+    life.release(3)
+    (ended,) = life.history.ended
+    assert start_of(life.stream.timeline, ended) == end
+    check(Budget(ONE, SPAN), life, since=end + SPAN, again=None)
+    with pytest.raises(StateRefused, match="above the cap"):
+        check(Budget(ONE, SPAN), life, since=end + SPAN - 1, again=None)
+
+
+def test_mu_squared_of_generations_with_gaussian_noise_adds_up_and_not_epsilon() -> None:
+    """Where epsilon is as small as delta, four times mu squared is more than four times epsilon."""
+    small = Fraction(1, 10_000)
+    life = Lifetime(**terms("uniform", small, 1), options={"noise": "gaussian", "delta": small})
+    life.release(3)
+    both = gaussian.epsilon(6 * gaussian.mu_squared(small, small), 2 * small)
+    check(Budget(both, SPAN), life)
+    with pytest.raises(StateRefused, match="above the cap"):
+        check(Budget(both * Fraction(999, 1000), SPAN), life)
+
+
+def test_a_generation_whose_noise_is_correlated_is_charged_for_what_a_user_costs_who_stays() -> None:
+    options = {"blocks": "2,4", "noise": "gaussian", "delta": DELTA}
+    life = Lifetime(**terms("totals", ONE, 1), options=options)
+    life.release(3)
+    # Three timestamps, nine times mu squared: more than three epsilons.
+    assert gaussian.epsilon(9 * gaussian.mu_squared(ONE, DELTA), DELTA) > 3
+    both = gaussian.epsilon(18 * gaussian.mu_squared(ONE, DELTA), 2 * DELTA)
+    check(Budget(both, SPAN), life)
+    with pytest.raises(StateRefused, match="above the cap"):
+        check(Budget(both - Fraction(1, 100), SPAN), life)
+
+
+def test_the_dearest_level_is_assumed_of_a_plug_in_that_is_not_in_use_any_more() -> None:
+    hour = 3_600_000
+    one = stream(interval=hour)
+    spans = [_cost(one, Terms(kind, ONE, 24, 1), 24 * hour).epsilon for kind in ("uniform", "gone:Class")]
+    assert spans == [2, 25]
