@@ -15,7 +15,7 @@ from eventveil.counting.counter import CounterState, StreamCounter
 from eventveil.counting.users import Users
 from eventveil.decoding.rules import Rejection, parse
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Origin
-from eventveil.model.topology import Stream
+from eventveil.model.topology import Condition, NameMap, Stream
 from eventveil.tasks.aggregate import PartitionAggregator
 from tests.fuzz.values import mutated
 from tests.unit.support import counter_state, sparse, stream
@@ -41,9 +41,12 @@ class OneByOne:
             return None
         document = parse(value, self.stream.source.max_bytes)
         verdict = self._assigner.verdict(offset, append_time, document, self.next, boundaries)
-        outcome = (
-            verdict.reason.value if isinstance(verdict, Rejection) else self._count(offset, verdict, order)
-        )
+        if verdict is None:
+            outcome = "filtered"
+        elif isinstance(verdict, Rejection):
+            outcome = verdict.reason.value
+        else:
+            outcome = self._count(offset, verdict, order)
         if offset < self.state.judged:
             return None
         self.outcomes[outcome] += 1
@@ -105,6 +108,25 @@ def compare(seed: int) -> Counter[str]:
     return sum((single.outcomes for single in singles.values()), Counter())
 
 
+#: Of fields that are there or not, strings or not, and of those that events are counted by.
+_CONDITIONS = (
+    Condition("/type", "in", ("viewed", "bought", 7)),
+    Condition("/type", "not-in", ("viewed", True)),
+    Condition("/member", "present"),
+    Condition("/member", "absent"),
+    Condition("/column", "in", ("a", "b")),
+    Condition("/page/section", "not-in", ("b",)),
+)
+
+
+#: Values, prefixes and what other texts are called.
+_NAMES = (
+    ((("a", "b"), ("b", "a")), (), None),
+    ((), (("a", "b"), ("", "other")), None),
+    ((("c", "a"),), (("b", "nobody"),), "b"),
+)
+
+
 def _streams(chance: Random) -> list[Stream]:
     shared: dict[str, Any] = {
         "append_time": chance.choice(("broker", "broker", "boundary")),
@@ -128,7 +150,11 @@ def _streams(chance: Random) -> list[Stream]:
             **chance.choice(({}, {"unknown": "ignore"}, {"unknown": "column", "unknown_column": 1})),
             "column": chance.choice(("/column", "/page/section")),
             "max_bytes": chance.choice((100, 1_000_000, 1_000_000)),
+            "filter": tuple(chance.sample(_CONDITIONS, chance.choice((0, 0, 0, 1, 2)))),
+            "time_zone": chance.choice((None, None, "Europe/Berlin")),
         }
+        if chance.random() < 0.3:
+            own["maps"] = (NameMap(own["column"], *chance.choice(_NAMES)),)
         made.append(stream(name, **shared, **own))
     return made
 
@@ -168,7 +194,12 @@ def _value(chance: Random, clock: int, integers: bool, value: bytes | None) -> b
     user = number if integers else f"u{number}"
     time = clock + chance.randrange(-25, 12)
     column = chance.choice("aabbbc")
-    good = orjson.dumps({"user": user, "column": column, "time": time, "page": {"section": column}})
+    more: dict[str, Any] = {}
+    if chance.random() < 0.7:
+        more["type"] = chance.choice(("viewed", "viewed", "bought", "returned", 7, None))
+    if chance.random() < 0.7:
+        more["member"] = chance.choice(("yes", "", True, None))
+    good = orjson.dumps({"user": user, "column": column, "time": time, "page": {"section": column}, **more})
     # A key that is there twice the kernel leaves to the rule: those lie between events that are certain.
     return b'{"time":0,' + good[1:] if chance.random() < 0.2 else good
 

@@ -6,7 +6,7 @@ rule certainly says yes, or certainly no; it is asked for every other one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,9 @@ from eventveil.decoding.bulk import (
     UNSURE_TIME,
     ColumnFinder,
     Fields,
+    MappedFinder,
     NameFinder,
+    Sieve,
     as_array,
     picked,
 )
@@ -169,15 +171,19 @@ class Assigner:
         self._decoder = Decoder(stream.source, stream.counts)
         #: Of columns that are found in the data, in the chunk that was placed last.
         self.names = self._decoder.names
-        self._find_columns = (
-            ColumnFinder(stream.source, stream.counts)
-            if self.names is None
-            else NameFinder(stream.source, self.names)
-        )
+        self._find_columns = self._column_finder()
         self._refuse = Validator(stream, first, self._partitions.since, self._decoder, users)
         self._partition_of = PARTITIONERS[stream.source.partitioner]
-        self._plain = stream.source.plain
+        self._in_bulk = stream.is_read_in_bulk
+        conditions = stream.source.filter if self._in_bulk else ()
+        self._sieve = Sieve(conditions, stream.source.max_bytes) if conditions else None
         self._native = None if users.native is None else _native_assigner(stream, first)
+
+    def _column_finder(self) -> Callable[[Fields], Any]:
+        source, counts = self._stream.source, self._stream.counts
+        if self.names is not None:
+            return NameFinder(source, self.names)
+        return MappedFinder(source, counts) if source.plain and source.maps else ColumnFinder(source, counts)
 
     def place(
         self, rows: Rows, start: int, following: int, boundaries: Boundaries | None
@@ -190,8 +196,9 @@ class Assigner:
         if self.names is not None:
             self.names.clear()
         # What bulk decoding has read is of streams without further rules.
-        parts = rows.parts if self._plain else ()
-        read = [self._certain(rows, part, start, following, boundaries) for part in parts]
+        parts = rows.parts if self._in_bulk else ()
+        passing, failing = (None, None) if self._sieve is None else self._sieve(rows.values)
+        read = [self._certain(rows, part, start, following, boundaries, passing) for part in parts]
         certain = read[0] if len(read) == 1 else _merged([*map(_in_arrays, read)])
         if len(certain) == len(rows.offsets) - start:
             return Placed(certain, _NOTHING), Rejections.merged([])
@@ -201,11 +208,16 @@ class Assigner:
         refused = [
             rejections
             for part in parts
-            for rejections in self._refused(rows, part, asked, following, boundaries)
+            for rejections in self._refused(rows, part, asked, following, boundaries, passing)
         ]
         for rejections in refused:
             asked[rejections.rows] = False
         filtered = self._left_out(rows, asked)
+        if failing is not None:
+            # A record without the append time that it should have is refused before.
+            timed = boundaries is not None or rows.append_times != NO_APPEND_TIME
+            filtered += np.flatnonzero(asked & failing & timed).tolist()
+            asked[filtered] = False
         one_by_one: list[tuple[int, Rejection]] = []
         events: list[tuple[int, AssignedEvent]] = []
         envelope = NO_ENVELOPE
@@ -258,24 +270,40 @@ class Assigner:
         return out
 
     def _certain(
-        self, rows: Rows, fields: Fields, start: int, following: int, boundaries: Boundaries | None
+        self,
+        rows: Rows,
+        fields: Fields,
+        start: int,
+        following: int,
+        boundaries: Boundaries | None,
+        passing: NDArray[np.bool_] | None,
     ) -> Any:
-        """Of what was read, that which is certainly on time, as ``Placed.certain``."""
+        """Of what was read, that which is certainly on time, as ``Placed.certain``.
+
+        ``passing``: which rows certainly pass the filter; None where there is none.
+        """
         # Users are known by the partition that they have now.
         earliest = max(1, self._first, following, self._partitions.since)
         if self._native is None:
-            return self._on_time(rows, fields, start, earliest, boundaries)
+            return self._on_time(rows, fields, start, earliest, boundaries, passing)
         clock = (rows.append_times, None) if boundaries is None else (rows.offsets, boundaries.columns)
         users, times = self._users.numbered(fields), fields.timed(self._stream.source.time)
-        read = fields.rows, users, self._found_columns(fields), times
+        read = fields.rows, users, self._passing_columns(fields, passing), times
         return self._native.place(self._users.native, read, clock, (start, earliest))
 
     def _on_time(
-        self, rows: Rows, fields: Fields, start: int, earliest: int, boundaries: Boundaries | None
+        self,
+        rows: Rows,
+        fields: Fields,
+        start: int,
+        earliest: int,
+        boundaries: Boundaries | None,
+        passing: NDArray[np.bool_] | None,
     ) -> AssignedRows:
         """The same in arrays."""
         rules, times = self._stream.timeline, fields.times(self._stream.source.time)
-        read = AssignedRows(fields.rows, self._users.of(fields), self._columns(fields), times)
+        columns = as_array(self._passing_columns(fields, passing))
+        read = AssignedRows(fields.rows, self._users.of(fields), columns, times)
         sure = self._users.belong(read.users) & (read.columns != UNSURE) & (times != UNSURE_TIME)
         sure &= read.rows >= start
         read, times = read.where(sure), times[sure]
@@ -293,6 +321,12 @@ class Assigner:
     def _columns(self, fields: Fields) -> NDArray[np.int64]:
         return as_array(self._found_columns(fields))
 
+    def _passing_columns(self, fields: Fields, passing: NDArray[np.bool_] | None) -> Any:
+        """The columns, UNSURE where it is not sure that the filter is passed."""
+        if passing is None:
+            return self._found_columns(fields)
+        return np.where(passing[fields.rows], self._columns(fields), UNSURE)
+
     def _found_columns(self, fields: Fields) -> Any:
         if self not in fields.known:
             fields.known[self] = self._find_columns(fields)
@@ -305,12 +339,13 @@ class Assigner:
         asked: NDArray[np.bool_],
         following: int,
         boundaries: Boundaries | None,
+        passing: NDArray[np.bool_] | None,
     ) -> Iterator[Rejections]:
         """Of the rows of a part that are asked about, those that certainly cannot count."""
         broken = fields.broken[asked[fields.broken]]
         if broken.size:
             yield Rejections.alike(broken, Reason.NOT_JSON, [NO_JSON])
-        at = np.flatnonzero(asked[fields.rows])
+        at = np.flatnonzero((asked if passing is None else asked & passing)[fields.rows])
         if not at.size:
             return
         times = fields.times(self._stream.source.time)

@@ -25,9 +25,9 @@ from orjson import JSONDecodeError, loads
 
 from eventveil.decoding import kernel
 from eventveil.decoding.places import TIME_LIMIT, compile_pointer, pointer_tokens
-from eventveil.decoding.rules import Names
+from eventveil.decoding.rules import Names, Renamer
 from eventveil.model.timeline import parse_rfc3339
-from eventveil.model.topology import Counts, Source
+from eventveil.model.topology import Condition, Counts, Source
 
 _Integers = NDArray[np.int64]
 
@@ -376,8 +376,11 @@ def fields_of(sources: Iterable[tuple[Source, Counts]]) -> dict[str, Kind] | Non
         if not source.plain or source.user_type == "either":
             continue
         own: tuple[tuple[str, Kind], ...] = (
-            (source.user, source.user_type), (source.column, counts.column_type), (source.time, "time"),
-        )  # fmt: skip
+            (source.user, source.user_type),
+            # Of what else a map may name the rule has to be asked.
+            (source.column, "string" if source.maps else counts.column_type),
+            (source.time, "time"),
+        )
         if any(wanted.setdefault(pointer, kind) != kind for pointer, kind in own):
             return None
     return wanted
@@ -475,6 +478,40 @@ def _picker(pointers: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     return pick
 
 
+class Sieve:
+    """Finds which values certainly pass conditions on their fields, and which certainly do not.
+
+    It is sure of a condition where the field is a string: what else may be there, or missing, is left to the
+    rule (``eventveil.decoding.places.Filter``). Conditions are read one by one, for a value that lacks the
+    field of one may fail another.
+    """
+
+    def __init__(self, conditions: Iterable[Condition], max_bytes: int) -> None:
+        self._conditions = [
+            (one.field, BulkReader({one.field: "string"}, max_bytes), *_among(one)) for one in conditions
+        ]
+
+    def __call__(self, values: Sequence[bytes | None]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which values certainly pass, and which certainly do not: they are JSON in either case."""
+        passing, failing = np.ones(len(values), bool), np.zeros(len(values), bool)
+        for field, reader, known, meanings in self._conditions:
+            passes = np.zeros(len(values), bool)
+            for part in reader.read(values):
+                found = as_array(known.translate(part.column(field), meanings)).astype(bool)
+                passes[part.rows], failing[part.rows] = found, failing[part.rows] | ~found
+            passing &= passes
+        return passing, failing
+
+
+def _among(condition: Condition) -> tuple[Numbers, _Integers]:
+    """Numbers of the texts of a condition, and whether each of them passes; the last one is of all others."""
+    texts = [*dict.fromkeys(one for one in condition.values if isinstance(one, str))]
+    known = numbers(0)
+    known.of(texts)
+    listed, others = condition.test == "in", condition.test in ("not-in", "present")
+    return known, np.array([*[int(listed)] * len(texts), int(others)], np.int64)
+
+
 class NameFinder:
     """Gives the columns of one stream's events their numbers, where columns are found in the data."""
 
@@ -491,13 +528,35 @@ class NameFinder:
         return columns
 
 
+class MappedFinder:
+    """Finds the columns of one stream's events, where a map names what their field holds."""
+
+    def __init__(self, source: Source, counts: Counts) -> None:
+        (table,) = source.maps
+        self._pointer, self._rename, self._unknown = source.column, Renamer(table), _unknown(counts)
+        self._index = {label: place for place, label in enumerate(counts.labels)}
+
+    def __call__(self, fields: Fields) -> NDArray[np.int64]:
+        """See ``ColumnFinder``."""
+        found, new = numbers(0).of(fields.column(self._pointer))
+        names = (self._rename(str(one)) for one in fields.at(self._pointer, new))
+        places = np.fromiter((self._index.get(one, self._unknown) for one in names), np.int64, len(new))
+        # New ones come in the order of their numbers.
+        columns: NDArray[np.int64] = places[found]
+        return columns
+
+
+def _unknown(counts: Counts) -> int:
+    """The column of events that no label names."""
+    ignored = IGNORED if counts.unknown_column is None else counts.unknown_column
+    return UNSURE if counts.unknown == "dead-letter" else ignored
+
+
 class ColumnFinder:
     """Finds the columns of one stream's events among the fields that were read."""
 
     def __init__(self, source: Source, counts: Counts) -> None:
-        self._pointer = source.column
-        ignored = IGNORED if counts.unknown_column is None else counts.unknown_column
-        unknown = UNSURE if counts.unknown == "dead-letter" else ignored
+        self._pointer, unknown = source.column, _unknown(counts)
         index = {label: place for place, label in enumerate(counts.labels)}
         if counts.column_type == "integer":
             # Labels that no integer is written as, such as 07, are the column of none.

@@ -315,6 +315,8 @@ class Decoder:
         self.user = UserFinder(source)
         self.filter = Filter(source.filter)
         self._name = Namer(source, integers=counts.column_type == "integer")
+        #: What a column of one field is called that holds a text.
+        self.rename = next((Renamer(one) for one in source.maps if one.field == source.column), str)
         parts = len(fields.listed(source.column))
         self._index = index_of(counts.labels, parts)
         #: Of columns that are found in the data; ``Event.column`` is then a number of these.

@@ -232,10 +232,16 @@ class Source:
 
     @property
     def plain(self) -> bool:
-        """Whether user, column and time are single fields of the value, taken as they are."""
-        single = all(one[:1] not in ("$", "[") for one in (self.user, self.column, self.time))
-        ruled = self.filter or self.maps or self.time_zone or self.time_unit != "ms" or self.format != "json"
-        return single and not ruled and self.user_type != "either"
+        """Whether user, column and time are single fields of the value.
+
+        A ``filter`` asks about fields of the value alone then, a map names the column, and a ``time_zone``
+        only bears on times without a zone.
+        """
+        asked = (self.user, self.column, self.time, *(one.field for one in self.filter))
+        single = all(one[:1] not in ("$", "[") for one in asked)
+        ruled = self.time_unit != "ms" or self.format != "json" or self.user_type == "either"
+        mapped = [one.field for one in self.maps]
+        return single and not ruled and mapped in ([], [self.column])
 
     @property
     def has_boundaries(self) -> bool:
@@ -379,6 +385,16 @@ class Stream:
             return self
         labels = (*self.counts.labels[:1], *found)
         return replace(self, counts=replace(self.counts, labels=labels))
+
+    @property
+    def is_read_in_bulk(self) -> bool:
+        """Whether its events are judged many at once (``Source.plain``).
+
+        Names of columns that are found are of events that pass, as a map has them: with a filter or a map
+        they are judged one by one.
+        """
+        ruled = self.source.filter or self.source.maps
+        return self.source.plain and not (ruled and self.counts.discover)
 
     @property
     def epsilon(self) -> Fraction:

@@ -75,7 +75,7 @@ class PartitionAggregator:
             self.counters[name] = made(stream, partitions, state, users, (grown or {}).get(name, ()))
         self.position = self.resume
         self._reader = self._new_reader()
-        self._ruled = any(not stream.source.plain for stream, _ in streams.values())
+        self._ruled = any(not stream.is_read_in_bulk for stream, _ in streams.values())
         self._rekeyed = any(stream.source.raw is not None for stream, _ in streams.values())
         by_broker = all(stream.source.append_time == "broker" for stream, _ in streams.values())
         # Of re-keyed events, who passes them on has looked.

@@ -12,6 +12,7 @@ import pytest
 from eventveil.counting import assigner, users
 from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.users import Contributions
+from eventveil.decoding.bulk import Sieve
 from eventveil.decoding.rules import Decoder
 from tests.fuzz.counting import compare
 from tests.fuzz.ways import WAYS, read_by
@@ -26,7 +27,9 @@ def test_random_chunks_come_to_the_same_as_their_records_one_by_one(
     monkeypatch.setattr(users, "_FREE", free)
     with read_by(way):
         outcomes = sum((compare(seed) for seed in range(60)), Counter())
-    assert {"counted", "bounded", "ignored", "late", "after-close", "wrong-partition"} <= set(outcomes)
+    assert {"counted", "bounded", "ignored", "filtered", "late", "after-close", "wrong-partition"} <= set(
+        outcomes
+    )
     assert outcomes["bounded"] > 300
 
 
@@ -66,6 +69,16 @@ def _eager(certain: Any) -> Any:
     return lambda self, rows, *rest: certain(self, replace(rows, append_times=rows.append_times - 1), *rest)
 
 
+def _lenient(sieve: Any) -> Any:
+    """As if what is not sure passed."""
+    return lambda self, values: (~sieve(self, values)[1], sieve(self, values)[1])
+
+
+def _strict(sieve: Any) -> Any:
+    """As if what is not sure failed."""
+    return lambda self, values: (sieve(self, values)[0], ~sieve(self, values)[0])
+
+
 @pytest.mark.parametrize(
     ("way", "owner", "name", "mutate"),
     [
@@ -75,6 +88,8 @@ def _eager(certain: Any) -> Any:
         ("kernel", assigner.Placed, "for_kernel", _apart),
         ("plain", assigner.Assigner, "_certain", _eager),
         ("kernel", assigner.Assigner, "_certain", _eager),
+        ("plain", Sieve, "__call__", _lenient),
+        ("kernel", Sieve, "__call__", _strict),
     ],
 )
 def test_the_comparison_sees_a_rule_that_is_broken_in_bulk_only(

@@ -440,11 +440,10 @@ def test_a_source_that_asks_for_more_is_not_read_in_bulk() -> None:
         {"column": "$value"},
         {"time": joined(["/at", "$time"])},
         {"user_type": "either"},
-        {"filter": (Condition("/a", "present"),)},
-        {"maps": (NameMap("/to"),)},
+        {"filter": (Condition("$headers/a", "present"),)},
+        {"filter": (Condition("/a", "present"), Condition("$key", "in", ("b",)))},
         {"time_unit": "s"},
         {"format": "json-schema"},
-        {"time_zone": "UTC"},
     ):
         source: Source = replace(plain, **change)  # type: ignore[arg-type]
         assert not source.plain, change

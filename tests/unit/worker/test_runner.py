@@ -189,7 +189,7 @@ SEVERAL = [stream(f"visits-{number}") for number in range(3)]
         (counting(stream()), 128, True),
         (counting(*SEVERAL), 42, True),
         (counting(*SEVERAL), 43, False),
-        (counting(stream(filter=(Condition("/kind", "in", ("view",)),))), 1, False),
+        (counting(stream(filter=(Condition("$headers/kind", "in", ("view",)),))), 1, False),
         (counting(stream("plain"), stream(time_unit="s")), 1, False),
         (World(pan_private(time_unit="s")).worker, 1, False),
     ],
