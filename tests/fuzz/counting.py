@@ -14,6 +14,7 @@ from eventveil.counting.assigner import Assigner
 from eventveil.counting.counter import CounterState, StreamCounter
 from eventveil.counting.users import Users
 from eventveil.decoding.rules import Rejection, parse
+from eventveil.model.fields import joined
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Origin
 from eventveil.model.topology import Condition, NameMap, Stream
 from eventveil.tasks.aggregate import PartitionAggregator
@@ -137,6 +138,8 @@ def _streams(chance: Random) -> list[Stream]:
         shared |= {"raw": "raw", "topic": "re-keyed", "append_time": "broker"}
     if chance.random() < 0.2:
         shared["user_type"] = "integer"
+    if chance.random() < 0.3:
+        shared["user"] = joined(["/user", "/id"])
     made = []
     for name in ("one", "two", "three")[: chance.choice((1, 2, 3))]:
         own = {
@@ -199,6 +202,9 @@ def _value(chance: Random, clock: int, integers: bool, value: bytes | None) -> b
         more["type"] = chance.choice(("viewed", "viewed", "bought", "returned", 7, None))
     if chance.random() < 0.7:
         more["member"] = chance.choice(("yes", "", True, None))
+    if chance.random() < 0.2:
+        more["id"] = f"u{chance.randrange(8)}"
+        user = chance.choice((user, "", None, 7))
     good = orjson.dumps({"user": user, "column": column, "time": time, "page": {"section": column}, **more})
     # A key that is there twice the kernel leaves to the rule: those lie between events that are certain.
     return b'{"time":0,' + good[1:] if chance.random() < 0.2 else good

@@ -42,7 +42,8 @@ class Users:
     """
 
     def __init__(self, source: Source, partitions: int, partition: int) -> None:
-        self._pointer, self._integers = source.user, source.user_type == "integer"
+        # Where that is empty or missing the rule looks further.
+        self._pointer, self._integers = source.first_user, source.user_type == "integer"
         self._partitions_of, self._partitions = MANY[source.partitioner], partitions
         #: The table of the compiled kernel; None in plain Python.
         self.native: Any = None

@@ -376,7 +376,7 @@ def fields_of(sources: Iterable[tuple[Source, Counts]]) -> dict[str, Kind] | Non
         if not source.plain or source.user_type == "either":
             continue
         own: tuple[tuple[str, Kind], ...] = (
-            (source.user, source.user_type),
+            (source.first_user, source.user_type),
             # Of what else a map may name the rule has to be asked.
             (source.column, "string" if source.maps else counts.column_type),
             (source.time, "time"),

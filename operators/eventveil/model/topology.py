@@ -231,13 +231,18 @@ class Source:
         return frozenset(field for field in self.looked_at if fields.is_pointer(field))
 
     @property
+    def first_user(self) -> str:
+        """Where the user is, or is looked for first."""
+        return fields.listed(self.user)[0]
+
+    @property
     def plain(self) -> bool:
-        """Whether user, column and time are single fields of the value.
+        """Whether user, column and time are fields of the value, and the latter two single ones.
 
         A ``filter`` asks about fields of the value alone then, a map names the column, and a ``time_zone``
         only bears on times without a zone.
         """
-        asked = (self.user, self.column, self.time, *(one.field for one in self.filter))
+        asked = (self.first_user, self.column, self.time, *(one.field for one in self.filter))
         single = all(one[:1] not in ("$", "[") for one in asked)
         ruled = self.time_unit != "ms" or self.format != "json" or self.user_type == "either"
         mapped = [one.field for one in self.maps]

@@ -103,7 +103,7 @@ class Passing:
         # The topic of events may have got more partitions than there are to go to.
         self._without_user = here % partitions
         self._find_user = UserFinder(source)
-        self._pointer = source.user
+        self._pointer = source.first_user
         self._reader = BulkReader(_wanted(source), LARGEST_REKEYED)
 
     def of(self, chunk: Chunk, append_times: Integers) -> Iterator[PassedOn | Outgoing]:
@@ -157,8 +157,9 @@ class Passing:
             for row, user in zip(
                 part.rows.tolist(), part.canonical(self._pointer, np.arange(len(part.rows))), strict=True
             ):
-                users[row] = user or None
-            unsure[part.rows] = unsure[part.broken] = False
+                if user:
+                    users[row], unsure[row] = user, False
+            unsure[part.broken] = False
         for row in np.flatnonzero(unsure).tolist():
             envelope = self._envelope(chunk, row, int(append_times[row]))
             users[row] = self._user(chunk.values[row], envelope, chunk.schemas)
@@ -210,10 +211,10 @@ class Passing:
 
 
 def _wanted(source: Source) -> dict[str, Kind] | None:
-    """What of a value has the user, where that is a single field; None where only the rule finds it."""
-    if source.format != "json" or source.user_type == "either" or len(fields.listed(source.user)) > 1:
+    """Where a value has the user, or has it first; None where only the rule finds it."""
+    if source.format != "json" or source.user_type == "either" or not fields.is_pointer(source.first_user):
         return None
-    return {source.user: source.user_type} if fields.is_pointer(source.user) else None
+    return {source.first_user: source.user_type}
 
 
 def mark(topic: str, partition: int, passed: int, to: int) -> Outgoing:
