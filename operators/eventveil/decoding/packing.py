@@ -34,8 +34,11 @@ class Header:
     texts: Sequence[bytes | None] | None = None
 
     def where(self, chosen: Chosen) -> Header:
-        """That of the chosen records."""
-        return Header(self.name, self.numbers[chosen], self.texts)
+        """That of the chosen records: no more texts than there are of these, or than there were."""
+        numbers = self.numbers[chosen]
+        if self.texts is None or len(self.texts) <= len(numbers):
+            return Header(self.name, numbers, self.texts)
+        return Header(self.name, np.arange(len(numbers)), picked(self.texts, numbers))
 
     @property
     def is_everywhere(self) -> bool:
@@ -64,7 +67,7 @@ class PackedHeaders(Sequence[Headers]):
     def __getitem__(self, index: slice) -> PackedHeaders: ...
     def __getitem__(self, index: int | slice) -> Headers | PackedHeaders:
         if isinstance(index, slice):
-            return PackedHeaders(self.found, self.records[index])
+            return type(self)(self.found, self.records[index])
         return self._of(int(self.records[index]))
 
     def _of(self, record: int) -> Headers:
@@ -112,13 +115,12 @@ class PackedRecords(Columns):
 
     def __iter__(self) -> Iterator[Outgoing]:
         columns = self._keys, self._values, self._each_partition(), self._every_header()
-        # Partitions may be without end.
-        for key, value, partition, headers in zip(*columns, strict=False):
+        for key, value, partition, headers in zip(*columns, strict=True):
             # What the class calls to make one: half of its time is spent on the way there.
             yield tuple.__new__(Outgoing, (self.topic, value, key, partition, headers))
 
     def _each_partition(self) -> Iterator[int | None]:
-        return repeat(None)
+        return repeat(None, len(self))
 
     def _every_header(self) -> Iterator[Sequence[Any]]:
         every: Iterator[Sequence[Any]] = zip(*self._headers, strict=True)
@@ -147,7 +149,9 @@ class PackedRecords(Columns):
 
     def _chosen(self, chosen: Chosen) -> tuple[Any, ...]:
         """What the chosen ones are made of, in the order of the arguments."""
-        rows = np.arange(len(self))[chosen]
+        # Where places are chosen, by no more work than there are of them.
+        are_places = isinstance(chosen, np.ndarray) and chosen.dtype != bool
+        rows: _Integers = np.asarray(chosen, np.int64) if are_places else np.arange(len(self))[chosen]
         carried: Sequence[Headers | None] = ()
         if isinstance(self._carried, PackedHeaders):
             carried = PackedHeaders(self._carried.found, self._carried.records[chosen])
@@ -157,16 +161,18 @@ class PackedRecords(Columns):
         keys, values = picked(self._keys, rows), picked(self._values, rows)
         return self.topic, keys, values, headers, carried, self._prefix
 
-    def pack(self, most: int, take: Callable[[bytes, int], object]) -> bool:
+    @property
+    def packs(self) -> bool:
+        """See ``Columns.packs``."""
+        return kernel.NATIVE is not None and (not self._carried or isinstance(self._carried, PackedHeaders))
+
+    def pack(self, most: int, take: Callable[[bytes, int], object]) -> None:
         """See ``Columns.pack``."""
         kept = None
         if isinstance(self._carried, PackedHeaders):
             kept = self._carried.found, np.ascontiguousarray(self._carried.records), self._prefix
-        if kernel.NATIVE is None or (self._carried and kept is None):
-            return False
         headers = [
             (one.name, None if one.texts is None else as_parts(one.texts), np.ascontiguousarray(one.numbers))
             for one in self._headers
         ]
         kernel.NATIVE.records(as_parts(self._keys), as_parts(self._values), headers, most, take, kept)
-        return True

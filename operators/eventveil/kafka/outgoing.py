@@ -115,6 +115,8 @@ def _by_number(records: Sequence[Part], count: int) -> Iterator[tuple[int, Part]
     numbers = iter(partitions([one for one in records if not isinstance(one, Columns)], count, chance))
     for record in records:
         if isinstance(record, Columns):
+            if not len(record):
+                continue
             chosen = record.partitions(count)
             chosen = np.where(chosen == NO_KEY, chance, chosen)
             order = np.argsort(chosen, kind="stable")
@@ -160,9 +162,10 @@ def batches(records: Sequence[Part], producer: Producer, sequence: int) -> tuple
     for record in records:
         if not isinstance(record, Columns):
             alone.append(record)
-            continue
-        take_alone()
-        if not record.pack(_BATCH_BYTES, take):
+        elif record.packs:
+            take_alone()
+            record.pack(_BATCH_BYTES, take)
+        else:
             alone += record
     take_alone()
     return made, sequence

@@ -183,12 +183,16 @@ class Columns(ABC):
     def where(self, chosen: Chosen) -> Columns:
         """Those that are chosen, in the order of their places."""
 
+    @property
     @abstractmethod
-    def pack(self, most: int, take: Callable[[bytes, int], object]) -> bool:
+    def packs(self) -> bool:
+        """Whether they can be had together; if not, they are written one by one."""
+
+    @abstractmethod
+    def pack(self, most: int, take: Callable[[bytes, int], object]) -> None:
         """Call ``take`` with what follows the header of a batch, and the number of its records, in order.
 
         With the header each has fewer than ``most`` bytes, or one record; all have the time of the batch.
-        False, and nothing is called, if they can only be had one by one.
         """
 
 

@@ -62,8 +62,11 @@ _LARGEST_HEADERS = 1_000_000
 _STAND_IN = bytes(LARGEST_REKEYED + 1)
 #: Up to this size, with its headers and the user that is in it once more, a record is carried as it is.
 _USUAL = LARGEST_REKEYED // 4
-#: Where more than one record of this number has to be looked at alone, all of a chunk are.
-_FEW = 8
+#: So few records cost less one by one.
+_FEW = 10
+#: Columns are cut where a record has to be looked at alone; where that is more often, all are. Each piece is
+#: a batch of its own in each partition, and batches are sent one after the other.
+_PIECES = 8
 
 Integers = NDArray[np.int64]
 
@@ -109,7 +112,7 @@ class Passing:
     def of(self, chunk: Chunk, append_times: Integers) -> Iterator[PassedOn | Outgoing]:
         """All records of a chunk, in their order; ``append_times`` are theirs, in epoch milliseconds."""
         number, alone = len(chunk.offsets), self._alone(chunk)
-        if _FEW * np.count_nonzero(alone) > number:
+        if number < _FEW or np.count_nonzero(np.diff(alone)) > _PIECES:
             alone[:] = True
         usual = None if alone.all() else self._together(chunk, append_times, alone)
         edges = [0, *(np.flatnonzero(np.diff(alone)) + 1).tolist(), number]
@@ -120,15 +123,15 @@ class Passing:
                 yield usual if end - begin == number else usual.where(slice(begin, end))
 
     def _alone(self, chunk: Chunk) -> NDArray[np.bool_]:
-        """Which records may be too large to be passed on as they are, or have headers apart."""
-        sizes = lengths_of(chunk.values) + lengths_of(chunk.keys)
-        alone = np.zeros(len(sizes), bool)
+        """Which records may be too large to be passed on as they are."""
+        headers: Integers = np.zeros(len(chunk.offsets), np.int64)
         if isinstance(chunk.headers, PackedHeaders):
             headers = chunk.headers.sizes(len(_OWN))
-            sizes, alone = sizes + headers, headers > _LARGEST_HEADERS
         elif chunk.headers:
-            alone = np.fromiter(map(bool, chunk.headers), bool, len(sizes))
-        return alone | (sizes > _USUAL)
+            headers = np.fromiter(map(_size_of, chunk.headers), np.int64, len(headers))
+        sizes = lengths_of(chunk.values) + lengths_of(chunk.keys) + headers
+        alone: NDArray[np.bool_] = (sizes > _USUAL) | (headers > _LARGEST_HEADERS)
+        return alone
 
     def _together(self, chunk: Chunk, append_times: Integers, alone: NDArray[np.bool_]) -> PassedOn:
         """All records as columns; what it says of those that are looked at alone means nothing."""
@@ -143,9 +146,8 @@ class Passing:
         if are_some(chunk.keys):
             headers.append(Header(_KEY, np.arange(number), chunk.keys))
         found = partitions_of(users, self._partitions)
-        carried = chunk.headers if isinstance(chunk.headers, PackedHeaders) else ()
         numbers = np.where(found == NO_KEY, self._without_user, found)
-        return PassedOn(numbers, self._topic, users, chunk.values, headers, carried, _OWN)
+        return PassedOn(numbers, self._topic, users, chunk.values, headers, chunk.headers, _OWN)
 
     def _users(
         self, chunk: Chunk, append_times: Integers, alone: NDArray[np.bool_]
@@ -208,6 +210,11 @@ class Passing:
         document = weigh(value, LARGEST_REKEYED) if read is None else read
         user = document if isinstance(document, Rejection) else self._find_user(document, envelope)
         return None if isinstance(user, Rejection) else user
+
+
+def _size_of(headers: Headers | None) -> int:
+    """As ``PackedHeaders.sizes``."""
+    return sum(len(_OWN) + len(name.encode()) + len(value or b"") for name, value in headers or ())
 
 
 def _wanted(source: Source) -> dict[str, Kind] | None:

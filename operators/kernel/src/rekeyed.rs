@@ -59,6 +59,9 @@ impl Said {
     }
 }
 
+/// Of what is written: a sign and 19 digits.
+const LONGEST_NUMBER: usize = 20;
+
 /// What was found in records.
 #[derive(Default)]
 struct Found {
@@ -75,7 +78,11 @@ struct Found {
 
 impl Found {
     fn of(parts: Parts, records: &[usize], names: &Names, no_time: i64) -> Option<Self> {
-        let number = |place: Range<usize>| std::str::from_utf8(parts.at(&place)).ok()?.parse::<i64>().ok();
+        // Python refuses numbers of thousands of digits, be they zeros.
+        let number = |place: Range<usize>| {
+            let text = Some(parts.at(&place)).filter(|text| text.len() <= LONGEST_NUMBER)?;
+            std::str::from_utf8(text).ok()?.parse::<i64>().ok()
+        };
         let mut found = Found::default();
         for (place, record) in records.iter().enumerate() {
             let said = Said::of(parts, *record, names)?;
