@@ -103,9 +103,9 @@ def _aims(entries: list[Entry]) -> str:
         workers = of("eventveil run, two workers") / run
         lines += [
             "",
-            f"Two processes of A, each with half of the partitions, cost {readers:.2f} of one process, and "
-            f"that much is due to the machine. Two workers cost {workers:.2f} of one, "
-            f"{workers / readers:.2f} of that.",
+            "Two processes of A, each with half of the partitions, show how much is due to the machine: "
+            f"an event cost {readers:.2f} of what it costs in one process. Two workers cost {workers:.2f} of "
+            f"one, {workers / readers:.2f} of that.",
         ]
     return "\n".join(lines)
 

@@ -109,5 +109,5 @@ def test_two_workers_are_set_against_two_readers_of_the_plainest_kind() -> None:
         for name, cost in costs.items()
     ]
     page = renewed("<!-- bench: aims -->\n<!-- end -->\n", entries)
-    assert "cost 1.20 of one process" in page
+    assert "an event cost 1.20 of what it costs in one process" in page
     assert "Two workers cost 1.50 of one, 1.25 of that." in page
