@@ -171,11 +171,11 @@ def page(rows: Sequence[Outcome], memory: tuple[int, int] | None) -> str:
     lines = [
         "# Columns that are found",
         "",
-        "`python -m benchmarks.utility.finding --flood` has written this page: epsilon 1, delta 1e-9, one"
-        " event of a user at a timestamp. *Enough* is how many events of a timestamp, on average over the"
-        " first window, find a column. *Soon* is the part of the events of the second window that lies in"
-        " columns which the first one has found, *mass* that of all events from the second window on."
-        " *Error* is that of `seasonal` in these columns, from the second window on, over that of"
+        "`python -m benchmarks.utility.finding --flood` generates this page: epsilon 1, delta 1e-9, one"
+        " event of a user per timestamp. *Enough* is how many events per timestamp, on average over the"
+        " first window, find a column. *Soon* is the share of the events of the second window in columns"
+        " that were found in the first, *mass* the same share of all events from the second window on."
+        " *Error* is that of `seasonal` in these columns, from the second window on, relative to that of"
         " `seasonal` with all columns listed and all of epsilon; a dash where nothing is found.",
         "",
         "| stream | columns | events a timestamp | window | share | enough | found | soon | mass | error |",
@@ -189,21 +189,21 @@ def page(rows: Sequence[Outcome], memory: tuple[int, int] | None) -> str:
         )
     lines += [
         "",
-        "A column is found if its events reach ln(window / (2 delta)) / (share epsilon) a timestamp,"
-        " about: a user who is always there must not be able to do that alone. So what is small against"
-        " the noise of a release stays in the column for others. The aim was 95 % of the mass within a"
-        " window, on a real stream of thousands of columns. Births by name of 1948 to 1977 meet it from a"
-        " share of 0.25 on; with a tenth it is 92 to 94 %. Those of 1988 to 2017, in which more births have"
-        " rare names, come to 90 to 94 % with a half, and the US routes are too small for any share. What"
-        " becomes large later is found later: *mass* has thirty years of what the first window has found."
-        " The record itself lacks names of fewer than five births in a year, which no share would find."
-        " Where public knowledge has a list, list the columns.",
+        "A column is found if its events reach about ln(window / (2 delta)) / (share epsilon) per"
+        " timestamp: a user who is always present must not be able to do that alone. So a column that is"
+        " small against the noise of a release stays in the column for others. The aim was 95 % of the mass"
+        " within a window, on a real stream of thousands of columns. Births by name of 1948 to 1977 meet it"
+        " from a share of 0.25 on; with a tenth it is 92 to 94 %. Those of 1988 to 2017, in which more"
+        " births have rare names, reach 90 to 94 % with a half, and the US routes are too small for any"
+        " share. Columns that become large later are found later: *mass* covers thirty years with only the"
+        " columns that the first window has found. The record itself lacks names of fewer than five births"
+        " in a year, which no share would find. Where public knowledge has a list, list the columns.",
     ]
     if memory is not None:
         lines += [
             "",
             f"A flood of a million columns with one event each takes {memory[0]:,} MiB while a partition"
-            f" counts it, users included, and {memory[1]:,} MiB more to write, merge and test it.",
+            f" counts it, users included, and {memory[1]:,} MiB more to write, merge and test the columns.",
         ]
     return "\n".join([*lines, ""])
 
