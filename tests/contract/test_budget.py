@@ -39,9 +39,9 @@ State = tuple[bytes, tuple[tuple[int, int], ...]]
 
 
 def kept(mechanism: Mechanism) -> bytes:
-    """The state without its error, if the kind decides by tests: a state of before there were errors.
+    """The state without its error, if the kind decides by tests: as in versions that had no errors.
 
-    These kinds write their error and never read it (a test below holds that), and it would tell apart every
+    These kinds write their error and never read it (a test below checks that), and it would distinguish any
     two histories. Other kinds may decide by it.
     """
     snapshot = mechanism.snapshot()

@@ -42,7 +42,7 @@ class Publisher:
     plan: StreamPlan
     producer: Producer
     records: Iterator[bytes]
-    #: Of Eventveil, as its entries name it; empty for those of before it was recorded.
+    #: Of Eventveil, as its entries name it; empty for entries that are older than this field.
     version: str = "0.1.0"
 
     @classmethod

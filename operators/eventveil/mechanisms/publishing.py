@@ -220,7 +220,7 @@ class PublishingMechanism(Mechanism):
         return {"error": self._movement.snapshot()}
 
     def _restored_error(self, values: Mapping[str, Any]) -> Movement:
-        """As it was in a state; that of before the first publication if it has none."""
+        """The error as a state has it; without one, the error before the first publication."""
         known = "error" in values
         return self._movement.restored(values["error"]) if known else self._movement.empty()
 

@@ -195,7 +195,7 @@ class RetroactiveGrouping(EventLevelMechanism):
         self._sums, self._sizes, self._wanted = sums, sizes, wanted
 
     def _restored_groups(self, text: object, length: int) -> deque[NDArray[np.int16]]:
-        """Those of a state; none in one of before they were kept."""
+        """The groups of a state; none in an older state, which does not have them."""
         try:
             data = base64.b64decode(text.encode() if isinstance(text, str) else b"!", validate=True)
         except (binascii.Error, UnicodeEncodeError):

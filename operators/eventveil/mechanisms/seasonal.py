@@ -261,7 +261,7 @@ class Seasonal(WEventMechanism):
         owed = values["owed"]
         if type(owed) is not float or not abs(owed) <= self._columns:
             raise ValueError(f"owed should be a number within the {self._columns} columns, not {owed!r}")
-        known = "calibration" in values  # not in a state of before errors were released
+        known = "calibration" in values  # not in states that are older than released errors
         columns = self._columns
         calibration = Calibration.restored(values["calibration"], columns) if known else Calibration(columns)
         forecast = self._forecast.restored(values["forecast"], self._window)

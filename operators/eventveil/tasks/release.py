@@ -196,9 +196,10 @@ class StreamSanitizer:
     def recollect(self) -> None:
         """Take the partial counts of released timestamps of the open block, as far as they are here.
 
-        What is not found yet was counted there, and is tested at the end of the block. They are not all here
-        if nothing more could be found when the state was made, and now it can, by other settings, as states
-        of before do not say. Then it looks from the next timestamp on: what is released needs no others.
+        Columns that are not found yet were counted there, and are tested at the end of the block. Some of
+        these timestamps are missing if nothing more could be found when the state was made, and other
+        settings now allow it, which older states do not record. Then the search begins with the next
+        timestamp: releases need no earlier ones.
         """
         while self._search is not None and self.combiner.next < self._next and self.combiner.complete():
             offset = self.combiner.first_offset

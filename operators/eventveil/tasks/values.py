@@ -148,7 +148,7 @@ class StreamPerturber:
         """
         if self.state.pending != NOTHING_PENDING:
             raise ValueError("the batch before this one has not been published")
-        # Below its own offset are values of before the stream began.
+        # Below the resume offset are values from before the stream began.
         mine = [pair for pair in zip(offsets, records, strict=True) if pair[0] >= self.state.resume]
         decoded = [self._decode(record, schemas) for _, record in mine]
         truth = [value for value, _ in decoded]

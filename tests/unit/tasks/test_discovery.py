@@ -152,7 +152,7 @@ def test_no_more_than_the_most_are_found_and_the_largest_come_first():
     state, releases, _ = turn(task)
     assert state.found == ("c4", "c3", "c2")
     assert counts_of(releases)[3] == {"other": 2 * ENOUGH + 1, **{one: sizes[one] for one in state.found}}
-    # Nothing more can be found: a restart needs no partial counts of before.
+    # Nothing more can be found: a restart needs no earlier partial counts.
     assert state.resume == 7
 
 
