@@ -473,3 +473,14 @@ def test_too_little_memory_is_no_verdict_on_a_schema(
     monkeypatch.setattr(f"eventveil.decoding.{where}", short)
     with pytest.raises(MemoryError):
         make()
+
+
+def test_the_digits_of_a_long_decimal_are_not_computed() -> None:
+    amount = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+    fields = [{"name": "user", "type": "string"}, {"name": "amount", "type": amount}]
+    schema = AvroSchema(json.dumps({"type": "record", "name": "Order", "fields": fields}))
+    short = schema.read(b"\x02u\x04\x04\xd2")
+    long = schema.read(b"\x02u\x82\x01" + 65 * b"\x7f")
+    assert short == {"user": "u", "amount": Decimal("12.34")}
+    assert long["user"] == "u"
+    assert long["amount"].is_nan()
