@@ -38,7 +38,9 @@ SOURCES = tuple(
         {"user": '["$headers/who","/user"]'},
     )
 )
-_NAMES = ("who", "trace", "é", "", "eventveil.key", "eventveil.headers/who", "eventveil.passed")
+_NAMES = ("who", "trace", "é", "", "eventveil.key", "eventveil.headers/who", "eventveil.passed", "n\ufffdm")
+#: What the last of them may have been before the bytes that are not UTF-8 were replaced; as long.
+_NOT_UTF8 = b"n\xf0\x9f\x98m"
 
 
 def compare(seed: int) -> Counter[str]:
@@ -96,7 +98,8 @@ def fetched(records: Sequence[tuple[bytes | None, bytes | None, Headers]]) -> An
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, 0, 2**30)
     for offset, (key, value, headers) in enumerate(records):
         builder.append(offset, 0, key, value, list(headers))
-    return read([Body(bytes(builder.build())[_HEADER:], len(records), 0)])
+    data = bytes(builder.build())[_HEADER:].replace(_NAMES[-1].encode(), _NOT_UTF8)
+    return read([Body(data, len(records), 0)])
 
 
 def _compare_written(together: Sequence[Part], alone: Sequence[Outgoing]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
+from aiokafka import TopicPartition as AioPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.produce import ProduceRequest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
@@ -93,6 +97,25 @@ def produce(
     left = producer.flush(30)
     assert left == 0, f"{left} records did not reach {topic}"
     assert not errors, f"{topic} refused: {errors}"
+
+
+def append_batch(bootstrap: str, topic: str, batch: bytes, partition: int = 0) -> None:
+    """Write a record batch as it is: brokers take more than the clients let producers write."""
+
+    async def ask() -> None:
+        client = AIOKafkaClient(bootstrap_servers=bootstrap)
+        await client.bootstrap()
+        try:
+            await client._wait_on_metadata(topic)
+            leader = client.cluster.leader_for_partition(AioPartition(topic, partition))
+            request = ProduceRequest(None, -1, 30_000, [(topic, [(partition, batch)])])
+            answer: Any = await client.send(leader, request)
+            ((_, ((_, code, *_),)),) = answer.topics
+            assert code == 0, f"{topic} refused: error {code}"
+        finally:
+            await client.close()
+
+    asyncio.run(ask())
 
 
 def transact(producer: Producer, topic: str, values: Iterable[Value], partition: int = 0) -> None:

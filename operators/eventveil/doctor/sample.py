@@ -15,7 +15,8 @@ from eventveil.model.topology import Stream
 class Record(NamedTuple):
     """``time`` is the record's own in epoch milliseconds, ``appended`` whether the broker has stamped it.
 
-    A judge may put another ``time`` in its place, and leaves ``own_time`` as it was read.
+    A judge may put another ``time`` in its place, and leaves ``own_time`` as it was read. ``lacks_headers``:
+    it has some that cannot be read here (``headers_of``).
     """
 
     partition: int
@@ -26,6 +27,7 @@ class Record(NamedTuple):
     time: int = NO_APPEND_TIME
     appended: bool = False
     own_time: int = NO_OWN_TIME
+    lacks_headers: bool = False
 
     @property
     def around(self) -> Envelope:

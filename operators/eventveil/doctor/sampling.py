@@ -12,7 +12,7 @@ from eventveil.doctor.framing import framing_of
 from eventveil.doctor.sample import Record, Sample
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster, Topic
-from eventveil.kafka.log import committed_ends, offset_of, read_partition
+from eventveil.kafka.log import committed_ends, headers_of, offset_of, read_partition
 from eventveil.kafka.rights import is_denied
 from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.topics import plan_topics
@@ -36,6 +36,11 @@ def newest_of_topic(
     found = cluster.topic(topic)
     records, held = newest(cluster, found, limit)
     settings, mistakes, notes = _settings(topology, cluster, topic, found.partitions)
+    if lacking := sum(one.lacks_headers for one in records):
+        notes.append(
+            f"{lacking} of the {len(records)} records have a header whose name is not UTF-8. A worker reads"
+            " their headers, with such bytes replaced; this command judges these records as if they had none"
+        )
     values = [one.value for one in records]
     if topic in topology.by_schema:
         schemas = NO_SCHEMAS if known is None else known.of(values)
@@ -93,16 +98,17 @@ def _newest(kafka: Kafka, place: TopicPartition, end: int, share: int) -> list[R
 
 def _record(partition: int, message: Message) -> Record:
     kind, time = message.timestamp()
-    headers = message.headers() or ()
+    headers = headers_of(message)
     return Record(
         partition,
         offset_of(message),
         message.value(),
         message.key(),
-        headers,  # type: ignore[arg-type]
+        headers or (),
         time if time >= 0 else NO_APPEND_TIME,
         kind == TIMESTAMP_LOG_APPEND_TIME,
         NO_OWN_TIME if kind == TIMESTAMP_NOT_AVAILABLE else time,
+        headers is None,
     )
 
 

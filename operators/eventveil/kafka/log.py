@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import chain, takewhile
+from operator import methodcaller
 from typing import cast
 
 from confluent_kafka import (
@@ -29,6 +30,7 @@ from eventveil.kafka.cluster import PASSING
 from eventveil.kafka.reader import NOT_SHOWN, QUIET_SECONDS, Isolation, Record, read_records
 from eventveil.kafka.rights import is_denied, with_right
 from eventveil.kafka.settings import librdkafka
+from eventveil.model.errors import StateRefused
 from eventveil.model.records import (
     MAX_MESSAGE_BYTES,
     NO_APPEND_TIME,
@@ -50,6 +52,8 @@ _FOLLOW_SECONDS = 1.0
 #: What the consumers of one topic hold between them, at least 1 MiB each; a larger record still arrives.
 _SHARED_QUEUE_KILOBYTES = 65_536
 _SHARED_FETCH_BYTES = 1_048_576
+#: Called from C: Python itself does not always look whether the client answers and fails at once.
+_HEADERS = methodcaller("headers")
 _PASSING = PASSING | {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}
 
 
@@ -241,7 +245,7 @@ def read_topic(
     The partition that is furthest behind by append time is always next, so that none is more than a chunk
     ahead of what the others have to say. The chunks of a partition are in order and end at the same offsets
     every time; the last one reaches its end, past control markers and aborted records. Raises as
-    ``read_partition`` does.
+    ``read_partition`` does, and StateRefused for headers that are asked for and cannot be read.
     """
     settings = {
         "fetch.message.max.bytes": _SHARED_FETCH_BYTES,
@@ -293,6 +297,29 @@ def _read_chunks(
         consumer.close()
 
 
+def headers_of(message: Message) -> Headers | None:
+    """The headers of a record; None if a name among them is not UTF-8, which the client cannot give.
+
+    To be asked for once, and nowhere else: the client keeps a list that it failed to make.
+    """
+    try:
+        # The client's types allow a dict and texts, which it takes but never returns.
+        return cast(Headers, _HEADERS(message) or ())
+    except (SystemError, UnicodeDecodeError):
+        return None
+
+
+def _all_headers(message: Message) -> Headers:
+    if (headers := headers_of(message)) is None:
+        raise StateRefused(
+            str(TopicPartition(message.topic() or "", message.partition() or 0)),
+            f"the record at offset {message.offset()} has a header whose name is not UTF-8. A worker reads"
+            " its headers, with such bytes replaced; the Kafka client of this command cannot read them",
+            "Begin behind the record, or read the events from a file",
+        )
+    return headers
+
+
 class _Columns:
     """What was read of one partition and is in no chunk yet; without the messages, and with as few calls as
     possible for each of them."""
@@ -333,8 +360,7 @@ class _Columns:
         self._values.extend(map(Message.value, messages))
         if self._with_envelope:
             self._keys.extend(map(Message.key, messages))
-            # The client's types allow a dict and texts, which it takes but never returns.
-            self._headers.extend(cast(Headers | None, message.headers()) for message in messages)
+            self._headers.extend(map(_all_headers, messages))
 
     def take(self, topic: str, partition: int, start: int, after: int) -> Chunk:
         """A chunk of the records below offset ``after``, and no more than a chunk has."""

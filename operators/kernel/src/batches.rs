@@ -5,6 +5,7 @@
 //! null. Every length is checked against what it has to fit into. Whatever is unusual, damage included, gives
 //! nothing at all: the caller then has the client library walk, and say what is wrong.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use pyo3::buffer::PyBuffer;
@@ -75,12 +76,18 @@ impl<'a> Parts<'a> {
         &self.data[place.clone()]
     }
 
+    /// The name at a place, as every reader has it: brokers take any bytes, and Java's client replaces those
+    /// that are not UTF-8.
+    fn name(self, place: &Range<usize>) -> Cow<'a, str> {
+        String::from_utf8_lossy(self.at(place))
+    }
+
     /// Names and values of the headers of a record, which exists.
-    pub fn headers(self, record: usize) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
-        let bytes = move |(name, value): &(Range<usize>, Option<Range<usize>>)| {
-            (self.at(name), value.as_ref().map(|value| self.at(value)))
+    pub fn headers(self, record: usize) -> impl Iterator<Item = (Cow<'a, str>, Option<&'a [u8]>)> {
+        let texts = move |(name, value): &(Range<usize>, Option<Range<usize>>)| {
+            (self.name(name), value.as_ref().map(|value| self.at(value)))
         };
-        self.places(record).iter().map(bytes)
+        self.places(record).iter().map(texts)
     }
 }
 
@@ -112,7 +119,7 @@ impl Headers {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let parts = self.parts(py);
         let size = |(name, value): &(Range<usize>, Option<Range<usize>>)| {
-            (name.len() + value.as_ref().map_or(0, |value| value.len())) as i64 + more
+            (parts.name(name).len() + value.as_ref().map_or(0, |value| value.len())) as i64 + more
         };
         let records = parts.records(&records.to_vec(py)?)?;
         let sizes: Vec<i64> = records.iter().map(|one| parts.places(*one).iter().map(size).sum()).collect();
@@ -123,11 +130,10 @@ impl Headers {
     fn of<'py>(&self, py: Python<'py>, record: i64) -> PyResult<Vec<Header<'py>>> {
         let parts = self.parts(py);
         let record = parts.records(&[record])?[0];
-        let header = |(name, value): (&[u8], Option<&[u8]>)| {
-            let name = std::str::from_utf8(name)?;
-            Ok((PyString::new(py, name), value.map(|value| PyBytes::new(py, value))))
+        let header = |(name, value): (Cow<str>, Option<&[u8]>)| {
+            (PyString::new(py, &name), value.map(|value| PyBytes::new(py, value)))
         };
-        parts.headers(record).map(header).collect()
+        Ok(parts.headers(record).map(header).collect())
     }
 }
 
@@ -204,7 +210,6 @@ impl Records {
             let (key, value) = (cursor.span()?, cursor.span()?);
             for _ in 0..usize::try_from(cursor.varint()?).ok()? {
                 let name = cursor.span()??;
-                std::str::from_utf8(&text[name.clone()]).ok()?;
                 self.headers.push((name, cursor.span()?));
             }
             if cursor.at != stop {

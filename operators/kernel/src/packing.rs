@@ -57,7 +57,7 @@ impl Carried<'_> {
             if let Some(value) = value {
                 write_number((self.prefix.len() + name.len()) as i64, to);
                 to.extend_from_slice(self.prefix);
-                to.extend_from_slice(name);
+                to.extend_from_slice(name.as_bytes());
                 write_text(Some(value), to);
                 count += 1;
             }

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from eventveil.decoding import kernel
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Headers
 from eventveil.worker.faust.compatibility import unlike
-from eventveil.worker.faust.record_batches import Body, Records, read
+from eventveil.worker.faust.record_batches import Body, Records, read, walk
 
 LOG_APPEND_TIME = 1
 #: The member functions and attributes that the generator uses.
@@ -51,11 +51,12 @@ _AT_ONCE = 128
 _RUN = 32_768
 #: Where a batch of format 2 has its checksum and what that is of, the number of its records, and these.
 _CHECKSUM, _CHECKED, _COUNT, _RECORDS = 17, 21, 57, 61
-#: As aiokafka has them, without its copies; but its gzip (``_gunzip``) is Python's.
+#: As aiokafka has them, without its copies; but its gzip is Python's (``_gunzip``).
 _UNCOMPRESSED: dict[int, Callable[[bytes | memoryview], Any]] = {
-    1: lambda packed: _gunzip(packed), 2: codec.snappy_decode, 3: cramjam.lz4.decompress,
+    0: lambda packed: packed, 1: codec.gzip_decode, 2: codec.snappy_decode, 3: cramjam.lz4.decompress,
     4: cramjam.zstd.decompress,
 }  # fmt: skip
+_GZIP = 1
 
 
 def unsupported() -> str:
@@ -226,7 +227,8 @@ class _Run:
 
     def __init__(self, next_offset: int, own_times: bool) -> None:
         self.next_offset, self._with_own_times = next_offset, own_times
-        self._batches: list[tuple[Any, Body | None]] = []
+        #: Each with its bytes, and with its records unless they have to be walked through.
+        self._batches: list[tuple[Any, bytes | memoryview, Body | None]] = []
         self._records = self._bytes = 0
 
     @property
@@ -237,26 +239,26 @@ class _Run:
     def add(self, batch: Any, data: bytes | memoryview) -> None:
         """Add a batch of these bytes; of none if they cannot be had."""
         body = _body(batch, data)
-        self._batches.append((batch, body))
+        self._batches.append((batch, data, body))
         if body is not None:
             self._records += body.number
             self._bytes += len(body.data)
 
     def blocks(self, source: Any) -> Iterator[Block]:
         """The records from the source's position on. With the last of them it is behind the run."""
-        bodies = [body for _, body in self._batches if body is not None]
+        bodies = [body for _, _, body in self._batches if body is not None]
         whole = bodies and len(bodies) == len(self._batches)
         records = read(bodies, deltas=self._with_own_times) if whole else None
         yield from self._walk(source) if records is None else self._cut(records, bodies, source)
         source.next_fetch_offset = self.next_offset
 
     def _cut(self, records: Records, bodies: Sequence[Body], source: Any) -> Iterator[Block]:
-        each = np.array([_append_time_of_all(batch) for batch, _ in self._batches], np.int64)
+        each = np.array([_append_time_of_all(batch) for batch, _, _ in self._batches], np.int64)
         numbers = [body.number for body in bodies]
         append_times = np.repeat(each, numbers)
         own_times = np.zeros(0, np.int64)
         if records.deltas is not None:
-            own_times = _own_times([batch for batch, _ in self._batches], numbers, records.deltas)
+            own_times = _own_times([batch for batch, _, _ in self._batches], numbers, records.deltas)
         offsets = records.offsets
         # A fetch may begin within a batch.
         first, last = int(np.searchsorted(offsets, source.next_fetch_offset)), len(offsets)
@@ -273,9 +275,9 @@ class _Run:
 
     def _walk(self, source: Any) -> Iterator[Block]:
         block, size = WalkedBlock(own_times=self._with_own_times), 0
-        for batch, _ in self._batches:
+        for batch, data, _ in self._batches:
             append_time = _append_time_of_all(batch)
-            for records in _parts(_in_order(batch, source)):
+            for records in _parts(_in_order(batch, data, source)):
                 size += block.add(records, source.next_fetch_offset, append_time)
                 if block.offsets:
                     source.next_fetch_offset = max(source.next_fetch_offset, block.offsets[-1] + 1)
@@ -288,15 +290,28 @@ class _Run:
             yield block
 
 
-def _in_order(batch: Any, source: Any) -> Iterator[Any]:
+def _in_order(batch: Any, data: bytes | memoryview, source: Any) -> Iterator[Any]:
     """The records of a batch; raises CorruptRecordException if an offset does not exceed the one before."""
     # A batch of an older format is known by the offset of its last record.
     last = batch.base_offset - 1 if _magic(batch) == 2 else -1
-    for record in batch:
+    for record in _each(batch, data, source):
         if record.offset <= last:
             raise _out_of_order(record.offset, last, source)
         last = record.offset
         yield record
+
+
+def _each(batch: Any, data: bytes | memoryview, source: Any) -> Iterator[Any]:
+    """The records of a batch as aiokafka walks; as ``walk`` does behind the last that it can read."""
+    read = 0
+    try:
+        for record in batch:
+            read += 1
+            yield record
+    except Exception as error:
+        if not data or not isinstance(error.__cause__ or error, UnicodeDecodeError):
+            raise CorruptRecordException(f"{error} - {source._tp}") from error
+        yield from islice(walk(batch, _unpacked(batch, data)), read, None)
 
 
 def _out_of_order(offset: int, last: int, source: Any) -> CorruptRecordException:
@@ -308,15 +323,20 @@ def _body(batch: Any, data: bytes | memoryview) -> Body | None:
     """The records of a batch, uncompressed; None if they have to be walked through."""
     if kernel.NATIVE is None or _magic(batch) != 2 or len(data) < _RECORDS:
         return None
-    records: Any = data[_RECORDS:]
-    if batch.compression_type:
-        try:
-            records = _UNCOMPRESSED[batch.compression_type](records)
-        except Exception:
-            # In the walk aiokafka says what is wrong with it.
-            return None
-    number = int.from_bytes(data[_COUNT:_RECORDS], "big")
-    return Body(records, number, batch.base_offset) if len(records) <= 2 * _MOST_BYTES else None
+    try:
+        body = _unpacked(batch, data, gunzip=_gunzip)
+    except Exception:
+        # In the walk aiokafka says what is wrong with it.
+        return None
+    return body if len(body.data) <= 2 * _MOST_BYTES else None
+
+
+def _unpacked(
+    batch: Any, data: bytes | memoryview, gunzip: Callable[[bytes | memoryview], bytes] = codec.gzip_decode
+) -> Body:
+    unpack = gunzip if batch.compression_type == _GZIP else _UNCOMPRESSED[batch.compression_type]
+    number = int.from_bytes(data[_COUNT:_RECORDS], "big", signed=True)
+    return Body(unpack(data[_RECORDS:]), number, batch.base_offset)
 
 
 def _gunzip(packed: bytes | memoryview) -> bytes:

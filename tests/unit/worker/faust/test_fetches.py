@@ -12,6 +12,7 @@ from typing import Any
 
 import aiokafka
 import pytest
+from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, PartitionRecords
 from aiokafka.errors import CorruptRecordException
@@ -200,6 +201,48 @@ def test_a_sum_of_times_beyond_64_bits_wraps_around_in_all_ways(append_time: boo
     assert [one[2] for one in found] == ([77] * 3 if append_time else wrapped)
     assert fetches.own_time_of(SimpleNamespace(timestamp=2**63)) == -(2**63)
     assert fetches.own_time_of(SimpleNamespace(timestamp=None)) == NO_OWN_TIME
+
+
+@pytest.mark.parametrize("codec", range(5), ids=["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("walks", [False, True], ids=["as it is", "walked"])
+def test_names_of_headers_that_are_not_utf8_are_replaced(
+    codec: int, walks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers take them from any producer. aiokafka refuses the whole fetch."""
+    if walks:  # as beside anything unusual in the same run
+        monkeypatch.setattr(fetches, "read", lambda bodies, **asked: None)
+    plain, spoilt = (batch_with_header(codec, name) for name in (b"plain", b"p\xffa\xfen"))
+    records, position, _ = read_stock(partition_records(plain, offset=4))
+    expected = [
+        (*one, tuple((name.replace("plain", "p\ufffda\ufffdn"), value) for name, value in headers))
+        for *one, headers in records
+    ]
+    assert read_blocks(partition_records(spoilt, offset=4)) == (expected, position, "")
+
+
+def batch_with_header(codec: int, name: bytes) -> bytes:
+    """A compressed batch some of whose records have headers of this name, which has five bytes."""
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, 0, 0, 10**6)
+    for offset in range(20):
+        builder.append(offset, 7 * offset, b"k", b"%d" % offset, [("plain", b"1")] * (offset % 3))
+    made = bytearray(builder.build())
+    compress = (bytes, gzip_encode, snappy_encode, lz4_encode, zstd_encode)[codec]
+    made[61:] = compress(bytes(made[61:]).replace(b"plain", name))
+    struct.pack_into(">i", made, 8, len(made) - 12)
+    struct.pack_into(">h", made, 21, codec)
+    struct.pack_into(">I", made, 17, calc_crc32c(bytes(made[21:])))
+    return bytes(made)
+
+
+def test_whatever_stops_a_fetch_is_told_with_its_partition() -> None:
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, 0, 0, 10**6)
+    builder.append(0, 1, b"k", b"v", [])
+    made = bytearray(builder.build())
+    struct.pack_into(">h", made, 21, 4)  # zstd that it is not
+    struct.pack_into(">I", made, 17, calc_crc32c(bytes(made[21:])))
+    found, _, told = read_blocks(partition_records(bytes(made)))
+    assert not found
+    assert told.endswith(f" - {TP}"), told
 
 
 def test_before_a_damaged_batch_everything_is_delivered_and_then_the_damage_is_told() -> None:

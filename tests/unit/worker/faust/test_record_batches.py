@@ -10,6 +10,7 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.util import encode_varint
 
+from eventveil.decoding.packing import PackedHeaders
 from eventveil.worker.faust import record_batches
 from eventveil.worker.faust.record_batches import Body
 from tests.fuzz.ways import read_by
@@ -113,7 +114,6 @@ def test_holes_of_compaction_and_long_offsets_are_read() -> None:
 @pytest.mark.parametrize(
     "records",
     [
-        [encoded(0, b"k", b"v", headers=varint(1) + varint(1) + b"\xff" + varint(1) + b"v")],
         [encoded(0, b"k", b"v", headers=varint(1) + varint(-1) + varint(1) + b"v")],
         [encoded(0, b"k", b"v", headers=varint(-1))],
         [encoded(0, b"k", b"v"), encoded(0, b"k", b"v")],
@@ -126,7 +126,6 @@ def test_holes_of_compaction_and_long_offsets_are_read() -> None:
         [b""],
     ],
     ids=[
-        "header without UTF-8",
         "header without name",
         "headers below none",
         "offset twice",
@@ -165,6 +164,38 @@ def test_headers_are_read_when_they_are_asked_for() -> None:
     assert [*found.headers[2:]] == [[]]
     with pytest.raises(IndexError):
         found.headers[3]
+
+
+def test_names_that_are_not_utf8_are_read_with_replacements() -> None:
+    told = varint(1) + varint(5) + b"a\xff\xe2\x82b" + varint(1) + b"v"
+    body = body_of([encoded(0, b"k", b"v", headers=told), encoded(1, b"k", b"v")])
+    assert read([body]) == [(0, b"k", b"v", [("a\ufffd\ufffdb", b"v")]), (1, b"k", b"v", [])]
+    found = record_batches.read([body])
+    assert found is not None
+    assert isinstance(found.headers, PackedHeaders)
+    assert [*found.headers.sizes(5)] == [len("a\ufffd\ufffdb".encode()) + len(b"v") + 5, 0]
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        [encoded(0, b"k", b"v")[:-1]],
+        [encoded(0, b"k", b"v") + b"\0"],
+        [varint(9) + encoded(0, b"k", b"v")[1:]],
+        [encoded(0, b"k", b"v", headers=varint(1) + varint(-1) + varint(1) + b"v")],
+        [encoded(0, b"k", b"v", headers=varint(1) + varint(90) + b"n")],
+    ],
+    ids=["less", "more", "another length", "header without name", "beyond the end"],
+)
+def test_a_walk_with_replacements_refuses_damage(spoilt: list[bytes]) -> None:
+    batch = DefaultRecordBatch(bytes(DefaultRecordBatchBuilder(2, 0, False, -1, 0, 0, 100).build()))
+    whole = body_of([encoded(0, b"k", b"v", time=3), encoded(1, None, None)])
+    assert [one[:5] for one in record_batches.walk(batch, whole)] == [
+        (0, batch.first_timestamp + 3, 0, b"k", b"v"),
+        (1, batch.first_timestamp, 0, None, None),
+    ]
+    with pytest.raises(CorruptRecordException, match="Found invalid record structure"):
+        [*record_batches.walk(batch, body_of(spoilt))]
 
 
 def crafted(chance: Random) -> bytes:
