@@ -4,13 +4,17 @@ Messages and maps are objects (keys of maps are texts), repeated fields arrays, 
 values, or the number of one that the schema does not name. A field that can be left out, such as one of a
 oneof, is there only if it was set; any other has its default. A ``google.protobuf.Timestamp`` is an
 ``Instant``, a wrapper the value in it, a Struct what it stands for. Bytes stay bytes.
+
+A field is read when it is asked for (``_Message``): as objects of Python, with the defaults of all fields, a
+megabyte of empty messages inside a message would be gigabytes.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from confluent_kafka.schema_registry.common.protobuf import _init_pool
 from google.protobuf import descriptor_pb2, json_format
@@ -90,19 +94,10 @@ class ProtobufSchema:
         return self._readers[name]
 
     def _of_fields(self, descriptor: Descriptor) -> _Read:
-        reads = {field.number: (field.name, self._of_field(field)) for field in descriptor.fields}
-        absent = [(field.name, default) for field in descriptor.fields for default in _defaults(field)]
-
-        def read(message: Any) -> dict[str, Any]:
-            found = {name: default() for name, default in absent}
-            for field, value in message.ListFields():
-                # What the file does not know, such as an extension, is passed over.
-                if field.number in reads and not field.is_extension:
-                    name, read_one = reads[field.number]
-                    found[name] = read_one(value)
-            return found
-
-        return read
+        fields = {
+            field.name: _Field(self._of_field(field), field.has_presence) for field in descriptor.fields
+        }
+        return lambda message: _Message(message, fields)
 
     def _of_field(self, field: FieldDescriptor) -> _Read:
         if _is_map(field):
@@ -118,6 +113,44 @@ class ProtobufSchema:
             names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
             return lambda number: names.get(number, number)
         return lambda value: value
+
+
+class _Field(NamedTuple):
+    """How to read a field. With ``presence`` it is there only if it was set; if not, it has a default."""
+
+    read: _Read
+    presence: bool
+
+
+class _Message(dict[str, Any]):
+    """The fields of a message; those that have been asked for are in the dictionary."""
+
+    __slots__ = ("_fields", "_message")
+
+    def __init__(self, message: Any, fields: Mapping[str, _Field]) -> None:
+        super().__init__()
+        self._message, self._fields = message, fields
+
+    def __missing__(self, name: str) -> Any:
+        field = self._fields[name]
+        if field.presence and not self._message.HasField(name):
+            raise KeyError(name)
+        try:
+            found = field.read(getattr(self._message, name))
+        except MemoryError:
+            raise
+        except Exception:
+            # A text that is not UTF-8, or a Struct with a number that JSON does not have.
+            found = b""
+        self[name] = found
+        return found
+
+    def items(self) -> Any:
+        """Of all fields."""
+        for name in self._fields:
+            with suppress(KeyError):
+                self[name]
+        return super().items()
 
 
 def is_descriptor(text: str) -> bool:
@@ -139,21 +172,6 @@ def _file(text: str, name: str) -> Any:
         raise Unfit("it is not a descriptor of a Protobuf file") from None
     found.name = name
     return found
-
-
-def _defaults(field: FieldDescriptor) -> list[Callable[[], Any]]:
-    """What a field is that is not there, if it is anything."""
-    if _is_map(field):
-        return [dict]
-    if field.is_repeated:
-        return [list]
-    if field.has_presence:
-        return []
-    default = field.default_value
-    if field.enum_type is not None:
-        value = field.enum_type.values_by_number.get(default)
-        default = default if value is None else value.name
-    return [lambda: default]
 
 
 def _is_map(field: FieldDescriptor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -18,13 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventveil.decoding.avro import AvroSchema
-from eventveil.decoding.places import Instant
+from eventveil.decoding.places import Instant, compile_pointer
 from eventveil.decoding.protobuf import ProtobufSchema
 from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, ValueDecoder, parse
 from eventveil.decoding.schemas import PREFIX, Unfit, Unusable, schema_id
 from eventveil.model.records import Schema
 from eventveil.model.topology import Format
-from tests.unit.schema_registry.protos import KINDS, classes, file, mapped, message, text
+from tests.unit.schema_registry.protos import KINDS, classes, file, mapped, message, text, whole
 from tests.unit.support import stream
 
 LIMIT = 1_000_000
@@ -337,7 +338,7 @@ def test_protobuf_messages_that_confluents_serializer_wrote_are_read_as_json_wou
     line = client.get_latest_version("line.proto").schema.schema_str or ""
     schema = ProtobufSchema(found.schema_str or "", [("line.proto", line)])
     document = read(value, schema, "protobuf")
-    assert document == {
+    assert whole(document) == {
         "user": {"id": 7, "above": {"id": 8}},
         "page": "/",
         "at": AT,
@@ -359,16 +360,42 @@ def test_protobuf_messages_that_confluents_serializer_wrote_are_read_as_json_wou
 
 def test_fields_that_were_not_set_have_their_default_or_are_not_there() -> None:
     made = classes(LINE, EVENT)("shop.Event")
-    assert protobuf().read(b"\x02\x02" + made().SerializeToString()) == NOTHING
+    assert whole(protobuf().read(b"\x02\x02" + made().SerializeToString())) == NOTHING
     # A number that the schema has no name for.
-    assert protobuf().read(b"\x02\x02" + made(kind=9).SerializeToString()) == {**NOTHING, "kind": 9}
+    found = protobuf().read(b"\x02\x02" + made(kind=9).SerializeToString())
+    assert whole(found) == {**NOTHING, "kind": 9}
+    for absent in ("user", "coupon", "card", "nothing"):
+        with pytest.raises(KeyError):
+            found[absent]
 
 
 def test_the_message_is_the_one_that_the_indices_name() -> None:
     made = classes(LINE, EVENT)
-    assert protobuf().read(b"\0" + made("shop.Other")(a=-5).SerializeToString()) == {"a": -5}
+    assert whole(protobuf().read(b"\0" + made("shop.Other")(a=-5).SerializeToString())) == {"a": -5}
     user = made("shop.Event.User")(id=3).SerializeToString()
-    assert protobuf().read(b"\x04\x02\0" + user) == {"id": 3}
+    assert whole(protobuf().read(b"\x04\x02\0" + user)) == {"id": 3}
+
+
+def test_a_megabyte_of_empty_messages_takes_no_more_memory_than_its_pointers_lead_to() -> None:
+    body = b"\x02\x02" + b"\x12\x01p" + b"\x52\0" * 500_000
+    schema = protobuf()
+    schema.read(body[:5])
+    tracemalloc.start()
+    try:
+        assert compile_pointer("/page")(schema.read(body)) == "p"
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+        assert compile_pointer("/lines/499999/sku")(schema.read(body)) == ""
+        assert tracemalloc.get_traced_memory()[1] < 200_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_cannot_be_read_in_one_field_is_no_text_there_and_leaves_the_others_alone() -> None:
+    # A Struct with a number that is not in JSON.
+    body = b"\x02\x02" + b"\x12\x01p" + b"\x4a\x10\x0a\x0e\x0a\x01n\x12\x09\x11" + b"\0" * 6 + b"\xf8\x7f"
+    document = protobuf().read(body)
+    assert document["page"] == "p"
+    assert document["more"] == b""
 
 
 @pytest.mark.parametrize(

@@ -56,3 +56,10 @@ def classes(*files: Any) -> Any:
     for one in files:
         pool.Add(one)
     return lambda name: GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def whole(value: Any) -> Any:
+    """A document with all fields, which are read when they are asked for."""
+    if isinstance(value, dict):
+        return {name: whole(one) for name, one in value.items()}
+    return [*map(whole, value)] if isinstance(value, list) else value
