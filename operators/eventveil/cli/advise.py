@@ -27,11 +27,10 @@ from eventveil.cli.progress import progress
 from eventveil.cli.subjects import Subject, of_file, of_topology, with_found_columns
 from eventveil.cli.words import exit_on_error
 from eventveil.describe.guarantee import describe
-from eventveil.mechanisms.gaussian import LARGEST_DELTA
 from eventveil.mechanisms.registry import find, of_stream
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Stream
-from eventveil.privacy.gaussian import LARGEST_EPSILON, LEAST_DELTA
+from eventveil.privacy.gaussian import LARGEST_DELTA, LARGEST_EPSILON, LEAST_DELTA
 from eventveil.privacy.noise import SystemNoise
 from eventveil.process.atomic_file import OWNER_ONLY, appearing
 from eventveil.replay.processes import cores
@@ -39,7 +38,7 @@ from eventveil.topology.document import Scalar
 from eventveil.topology.loading import load_text
 from eventveil.topology.periods import DAY
 from eventveil.topology.problems import START
-from eventveil.topology.scalars import Rational, UnfitError
+from eventveil.topology.scalars import DELTAS, Rational, UnfitError
 
 _RECOMMENDED = "Recommended by `eventveil advise`; errors were measured on the events that it was given."
 _NEW = ("Before it runs: topics, lateness and max_ahead are yours to set, and the columns are to be public.",)
@@ -52,7 +51,7 @@ _CARRIED = (
 _SPANS = {"hour": HOUR, "day": DAY, "week": 7 * DAY}
 _SHOWN = 12
 _EPSILON = Rational(1_000_000)
-_DELTA = Rational(1, LEAST_DELTA, 31)
+_DELTA = Rational(1, LEAST_DELTA, 31, DELTAS)
 
 
 class _Percent(click.ParamType):

@@ -21,7 +21,7 @@ from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.users import Users
 from eventveil.decoding.bulk import UNSURE, UNSURE_TIME, Fields, Packed, lengths_of, picked
 from eventveil.decoding.packing import Header, PackedRecords
-from eventveil.decoding.rules import Decoder, Reason, Rejection, unknown_columns
+from eventveil.decoding.rules import Decoder, Reason, Rejection
 from eventveil.model import timeline
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Records
 from eventveil.model.topology import Stream
@@ -249,7 +249,7 @@ class Validator:
 
     def _by_column(self, read: Read) -> Rejections:
         details, labels = distinct(read.fields.at(self._stream.source.column, read.at))
-        texts = unknown_columns(self._decoder.rename(str(label)) for label in labels)
+        texts = [self._decoder.unknown_column(self._decoder.rename(str(label))) for label in labels]
         return Rejections.alike(read.rows, Reason.UNKNOWN_COLUMN, texts, details)
 
     def _by_time(self, read: Read) -> Rejections:

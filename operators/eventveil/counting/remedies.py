@@ -71,3 +71,8 @@ REMEDIES: Mapping[Reason, Remedy] = {
     ),
     Reason.BAD_COUNT: Remedy(("source.count",), "correct the engine: counts are 0 or more"),
 }
+FOUND_COLUMNS = Remedy(
+    ("source.column", "counts.columns"),
+    "give such texts a name by source.maps, or, where they are long, raise `longest` for a new stream",
+)
+"""Of Reason.UNKNOWN_COLUMN where columns are found: no list lacks it."""

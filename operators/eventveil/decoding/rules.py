@@ -147,7 +147,7 @@ class UserFinder:
             return _wrong_type(self._what, self._place, _USERS[self._type], user)
         if not user:
             if self._what == "column":
-                return Rejection(Reason.UNKNOWN_COLUMN, unknown_column(""))
+                return Rejection(Reason.UNKNOWN_COLUMN, "'' is not a public column")
             return Rejection(Reason.EMPTY_USER, f"the user at {self._place} is empty")
         return user.encode()
 
@@ -251,6 +251,10 @@ _REFUSED = re.compile(
 )
 
 
+#: What the detail begins with of a text that no column can have that is found.
+NO_COLUMN = "no column can be called "
+
+
 class Names:
     """Numbers for the texts of columns that are found in the data, anew for each chunk.
 
@@ -271,6 +275,16 @@ class Names:
         if not 0 < len(text) <= self._longest or _REFUSED.search(text):
             return None
         return self._numbers.setdefault(text, len(self._numbers))
+
+    def why_none(self, text: str) -> str:
+        """Why a text that has no number is no column."""
+        if not text:
+            return "it is empty"
+        if len(text) > self._longest:
+            return f"it has {len(text)} characters, longest is {self._longest}"
+        refused = _REFUSED.search(text)
+        assert refused is not None
+        return f"it has U+{ord(refused[0]):04X}, which is invisible, turns text or ends a line"
 
     @property
     def texts(self) -> list[str]:
@@ -358,8 +372,15 @@ class Decoder:
             return _wrong_type("column", name.field, self._name.expected(name.field), name.found)
         place = self._index.get(name) if self.names is None else self.names.number(name[0])
         if place is None and self._counts.unknown == "dead-letter":
-            return Rejection(Reason.UNKNOWN_COLUMN, unknown_column(fields.BETWEEN.join(name)))
+            return Rejection(Reason.UNKNOWN_COLUMN, self.unknown_column(fields.BETWEEN.join(name)))
         return self._counts.unknown_column if place is None else place
+
+    def unknown_column(self, label: str) -> str:
+        """The detail of an event whose column is none of the public ones, or cannot be found."""
+        told = repr(label[:_LONGEST_DETAIL])
+        if self.names is None:
+            return f"{told} is not a public column"
+        return f"{NO_COLUMN}{told}, for {self.names.why_none(label)}"
 
     def time(self, document: Any, envelope: Envelope = NO_ENVELOPE) -> int | Rejection:
         """The time of an event in epoch milliseconds: of several fields the first that is there."""
@@ -383,16 +404,6 @@ class Decoder:
             return _wrong_type("time", self._time_place, self._clock.expected, value)
         except ValueError as error:
             return Rejection(Reason.TIME_UNREADABLE, str(error))
-
-
-def unknown_column(label: str) -> str:
-    """The detail of an event whose column is none of the public ones, or too long to be found."""
-    return unknown_columns([label])[0]
-
-
-def unknown_columns(labels: Iterable[str]) -> list[str]:
-    """The same of many."""
-    return [f"{label[:_LONGEST_DETAIL]!r} is not a public column" for label in labels]
 
 
 def _missing(field: str, pointer: str) -> Rejection:

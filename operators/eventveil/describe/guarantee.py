@@ -263,6 +263,8 @@ def _sensitivity(stream: Stream, guarantee: Guarantee) -> str:
 
 def _noise(guarantee: Guarantee) -> str:
     what = "a timestamp's count, which window sums add up" if guarantee.level == "event" else "a fresh count"
+    if guarantee.combines:
+        what = "a draw, several of which a release adds up"
     spread = _spread if guarantee.delta is None else _normal_spread
     if guarantee.worst_scale == guarantee.best_scale:
         return f"Noise of {what}: {spread(guarantee.best_scale)}."

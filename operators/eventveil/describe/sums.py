@@ -46,6 +46,8 @@ PERIOD: dict[Level, str] = {
     "local": "report at epsilon each",
 }
 """What costs epsilon once, at each level."""
+NO_PROMISE = " (no promise)"
+"""What follows a delta that is too large for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +272,9 @@ def describe_total(total: Total, beside: Sequence[Unbounded] = ()) -> tuple[str,
         capped = "nothing caps delta" if total.delta_cap is None else f"{float(total.delta_cap):.3g} on delta"
         cap += f" on epsilon; {capped}"
     without = ", without what is not in this sum" * bool(beside)
-    delta = f" and delta {float(total.delta):.3g}" if total.delta else ""
+    delta = f" and delta {delta_text(total.delta)}" if total.delta else ""
     lines.append(f"together at most epsilon {number(total.epsilon)}{delta} over any {span}{without}; {cap}")
-    also = f" and delta {total.instead_delta:.3g}" if total.instead_delta else ""
+    also = f" and delta {delta_text(total.instead_delta)}" if total.instead_delta else ""
     instead = (
         f": what a user did instead costs at most epsilon {number(total.instead)}{also}"
         if total.adjacency == "add-remove"
@@ -282,9 +284,14 @@ def describe_total(total: Total, beside: Sequence[Unbounded] = ()) -> tuple[str,
     return (*lines, *(f"not in this sum: {describe_unbounded(one)}" for one in beside))
 
 
+def delta_text(delta: Fraction | float) -> str:
+    """A delta to three digits, and whether it is too large to promise anything; more than 1 is 1."""
+    return f"{min(1.0, float(delta)):.3g}{NO_PROMISE if delta > gaussian.LARGEST_DELTA else ''}"
+
+
 def _delta_of(cost: Cost) -> str:
     if cost.delta:
-        return f" and delta {float(cost.delta):.3g}"
+        return f" and delta {delta_text(cost.delta)}"
     if cost.normal is None:
         return ""
     return f" and delta {float(cost.normal.delta):.3g} (mu squared {float(cost.normal.mu_squared):.3g})"

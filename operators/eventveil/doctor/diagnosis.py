@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from eventveil.counting.remedies import REMEDIES
-from eventveil.decoding.rules import Reason
+from eventveil.counting.remedies import FOUND_COLUMNS, REMEDIES
+from eventveil.decoding.rules import NO_COLUMN, Reason
 from eventveil.doctor.filters import HARDLY, passing
 from eventveil.doctor.framing import Framing, framing
 from eventveil.doctor.judging import Verdicts, judge, unlisted
@@ -143,6 +143,8 @@ def remedy_of(reason: str, detail: str) -> str:
     """What to do about records that are refused for a reason with that detail."""
     if reason == Reason.WRONG_TYPE and "time at" in detail and detail.endswith(DECIMALS):
         return "give time_unit: s if these are epoch seconds; only seconds may have decimals"
+    if reason == Reason.UNKNOWN_COLUMN and detail.startswith(NO_COLUMN):
+        return FOUND_COLUMNS.text
     if is_no_value(reason, detail):
         return next(remedy for end, remedy in NO_VALUE.items() if detail.endswith(end))
     return REMEDIES[Reason(reason)].text
@@ -175,6 +177,8 @@ def in_json(reason: str, detail: str) -> str:
 
 def setting_of(reason: str, detail: str) -> str:
     """The setting, such as ``source.partitioner``, that a reason with that detail is likely due to."""
+    if reason == Reason.UNKNOWN_COLUMN and detail.startswith(NO_COLUMN):
+        return FOUND_COLUMNS.settings[0]
     settings = REMEDIES[Reason(reason)].settings
     field = next((one for one in _POINTERS if f"{one} at" in detail), None)
     if field is None:

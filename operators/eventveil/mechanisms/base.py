@@ -35,6 +35,7 @@ class Guarantee:
     ``renews``, else nothing is spent any more. ``best_scale`` and ``worst_scale`` bound the scale of the
     discrete Laplace noise that a fresh release carries, in counts; 0 where reports bring their own. With a
     ``delta`` noise is Gaussian, the scales are standard deviations, and units count mu squared, not epsilon.
+    If it ``combines``, the scales are those of draws, several of which a release adds up.
     """
 
     level: Level
@@ -45,6 +46,7 @@ class Guarantee:
     worst_scale: Fraction | None
     renews: bool = False
     delta: Fraction | None = None
+    combines: bool = False
 
 
 class Nesting(NamedTuple):

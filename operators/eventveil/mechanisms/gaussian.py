@@ -27,8 +27,6 @@ from eventveil.model.errors import UnfitSetting
 from eventveil.model.topology import MechanismSettings
 from eventveil.privacy.noise import NoiseSource, NormalSource
 
-LARGEST_DELTA = Fraction(1, 10_000)
-"""A larger one promises nothing worth the name: a hundred of a million users could be published."""
 OPTIONS = frozenset({"noise", "delta"})
 _ROUNDING = 1 / 12
 
@@ -89,8 +87,9 @@ def gaussian_of(settings: MechanismSettings, sensitivity: int) -> GaussianNoise:
     from eventveil.privacy import gaussian
 
     delta = settings.delta or Fraction(0)
-    if not gaussian.LEAST_DELTA <= delta <= LARGEST_DELTA:
-        raise UnfitSetting("delta", f"found {delta}, expected {gaussian.LEAST_DELTA} to {LARGEST_DELTA}")
+    if not gaussian.LEAST_DELTA <= delta <= gaussian.LARGEST_DELTA:
+        expected = f"{gaussian.LEAST_DELTA} to {gaussian.LARGEST_DELTA}"
+        raise UnfitSetting("delta", f"found {delta}, expected {expected}")
     histories = 2 if settings.adjacency == "substitute" else 1
     contributions = -(-sensitivity // histories)
     per_column = contributions if settings.per_column is None else settings.per_column

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eventveil.mechanisms.base import Chosen, Counts, Release
+from eventveil.mechanisms.base import Chosen, Counts, Guarantee, Release
 from eventveil.mechanisms.publishing import PublishingMechanism
 from eventveil.model.errors import UnfitSetting
 from eventveil.model.topology import Option
@@ -69,13 +69,20 @@ class RolledUp(PublishingMechanism):
             return super().notes
         block = len(self._rolled) if self._gaussian is None else float(self._levels()) ** 0.5
         single = block * self._single() ** 0.5
+        # A Laplace draw has root(2) times its scale.
+        of_draw = float(self.guarantee.best_scale) * (2**0.5 if self._gaussian is None else 1)
+        deviation = of_draw * self._single() ** 0.5
         blocks = " or ".join(map(str, self._rolled[1:]))
         return (
             *super().notes,
             f"Roll-ups: the sum over a block of {blocks} columns, counted from the first, has {block:.3g}"
             " times the error of a single count without them, however many columns it has; a single count has"
-            f" {single:.3g} times that error. Releases of a block add up to its total.",
+            f" {single:.3g} times that error, a standard deviation of {deviation:.3g}. Releases of a block"
+            " add up to its total.",
         )
+
+    def _promise(self) -> Guarantee:
+        return replace(super()._promise(), combines=len(self._rolled) > 1)
 
     def grow(self, levels: Sequence[float], variance: float) -> None:
         """See ``Mechanism.grow``: not with roll-ups, whose blocks are of the columns that were listed."""

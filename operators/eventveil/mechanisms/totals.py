@@ -47,7 +47,7 @@ import numpy as np
 
 from eventveil.mechanisms import gaussian, nested_gaussian
 from eventveil.mechanisms.arithmetic import Floats
-from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Nesting, Release
+from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Guarantee, Nesting, Release
 from eventveil.mechanisms.movement import noise_variance
 from eventveil.mechanisms.nested import NestedNoise, fanouts_of, largest_draw, powers
 from eventveil.mechanisms.nested_gaussian import NestedGaussian
@@ -85,6 +85,9 @@ class Totals(PublishingMechanism):
             f" deviation of at most {deviation:.3g}, a single timestamp {single:.3g}; with time-unit a "
             f"timestamp has {alone:.3g}, and a sum of n root n times that.",
         )
+
+    def _promise(self) -> Guarantee:
+        return replace(super()._promise(), combines=True)
 
     def _configure(self, options: Mapping[str, Option]) -> None:
         if self._window != 1:
@@ -184,7 +187,7 @@ def _lengths(options: Mapping[str, object]) -> tuple[int, ...]:
     ):
         raise UnfitSetting(
             "blocks",
-            f"found {text}, expected lengths in timestamps, each a multiple of the one before, at most"
-            f" {LARGEST_FANOUT} times as long, and at most {longest}, such as [24, 168]",
+            f"found [{', '.join(words)}], expected lengths in timestamps, each a multiple of the one before,"
+            f" at most {LARGEST_FANOUT} times as long, and at most {longest}, such as [24, 168]",
         )
     return lengths

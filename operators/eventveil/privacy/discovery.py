@@ -70,10 +70,9 @@ from math import ceil
 from typing import NamedTuple
 
 from eventveil.privacy.exponential import SATURATION
+from eventveil.privacy.gaussian import LARGEST_DELTA, LEAST_DELTA
 from eventveil.privacy.noise import NoiseSource
 
-LEAST_DELTA, LARGEST_DELTA = Fraction(1, 10**30), Fraction(1, 10**4)
-"""What cannot be told from 0 for any purpose; and what promises nothing to one of some thousand users."""
 LARGEST_THRESHOLD = SATURATION // 2**10
 """Of noise that is cut off at SATURATION a part is lost that is below delta^1000 up to here."""
 _DIGITS = 50

@@ -62,8 +62,9 @@ _MOST_TERMS = 10**5
 _SIGMA_BITS = 40
 
 LARGEST_EPSILON = 1000
-LEAST_DELTA = Fraction(1, 10**30)
-"""What cannot be told from 0 for any purpose."""
+LEAST_DELTA, LARGEST_DELTA = Fraction(1, 10**30), Fraction(1, 10**4)
+"""What cannot be told from 0 for any purpose; and above which no promise is worth the name: a hundred of a
+million users could be published."""
 
 
 def delta(epsilon: Fraction, mu_squared: Fraction) -> Decimal:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 from eventveil.describe.guarantee import consecutive, duration_words, number
-from eventveil.describe.sums import Total, describe_unbounded, totals_over
+from eventveil.describe.sums import NO_PROMISE, Total, delta_text, describe_unbounded, totals_over
 from eventveil.kinds.registry import in_sums, unbounded
 from eventveil.mechanisms.registry import find
 from eventveil.model.topology import Stream, Topology
+from eventveil.privacy.gaussian import LARGEST_DELTA
 
 _DAY = 86_400_000
 SPANS = {"any day": _DAY, "any 31 days": 31 * _DAY, "any 366 days": 366 * _DAY}
@@ -73,17 +73,19 @@ def _population(
     together = tuple(number(total.epsilon) for total in totals)
     instead = tuple(number(total.instead) for total in totals)
     name = totals[0].population
-    deltas = tuple(_rounded(total.delta) for total in totals) if totals[0].delta else None
-    others = tuple(_rounded(total.instead_delta) for total in totals) if totals[0].delta else None
+    deltas = tuple(delta_text(total.delta) for total in totals) if totals[0].delta else None
+    others = tuple(delta_text(total.instead_delta) for total in totals) if totals[0].delta else None
     more = instead != together
+    cap = _cap(topology, name, _delta_of_cap(topology, name))
+    if any(NO_PROMISE in delta for delta in (*(deltas or ()), *(others or ()))):
+        cap += (
+            f" A delta above {number(LARGEST_DELTA)} is no promise: with that probability anything may become"
+            " known of a user. Over such a span, only the promises of the single streams hold."
+        )
     return Population(
         name, lines, together, deltas, instead if more else None, others if more else None,
-        _cap(topology, name, _delta_of_cap(topology, name)), beside,
+        cap, beside,
     )  # fmt: skip
-
-
-def _rounded(delta: Fraction | float) -> str:
-    return f"{float(delta):.3g}"
 
 
 def _delta_of_cap(topology: Topology, name: str) -> str | None:
@@ -91,7 +93,7 @@ def _delta_of_cap(topology: Topology, name: str) -> str | None:
     if topology.budget is None:
         return None
     (total,) = (one for one in totals_over(in_sums(topology), topology.budget.span) if one.population == name)
-    return _rounded(total.delta) if total.delta else None
+    return delta_text(total.delta) if total.delta else None
 
 
 def _promise(stream: Stream) -> str:
@@ -115,9 +117,9 @@ def _cap(topology: Topology, population: str, delta: str | None = None) -> str:
         return "The file has no budget: nothing caps what its streams cost together."
     if budget.population != population:
         return f"The budget of the file caps the population {budget.population}; this one is outside it."
-    capped = "which nothing caps" if budget.delta is None else f"which is capped at {_rounded(budget.delta)}"
+    capped = "nothing caps" if budget.delta is None else f"is capped at {delta_text(budget.delta)}"
     return (
         f"The file caps the sum at epsilon {number(budget.epsilon)} over any {duration_words(budget.span)};"
         " it is refused above that."
-        + ("" if delta is None else f" That epsilon is at delta {delta}, {capped}.")
+        + ("" if delta is None else f" That epsilon is at delta {delta}, which {capped}.")
     )

@@ -13,9 +13,8 @@ from fractions import Fraction
 
 from eventveil.describe import guarantee, sums
 from eventveil.mechanisms import registry
-from eventveil.mechanisms.gaussian import LARGEST_DELTA
 from eventveil.model.spelling import suggestion
-from eventveil.privacy.gaussian import LEAST_DELTA
+from eventveil.privacy.gaussian import LARGEST_DELTA, LEAST_DELTA
 from eventveil.topology.build import (
     all_streams_of,
     local_streams_of,
@@ -288,13 +287,40 @@ def _check_budget(file: Section, problems: Problems) -> None:
             budget.at("epsilon"),
             f"budget.epsilon: over any {duration_text(span)} the streams of {budget.get('users')} cost"
             f" {guarantee.number(total)} together ({parts}), expected at most {cap.text};"
-            " lower their epsilon, widen their windows, or raise the cap",
+            f"{_one_window_more(members, span)} lower their epsilon, widen their windows, or raise the cap",
         )
+
+
+def _one_window_more(members: Sequence[tuple[str, Section]], span: int) -> str:
+    """Why a span that is as long as a stream's windows costs one more, and what would not; else nothing."""
+    for name, stream in members:
+        timeline, mechanism = stream.get("timeline"), stream.get("mechanism")
+        interval: int | None = timeline.get("interval") if timeline is not None else None
+        kind = mechanism.get("kind") if mechanism is not None else None
+        window = covered(mechanism) if kind is not None and mechanism is not None else None
+        if interval is None or kind is None or window is None or registry.find(kind).level != "w-event":
+            continue
+        met = sums.timestamps_met(span, interval)
+        windows, rest = divmod(met, window)
+        if rest == 1 and windows * window > 1:
+            wider, shorter = -(-met // windows), (windows * window - 1) * interval
+            return (
+                f" a span may begin within a timestamp, so that any {duration_text(span)} meet up to {met} of"
+                f" {name}, {windows + 1} windows of {window}; window: {wider} or span:"
+                f" {duration_text(shorter)} makes that {guarantee.count(windows, 'window')}. Or"
+            )
+    return ""
 
 
 def _check_delta(budget: Section, deltas: Sequence[tuple[str, Fraction]], problems: Problems) -> None:
     cap, total = budget.get("delta"), sum((delta for _, delta in deltas), Fraction(0))
-    if cap is not None and total > cap.value:
+    if cap is not None and cap.value > LARGEST_DELTA:
+        problems.add(
+            budget.at("delta"),
+            f"budget.delta: found {cap.text}, expected at most {guarantee.number(LARGEST_DELTA)}; with that"
+            " probability nothing is promised to a user, so take far less than one in the number of users",
+        )
+    elif cap is not None and total > cap.value:
         parts = ", ".join(f"{name} {float(delta):.3g}" for name, delta in deltas if delta)
         problems.add(
             budget.at("delta"),

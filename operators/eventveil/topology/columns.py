@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import chain, product
 from math import prod
 from typing import Literal
@@ -15,7 +14,7 @@ from typing import Literal
 import orjson
 
 from eventveil.model.fields import BETWEEN
-from eventveil.privacy.discovery import LARGEST_DELTA
+from eventveil.privacy.gaussian import LARGEST_DELTA, LEAST_DELTA
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table
 from eventveil.topology.fields import (
     INVALID,
@@ -31,6 +30,7 @@ from eventveil.topology.fields import (
 )
 from eventveil.topology.problems import Position
 from eventveil.topology.scalars import (
+    DELTAS,
     LONGEST_LABEL,
     NAME_OF,
     Choice,
@@ -73,7 +73,7 @@ LONGEST_FOUND = 64
 _DISCOVER = Record(
     (
         Field(
-            "delta", One(Rational(1, Fraction(1, 10**30), 31)),
+            "delta", One(Rational(1, LEAST_DELTA, 31, DELTAS)),
             "the probability with which a window may show the column of a single user, such as 1e-9", True,
         ),
         Field(

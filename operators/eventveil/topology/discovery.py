@@ -18,7 +18,7 @@ _NEEDS = (
     ("mechanism", "rollups", (), "blocks of columns are blocks of columns that are listed"),
     ("mechanism", "pan_private", (), "columns that are not public yet would be in its state"),
     ("counts", "per_column", (), "it makes Gaussian noise smaller, and the noise is Laplace"),
-    ("counts", "unknown", ("dead-letter",), "no column is unknown, and those not found count as the other"),
+    ("counts", "unknown", ("dead-letter",), "events of a column that is not found count in `other` anyway"),
     ("sink", "counts", ("object",), "columns come and need their names"),
     ("sink", "format", ("json",), "its schema says nothing of columns that are found"),
 )
@@ -40,7 +40,7 @@ def check_discovery(stream: Section, counts: Section, problems: Problems) -> Non
         part = counts if section == "counts" else stream.get(section)
         if part is None or key not in part.positions or part.get(key) in (None, *allowed):
             continue
-        remedy = f"use {' or '.join(allowed)}" if allowed else "remove it"
+        remedy = f"use {' or '.join(allowed)}" if allowed and key != "unknown" else "remove it"
         problems.add(
             part.at(key), f"{part.name(key)}: not with columns that are found, because {why}; {remedy}"
         )

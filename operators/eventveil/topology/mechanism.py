@@ -7,9 +7,9 @@ from fractions import Fraction
 
 from eventveil.describe.guarantee import number
 from eventveil.mechanisms import plugins, registry
-from eventveil.mechanisms.gaussian import LARGEST_DELTA
 from eventveil.mechanisms.totals import Totals
 from eventveil.model.errors import PluginRefused
+from eventveil.privacy.gaussian import LARGEST_DELTA
 from eventveil.topology.document import Node, Scalar, Table
 from eventveil.topology.fields import Field, Invalid, Kept, One, Reading, Record, Section
 from eventveil.topology.options import (
@@ -158,6 +158,8 @@ def _check_options(mechanism: Section, problems: Problems) -> None:
     for option in OPTIONS:
         if option == "noise" and option in mechanism.positions and option not in options_of(kind):
             problems.add(mechanism.at(option), f"{mechanism.name(option)}: {_why_laplace(kind)}")
+        elif option == "delta" and mechanism.get("noise") == "gaussian" and "noise" not in options_of(kind):
+            continue  # it goes with the noise
         elif option in mechanism.positions and option not in options_of(kind):
             kinds = tuple(sorted(other for other in registry.KINDS if option in options_of(other)))
             problems.add(
@@ -183,7 +185,7 @@ def _check_noise(mechanism: Section, problems: Problems) -> None:
         problems.add(
             mechanism.at("noise"),
             f"{mechanism.name('noise')}: gaussian needs a delta, the probability with which the promise may"
-            " fail; add delta: 1e-9, or less than one in a thousand times the number of users",
+            " fail; add delta: 1e-9, or for n users at most 1 / (1000 n)",
         )
     if given is None:
         return

@@ -16,7 +16,7 @@ from eventveil.model.topology import Level, Option
 from eventveil.privacy.gaussian import LEAST_DELTA
 from eventveil.topology.fields import Derive, One, Section
 from eventveil.topology.periods import BLOCKS, Periods, as_text, blocks_of, derived, in_words
-from eventveil.topology.scalars import Choice, Exact, Or, Plain, Rational, Whole
+from eventveil.topology.scalars import DELTAS, Choice, Exact, Or, Plain, Rational, Whole
 
 # Budget state holds one spend per timestamp of the window and must stay a Kafka message.
 LONGEST_WINDOW = 1_000_000
@@ -102,7 +102,7 @@ OPTIONS: dict[str, MechanismOption] = {
     ),
     "delta": MechanismOption(
         # The mechanisms have the limits of either meaning.
-        One(Rational(1_000_000, LEAST_DELTA, 31)),
+        One(Rational(1_000_000, LEAST_DELTA, 31, f"{DELTAS}; for groups of a window, from 1e-6 to 1000000")),
         "With noise: gaussian, the probability with which the promise of epsilon may fail: well below one in"
         " the number of users. For groups of a window, how much costlier one may be than the best; more is"
         " faster.",

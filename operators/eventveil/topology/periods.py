@@ -68,6 +68,7 @@ class _Periods(Kind[tuple[int, ...]]):
     """Periods in one text, for the command line: ``24,168``, or nothing."""
 
     most: int = MOST_PERIODS
+    least: int = 0
 
     def parse(self, scalar: Scalar) -> tuple[int, ...]:
         """The periods, the shorter first."""
@@ -77,11 +78,13 @@ class _Periods(Kind[tuple[int, ...]]):
     @property
     def expected(self) -> str:
         """What is wanted, in words."""
-        return f"a list of at most {self.most} different periods in timestamps, such as [24, 168] or []"
+        number = f"{self.least} to {self.most}" if self.least else f"at most {self.most}"
+        none = "" if self.least else " or []"
+        return f"a list of {number} different periods in timestamps, such as [24, 168]{none}"
 
     def ordered(self, periods: list[int]) -> tuple[int, ...]:
-        """The shorter first. Raises UnfitError for too many, and for one twice."""
-        if len(set(periods)) < len(periods) or len(periods) > self.most:
+        """The shorter first. Raises UnfitError for too many or too few, and for one twice."""
+        if len(set(periods)) < len(periods) or not self.least <= len(periods) <= self.most:
             raise UnfitError(self.expected, in_words(periods))
         return tuple(sorted(periods))
 
@@ -90,6 +93,7 @@ class _Periods(Kind[tuple[int, ...]]):
         return {
             "type": "array",
             "items": _PERIOD.schema(),
+            **({"minItems": self.least} if self.least else {}),
             "maxItems": self.most,
             "uniqueItems": True,
         }
@@ -119,5 +123,5 @@ class Periods(One):
         return self.kind.strict_schema()
 
 
-BLOCKS = Periods(_Periods(MOST_BLOCKS))
+BLOCKS = Periods(_Periods(MOST_BLOCKS, least=1))
 """The lengths of nested blocks."""

@@ -185,27 +185,36 @@ class Exact:
     text: str
 
 
+#: The limits of a delta, in words.
+DELTAS = "from 1e-30 to 1e-4, such as 1e-9"
+
+
 @dataclass(frozen=True)
 class Rational(Kind[Exact]):
     """An exact positive number, read from its text: ``1``, ``0.05``, ``1e-3`` or ``1/3``; never a float.
 
-    The digits are bounded so that noise scales stay numbers that can be sampled at speed.
+    The digits are bounded so that noise scales stay numbers that can be sampled at speed. ``told`` are the
+    limits in words, where there are narrower ones than these.
     """
 
     highest: int
     smallest: Fraction = Fraction(1, 10**6)
     digits: int = 12
+    told: str = ""
 
     def parse(self, scalar: Scalar) -> Exact:
         """The number and its text."""
-        expected = f"an exact number above 0 and at most {self.highest}, such as 1, 0.5 or 1/3"
+        limits = self.told or f"above 0 and at most {self.highest}, such as 1, 0.5 or 1/3"
+        expected = f"an exact number {limits}"
         value = exact_number(scalar.text)
         if value is None or not 0 < value <= self.highest:
             raise UnfitError(expected)
         if _LEADING_ZERO.match(scalar.text):
             raise UnfitError(f"an exact number {_NO_LEADING_ZERO}")
         if value < self.smallest:
-            raise UnfitError(f"at least {self.smallest}")
+            raise UnfitError(
+                f"at least {float(self.smallest):g}" if self.told else f"at least {self.smallest}"
+            )
         if max(value.numerator, value.denominator) >= 10**self.digits:
             raise UnfitError(
                 f"a number with fewer digits: as a reduced fraction at most {self.digits} above and below"

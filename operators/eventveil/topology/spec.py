@@ -18,7 +18,7 @@ from eventveil.topology.engine import or_counts
 from eventveil.topology.fields import Field, Named, One, Record
 from eventveil.topology.local import local_stream
 from eventveil.topology.mechanism import KIND
-from eventveil.topology.scalars import Choice, Duration, Rational, Secret, Servers, Text, Whole
+from eventveil.topology.scalars import DELTAS, Choice, Duration, Rational, Secret, Servers, Text, Whole
 from eventveil.topology.values import ByKind, value_stream
 from eventveil.values.kinds import VALUE_KINDS
 
@@ -227,7 +227,7 @@ def _budget() -> Record:
             Field("span", One(Duration(1)), "length of time over which streams add up, such as 5d", True),
             Field(
                 "delta",
-                One(Rational(1, LEAST_DELTA, 31)),
+                One(Rational(1, LEAST_DELTA, 31, DELTAS)),
                 "Cap on the sum of the deltas of Gaussian noise and of columns that are found, such as 1e-8.",
             ),
             Field(

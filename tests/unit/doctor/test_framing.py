@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import fastavro
@@ -12,14 +13,18 @@ import pytest
 
 from eventveil.decoding.avro import AvroSchema
 from eventveil.decoding.protobuf import ProtobufSchema
+from eventveil.decoding.rules import Decoder, Rejection
 from eventveil.decoding.schemas import Unusable
+from eventveil.doctor.diagnosis import remedy_of, setting_of
 from eventveil.doctor.framing import Framing, framing_of
 from eventveil.doctor.letters import Letter, groups
 from eventveil.doctor.sample import Sample
 from eventveil.doctor.sampling import schemas_of
+from eventveil.model.topology import Discover
 from tests.unit.doctor.making import FILE, event, framed, sample, topology
 from tests.unit.doctor.test_proposal import counting, report, settings
 from tests.unit.schema_registry.protos import KINDS, classes, file, message, text
+from tests.unit.support import stream
 
 VISIT = {
     "type": "record",
@@ -196,3 +201,22 @@ def test_dead_letters_have_the_same_remedy() -> None:
     letter = Letter("views", "not-json", "unexpected character", "shop.views", 0, 1, -1, b"c-1", value)
     (group,) = groups(topology(), FILE, [letter] * 3, {"shop.views": 20}, 1)
     assert group.remedy == f"{BEHIND} and JSON follows: format: json-schema, not json"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "no column can be called '', for it is empty"),
+        ("x" * 65, f"no column can be called '{'x' * 65}', for it has 65 characters, longest is 64"),
+        ("a\u200bb", "no column can be called 'a\\u200bb', for it has U+200B, which is invisible"),
+    ],
+)
+def test_where_columns_are_found_no_remedy_is_to_list_one(name: str, why: str) -> None:
+    found = stream(
+        labels=("other",), discover=Discover(Fraction(1, 10), Fraction(1, 10**9), Fraction(1, 10), 10, 64)
+    )
+    verdict = Decoder(found.source, found.counts).decode({"user": "u", "column": name, "time": 1})
+    assert isinstance(verdict, Rejection)
+    assert verdict.detail.startswith(why)
+    assert remedy_of(verdict.reason, verdict.detail).startswith("give such texts a name by source.maps")
+    assert setting_of(verdict.reason, verdict.detail) == "source.column"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eventveil.audit.periods import ChargedPeriod
-from eventveil.describe.sums import cost_of
+from eventveil.describe.sums import cost_of, delta_text
 from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.topics import plan_topics
 from eventveil.model.topology import Topology
@@ -59,6 +59,18 @@ def test_the_sum_and_the_cap_of_gaussian_streams_have_their_delta(tmp_path: Path
     text = page(document(topology, "0" * 64, "now", None))
     assert re.search(r">with delta</td>\s*<td[^>]*>1e-09</td>", text)
     assert all(one.deltas is None and "delta" not in one.cap for one in populations(page_views()))
+
+
+def test_a_delta_that_promises_nothing_is_marked_and_is_1_at_most(tmp_path: Path) -> None:
+    text = changed(("kind: budget-absorption", "kind: uniform"))
+    text = re.sub(r"columns: .*", "columns: {discover: {delta: 1e-4}}", text)
+    (people,) = populations(load_text(tmp_path, text))
+    # A window of 5 days each: 1 day meets one of them, 31 days 7, and 366 days 74.
+    assert people.deltas == ("0.0001", "0.0007 (no promise)", "0.0074 (no promise)")
+    assert "A delta above 0.0001 is no promise" in people.cap
+    assert delta_text(7) == "1 (no promise)"
+    few = load_text(tmp_path, text.replace("delta: 1e-4", "delta: 1e-9"))
+    assert "no promise" not in str(populations(few))
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)

@@ -208,7 +208,7 @@ REFUSED = [
     ),
     ("repartition", (("/time", "/time\n      repartition: true"),), "re-keyed events"),
     ("an engine", (("user: /tailnum", "counts: trusted\n      count: /n"),), "an engine bounds"),
-    ("unknown", (("50}}", "50}}\n      unknown: ignore"),), "no column is"),
+    ("unknown", (("50}}", "50}}\n      unknown: ignore"),), "count in `other` anyway; remove it"),
     ("substitute", (("epsilon: 1.0", "epsilon: 1.0\n      adjacency: substitute"),), "there or not"),
     ("gaussian", (("epsilon: 1.0", "epsilon: 1.0\n      noise: gaussian\n      delta: 1e-9"),), "for Lapl"),
     ("release", (("2013-01-01T00:00:00Z", "2013-01-01T00:00:00Z\n      on_missing: release"),), "again"),

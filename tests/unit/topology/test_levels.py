@@ -55,8 +55,8 @@ INVALID = [
 BEYOND_A_SCHEMA = [
     ("shp-point", ["horizon: 4", "span: 5"], "22:13", "span: found 5, expected a whole number from 1 to 4"),
     ("shp-point", ["horizon: 4", "parts: 2"], "22:14", "parts: found 2, expected a whole number from 1 to 1"),
-    ("totals", ["blocks: [24, 36]"], "21:15", "found 24,36, expected lengths in timestamps, each a multiple"),
-    ("totals", ["blocks: []"], "21:15", "expected lengths in timestamps, each a multiple of the one before"),
+    ("totals", ["blocks: [24, 36]"], "21:15", "found [24, 36], expected lengths in timestamps, each"),
+    ("totals", ["blocks: []"], "21:15", "found [], expected a list of 1 to 4 different periods"),
     ("totals", ["blocks: [2000]"], "21:15", "at most 1024 times as long"),
     ("retroactive-grouping", ["share: 1"], "21:14", "share: found 1, expected a part of epsilon between"),
     ("retroactive-grouping", ["sampling: 0.125"], "21:17", "expected best, or whole percents such as 0.25"),

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
-from eventveil.counting.remedies import REMEDIES
+from eventveil.counting.remedies import FOUND_COLUMNS, REMEDIES
 from eventveil.counting.written import explained, written
 from eventveil.decoding.rules import Reason
 from eventveil.model.records import Outgoing
@@ -75,4 +75,6 @@ class Losses:
         stream, keys = self._streams[name], self._keys.get(name)
         if reason is Reason.WRONG_PARTITION and keys and isinstance(stream, Stream):
             return explained(written(keys, partitions), stream.source.partitioner)
+        if reason is Reason.UNKNOWN_COLUMN and isinstance(stream, Stream) and stream.counts.discover:
+            return FOUND_COLUMNS.text
         return REMEDIES[reason].text
