@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from eventveil.advise.generating import HOUR
 from eventveil.mechanisms.registry import KINDS
@@ -21,6 +22,7 @@ WINDOWED = sorted(
 )
 #: Those that can have Gaussian noise.
 NORMAL = frozenset(kind for kind in WINDOWED if "noise" in options_of(kind))
+_PER_COLUMN = (1, 2, 4)
 _NEVER_NEGATIVE = frozenset({"seasonal", "paced"})
 #: What a topology would say besides the kind: where a setting is known to be better than the default.
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
@@ -55,12 +57,20 @@ class Question:
         return bound * (2 if self.adjacency == "substitute" else 1)
 
 
+class Bounding(NamedTuple):
+    """Which events count: see ``Choice``."""
+
+    interval: int
+    bound: int
+    per_column: int = 0
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Choice:
     """Timestamps of ``interval`` ms, in each of which the first ``bound`` events of a user count.
 
     ``rolled``: small columns are one. ``clipped``: negative counts are released as 0. ``normal``: noise is
-    Gaussian.
+    Gaussian. ``per_column``: so many of a user's events count in one column, 0: no less than in all.
     """
 
     interval: int
@@ -69,6 +79,12 @@ class Choice:
     rolled: bool = False
     clipped: bool = False
     normal: bool = False
+    per_column: int = 0
+
+    @property
+    def bounding(self) -> Bounding:
+        """What decides which events count."""
+        return Bounding(self.interval, self.bound, self.per_column)
 
     def window(self, question: Question) -> int:
         """Timestamps that are protected together."""
@@ -76,7 +92,7 @@ class Choice:
 
     def key(self) -> str:
         """Names it, to seed its noise, which clipping does not change."""
-        noise = ":gaussian" if self.normal else ""
+        noise = f":gaussian{f':{self.per_column}' * (self.per_column > 0)}" if self.normal else ""
         return f"{self.interval}:{self.bound}:{self.kind}:{self.rolled}{noise}"
 
 
@@ -97,6 +113,12 @@ def kinds(question: Question, interval: int, *, normal: bool = False) -> list[st
 def noises(question: Question) -> tuple[bool, ...]:
     """Whether noise is Gaussian, in all that is to be tried."""
     return (False,) if question.delta is None else (False, True)
+
+
+def per_column(bound: int, columns: int, *, normal: bool) -> tuple[int, ...]:
+    """What is worth trying beside ``bound``: 0, and with Gaussian noise less in one column than in all."""
+    limits = (one for one in _PER_COLUMN if one < bound <= one * columns)
+    return (0, *limits) if normal else (0,)
 
 
 def can_be_negative(kind: str) -> bool:
@@ -122,6 +144,7 @@ def settings_of(question: Question, choice: Choice) -> MechanismSettings:
         choice.window(question),
         question.adjacency,
         options=dict(_options(question, choice)),
+        per_column=choice.per_column or None,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from eventveil.advise import report
 from eventveil.advise.choices import Choice
-from eventveil.advise.report import Row, kind_words, percent, unit_words
+from eventveil.advise.report import Row, bound_words, kind_words, percent, unit_words
 from eventveil.advise.scoring import HOPELESS
 from eventveil.advise.searching import Findings
 from eventveil.advise.trials import Outcome
@@ -66,7 +66,7 @@ def _tiles(findings: Findings) -> str:
     best, question = findings.best, findings.question
     one, totals = findings.scores[best], findings.totals(best)
     largest = report.largest(findings, best)
-    error, left = float(one.columns[largest]), findings.left_out[best.interval, best.bound]
+    error, left = float(one.columns[largest]), findings.lost(best)
     within = int(np.count_nonzero(one.columns <= question.accuracy))
     numbers = [
         (percent(error), f"mean error of the largest column, {findings.labels(best)[largest]}"),
@@ -86,7 +86,7 @@ def _pictures(findings: Findings, whole: Outcome) -> Iterator[str]:
     choice = findings.best
     labels, first = findings.labels(choice), max(0, len(whole.released) - _POINTS)
     timeline = Timeline(choice.interval, findings.tally.origin)
-    events, counted = findings.counts(choice, None)[first:], findings.counts(choice, choice.bound)[first:]
+    events, counted = findings.events(choice)[first:], findings.counts(choice)[first:]
     for column in _shown(findings, choice):
         lines = Lines(
             labels[column],
@@ -147,22 +147,17 @@ def _width(error: float) -> str:
 def _bounds(findings: Findings) -> Iterator[str]:
     """What every bound leaves out at the best interval, and the least error that any kind has with it."""
     best = findings.best
-    for bound in sorted({one.bound for one in findings.scores if one.interval == best.interval}):
-        tried = [
-            score.pooled
-            for one, score in findings.scores.items()
-            if (one.interval, one.bound, one.rolled) == (best.interval, bound, best.rolled)
-        ]
-        if not tried:
-            continue
-        left = findings.left_out[best.interval, bound]
-        chosen = ' class="chosen"' if bound == best.bound else ""
+    here = [one for one in findings.scores if (one.interval, one.rolled) == (best.interval, best.rolled)]
+    for bounding in sorted({one.bounding for one in here}):
+        tried = [one for one in here if one.bounding == bounding]
+        left, error = findings.lost(tried[0]), min(findings.scores[one].pooled for one in tried)
+        chosen = ' class="chosen"' if bounding == best.bounding else ""
         yield (
-            f'<li{chosen}><span class="name">{bound}</span>'
+            f'<li{chosen}><span class="name">{bound_words(bounding)}</span>'
             f'<span class="bar"><i class="left" style="width:{_width(left)}"></i></span>'
             f'<span class="number">{percent(left)}</span>'
-            f'<span class="bar"><i class="fair" style="width:{_width(min(tried))}"></i></span>'
-            f'<span class="number">{percent(min(tried))}</span></li>'
+            f'<span class="bar"><i class="fair" style="width:{_width(error)}"></i></span>'
+            f'<span class="number">{percent(error)}</span></li>'
         )
 
 
@@ -177,6 +172,6 @@ def _choice(row: Row) -> str:
     return (
         f"<tr{chosen}><th scope=row>{escape(row.interval)}</th>"
         f"<td data-head=kind>{escape(kind_words(row.choice))}</td>"
-        f'<td data-head="events per user" class="n">{row.choice.bound}</td>'
+        f'<td data-head="events per user" class="n">{bound_words(row.choice.bounding)}</td>'
         f'<td data-head="window" class="n">{row.window}</td>{cells}</tr>'
     )

@@ -33,6 +33,7 @@ def plan_of(findings: Findings, stream: Stream, name: str, remarks: Sequence[str
         window=choice.window(question),
         unknown=OTHER if choice.rolled else unknown,
         contributions=choice.bound,
+        per_column=choice.per_column,
         user_type=source.user_type,
         column_type="string" if choice.rolled else stream.counts.column_type,
         # With repartition it is the stage that keys the records.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.advise.choices import NORMAL, Choice
+from eventveil.advise.choices import NORMAL, Bounding, Choice
 from eventveil.advise.generating import HOUR
 from eventveil.advise.scoring import HOPELESS, pooled, sizes, within
 from eventveil.advise.searching import OTHER, Findings
@@ -89,7 +89,7 @@ def _row(findings: Findings, choice: Choice) -> Row:
         middle,
         small,
         one.pooled,
-        findings.left_out[choice.interval, choice.bound],
+        findings.lost(choice),
         choice == findings.best,
     )
 
@@ -109,7 +109,7 @@ def table(lines: Sequence[Row]) -> Iterator[str]:
     head = ("timestamp", "per user", "window", "kind", "large", "middle", "small", "all", "left out")
     cells = [
         (
-            one.interval, str(one.choice.bound), str(one.window), kind_words(one.choice),
+            one.interval, bound_words(one.choice.bounding), str(one.window), kind_words(one.choice),
             *map(percent, (one.large, one.middle, one.small, one.every, one.left_out)),
         )
         for one in lines
@@ -120,6 +120,11 @@ def table(lines: Sequence[Row]) -> Iterator[str]:
             text.ljust(width) if index in {0, 3} else text.rjust(width)
             for index, (text, width) in enumerate(zip(cell, widths, strict=True))
         ).rstrip()
+
+
+def bound_words(bounding: Bounding) -> str:
+    """How many events of a user count, and how many of them in one column if that is less."""
+    return f"{bounding.bound}" + (f", {bounding.per_column} a column" if bounding.per_column else "")
 
 
 def kind_words(choice: Choice) -> str:
@@ -136,7 +141,7 @@ def recommendation(findings: Findings) -> Iterator[str]:
     """The best choice in sentences."""
     question, choice = findings.question, findings.best
     one, unit, a = findings.scores[choice], unit_words(question.unit), a_unit(question.unit)
-    bound, left = choice.bound, findings.left_out[choice.interval, choice.bound]
+    bound, left = choice.bound, findings.lost(choice)
     yield (
         f"Timestamps of {duration_words(choice.interval)}, kind {choice.kind}, epsilon {question.epsilon},"
         f" window {choice.window(question)}: any {unit_words(question.protect)} of a user costs epsilon"
@@ -144,6 +149,8 @@ def recommendation(findings: Findings) -> Iterator[str]:
     )
     yield from _noise(findings)
     counted = "the first event" if bound == 1 else f"the first {bound} events"
+    if choice.per_column:
+        counted += f", at most {choice.per_column} in one column,"
     yield (
         f"Of each user {counted} in {duration_words(choice.interval)} count{'s' if bound == 1 else ''}."
         f" Bounding leaves out {percent(left)} of all events, which no release has;"
@@ -267,7 +274,9 @@ def tried(findings: Findings) -> str:
     )
     if findings.question.delta is not None:
         able = ", ".join(kind for kind in kinds if kind in NORMAL)
-        text += f" {able} also with Gaussian noise and delta {findings.question.delta}."
+        limits = sorted({choice.per_column for choice in findings.scores} - {0})
+        text += f" {able} also with Gaussian noise and delta {findings.question.delta}"
+        text += f", and with at most {', '.join(map(str, limits))} in one column." if limits else "."
     if findings.skipped:
         text += f" Left out, for lack of time: {', '.join(map(duration_words, findings.skipped))}."
     return text

@@ -4,7 +4,8 @@ First the kind to try first alone, at every interval and contribution bound, onc
 bounds that did best, twice; then the best of all, until each has ``RUNS`` runs. Columns that are hopeless
 even there are tried once more as one, in the same way. Each run of a kind that releases negative counts is
 judged with them and without: a minimum of the sink costs neither budget nor a run. If a delta is allowed,
-the same is done with Gaussian noise beside; of choices that are alike, pure epsilon comes first.
+the same is done with Gaussian noise beside, with less in one column than in all too, which makes that noise
+smaller; of choices that are alike, pure epsilon comes first.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from numpy.typing import NDArray
 from eventveil.advise.choices import (
     NORMAL,
     WINDOWED,
+    Bounding,
     Choice,
     Question,
     can_be_negative,
     intervals,
     kinds,
     noises,
+    per_column,
     settings_of,
 )
 from eventveil.advise.scoring import HOPELESS, Score, score
@@ -45,7 +48,7 @@ class Findings:
     """What the search has found: ``scores`` of all that was tried, and the ``best`` of them.
 
     ``kept`` are the columns that stay apart in choices that roll up, None if there are none. ``left_out`` is
-    the part of all events that is left out, by interval and contribution bound. ``skipped`` intervals would
+    the part of all events that is left out by each bounding. ``skipped`` intervals would
     have taken too much work.
     """
 
@@ -54,7 +57,7 @@ class Findings:
     skipped: tuple[int, ...] = ()
     sums: dict[Choice, list[Counts]] = field(default_factory=dict)
     scores: dict[Choice, Score] = field(default_factory=dict)
-    left_out: dict[tuple[int, int], float] = field(default_factory=dict)
+    left_out: dict[tuple[Bounding, bool], float] = field(default_factory=dict)
     kept: NDArray[np.int64] | None = None
 
     @property
@@ -73,9 +76,20 @@ class Findings:
         """All events, as the choice's columns have them: shape (units, columns)."""
         return self.columns_of(choice, self.tally.totals())
 
-    def counts(self, choice: Choice, bound: int | None) -> Counts:
-        """The counts of every timestamp, shape (timestamps, columns); with ``bound`` None before bounding."""
-        return self.columns_of(choice, self.tally.counts(choice.interval, bound))
+    def events(self, choice: Choice) -> Counts:
+        """All events of every timestamp, shape (timestamps, columns)."""
+        return self.columns_of(choice, self.tally.counts(choice.interval, None))
+
+    def counts(self, choice: Choice) -> Counts:
+        """The counts of every timestamp, shape (timestamps, columns): the events that are not left out."""
+        if not choice.per_column:
+            return self.columns_of(choice, self.tally.counts(choice.interval, choice.bound))
+        kept = tuple(self.kept.tolist()) if choice.rolled and self.kept is not None else None
+        return self.tally.counts_by_column(*choice.bounding, kept)
+
+    def lost(self, choice: Choice) -> float:
+        """The part of all events that bounding leaves out."""
+        return self.left_out[choice.bounding, choice.rolled]
 
     def columns_of(self, choice: Choice, counts: Counts) -> Counts:
         """Counts of all columns as the choice has them."""
@@ -86,7 +100,7 @@ class Findings:
         seed = self.question.seed
         return Trial(
             settings_of(self.question, choice),
-            self.counts(choice, choice.bound).astype(np.int32),
+            self.counts(choice).astype(np.int32),
             self.question.sensitivity(choice.bound),
             self.tally.units,
             None if seed is None else f"{seed}:{choice.key()}:{run}",
@@ -128,21 +142,20 @@ class _Searching:
     def passes(self) -> Iterator[None]:
         question, findings = self.findings.question, self.findings
         first = [
-            Choice(interval, bound, WINDOWED[0], normal=normal)
+            Choice(interval, bound, WINDOWED[0], normal=normal, per_column=limit)
             for interval in self._intervals
             for bound in self._bounds(interval)
             for normal in noises(question)
+            for limit in per_column(bound, self.findings.tally.columns, normal=normal)
         ]
         yield from self._try(first, 1)
         second = [
             choice
             for interval in self._intervals
             for normal in noises(question)
-            for bound in self._best_bounds(
-                [one for one in first if (one.interval, one.normal) == (interval, normal)]
-            )
+            for best in self._best([one for one in first if (one.interval, one.normal) == (interval, normal)])
             for kind in kinds(question, interval, normal=normal)
-            for choice in _with_and_without_minimum(Choice(interval, bound, kind, normal=normal))
+            for choice in _with_and_without_minimum(replace(best, kind=kind))
         ]
         yield from self._try(second, 2)
         yield from self._try(_order(findings.scores, second)[:_FINALISTS], RUNS)
@@ -166,8 +179,8 @@ class _Searching:
         yield from self._try(tried, 2)
         yield from self._try(_order(scores, tried)[:_FINALISTS], RUNS)
 
-    def _best_bounds(self, choices: Sequence[Choice]) -> list[int]:
-        return [choice.bound for choice in _order(self.findings.scores, choices)[:_BOUNDS]]
+    def _best(self, choices: Sequence[Choice]) -> list[Choice]:
+        return _order(self.findings.scores, choices)[:_BOUNDS]
 
     def _bounds(self, interval: int) -> Sequence[int]:
         question, tally = self.findings.question, self.findings.tally
@@ -206,9 +219,10 @@ class _Searching:
         findings = self.findings
         sums = findings.sums.setdefault(choice, [])
         sums.append(released)
-        place = choice.interval, choice.bound
+        place = choice.bounding, choice.rolled
         if place not in findings.left_out:
-            findings.left_out[place] = findings.tally.left_out(*place)
+            events = findings.tally.events
+            findings.left_out[place] = 1 - int(findings.counts(choice).sum()) / events if events else 0.0
         findings.scores[choice] = score(findings.totals(choice), sums)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.advise.generating import Events
+from eventveil.counting.bounding_by_column import occurrences
 
 Counts = NDArray[np.int64]
 #: Bounds are tried up to the first that leaves out less than this part of the events.
@@ -38,16 +39,13 @@ class Tally:
     @lru_cache(maxsize=8)  # noqa: B019, a tally lives as long as its program
     def _placed(self, interval: int) -> tuple[Counts, Counts]:
         """Of each event the cell, and how many its user had in the same timestamp before it."""
+        timestamps, visits = self._visits(interval)
+        return timestamps * self.columns + self._events.columns, occurrences(visits)
+
+    def _visits(self, interval: int) -> tuple[Counts, Counts]:
+        """Of each event the timestamp, and a number of its user and the timestamp together."""
         timestamps = (self._events.times - self.origin) // interval
-        cells = timestamps * self.columns + self._events.columns
-        visits = self._events.users * self.timestamps(interval) + timestamps
-        order = np.argsort(visits, kind="stable")
-        ordered = visits[order]
-        begins = np.flatnonzero(np.diff(ordered, prepend=-1))
-        lengths = np.diff(begins, append=len(ordered))
-        before = np.empty(len(ordered), np.int64)
-        before[order] = np.arange(len(ordered)) - np.repeat(begins, lengths)
-        return cells, before
+        return timestamps, self._events.users * self.timestamps(interval) + timestamps
 
     @lru_cache(maxsize=4)  # noqa: B019
     def counts(self, interval: int, bound: int | None) -> Counts:
@@ -59,6 +57,26 @@ class Tally:
         counted = cells if bound is None else cells[before < bound]
         shape = self.timestamps(interval), self.columns
         return np.bincount(counted, minlength=shape[0] * shape[1]).reshape(shape)
+
+    @lru_cache(maxsize=4)  # noqa: B019
+    def counts_by_column(self, interval: int, bound: int, limit: int, kept: tuple[int, ...] | None) -> Counts:
+        """The same with at most ``limit`` of a user's events in one column (``counts.per_column``).
+
+        With ``kept`` all other columns are one, the last.
+        """
+        columns = self._events.columns
+        number = self.columns
+        if kept is not None:
+            number = len(kept) + 1
+            names = np.full(self.columns, len(kept))
+            names[list(kept)] = np.arange(len(kept))
+            columns = names[columns]
+        timestamps, visits = self._visits(interval)
+        left = np.flatnonzero(occurrences(columns, visits) < limit)
+        counted = left[occurrences(visits[left]) < bound]
+        shape = self.timestamps(interval), number
+        cells = timestamps[counted] * number + columns[counted]
+        return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)
 
     def left_out(self, interval: int, bound: int) -> float:
         """The part of all events that a bound leaves out."""

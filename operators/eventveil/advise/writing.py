@@ -50,6 +50,7 @@ class Plan:
     window: int
     unknown: str = "dead-letter"
     contributions: int = 1
+    per_column: int = 0
     user_type: str = "string"
     column_type: str = "string"
     partitioner: str | None = "murmur2"
@@ -81,6 +82,7 @@ def topology_text(plan: Plan, columns_file: str | None = None) -> str:
     times = "".join(f"\n      {line}" for line in plan.times)
     adjacency = {"adjacency": plan.adjacency} if plan.adjacency != "add-remove" else {}
     options = "".join(f"\n      {name}: {value}" for name, value in {**adjacency, **plan.options}.items())
+    per_column = f"\n      per_column: {plan.per_column}" if plan.per_column else ""
     minimum = "" if plan.minimum is None else f"\n      minimum: {plan.minimum}"
     return f"""{remarks}version: 1
 name: {scalar(plan.name)}
@@ -96,7 +98,7 @@ name: {scalar(plan.name)}
       origin: {format_rfc3339(plan.origin)}{times}
     counts:
       columns: {_columns(plan, columns_file)}
-      contributions: {plan.contributions}
+      contributions: {plan.contributions}{per_column}
       unknown: {scalar(plan.unknown)}
     mechanism:
       kind: {scalar(plan.kind)}

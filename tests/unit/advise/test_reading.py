@@ -57,6 +57,25 @@ def test_counts_are_those_of_a_replay_with_that_interval_and_bound(
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("bound", "limit"), [(2, 1), (4, 1), (6, 2), (9, 4)])
+def test_counts_by_column_are_those_of_a_replay_with_that_limit(
+    tmp_path: Path, bound: int, limit: int
+) -> None:
+    values = random_events(3_000, 48, seed=7, users=9)
+    rules = stream(interval=3 * HOUR, contributions=bound, per_column=limit)
+    read = read_events(rules, write_lines(tmp_path / "a", values))
+    tally = Tally(read.events, len(COLUMNS), ORIGIN, DAY)
+    source = write_lines(tmp_path / "b", values)
+    made = [*replay(topology(rules), source, end=ORIGIN + 2 * DAY, noise=zero_noise)]
+    counted = tally.counts_by_column(3 * HOUR, bound, limit, None)
+    assert counted.tolist() == [one.counts.tolist() for one in made]
+    assert (counted != tally.counts(3 * HOUR, bound)).any()
+    # Where all columns but the first are one, they share its limit.
+    rolled = tally.counts_by_column(3 * HOUR, bound, limit, (0,))
+    assert (rolled[:, 0] >= counted[:, 0]).all()
+    assert rolled[:, 1].sum() < counted[:, 1:].sum()
+
+
 def test_partitions_of_a_topic_have_users_of_their_own_and_nothing_is_late() -> None:
     values = random_events(400, 24, seed=7)
     whole = read_events(stream(), Recorded({0: [(ORIGIN + 90 * DAY, value) for value in values]}))

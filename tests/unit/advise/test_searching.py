@@ -9,8 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eventveil.advise.choices import NORMAL, WINDOWED, Choice, Question, intervals, kinds, settings_of
-from eventveil.advise.generating import HOUR, Traffic, draw, labels
+from eventveil.advise.choices import (
+    NORMAL,
+    WINDOWED,
+    Bounding,
+    Choice,
+    Question,
+    intervals,
+    kinds,
+    settings_of,
+)
+from eventveil.advise.generating import HOUR, Events, Traffic, draw, labels
 from eventveil.advise.planning import plan_of
 from eventveil.advise.report import best_errors, impossible, recommendation, rows, table
 from eventveil.advise.scoring import pooled, score, sizes, within
@@ -116,6 +125,35 @@ def test_gaussian_noise_is_tried_beside_pure_epsilon_if_a_delta_is_allowed() -> 
     assert f"{both.best.kind}, gaussian" in "\n".join(table(rows(both)))
 
 
+def test_fewer_events_in_one_column_than_in_all_are_tried_with_gaussian_noise(tmp_path: Path) -> None:
+    # Ten events of each user in a timestamp, each in a column of its own; how many users come says no season.
+    columns, chance = 10, np.random.default_rng(1)
+    users, hours = np.concatenate(
+        [
+            np.array([np.arange(present), np.full(present, hour)])
+            for hour, present in enumerate(chance.integers(50, 3000, 48))
+        ],
+        axis=1,
+    )
+    of, at = np.repeat(users, columns), MONDAY + np.repeat(hours, columns) * HOUR
+    counted = Tally(Events(of, np.tile(np.arange(columns), len(users)), at), columns, MONDAY, HOUR)
+    asked = Question(labels(columns), HOUR, "1", DAY, bound=10, seed=1, rollable=False, delta="1e-6")
+    both = found(asked, counted)
+    assert {one.per_column for one in both.scores if one.normal} == {0, 1, 2, 4}
+    assert not any(one.per_column for one in both.scores if not one.normal)
+    best = both.best
+    assert best.normal
+    assert best.per_column == 1
+    assert both.lost(best) == 1 - min(best.bound, columns) / columns
+    words = " ".join(recommendation(both))
+    assert f"the first {best.bound} events, at most 1 in one column, in" in words
+    path = tmp_path / "t.yaml"
+    write_topology(str(path), plan_of(both, stream(), "shop", ()))
+    (written,) = load(str(path), {}).streams
+    assert (written.counts.contributions, written.counts.per_column) == (best.bound, 1)
+    assert replace(written.mechanism, per_column=1) == settings_of(asked, best)
+
+
 def test_pure_epsilon_is_recommended_where_gaussian_noise_gains_nothing() -> None:
     # Windows of one and four: the whole budget is spent almost at once, which is cheaper with Laplace noise.
     asked = Question(labels(2), HOUR, "1", HOUR, bound=1, seed=1, rollable=False, delta="1e-6")
@@ -148,7 +186,7 @@ def test_a_sink_with_a_minimum_is_recommended_where_it_is_the_best(
 ) -> None:
     choice = Choice(HOUR, 1, "uniform", clipped=True)
     one = Findings(QUESTION, findings.tally, scores={choice: findings.scores[findings.best]})
-    one.left_out[HOUR, 1] = 0.0
+    one.left_out[Bounding(HOUR, 1), False] = 0.0
     path = tmp_path / "t.yaml"
     write_topology(str(path), plan_of(one, stream(), "shop", ()))
     (written,) = load(str(path), {}).streams
