@@ -206,27 +206,41 @@ def _format(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
 def _pointers(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     """A field that half of the events lack, where one other place alone can be meant."""
     details = seen.stamped.details.get(Reason.MISSING_FIELD.value, Counter())
+    there = {one.pointer for one in seen.fields}
     for name in ("user", "column", "time"):
         missing = sum(number for detail, number in details.items() if detail.startswith(f"no {name} at "))
+        several = _several(name, getattr(seen.stream.source, name))
         if 2 * missing < max(1, seen.stamped.asked):
             continue
-        pointer = getattr(seen.stream.source, name)
-        single = isinstance(pointer, str) and pointer.startswith(("/", fields.HEADERS))
-        found = _found(seen, name, pointer) if single else []
-        # Names of fields are data too, such as those of an object with an entry for each user.
-        user = found[0] if name == "user" and found else None
-        if name == "time" and single and not found and _own_times(seen) >= missing:
-            yield (
-                "source.time",
-                fields.TIME,
-                f"{missing} records have nothing at {pointer}, nor a time elsewhere",
-            )
+        # Of several columns the first that is not there hides the others.
+        lacking = [one for one in several if one not in there or len(several) == 1]
+        changes = {one: change for one in lacking if (change := _instead(seen, name, one, missing))}
+        if changes:
+            found = [scalar(changes[one][0] if one in changes else one) for one in several]
+            value = found[0] if len(found) == 1 else f"[{', '.join(found)}]"
+            yield f"source.{name}", value, next(iter(changes.values()))[1]
             return
-        if len(found) != 1 or not isinstance(seen.stream, Stream):
-            continue
-        if is_of_many(seen.sample, seen.stream.source, found[0], user):
-            yield f"source.{name}", scalar(found[0]), f"{missing} records have nothing at {pointer}"
-            return
+
+
+def _several(name: str, pointer: object) -> tuple[str, ...]:
+    """The pointers of a field; those of columns must all be there, of others the first that is counts."""
+    several = fields.listed(pointer) if isinstance(pointer, str) else ()
+    return several if len(several) == 1 or name == "column" else ()
+
+
+def _instead(seen: Diagnosis, name: str, pointer: str, missing: int) -> tuple[str, str] | None:
+    """The one field that a pointer may have meant, and why; None if there is none, or several."""
+    single = pointer.startswith(("/", fields.HEADERS))
+    found = _found(seen, name, pointer) if single else []
+    # Names of fields are data too, such as those of an object with an entry for each user.
+    user = found[0] if name == "user" and found else None
+    if name == "time" and single and not found and _own_times(seen) >= missing:
+        return fields.TIME, f"{missing} records have nothing at {pointer}, nor a time elsewhere"
+    if len(found) != 1 or not isinstance(seen.stream, Stream):
+        return None
+    if not is_of_many(seen.sample, seen.stream.source, found[0], user):
+        return None
+    return found[0], f"{missing} records have nothing at {pointer}"
 
 
 def _found(seen: Diagnosis, name: str, pointer: str) -> list[str]:
@@ -242,14 +256,30 @@ def _users(seen: Diagnosis, pointer: str) -> list[str]:
     source = seen.stream.source
     if not isinstance(source, Source):
         return []
-    # Of events that the filter leaves out nobody is protected: an id may come again in these alone.
-    asked = replace(seen.sample, records=seen.passing)
-    ids = event_ids(seen.fields)
-    found = likely([one for one in seen.fields if one.pointer not in ids], pointer)
+    found = _like_users(seen, pointer)
     if found:
-        return found if len(found) == 1 and comes_again(asked, source, found[0]) else []
+        return found if len(found) == 1 and comes_again(_asked(seen), source, found[0]) else []
     named = [one.pointer for one in seen.fields]
-    return [fields.KEY] if key_may_be_user(asked, source, named) else []
+    return [fields.KEY] if key_may_be_user(_asked(seen), source, named) else []
+
+
+def _like_users(seen: Diagnosis, pointer: str) -> list[str]:
+    ids = event_ids(seen.fields)
+    return likely([one for one in seen.fields if one.pointer not in ids], pointer)
+
+
+def _asked(seen: Diagnosis) -> Sample:
+    """Of events that the filter leaves out nobody is protected: an id may come again in these alone."""
+    return replace(seen.sample, records=seen.passing)
+
+
+def doubtful_user(seen: Diagnosis) -> str | None:
+    """The field that the pointer of the user may have meant, if too few of its values come again."""
+    source = seen.stream.source
+    if not isinstance(source, Source) or len(fields.listed(source.user)) > 1:
+        return None
+    found = _like_users(seen, source.user)
+    return found[0] if len(found) == 1 and not comes_again(_asked(seen), source, found[0]) else None
 
 
 def _own_times(seen: Diagnosis) -> int:

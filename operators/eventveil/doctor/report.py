@@ -15,14 +15,14 @@ from eventveil.doctor.framing import REASONS
 from eventveil.doctor.judging import Example, Verdicts
 from eventveil.doctor.keys import Keys
 from eventveil.doctor.pointers import Field
-from eventveil.doctor.proposal import UNWATCHED, Proposal, is_unwatched, suggested_maps
+from eventveil.doctor.proposal import UNWATCHED, Proposal, doubtful_user, is_unwatched, suggested_maps
 from eventveil.doctor.sample import Sample
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
 from eventveil.model.topology import Stream, Topology
 from eventveil.topology.scalars import duration_text
 
-_SHOWN, _FIELDS_SHOWN, _LONGEST = 10, 20, 200
+_SHOWN, _FIELDS_SHOWN, _LONGEST, _END = 10, 20, 200, 60
 _COLUMNS_ARE_PUBLIC = "raw data: list a column only if it is known publicly"
 
 
@@ -121,6 +121,11 @@ class Report:
         if seen.fields and (_is_absent(reason, example.detail) or is_no_value(reason, example.detail)):
             shown = ", ".join(f"{_plain(one.pointer)} ({one.kind})" for one in _shown_fields(seen.fields))
             yield f"    most records have: {shown}"
+        if example.detail.startswith("no user at ") and (doubtful := doubtful_user(seen)):
+            yield (
+                f"    {_plain(doubtful)} may be meant, but here most of its values come once, as ids of"
+                f" events do, so it is not proposed; {_more_records(seen.sample)}if it names people, set it"
+            )
 
     def _remedy(self, seen: Diagnosis, reason: str) -> str:
         keys = seen.keys
@@ -325,9 +330,23 @@ def _where(sample: Sample, example: Example) -> str:
     return f"partition {example.partition}, offset {example.offset}"
 
 
+def _more_records(sample: Sample) -> str:
+    """How to look at more, if there are more."""
+    return (
+        f"--records {10 * len(sample.records)} looks at more; " if sample.held > len(sample.records) else ""
+    )
+
+
 def shown_value(value: bytes | None) -> str:
-    """Bytes of a record as text that a terminal can show, cut off."""
-    return "nothing" if value is None else _plain(value[: 2 * _LONGEST].decode("utf-8", "backslashreplace"))
+    """Bytes of a record as text that a terminal can show: where it is long, the beginning and the end."""
+    if value is None:
+        return "nothing"
+    if len(value) <= _LONGEST:
+        return _printable(value.decode("utf-8", "backslashreplace"))
+    first, last = (
+        part.decode("utf-8", "backslashreplace") for part in (value[: _LONGEST - _END], value[-_END:])
+    )
+    return f"{_printable(first)} ... {_printable(last)}"
 
 
 def _plain(text: str) -> str:

@@ -101,6 +101,44 @@ def test_pointers_into_an_envelope_are_found_where_one_field_alone_can_be_meant(
     assert counting(made.after["views"]) == 600
 
 
+def test_pointers_of_several_columns_are_found_one_by_one() -> None:
+    def made(number: int) -> dict[str, Any]:
+        one = event(number)
+        return {
+            "customer": one["customer"],
+            "at": one["at"],
+            "data": {"section": one["section"], "land": "DE"},
+        }
+
+    columns = "[[home, search], [DE, AT]]"
+    text = FILE.replace("column: /section", "column: [/section, /land]")
+    found = report(
+        sample(made=made), text.replace("columns: [home, search, other]", f"columns: {{product: {columns}}}")
+    )
+    assert counting(found.before["views"]) == 0
+    assert settings(found.proposal) == {"source.column": "[/data/section, /data/land]"}
+    assert counting(found.after["views"]) == 600
+
+
+def test_a_field_that_may_name_users_but_hardly_comes_again_is_told() -> None:
+    def made(number: int) -> dict[str, Any]:
+        return {"data": {"customer": f"c-{number}"}, "section": "home", "at": NOW}
+
+    few = replace(sample(made=made), held=5_000)
+    told = "\n".join(report(few).lines())
+    assert "/data/customer may be meant, but here most of its values come once, as ids of events do" in told
+    assert "--records 6000 looks at more" in told
+    assert "--records" not in "\n".join(report(sample(made=made)).lines())
+
+
+def test_the_example_of_a_long_value_has_its_end() -> None:
+    found = sample()
+    broken = [one._replace(value=b'{"customer": "' + b"x" * 300 + b'", "section": ') for one in found.records]
+    told = "\n".join(report(replace(found, records=broken)).lines())
+    assert "xxx ... " in told
+    assert 'xxx", "section": ' in told
+
+
 def test_of_two_fields_that_may_be_meant_none_is_taken() -> None:
     def twice(number: int) -> dict[str, Any]:
         one = nested(number)
