@@ -19,7 +19,7 @@ import orjson
 import pytest
 from numpy.typing import NDArray
 
-from eventveil.mechanisms import plugins
+from eventveil.mechanisms import contrasts, plugins
 from eventveil.mechanisms.gaussian import GaussianNoise, gaussian_of
 from eventveil.mechanisms.plugins import Plugin
 from eventveil.mechanisms.registry import KINDS, build, draws_by_column
@@ -167,14 +167,34 @@ def spent_in_blocks(
     kind, options = CASES[case]
     settings = MechanismSettings(kind, EPSILON, "1", 1, adjacency, options, per_column=bounds[1])
     sensitivity = bounds[0] * (2 if adjacency == "substitute" else 1)
-    blocks = [*map(int, str(options["rollups"]).split(","))]
-    nodes = [one for block in (*reversed(blocks), 1) for one in sums(moved.tolist(), block)]
-    draws = [(7 * i * i + 3) % 19 - 9 for i in range(len(nodes))]
+    lengths = 1, *map(int, str(options["rollups"]).split(","))
+    moves = looks(moved.tolist(), lengths)
+    draws = [(7 * i * i + 3) % 19 - 9 for i in range(len(moves))]
     counts = np.arange(COLUMNS) + 20
     expected, noise = run(settings, [counts], tuple(draws), sensitivity)
-    shifted = tuple(one - node for one, node in zip(draws, nodes, strict=True))
+    shifted = tuple(one - move for one, move in zip(draws, moves, strict=True))
     assert run(settings, [counts + moved], shifted, sensitivity)[0] == expected
-    return sum((node / float(scale)) ** 2 for node, scale in zip(nodes, noise.scales, strict=True)) / ALLOWED
+    return sum((move / float(scale)) ** 2 for move, scale in zip(moves, noise.scales, strict=True)) / ALLOWED
+
+
+def looks(moved: list[int], lengths: Sequence[int]) -> list[int]:
+    """By how much each look moves that columns are drawn from, in the order of the draws."""
+    found = [*sums(moved, lengths[-1])]
+    for length, longer in reversed([*itertools.pairwise(lengths)]):
+        parts, fanout = sums(moved, length), longer // length
+        blocks = [[tuple(parts[at : at + fanout])] for at in range(0, len(parts), fanout)]
+        while sizes := {len(group) for block in blocks for group in block} - {1}:
+            for size in sorted(sizes):
+                a, b = size // 2, size - size // 2
+                for block in blocks:
+                    alike = [group for group in block if len(group) == size]
+                    found += [b * sum(group[:a]) - a * sum(group[a:]) for group in alike]
+            blocks = [[half for group in block for half in halves(group)] for block in blocks]
+    return found
+
+
+def halves(group: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return [half for half in (group[: len(group) // 2], group[len(group) // 2 :]) if half]
 
 
 def fullest(bound: int, per_column: int, start: int = 0) -> Added:
@@ -322,6 +342,21 @@ def one_level(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RolledUp, "_levels", lambda self: Fraction(1))
 
 
+def nearly_free(patch: pytest.MonkeyPatch) -> None:
+    """As if the parts of a block told two of their number less, not one."""
+
+    def price(squares: Sequence[int], lengths: Sequence[int]) -> Fraction:
+        shares = [1 - Fraction(2 * short, long) for short, long in itertools.pairwise(lengths)]
+        return squares[0] + sum((a * b for a, b in zip(squares[1:], shares, strict=True)), Fraction(0))
+
+    patch.setattr(contrasts, "price", price)
+
+
+def halves_too_well(patch: pytest.MonkeyPatch) -> None:
+    deviation = RolledUp._deviation
+    patch.setattr(RolledUp, "_deviation", lambda self, units, times: deviation(self, units, -(-times // 2)))
+
+
 def substitute_as_one(patch: pytest.MonkeyPatch) -> None:
     made = GaussianNoise.__init__
 
@@ -352,6 +387,8 @@ MUTANTS: dict[str, tuple[Callable[..., None], dict[str, Any], Callable[[pytest.M
         LEVELS, {"bound": 5, "per_column": 2, "levels": (1, 3), "adjacency": "add-remove"}, block_as_product
     ),
     "one level paid for": (FILLS, {"case": "uniform rollups 3", "bounds": (4, 2)}, one_level),
+    "blocks nearly for free": (FILLS, {"case": "uniform rollups 2, 6", "bounds": (4, 2)}, nearly_free),
+    "halves told too well": (FILLS, {"case": "uniform rollups 3", "bounds": (4, 2)}, halves_too_well),
     "k: told by the exact delta": (EXACT, {"bounds": (4, 2)}, of_l1),
     "substitute as add-remove": (ELSEWHERE, {"case": "sample"}, substitute_as_one),
 }  # fmt: skip

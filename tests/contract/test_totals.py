@@ -97,6 +97,9 @@ def loss_of(
     present = [one + np.array(visit) * (i == at) for i, one in enumerate(without)]
     scales = run(blocks, without, (), sensitivity)[1].scales
     steps = sorted({0, *(-one for one in visit), -sum(visit)})
+    if power == 2:  # a look at the parts of a block moves either way, and by their difference
+        most = sum(map(abs, visit))
+        steps = [*range(-most, most + 1)]
     changes = [
         change for change in itertools.product(steps, repeat=len(scales)) if sum(map(bool, change)) <= 8
     ]

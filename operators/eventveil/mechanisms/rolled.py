@@ -14,21 +14,19 @@ was released. All draws together change by at most h k in L1, so the probability
 e^(h k / (h b)) = e^(u epsilon / N). Draws of other timestamps are independent. Draws beyond ``largest_draw``
 are cut off, so scales are refused unless that is 2^20 of them, as in ``eventveil.mechanisms.totals``.
 
-*With Gaussian noise* draws are z = round(sigma Z), sigma^2 = S N / (u mu^2), S = S_1 + S_2 + ... over the
-levels. S_l is S(k, min(k, p m)) of ``eventveil.privacy.gaussian`` for blocks of m columns, p being the events
-of a user that count in one column: k^2 for each level if all may. Let C have the counts of all
-nodes: of node v the sum of c over its columns. Taking c out column by column, c + n of the draws z is n of
-the draws z + C, by the same shift. And z + C = round(C + sigma Z), for counts are whole: so what is released
-is post-processing of C + sigma Z, a step of the theorem of ``eventveil.privacy.gaussian``. There neighbours
-differ by D: what a user adds to a node of m columns is at most p m and at most k, and all nodes of a level
-have at most k, so the sum of D^2 over them is at most S_l, and |D|^2 <= S. (Events that fill one column after
-the other, from the first on, reach all S_l at once.) Under `substitute` D is that of v less that of v', both
-of entries >= 0, so |D|^2 is at most the sum of both bounds.
+*With Gaussian noise* it is drawn as ``eventveil.mechanisms.contrasts`` says, which has the proof that what is
+released is post-processing of looks, and what they cost: S / V, S = S_0 + S_1 (1 - 1/f_0) + S_2 (1 - 1/f_1) +
+..., f_l blocks of level l being one of the next. S_l is S(k, min(k, p m)) of ``eventveil.privacy.gaussian``
+for blocks of m columns, p being the events of a user that count in one column: k^2 for each level if all may.
+What a user adds to a block of m columns is at most p m and at most k, and all blocks of a level have at most
+k, so the squares of a level add up to S_l at most. (Events that fill one column after the other, from the
+first on, reach all S_l at once.) Under `substitute` the change is that of v less that of v', both of entries
+>= 0, so its squares are at most the sum of both. So a charge of u of N units has V = S N / (u mu^2).
 
 **When.** With Laplace noise a single count has h^2 times the variance, less a bit. A block of m columns has
 h^2 times that of one column where it had m times: it pays from h^2 columns in a block on, 4 with one level of
-roll-ups, 9 with two. With Gaussian noise h^2 is h, S over S_1: from 2 columns on, or from 3, and from more
-where p is below k.
+roll-ups, 9 with two. With Gaussian noise h^2 is S over S_0, less than h: from 2 columns on, or from 3, and
+from more where p is below k.
 """
 
 from __future__ import annotations
@@ -57,9 +55,15 @@ class RolledUp(PublishingMechanism):
         self._rolled = _lengths(options, self._columns)
         super()._configure(options)
         if len(self._rolled) > 1:
-            from eventveil.mechanisms.nested import fanouts_of, largest_draw  # most streams have no roll-ups
+            from eventveil.mechanisms import contrasts  # most streams have no roll-ups
+            from eventveil.mechanisms.nested import fanouts_of, largest_draw
 
-            if largest_draw(fanouts_of(self._rolled)) < self._scales()[1] * 2**20:
+            widest = self._scales()[1]
+            if self._gaussian is not None:
+                fits = contrasts.fits(widest, self._rolled)
+            else:
+                fits = largest_draw(fanouts_of(self._rolled)) >= widest * 2**20
+            if not fits:
                 raise ValueError(f"epsilon {self._epsilon} is too small for blocks of {self._rolled[-1]}")
 
     @property
@@ -101,10 +105,12 @@ class RolledUp(PublishingMechanism):
         return self._powers().squares
 
     def _levels(self) -> Fraction:
-        """With Gaussian noise, what all levels together differ by, over what columns do, in L2 squared."""
+        """With Gaussian noise, what all levels together cost, over what columns alone do."""
+        from eventveil.mechanisms.contrasts import price
+
         assert self._gaussian is not None
-        of_levels = map(self._gaussian.squared_sensitivity_of, self._rolled)
-        return Fraction(sum(of_levels), self._gaussian.squared_sensitivity)
+        of_levels = [*map(self._gaussian.squared_sensitivity_of, self._rolled)]
+        return price(of_levels, self._rolled) / self._gaussian.squared_sensitivity
 
     def _powers(self) -> Powers:
         """What a single count holds of the draws."""
@@ -116,16 +122,25 @@ class RolledUp(PublishingMechanism):
 
     def _scale(self, units: int) -> Fraction:
         if self._gaussian is not None:
-            return self._gaussian.sigma(Fraction(units, self.units) / self._levels())
+            return self._deviation(units, 1)
         return len(self._rolled) * super()._scale(units)
+
+    def _deviation(self, units: int, times: int) -> Fraction:
+        """Of a Gaussian draw of that many times the variance of a highest block's."""
+        assert self._gaussian is not None
+        return self._gaussian.sigma(Fraction(units, self.units) / (self._levels() * times))
 
     def _draw(self, units: int, size: int) -> Counts:
         scale = self._scale(units)
         if len(self._rolled) == 1:
             return self._noise_of(scale, size)
-        from eventveil.mechanisms.nested import consistent
+        from eventveil.mechanisms import contrasts, nested
 
-        return consistent(lambda nodes: self._noise_of(scale, nodes), self._rolled, size)
+        if self._gaussian is None:
+            return nested.consistent(lambda nodes: self._noise_of(scale, nodes), self._rolled, size)
+        return contrasts.consistent(
+            lambda times, nodes: self._noise_of(self._deviation(units, times), nodes), self._rolled, size
+        )
 
     def _variance(self, units: int) -> float:
         if len(self._rolled) == 1:

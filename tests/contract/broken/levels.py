@@ -150,3 +150,6 @@ class RollsUpForFree(Uniform):
 
     def _scale(self, units: int) -> Fraction:
         return super()._scale(units) / len(self._rolled)
+
+    def _deviation(self, units: int, times: int) -> Fraction:
+        return super()._deviation(units, times) / len(self._rolled)

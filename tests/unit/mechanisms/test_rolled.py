@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from eventveil import read
 from eventveil.formats.release import release_record
+from eventveil.mechanisms import contrasts
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.movement import noise_variance
 from eventveil.mechanisms.nested import consistent, powers
@@ -40,6 +42,38 @@ def test_blocks_of_columns_add_up_to_their_own_draw_exactly() -> None:
     noise = consistent(draw, (1, 3, 12), 36)
     assert [len(one) for one in asked] == [3, 12, 36]
     assert noise.reshape(3, 12).sum(axis=1).tolist() == asked[0]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "size"), [((1, 3, 12), 36), ((1, 2), 2), ((1, 7, 14, 70), 140), ((1, 1000), 1000)]
+)
+def test_gaussian_blocks_add_up_to_their_own_draw_and_halves_are_drawn_together(
+    lengths: tuple[int, ...], size: int
+) -> None:
+    asked: list[tuple[int, int]] = []
+    source = SeededNoise(4)
+
+    def draw(times: int, number: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        asked.append((times, number))
+        return source.rounded_normal(Fraction(1000), number)
+
+    noise = contrasts.consistent(draw, lengths, size)
+    again = SeededNoise(4).rounded_normal(Fraction(1000), size // lengths[-1])
+    assert noise.reshape(-1, lengths[-1]).sum(axis=1).tolist() == again.tolist()
+    # As many draws as columns, in few calls.
+    assert sum(number for _, number in asked) == size
+    assert len(asked) <= 1 + 2 * sum((long // short - 1).bit_length() for short, long in pairwise(lengths))
+
+
+def test_noise_that_would_not_stay_in_64_bits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert contrasts.fits(Fraction(2**30), (1, 1000))
+    assert not contrasts.fits(Fraction(2**40), (1, 1000))
+    options: dict[str, Any] = {"noise": "gaussian", "delta": Fraction(1, 10**6), "rollups": "12"}
+    settings = MechanismSettings("uniform", Fraction(1), "1", 1, options=options)
+    build(settings, COLUMNS, 1, SeededNoise(2))
+    monkeypatch.setattr(contrasts, "MOST_DEVIATIONS", 2**60)
+    with pytest.raises(ValueError, match="epsilon 1 is too small for blocks of 12"):
+        build(settings, COLUMNS, 1, SeededNoise(2))
 
 
 @pytest.mark.parametrize("noise", [{}, {"noise": "gaussian", "delta": Fraction(1, 10**6)}])
@@ -93,17 +127,17 @@ def test_check_says_what_is_gained_and_what_it_costs() -> None:
     assert "a single count has 1.92 times that error" in note
 
 
-def test_with_gaussian_noise_levels_cost_the_root_of_their_number() -> None:
+def test_with_gaussian_noise_levels_cost_less_than_the_root_of_their_number() -> None:
     def of(**more: Any) -> Mechanism:
         options: dict[str, Any] = {"noise": "gaussian", "delta": Fraction(1, 10**6), **more}
         settings = MechanismSettings("uniform", Fraction(1), "1", 1, options=options)
         return build(settings, COLUMNS, 1, SeededNoise(2))
 
     ratio = of(rollups="4,12").guarantee.best_scale / of().guarantee.best_scale
-    assert float(ratio) == pytest.approx(3**0.5, abs=1e-6)
+    assert float(ratio) == pytest.approx((1 + 3 / 4 + 2 / 3) ** 0.5, abs=1e-6)
     (note,) = of(rollups="12").notes
-    assert "the sum over a block of 12 columns, counted from the first, has 1.41 times the error" in note
-    assert "a single count has 1.36 times that error" in note
+    assert "the sum over a block of 12 columns, counted from the first, has 1.38 times the error" in note
+    assert "a single count has 1.33 times that error" in note
 
 
 @pytest.mark.parametrize(
