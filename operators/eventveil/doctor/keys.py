@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eventveil.counting.written import Written, written
-from eventveil.decoding.rules import Rejection, UserFinder, parse, weigh
+from eventveil.counting.written import Written, user_in, written
 from eventveil.doctor.sample import Record, Sample
 from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.topology import Stream
@@ -46,16 +45,8 @@ def keys_of(stream: Stream, sample: Sample) -> Keys | None:
 
 def user_finder(stream: Stream, schemas: Schemas = NO_SCHEMAS) -> Callable[[Record], bytes | None]:
     """The user of a record in canonical bytes; None if it has none that counts."""
-    find = UserFinder(stream.source)
-
-    def user_of(record: Record) -> bytes | None:
-        most, form = stream.source.max_bytes, stream.source.format
-        value = record.value
-        document = parse(value, most, form, schemas) if find.reads_value else weigh(value, most)
-        user = document if isinstance(document, Rejection) else find(document, record.around)
-        return None if isinstance(user, Rejection) else user
-
-    return user_of
+    find = user_in(stream.source, schemas)
+    return lambda record: find(record.value, record.around)
 
 
 def _keyed(records: Sequence[Record]) -> list[tuple[bytes, int]]:

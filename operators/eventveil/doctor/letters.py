@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eventveil.counting.written import explained, written
+from eventveil.counting.written import explained, user_in, written
+from eventveil.decoding.places import Envelope
 from eventveil.decoding.rules import Reason
 from eventveil.doctor.diagnosis import remedy_of, setting_of
 from eventveil.doctor.editing import Edits
@@ -114,9 +115,12 @@ def _remedy(
     stream: Stream | None, reason: str, letters: Sequence[Letter], partitions: Mapping[str, int]
 ) -> str:
     number = 0 if stream is None else partitions.get(stream.source.topic_of_events, 0)
-    keys = [(one.key, one.partition) for one in letters if one.key]
-    if reason == Reason.WRONG_PARTITION and stream is not None and number and keys:
-        return explained(written(keys, number), stream.source.partitioner)
+    if reason == Reason.WRONG_PARTITION and stream is not None and number:
+        # Keys may be where a partitioner puts them and not be the users.
+        find = user_in(stream.source)
+        found = ((find(one.value, Envelope(one.key)), one.partition) for one in letters)
+        if users := [(user, partition) for user, partition in found if user]:
+            return explained(written(users, number), stream.source.partitioner)
     general = remedy_of(reason, letters[-1].detail)
     if reason not in REASONS or stream is None:
         return general

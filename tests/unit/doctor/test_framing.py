@@ -20,6 +20,7 @@ from eventveil.doctor.framing import Framing, framing_of
 from eventveil.doctor.letters import Letter, groups
 from eventveil.doctor.sample import Sample
 from eventveil.doctor.sampling import schemas_of
+from eventveil.model.partitioners import RECOGNIZED
 from eventveil.model.topology import Discover
 from tests.unit.doctor.making import FILE, event, framed, sample, topology
 from tests.unit.doctor.test_proposal import counting, report, settings
@@ -201,6 +202,19 @@ def test_dead_letters_have_the_same_remedy() -> None:
     letter = Letter("views", "not-json", "unexpected character", "shop.views", 0, 1, -1, b"c-1", value)
     (group,) = groups(topology(), FILE, [letter] * 3, {"shop.views": 20}, 1)
     assert group.remedy == f"{BEHIND} and JSON follows: format: json-schema, not json"
+
+
+def test_dead_letters_are_judged_by_their_users_and_not_by_their_keys() -> None:
+    letters = []
+    for number in range(200):
+        key = f"s-{number}".encode()
+        value, partition = json.dumps(event(number % 50)).encode(), RECOGNIZED["murmur2"](key, 20)
+        letters.append(
+            Letter("views", "wrong-partition", "", "shop.views", partition, number, -1, key, value)
+        )
+    (group,) = groups(topology(), FILE, letters, {"shop.views": 20}, 1)
+    assert group.remedy.startswith("no partitioner of a topology puts users where they are (no hash")
+    assert "Set repartition: true" in group.remedy
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from eventveil.counting.remedies import FOUND_COLUMNS, REMEDIES
-from eventveil.counting.written import explained, written
+from eventveil.counting.written import explained, user_in, written
+from eventveil.decoding.places import Envelope
 from eventveil.decoding.rules import Reason
 from eventveil.model.records import Outgoing
 from eventveil.model.topology import Stream, Topology
@@ -20,8 +21,8 @@ REASONS = frozenset(reason.value for reason in Reason)
 #: A share of fewer verdicts says little. A stream is told of again after this long.
 _LEAST, _AGAIN_SECONDS = 100, 600.0
 _MUCH = 0.1
-#: Of a batch, this many dead letters are looked at for their keys; this many keys are kept.
-_LETTERS, _KEYS = 500, 2_000
+#: Of a batch, this many dead letters are looked at for their users; this many users are kept.
+_LETTERS, _USERS = 500, 2_000
 
 
 class Losses:
@@ -31,7 +32,8 @@ class Losses:
         self._streams = {stream.name: stream for stream in topology.all_streams}
         self._clock = clock
         self._outcomes: dict[str, Counter[str]] = {}
-        self._keys: dict[str, dict[tuple[bytes, int], None]] = {}
+        self._find = {one.name: user_in(one.source) for one in topology.streams}
+        self._users: dict[str, dict[tuple[bytes, int], None]] = {}
         self._told: dict[str, float] = {}
 
     def judged(
@@ -48,10 +50,13 @@ class Losses:
 
     def _remember(self, letter: Outgoing) -> None:
         told = dict(letter.headers)
-        if letter.key and told["eventveil.reason"] == Reason.WRONG_PARTITION.value.encode():
-            keys = self._keys.setdefault(told["eventveil.stream"].decode(), {})
-            if len(keys) < _KEYS:
-                keys[letter.key, int(told["eventveil.partition"])] = None
+        if told["eventveil.reason"] != Reason.WRONG_PARTITION.value.encode():
+            return
+        stream = told["eventveil.stream"].decode()
+        users, find = self._users.setdefault(stream, {}), self._find.get(stream)
+        # Keys may be where a partitioner puts them and not be the users.
+        if find is not None and len(users) < _USERS and (user := find(letter.value, Envelope(letter.key))):
+            users[user, int(told["eventveil.partition"])] = None
 
     def _is_time(self, stream: str) -> bool:
         told = self._told.get(stream)
@@ -69,12 +74,12 @@ class Losses:
             )  # fmt: skip
             self._told[stream] = self._clock()
         self._outcomes.pop(stream)
-        self._keys.pop(stream, None)
+        self._users.pop(stream, None)
 
     def _remedy(self, name: str, reason: Reason, partitions: int) -> str:
-        stream, keys = self._streams[name], self._keys.get(name)
-        if reason is Reason.WRONG_PARTITION and keys and isinstance(stream, Stream):
-            return explained(written(keys, partitions), stream.source.partitioner)
+        stream, users = self._streams[name], self._users.get(name)
+        if reason is Reason.WRONG_PARTITION and users and isinstance(stream, Stream):
+            return explained(written(users, partitions), stream.source.partitioner)
         if reason is Reason.UNKNOWN_COLUMN and isinstance(stream, Stream) and stream.counts.discover:
             return FOUND_COLUMNS.text
         return REMEDIES[reason].text

@@ -165,24 +165,32 @@ def test_who_asked_for_raw_data_is_told_the_reason_and_the_remedy(caplog: pytest
     assert "list it if it is public knowledge" in told
 
 
-def test_keys_that_another_partitioner_has_hashed_are_told(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("keyed", [True, False], ids=["by the user", "by a session"])
+def test_users_that_are_in_other_partitions_are_told_with_how_they_came_there(
+    keyed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     partitions = 20
     letters = []
     for number in range(200):
-        key = b"c-%d" % number
+        user = f"c-{number % 50}"
+        key = user.encode() if keyed else b"s-%d" % number
         headers = {
             "eventveil.reason": b"wrong-partition",
             "eventveil.stream": b"visits",
             "eventveil.partition": b"%d" % crc32_partition(key, partitions),
         }
-        letters.append(Outgoing("visits.dead", b"{}", key, None, [*headers.items()]))
+        letters.append(Outgoing("visits.dead", event(user), key, None, [*headers.items()]))
     losses = Losses(topology(stream(window=WINDOW)))
     outcomes = Counter({Reason.WRONG_PARTITION.value: 200, "counted": 11})
     with caplog.at_level(logging.INFO):
         losses.judged({"visits": outcomes}, letters, partitions)
     (told,) = caplog.messages
     assert "of 211, 200 events do not count" in told
-    assert "crc32 puts them (librdkafka's default, consistent_random); the file says murmur2" in told
+    if keyed:
+        assert "crc32 puts them (librdkafka's default, consistent_random); the file says murmur2" in told
+    else:
+        assert "no partitioner of a topology puts users where they are (no hash: one key is in" in told
+        assert "Set repartition: true" in told
 
 
 def test_a_stream_is_told_of_again_after_a_while_and_never_where_little_is_lost(
