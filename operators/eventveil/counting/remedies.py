@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from eventveil.decoding.rules import Reason
+from eventveil.model.topology import AnyStream, Stream
 
 
 class Remedy(NamedTuple):
@@ -76,3 +77,19 @@ FOUND_COLUMNS = Remedy(
     "give such texts a name by source.maps, or, where they are long, raise `longest` for a new stream",
 )
 """Of Reason.UNKNOWN_COLUMN where columns are found: no list lacks it."""
+LONG_OUTAGE = Remedy(
+    ("timeline.max_ahead",),
+    "if workers were away for longer than max_ahead, these events were appended meanwhile and are lost: give"
+    " max_ahead (default 3d) before a stream begins; else correct the producer's clock",
+)
+"""Of Reason.TOO_FAR_AHEAD where boundaries say what is late."""
+
+
+def remedy(reason: Reason, stream: AnyStream | None) -> Remedy:
+    """What to do about a reason in a stream; of one that is not known, what mostly helps."""
+    if isinstance(stream, Stream):
+        if reason is Reason.UNKNOWN_COLUMN and stream.counts.discover is not None:
+            return FOUND_COLUMNS
+        if reason is Reason.TOO_FAR_AHEAD and stream.source.append_time == "boundary":
+            return LONG_OUTAGE
+    return REMEDIES[reason]

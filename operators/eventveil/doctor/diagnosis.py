@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from eventveil.counting.remedies import FOUND_COLUMNS, REMEDIES
+from eventveil.counting.remedies import FOUND_COLUMNS, REMEDIES, remedy
 from eventveil.decoding.rules import NO_COLUMN, Reason
 from eventveil.doctor.filters import HARDLY, passing
 from eventveil.doctor.framing import Framing, framing
@@ -139,15 +139,16 @@ def _stage(reason: str, detail: str) -> int:
     return _STAGES.get(Reason(reason), _FURTHEST - 1)
 
 
-def remedy_of(reason: str, detail: str) -> str:
-    """What to do about records that are refused for a reason with that detail."""
+def remedy_of(reason: str, detail: str, stream: AnyStream | None = None) -> str:
+    """What to do about records of a stream that are refused for a reason with that detail."""
     if reason == Reason.WRONG_TYPE and "time at" in detail and detail.endswith(DECIMALS):
         return "give time_unit: s if these are epoch seconds; only seconds may have decimals"
-    if reason == Reason.UNKNOWN_COLUMN and detail.startswith(NO_COLUMN):
-        return FOUND_COLUMNS.text
     if is_no_value(reason, detail):
         return next(remedy for end, remedy in NO_VALUE.items() if detail.endswith(end))
-    return REMEDIES[Reason(reason)].text
+    text = remedy(Reason(reason), stream).text
+    if reason == Reason.MISSING_FIELD and detail.startswith("no column at "):
+        text += ", or leave out by source.filter the kinds of events that have no column"
+    return text
 
 
 def is_no_value(reason: str, detail: str) -> bool:
@@ -177,7 +178,7 @@ def in_json(reason: str, detail: str) -> str:
 
 def setting_of(reason: str, detail: str) -> str:
     """The setting, such as ``source.partitioner``, that a reason with that detail is likely due to."""
-    if reason == Reason.UNKNOWN_COLUMN and detail.startswith(NO_COLUMN):
+    if detail.startswith(NO_COLUMN):
         return FOUND_COLUMNS.settings[0]
     settings = REMEDIES[Reason(reason)].settings
     field = next((one for one in _POINTERS if f"{one} at" in detail), None)

@@ -121,7 +121,7 @@ def _remedy(
         found = ((find(one.value, Envelope(one.key)), one.partition) for one in letters)
         if users := [(user, partition) for user, partition in found if user]:
             return explained(written(users, number), stream.source.partitioner)
-    general = remedy_of(reason, letters[-1].detail)
+    general = remedy_of(reason, letters[-1].detail, stream)
     if reason not in REASONS or stream is None:
         return general
     # No registry is asked here.

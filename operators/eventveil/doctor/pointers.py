@@ -146,14 +146,19 @@ def event_ids(fields: Sequence[Field]) -> frozenset[str]:
     In binary mode it is a header; in structured mode it stands beside ``specversion``, in Protobuf
     beside ``spec_version``.
     """
-    pointers = [one.pointer for one in fields]
-    events = {place for place, name in map(_split, pointers) if plain(name) == "specversion"}
+    events = envelopes(fields)
     return frozenset(
         one
-        for one in pointers
+        for one in (one.pointer for one in fields)
         if one.casefold() in _EVENT_IDS
         or (not in_envelope(one) and _split(one)[1] == "id" and _split(one)[0] in events)
     )
+
+
+def envelopes(fields: Sequence[Field]) -> frozenset[str]:
+    """Where CloudEvents in structured mode have their attributes: beside ``specversion``."""
+    places = (_split(one.pointer) for one in fields)
+    return frozenset(place for place, name in places if plain(name) == "specversion")
 
 
 def _split(pointer: str) -> tuple[str, str]:

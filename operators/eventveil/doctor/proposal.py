@@ -16,12 +16,13 @@ from eventveil.doctor.diagnosis import DECIMALS, MUCH, Diagnosis, is_no_value
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.judging import Verdicts
 from eventveil.doctor.people import comes_again, is_of_many, key_may_be_user, separating, size_of_many
-from eventveil.doctor.pointers import event_ids, likely
+from eventveil.doctor.pointers import envelopes, event_ids, likely
 from eventveil.doctor.sample import Sample
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
 from eventveil.model.records import NO_OWN_TIME
 from eventveil.model.topology import AnyStream, Source, Stream, TimeUnit, Topology
+from eventveil.topology.counts import LONGEST_OUTAGE
 from eventveil.topology.loading import load_text
 from eventveil.topology.problems import TopologyInvalid
 from eventveil.topology.scalars import duration_text
@@ -30,6 +31,8 @@ _ROUNDS = 12
 _MINUTE = 60_000
 _LATENESS = tuple(_MINUTE * minutes for minutes in (1, 5, 15, 60, 6 * 60, 24 * 60))
 _FEW = 0.01
+#: With boundaries, workers may well be away for longer.
+_SHORT_OUTAGE = 24 * 60 * _MINUTE
 #: A value is never proposed: it would come from raw data, and a topology is public.
 UNWATCHED = (
     "so nothing will say if much does not count: write about how many events count in a timestamp, from"
@@ -178,6 +181,7 @@ def _applied(made: Proposal, changes: Sequence[Change], environ: Mapping[str, st
 def _changed(made: Proposal, changes: Sequence[Change], environ: Mapping[str, str]) -> Proposal | None:
     """With these changes; None if the file would not be valid."""
     edits = Edits(made.text)
+    changes = [one for one in changes if one.value is not None or edits.written(one.path) is not None]
     for change in changes:
         if change.value is None:
             edits.remove(change.path)
@@ -304,7 +308,8 @@ def _filter(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     ]
     found = [*separating(seen.sample, stream.source, texts)]
     # The attribute by which CloudEvents tell their kinds, whatever else tells them too.
-    found = [one for one in found if one[0] == _CE_TYPE] or found
+    kinds = {_CE_TYPE, *(f"{place}/type" for place in envelopes(seen.fields))}
+    found = [one for one in found if one[0] in kinds] or found
     if len(found) == 1:
         ((pointer, values),) = found
         asked = f"[{', '.join(map(scalar, values))}]"
@@ -371,6 +376,9 @@ def _append_time(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     number = seen.verdicts.reasons.get(Reason.NO_APPEND_TIME.value, 0)
     if number:
         yield "source.append_time", "boundary", f"{number} records have no append time of the broker"
+        if isinstance(seen.stream, Stream) and seen.stream.timeline.max_ahead < _SHORT_OUTAGE:
+            why = f"then {duration_text(LONGEST_OUTAGE)}: with boundary, no longer outage is without loss"
+            yield "timeline.max_ahead", None, why
 
 
 def _time_unit(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:

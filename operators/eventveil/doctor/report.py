@@ -79,7 +79,11 @@ class Report:
             yield f"  {problem['what']}"
             yield f"    {problem['place']}: {_printable(problem['setting'])}: {_printable(problem['remedy'])}"
         for reason, number in verdicts.reasons.items():
-            yield from self._reason(seen, reason, number)
+            yield from self._reason(seen, reason, number, verdicts)
+        if hidden := _hidden(seen):
+            yield "  behind that, had the broker stamped them:"
+            for reason, number in hidden.items():
+                yield from self._reason(seen, reason, number, seen.stamped)
         if seen.keys is not None:
             yield from _keys(seen.keys, seen.stream)
         if unlisted := seen.unlisted:
@@ -112,12 +116,13 @@ class Report:
         place = f"{self.topology.path}:{at.line}:{at.column}"
         return {"what": what, "setting": ".".join(path), "place": place, "remedy": remedy}
 
-    def _reason(self, seen: Diagnosis, reason: str, number: int) -> Iterator[str]:
-        example = seen.verdicts.examples[reason][0]
+    def _reason(self, seen: Diagnosis, reason: str, number: int, verdicts: Verdicts) -> Iterator[str]:
+        example = verdicts.examples[reason][0]
         setting = setting_of(reason, example.detail)
         yield f"  {number} {reason}: {_plain(in_json(reason, example.detail))}"
         yield f"    for example {_where(seen.sample, example)}: {shown_value(example.value)}"
-        yield f"    {self._place(seen.stream.name, setting)}: {setting}: {self._remedy(seen, reason)}"
+        remedy = self._remedy(seen, reason, example.detail)
+        yield f"    {self._place(seen.stream.name, setting)}: {setting}: {remedy}"
         if seen.fields and (_is_absent(reason, example.detail) or is_no_value(reason, example.detail)):
             shown = ", ".join(f"{_plain(one.pointer)} ({one.kind})" for one in _shown_fields(seen.fields))
             yield f"    most records have: {shown}"
@@ -127,7 +132,7 @@ class Report:
                 f" events do, so it is not proposed; {_more_records(seen.sample)}if it names people, set it"
             )
 
-    def _remedy(self, seen: Diagnosis, reason: str) -> str:
+    def _remedy(self, seen: Diagnosis, reason: str, first: str) -> str:
         keys = seen.keys
         if reason == Reason.WRONG_PARTITION and keys is not None and isinstance(seen.stream, Stream):
             return explained(keys.users, seen.stream.source.partitioner)
@@ -135,8 +140,7 @@ class Report:
         of_format = seen.framing.remedy(seen.stream.source.format, registry) if reason in REASONS else None
         if of_format is not None:
             return of_format
-        first = seen.verdicts.examples[reason][0].detail
-        text = remedy_of(reason, first)
+        text = remedy_of(reason, first, seen.stream)
         if _is_absent(reason, first) and first.startswith(_WITH_SECOND):
             name = first.split()[1]
             several = ", ".join(fields.listed(getattr(seen.stream.source, name)))
@@ -196,20 +200,21 @@ class Report:
             "would_count_as_proposed": after.counting,
             "left_out_nearly_all": self._left_out(seen),
             "outcomes": dict(verdicts.outcomes.most_common()),
-            "reasons": [self._reason_fields(seen, *one) for one in verdicts.reasons.items()],
+            "reasons": [self._reason_fields(seen, *one, verdicts) for one in verdicts.reasons.items()],
+            "hidden": [self._reason_fields(seen, *one, seen.stamped) for one in _hidden(seen).items()],
             "keys": None if seen.keys is None else _key_fields(seen.keys, seen.stream),
             "unlisted": [[value, number] for value, number in seen.unlisted.most_common(_SHOWN)],
         }
 
-    def _reason_fields(self, seen: Diagnosis, reason: str, number: int) -> dict[str, Any]:
-        examples = seen.verdicts.examples[reason]
+    def _reason_fields(self, seen: Diagnosis, reason: str, number: int, verdicts: Verdicts) -> dict[str, Any]:
+        examples = verdicts.examples[reason]
         setting = setting_of(reason, examples[0].detail)
         return {
             "reason": reason,
             "events": number,
             "setting": setting,
             "place": self._place(seen.stream.name, setting),
-            "remedy": self._remedy(seen, reason),
+            "remedy": self._remedy(seen, reason, examples[0].detail),
             "examples": [
                 {
                     "partition": one.partition,
@@ -220,6 +225,13 @@ class Report:
                 for one in examples
             ],
         }
+
+
+def _hidden(seen: Diagnosis) -> dict[str, int]:
+    """What else is wrong with records, where that they have no append time is said first."""
+    said = seen.verdicts.reasons
+    behind = seen.stamped.reasons if Reason.NO_APPEND_TIME.value in said else {}
+    return {reason: number for reason, number in behind.items() if reason not in said}
 
 
 #: How details begin where a second field can be listed.

@@ -287,28 +287,33 @@ def _check_budget(file: Section, problems: Problems) -> None:
             budget.at("epsilon"),
             f"budget.epsilon: over any {duration_text(span)} the streams of {budget.get('users')} cost"
             f" {guarantee.number(total)} together ({parts}), expected at most {cap.text};"
-            f"{_one_window_more(members, span)} lower their epsilon, widen their windows, or raise the cap",
+            f"{_enough_windows(members, span, cap.value, total)} lower their epsilon, widen their windows,"
+            " or raise the cap",
         )
 
 
-def _one_window_more(members: Sequence[tuple[str, Section]], span: int) -> str:
-    """Why a span that is as long as a stream's windows costs one more, and what would not; else nothing."""
+def _enough_windows(members: Sequence[tuple[str, Section]], span: int, cap: Fraction, total: Fraction) -> str:
+    """How many timestamps and windows a span meets, and with what window or span the cap holds."""
     for name, stream in members:
         timeline, mechanism = stream.get("timeline"), stream.get("mechanism")
-        interval: int | None = timeline.get("interval") if timeline is not None else None
-        kind = mechanism.get("kind") if mechanism is not None else None
-        window = covered(mechanism) if kind is not None and mechanism is not None else None
-        if interval is None or kind is None or window is None or registry.find(kind).level != "w-event":
+        cost = _cost(stream, span)
+        if timeline is None or mechanism is None or not isinstance(cost, Fraction) or not cost:
             continue
-        met = sums.timestamps_met(span, interval)
-        windows, rest = divmod(met, window)
-        if rest == 1 and windows * window > 1:
-            wider, shorter = -(-met // windows), (windows * window - 1) * interval
-            return (
-                f" a span may begin within a timestamp, so that any {duration_text(span)} meet up to {met} of"
-                f" {name}, {windows + 1} windows of {window}; window: {wider} or span:"
-                f" {duration_text(shorter)} makes that {guarantee.count(windows, 'window')}. Or"
-            )
+        epsilon, window, interval = (
+            mechanism.get("epsilon").value,
+            covered(mechanism),
+            timeline.get("interval"),
+        )
+        windows = int((cap - (total - cost)) / epsilon)
+        if registry.find(mechanism.get("kind")).level != "w-event" or window is None or windows < 1:
+            continue
+        met, longest = sums.timestamps_met(span, interval), (windows * window - 1) * interval
+        shorter = f" or span: {duration_text(longest)}" if longest > 0 else ""
+        return (
+            f" any {duration_text(span)} meet up to {met} timestamps of {name}, for they may begin within"
+            f" one, and so {guarantee.count(-(-met // window), 'window')} of {window}; window:"
+            f" {-(-met // windows)}{shorter} keeps the cap. Or"
+        )
     return ""
 
 

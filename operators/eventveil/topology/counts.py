@@ -34,7 +34,7 @@ from eventveil.topology.scalars import (
     duration_text,
 )
 
-#: Seven days: what max_ahead is, left out, where it bounds the outage that loses no event (ms).
+#: Three days: what max_ahead is, left out, where it bounds the outage that loses no event (ms).
 LONGEST_OUTAGE = 3 * 86_400_000
 #: Five minutes (ms).
 GRACE = 300_000

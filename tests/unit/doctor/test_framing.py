@@ -232,5 +232,7 @@ def test_where_columns_are_found_no_remedy_is_to_list_one(name: str, why: str) -
     verdict = Decoder(found.source, found.counts).decode({"user": "u", "column": name, "time": 1})
     assert isinstance(verdict, Rejection)
     assert verdict.detail.startswith(why)
-    assert remedy_of(verdict.reason, verdict.detail).startswith("give such texts a name by source.maps")
+    assert remedy_of(verdict.reason, verdict.detail, found).startswith(
+        "give such texts a name by source.maps"
+    )
     assert setting_of(verdict.reason, verdict.detail) == "source.column"

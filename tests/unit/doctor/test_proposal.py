@@ -84,7 +84,14 @@ def test_keys_that_are_not_the_user_are_told_with_an_example() -> None:
 def test_without_append_times_boundaries_are_proposed_and_all_would_count() -> None:
     made = report(sample("crc32", appended=False))
     assert counting(made.before["views"]) == 0
-    assert settings(made.proposal) == {"source.partitioner": "crc32", "source.append_time": "boundary"}
+    assert settings(made.proposal) == {
+        "source.partitioner": "crc32",
+        "source.append_time": "boundary",
+        "timeline.max_ahead": None,
+    }
+    # With boundaries it is the longest outage without loss; 3d unless the file says less.
+    assert "max_ahead" not in made.proposal.text
+    assert "then 3d: with boundary, no longer outage is without loss" in "\n".join(made.lines())
     assert counting(made.after["views"]) == 600
     assert made.proposal.beside == []
 
@@ -129,6 +136,32 @@ def test_a_field_that_may_name_users_but_hardly_comes_again_is_told() -> None:
     assert "/data/customer may be meant, but here most of its values come once, as ids of events do" in told
     assert "--records 6000 looks at more" in told
     assert "--records" not in "\n".join(report(sample(made=made)).lines())
+
+
+def test_what_no_append_time_hides_is_told_too() -> None:
+    def made(number: int) -> dict[str, Any]:
+        return {"data": {"customer": f"c-{number}"}, "section": "home", "at": NOW}
+
+    found = report(sample(made=made, appended=False))
+    told = "\n".join(found.lines())
+    assert "600 no-append-time" in told
+    assert "behind that, had the broker stamped them:\n  600 missing-field: no user at /customer" in told
+    assert "/data/customer may be meant" in told
+    (stream,) = found.fields()["streams"]
+    assert [one["reason"] for one in stream["hidden"]] == ["missing-field"]
+    assert report(sample()).fields()["streams"][0]["hidden"] == []
+
+
+def test_of_several_fields_that_tell_kinds_the_type_of_a_cloud_event_is_taken() -> None:
+    def made(number: int) -> dict[str, Any]:
+        one, is_order = event(number), number % 3 == 0
+        more = {"kind": "order"} if is_order else {"kind": "view", "section": one["section"]}
+        kind = "shop.ordered" if is_order else "shop.viewed"
+        return {"specversion": "1.0", "type": kind, "customer": one["customer"], "at": one["at"], **more}
+
+    found = report(sample(made=made))
+    assert settings(found.proposal) == {"source.filter": '{/type: ["shop.viewed"]}'}
+    assert "leave out by source.filter the kinds of events that have no column" in "\n".join(found.lines())
 
 
 def test_the_example_of_a_long_value_has_its_end() -> None:
@@ -633,7 +666,8 @@ def test_the_room_for_large_events_is_that_of_many_users() -> None:
 
 def test_comments_of_the_proposed_file_have_no_numbers_of_the_data() -> None:
     made = report(sample(made=mailed, appended=False))
-    assert settings(made.proposal) == {"source.filter": "{/ref: [mail]}", "source.append_time": "boundary"}
+    expected = {"source.filter": "{/ref: [mail]}", "source.append_time": "boundary"}
+    assert settings(made.proposal) == {**expected, "timeline.max_ahead": None}
     head = [one for one in commented(made.proposal).splitlines() if one.startswith("#")]
     assert "#   streams.views.source.filter: {/ref: [mail]}" in head
     assert not any(character.isdigit() for character in "".join(head))
@@ -661,7 +695,7 @@ def test_where_no_field_looks_like_a_time_that_of_the_records_is_proposed(append
     timed = replace(found, records=[one._replace(own_time=one.time) for one in found.records])
     made = report(timed, text)
     proposed = {"source.time": "$time"} | (
-        {"source.append_time": "boundary"} if append_time == "broker" else {}
+        {"source.append_time": "boundary", "timeline.max_ahead": None} if append_time == "broker" else {}
     )
     assert settings(made.proposal) == proposed
     assert counting(made.after["views"]) == 600

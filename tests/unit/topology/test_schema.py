@@ -66,6 +66,8 @@ BEYOND_A_SCHEMA = {
     "dead letters into an internal topic",
     "two names that are one to Kafka",
     "budget exceeded",
+    "budget exceeded by a window at the edge",
+    "budget with a delta that promises nothing",
     "more groups than columns",
     "more samples than timestamps",
     "regroup without groups",

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
-from eventveil.counting.remedies import FOUND_COLUMNS, REMEDIES
+from eventveil.counting.remedies import remedy
 from eventveil.counting.written import explained, user_in, written
 from eventveil.decoding.places import Envelope
 from eventveil.decoding.rules import Reason
@@ -80,6 +80,4 @@ class Losses:
         stream, users = self._streams[name], self._users.get(name)
         if reason is Reason.WRONG_PARTITION and users and isinstance(stream, Stream):
             return explained(written(users, partitions), stream.source.partitioner)
-        if reason is Reason.UNKNOWN_COLUMN and isinstance(stream, Stream) and stream.counts.discover:
-            return FOUND_COLUMNS.text
-        return REMEDIES[reason].text
+        return remedy(reason, stream).text
