@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from eventveil.counting.remedies import FOUND_COLUMNS, REMEDIES, remedy
@@ -13,9 +13,10 @@ from eventveil.doctor.filters import HARDLY, passing
 from eventveil.doctor.framing import Framing, framing
 from eventveil.doctor.judging import Verdicts, judge, unlisted
 from eventveil.doctor.keys import Keys, keys_of
-from eventveil.doctor.pointers import Field, fields_of
+from eventveil.doctor.people import comes_again
+from eventveil.doctor.pointers import Field, event_ids, fields_of
 from eventveil.doctor.sample import Record, Sample
-from eventveil.model.topology import AnyStream, Stream
+from eventveil.model.topology import AnyStream, Source, Stream
 
 #: A stream that loses this share of its events, or more, is to be looked at.
 MUCH = 0.1
@@ -42,6 +43,8 @@ _STAGES: Mapping[Reason, int] = {
     Reason.WRONG_PARTITION: 4,
 }
 _FURTHEST = 6
+#: Fewer records with a user say little of whether users come again.
+_MANY_RECORDS = 100
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,21 @@ class Diagnosis:
         source = self.stream.source
         return fields_of(self.passing, source.max_bytes, source.format, self.sample.schemas)
 
+    @cached_property
+    def user_is_an_event(self) -> bool:
+        """Whether the user is the id of an event, so that each event would be a user of its own."""
+        source = self.stream.source
+        return isinstance(source, Source) and source.user in event_ids(self.fields)
+
+    @cached_property
+    def users_hardly_come_again(self) -> bool:
+        """Whether most users of the sample are there once, as ids of events are."""
+        if not isinstance(self.stream, Stream) or self.stream.source.count is not None or self.keys is None:
+            return False
+        asked = replace(self.sample, records=self.passing)
+        many = self.keys.readable >= _MANY_RECORDS
+        return many and not comes_again(asked, self.stream.source, self.stream.source.user)
+
     @property
     def progress(self) -> tuple[int, int]:
         """How far the records get, judged with append times and as they are; more is better.
@@ -120,7 +138,7 @@ class Diagnosis:
     @property
     def is_well(self) -> bool:
         """Whether the file leaves out and loses no more than it seems to mean."""
-        return not (self.loses_much or self.hardly_passes or self.hardly_listed)
+        return not (self.loses_much or self.hardly_passes or self.hardly_listed or self.user_is_an_event)
 
 
 def _progress(verdicts: Verdicts) -> int:

@@ -86,6 +86,7 @@ class Report:
                 yield from self._reason(seen, reason, number, seen.stamped)
         if seen.keys is not None:
             yield from _keys(seen.keys, seen.stream)
+        yield from self._doubts(seen)
         if unlisted := seen.unlisted:
             shown = ", ".join(f"{_plain(one)} ({number})" for one, number in unlisted.most_common(_SHOWN))
             values = _number(len(unlisted), "value")
@@ -93,6 +94,19 @@ class Report:
             yield f"    {shown}"
             if isinstance(seen.stream, Stream) and (maps := suggested_maps(seen.stream, unlisted)):
                 yield f"    some are paths to listed columns; to count them there: source.maps: {maps}"
+
+    def _doubts(self, seen: Diagnosis) -> Iterator[str]:
+        """Whether what is called a user may be none: then epsilon would protect single events."""
+        at = self._place(seen.stream.name, "source.user")
+        if seen.user_is_an_event:
+            what = "it is the id of a CloudEvent: epsilon would protect events, not persons"
+            yield f"  {at}: source.user: {what}"
+        elif seen.users_hardly_come_again:
+            yield (
+                f"  {at}: source.user: most users are here once, as ids of events are: with such an id"
+                f" epsilon would protect events, not persons; {_more_records(seen.sample)}see that it names"
+                " people"
+            )
 
     def _left_out(self, seen: Diagnosis) -> list[dict[str, str]]:
         """Which settings leave out nearly all events: what, setting, place and remedy."""
@@ -203,6 +217,7 @@ class Report:
             "reasons": [self._reason_fields(seen, *one, verdicts) for one in verdicts.reasons.items()],
             "hidden": [self._reason_fields(seen, *one, seen.stamped) for one in _hidden(seen).items()],
             "keys": None if seen.keys is None else _key_fields(seen.keys, seen.stream),
+            "doubts": [one.strip() for one in self._doubts(seen)],
             "unlisted": [[value, number] for value, number in seen.unlisted.most_common(_SHOWN)],
         }
 

@@ -164,6 +164,28 @@ def test_of_several_fields_that_tell_kinds_the_type_of_a_cloud_event_is_taken() 
     assert "leave out by source.filter the kinds of events that have no column" in "\n".join(found.lines())
 
 
+def test_a_user_that_is_the_id_of_an_event_is_not_well_and_one_that_comes_once_is_told() -> None:
+    def made(number: int) -> dict[str, Any]:
+        return {"specversion": "1.0", "id": f"e-{number}", "no": f"n-{number}", "section": "home", "at": NOW}
+
+    def told(user: str, key: str) -> tuple[bool, str]:
+        found = report(
+            sample(made=made, key=lambda one: str(one[key])),
+            FILE.replace("user: /customer ", f"user: {user} "),
+        )
+        (stream,) = found.fields()["streams"]
+        assert counting(found.before["views"]) == 600
+        return found.is_well, " ".join(stream["doubts"])
+
+    well, doubt = told("/id", "id")
+    assert not well
+    assert "source.user: it is the id of a CloudEvent: epsilon would protect events, not persons" in doubt
+    well, doubt = told("/no", "no")
+    assert well
+    assert "most users are here once, as ids of events are" in doubt
+    assert report(sample()).fields()["streams"][0]["doubts"] == []
+
+
 def test_the_example_of_a_long_value_has_its_end() -> None:
     found = sample()
     broken = [one._replace(value=b'{"customer": "' + b"x" * 300 + b'", "section": ') for one in found.records]

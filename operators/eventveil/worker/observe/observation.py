@@ -21,6 +21,7 @@ from eventveil.model.topology import Topology
 from eventveil.tasks.task import StreamView
 from eventveil.worker.observe.counting import Counting
 from eventveil.worker.observe.losses import Losses
+from eventveil.worker.observe.overdue import Overdue
 
 ROLES: tuple[Role, ...] = ("rekey", "aggregate", "accumulate", "sanitize", "perturb")
 #: Those that close timestamps, and those that publish releases.
@@ -110,6 +111,7 @@ class Observation:
         self.losses: Losses | None = None
         #: What a start would refuse of the topics as they are now.
         self.mistakes: Sequence[str] = ()
+        self._overdue = Overdue()
         #: When the event loop was last seen running, in monotonic seconds.
         self.beat = time.monotonic()
 
@@ -156,7 +158,17 @@ class Observation:
             )
             for tp, view in partitions.items()
         }
+        self._overdue.look(self._delays(wall_clock), now)
         self.beat = now
+
+    def _delays(self, wall_clock: int) -> dict[str, tuple[int, int]]:
+        """By stream that is released here, its next timestamp and for how long (ms) that has been due."""
+        return {
+            name: (one.next, self.delay(name, one.next, wall_clock))
+            for tp, view in self.partitions.items()
+            if self.role(tp) in RELEASING
+            for name, one in view.streams.items()
+        }
 
     def _progressed(self, tp: TopicPartition, view: PartitionView, now: float, wall_clock: int) -> float:
         before = self.partitions.get(tp)

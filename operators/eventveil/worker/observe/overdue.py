@@ -1,0 +1,44 @@
+"""Releases that are overdue and do not come: a warning, which a stream that waits for another worker needs.
+
+Readiness is of the partitions that a worker has. A release that waits for the counts of partitions of another
+worker makes none of its own stall. How late a release is, is public: who reads the sink sees it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+log = logging.getLogger(__name__)
+
+OVERDUE_SECONDS, AGAIN_SECONDS = 60.0, 600.0
+
+
+class Overdue:
+    """What was last seen of each stream, and when its wait was last told of; times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, tuple[int, float]] = {}
+        self._told: dict[str, float] = {}
+
+    def look(self, delays: Mapping[str, tuple[int, int]], now: float) -> None:
+        """``delays``: by stream the timestamp that is released next, and for how many ms it has been due."""
+        for stream in self._waiting.keys() - delays.keys():
+            del self._waiting[stream]
+        for stream, (timestamp, delay) in delays.items():
+            known, since = self._waiting.get(stream, (None, now))
+            if known != timestamp or not delay:
+                self._waiting[stream] = timestamp, now
+            elif min(now - since, delay / 1000) >= OVERDUE_SECONDS:
+                self._tell(stream, timestamp, delay // 1000, now)
+
+    def _tell(self, stream: str, timestamp: int, seconds: int, now: float) -> None:
+        if now - self._told.get(stream, -AGAIN_SECONDS) < AGAIN_SECONDS:
+            return
+        self._told[stream] = now
+        log.warning(
+            "timestamp %d of %s has been due for %d s and is not released: not all partitions of its source"
+            " are counted up to its end. /health/ready of every worker says what holds them up; a worker with"
+            " an older file does not count a stream that was added since: restart it with this one",
+            timestamp, stream, seconds,
+        )  # fmt: skip

@@ -1,0 +1,37 @@
+"""A release that is overdue and does not come is told of, however ready the worker is."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from eventveil.worker.observe.overdue import AGAIN_SECONDS, OVERDUE_SECONDS, Overdue
+
+
+def test_a_release_that_does_not_come_is_told_of_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    overdue, told = Overdue(), []
+    with caplog.at_level(logging.INFO):
+        for second in range(0, 1000, 10):
+            overdue.look({"views": (7, max(0, second - 100) * 1000), "sections": (second, 0)}, float(second))
+            told += [second] * len(caplog.messages)
+            caplog.clear()
+    first = 100 + int(OVERDUE_SECONDS)
+    assert told == [first, first + int(AGAIN_SECONDS)]
+
+
+def test_a_worker_that_catches_up_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    overdue = Overdue()
+    with caplog.at_level(logging.INFO):
+        for second in range(0, 1000, 10):
+            overdue.look({"views": (second // 50, 3_600_000)}, float(second))
+        # Neither is a stream that another worker releases meanwhile.
+        overdue.look({"views": (99, 3_600_000)}, 1000.0)
+        overdue.look({}, 1030.0)
+        overdue.look({"views": (99, 3_600_000)}, 1070.0)
+    assert caplog.messages == []
+    with caplog.at_level(logging.INFO):
+        overdue.look({"views": (99, 3_600_000)}, 1070.0 + OVERDUE_SECONDS)
+    (message,) = caplog.messages
+    assert message.startswith("timestamp 99 of views has been due for 3600 s and is not released")
+    assert "a worker with an older file does not count a stream" in message
