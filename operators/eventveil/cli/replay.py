@@ -116,6 +116,7 @@ def replay(
     _check_paths(paths, source, force)
     loaded = load_or_exit(topology)
     allocator.settle()
+    running_since = time.time_ns() // 1_000_000
     try:
         given = _open_input(loaded, source)
         if _is_of_values(loaded, given.topic, only):
@@ -145,7 +146,7 @@ def replay(
         sys.exit(EXIT_MEMORY)
     except (EventveilError, KafkaException, OSError) as error:
         fail("replay", words_of(error))
-    _conclude(running, given, data_decided=end is None, show_drops=show_drops)
+    _conclude(running, given, running_since, data_decided=end is None, show_drops=show_drops)
     for name, one in errors.items():
         for sentence in one.told():
             _note(f"raw data, not to be published: {name}: {sentence}")
@@ -323,7 +324,9 @@ def _by_count(outcomes: Counter[str]) -> list[tuple[str, int]]:
     return sorted(outcomes.items(), key=lambda one: (-one[1], one[0]))
 
 
-def _conclude(running: Replay, given: Input, *, data_decided: bool, show_drops: bool) -> None:
+def _conclude(
+    running: Replay, given: Input, running_since: int, *, data_decided: bool, show_drops: bool
+) -> None:
     for stream in running.streams:
         last, outcomes = running.last_counted[stream.name], running.outcomes[stream.name]
         told = Counter({_words(outcome, given): count for outcome, count in outcomes.items()})
@@ -335,6 +338,12 @@ def _conclude(running: Replay, given: Input, *, data_decided: bool, show_drops: 
         elif data_decided:
             ends = format_rfc3339(start_of(stream.timeline, last + 1))
             _note(f"the raw data decided the length: {stream.name} ends with timestamp {last}, at {ends}")
+            if given.topic is not None and start_of(stream.timeline, last + 1) > running_since:
+                before = format_rfc3339(start_of(stream.timeline, last))
+                _note(
+                    f"warning: timestamp {last} was not over when the topic was read, so its truth lacks"
+                    f" events; --to {before} leaves it out"
+                )
         first = running.first_counted[stream.name]
         if (empty := first - running.span.first[stream.name]) >= _MANY_EMPTY:
             begins = format_rfc3339(start_of(stream.timeline, first))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # eventveil.topology needs this module, so at run time it nee
     from eventveil.mechanisms.base import Guarantee
     from eventveil.model.topology import Level, Stream
 
+_DAY = 86_400_000
 SMALL_DELTA, GOOD_DELTA = Fraction(1, 10**8), Fraction(1, 10**9)
 """What is larger than the former is worth a word; the latter is far below one in a million users."""
 _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000), ("millisecond", 1))
@@ -352,6 +353,11 @@ def _discovery(stream: Stream) -> Iterator[str]:
 def _options(stream: Stream) -> Iterator[str]:
     """What the options that few streams need mean for them."""
     rules = stream.timeline
+    if "periods" in stream.mechanism.options and rules.interval < _DAY and _DAY % rules.interval:
+        yield (
+            f"A day is no whole number of timestamps of {duration_words(rules.interval)}, so no daily season"
+            " is expected unless `periods` says so."
+        )
     if stream.source.append_time == "boundary":
         yield (
             "Late (append_time: boundary): what is appended to its partition after the worker first saw the"

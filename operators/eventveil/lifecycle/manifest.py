@@ -16,7 +16,7 @@ from eventveil.model.partitioners import Growth, are_ordered
 from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.repartition import RekeyerState
 from eventveil.tasks.values import PerturberState
-from eventveil.topology.changes import PLACES, remedy
+from eventveil.topology.changes import PLACES, SOUND, remedy
 
 #: Fields whose value of now is in no file.
 _TOLD_BY_BROKERS = {
@@ -89,8 +89,9 @@ class ManifestRecord(Durable, frozen=True):
         ``remedy`` says what to do about a field that changed.
         """
         changed = [name for name in {*self.fields, *fields} if self.fields.get(name) != fields.get(name)]
-        # What the file says is certain; what the brokers say may be old.
-        for name in sorted(changed, key=lambda name: (name in _TOLD_BY_BROKERS, name)):
+        # What the file says is certain; what the brokers say may be old. A setting that no migration changes
+        # comes first: others may follow from it, as periods do from the interval.
+        for name in sorted(changed, key=lambda name: (name in _TOLD_BY_BROKERS, name in SOUND, name)):
             refuse = doubt if name in _TOLD_BY_BROKERS else StateRefused
             raise refuse(
                 f"{place}, stream {self.stream}",

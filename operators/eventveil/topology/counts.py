@@ -49,6 +49,15 @@ _TWICE = Kept("an event that was counted could count again, in another timestamp
 SINK_MOVED = "the releases stay the same; the audit matches those from the change on with the new topic"
 
 
+#: What clients call theirs.
+_PARTITIONERS_OF_CLIENTS = {
+    "consistent_random": "librdkafka's consistent_random is called crc32 here",
+    "consistent": "librdkafka's consistent is called crc32 here",
+    "murmur2_random": "librdkafka's murmur2_random is called murmur2 here",
+    "default": "the default of Java's client is called murmur2 here, that of librdkafka crc32",
+}
+
+
 def _from_now_on(what: str, value: Callable[[Any], Any] | None = None) -> Kept:
     return Kept(f"{what}; each event still counts once, in the same timestamp", sound=True, value=value)
 
@@ -286,7 +295,7 @@ SOURCE = Record(
             kept=_newer("it says where an event names its column", lambda source: source.maps),
         ),
         Field(
-            "partitioner", One(Choice(("murmur2", "crc32"))),
+            "partitioner", One(Choice(("murmur2", "crc32"), _PARTITIONERS_OF_CLIENTS)),
             "How producers choose the partition: murmur2 (Java, aiokafka) or crc32 (librdkafka).",
             default="murmur2",
             kept=Kept("a user's events would be bounded in another partition, where they could count twice"),

@@ -260,7 +260,7 @@ MECHANISM = RecordOfMechanism(
             ),
         ),
         Field(
-            "window", One(Whole(1, LONGEST_WINDOW)), EXTENT_HELP["window"],
+            "window", One(Whole(1, LONGEST_WINDOW, "timestamps")), EXTENT_HELP["window"],
             kept=Kept("what was spent carries over, for windows of the larger width", sound=True),
         ),
         Field("horizon", One(Whole(1, LONGEST_WINDOW)), EXTENT_HELP["horizon"]),

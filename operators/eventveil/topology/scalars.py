@@ -146,21 +146,27 @@ class Topic(Kind[str]):
 
 @dataclass(frozen=True)
 class Whole(Kind[int]):
-    """A whole number between two bounds, both included."""
+    """A whole number between two bounds, both included; ``of`` says of what, where it may be mistaken."""
 
     lowest: int
     highest: int
+    of: str = ""
 
     def parse(self, scalar: Scalar) -> int:
         """The number."""
         if not is_number(scalar) or not _WHOLE.fullmatch(scalar.text):
-            raise UnfitError(f"a whole number from {self.lowest} to {self.highest}")
+            raise UnfitError(self._expected)
         if _LEADING_ZERO.match(scalar.text):
             raise UnfitError(f"a whole number {_NO_LEADING_ZERO}")
         value = int(scalar.text)
         if not self.lowest <= value <= self.highest:
-            raise UnfitError(f"a whole number from {self.lowest} to {self.highest}")
+            raise UnfitError(self._expected)
         return value
+
+    @property
+    def _expected(self) -> str:
+        of = f" of {self.of}" if self.of else ""
+        return f"a whole number{of} from {self.lowest} to {self.highest}"
 
     def strict_schema(self) -> Schema:
         """An integer with the bounds."""

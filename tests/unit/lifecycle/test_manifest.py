@@ -123,6 +123,15 @@ def test_a_changed_fact_names_itself_with_both_values_and_the_remedy(name: str) 
     assert ("epsilons add up" in refusal.remedy) == (name not in SOUND)
 
 
+def test_of_settings_that_follow_from_another_the_one_that_was_changed_is_named() -> None:
+    """Periods follow from the interval; a migration could change them alone."""
+    sound = next(name for name in CHANGED if name in SOUND and name < "timeline.interval")
+    both = {**CHANGED["timeline.interval"], sound: CHANGED[sound][sound]}
+    with pytest.raises(StateRefused, match=r"timeline\.interval was") as raised:
+        check(both)
+    assert "eventveil migrate" not in raised.value.remedy
+
+
 def test_what_the_file_says_is_refused_though_the_brokers_tell_something_doubtful_too() -> None:
     both = {**CHANGED["topics.partials"], "source.partitions": 13}
     with pytest.raises(StateRefused, match=r"topics\.partials was"):
