@@ -54,6 +54,19 @@ def test_status_and_tail_read_what_is_public(application: Application, kafka: st
     assert status == 0
     assert (stream["released"], stream["next"], stream["counting"]) == (last - 1, last, "counting")
     assert (stream["spent"], stream["remaining"], stream["releases_looked_at"]) == (0.24, 0.76, 10)
+    assert json.loads(text)["unread"] == []
+
+    # A stream that was added and has no topic yet does not hide the others.
+    whole = application.path.read_text(encoding="utf-8")
+    document = json.loads(whole)
+    added = json.loads(json.dumps(document["streams"]["places"]))
+    added["sink"]["topic"] = f"{application.name}.added"
+    application.path.write_text(json.dumps({**document, "streams": {**document["streams"], "added": added}}))
+    found = CliRunner().invoke(main, ["status", path], catch_exceptions=False)
+    application.path.write_text(whole, encoding="utf-8")
+    assert found.exit_code == 1
+    assert f"timestamp {last - 1}, " in found.stdout
+    assert f"stream added: topic {application.name}.added: it does not exist" in found.stderr
 
     status, text = run("tail", path, "--last", "2", "--count", "2", "--json")
     found = [json.loads(line) for line in text.splitlines()]

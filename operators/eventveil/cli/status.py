@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import click
 import orjson
 
-from eventveil.cli.loading import load_or_exit
-from eventveil.cli.words import exit_on_error
+from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.cli.words import exit_on_error, words_of
 from eventveil.describe.guarantee import count
 from eventveil.kafka.cluster import Cluster
+from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import ReadingStream, Topology
 from eventveil.read.health import looked_at
@@ -40,13 +41,15 @@ def status(topology: str, as_json: bool) -> None:
     now = time.time_ns() // 1_000_000
     with exit_on_error("status"):
         cluster = Cluster(loaded.kafka)
-        found, values = _read(loaded, cluster, now), _read_values(loaded, cluster)
+        found, unread = _read(loaded, cluster, now)
+        values = _read_values(loaded, cluster)
     if as_json:
         fields = {
             "topology": loaded.name,
             "at": format_rfc3339(now),
             "streams": [_fields(one) for one in found],
             "values": [_value_fields(*one) for one in values],
+            "unread": unread,
         }
         click.echo(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
     else:
@@ -54,15 +57,25 @@ def status(topology: str, as_json: bool) -> None:
             click.echo("\n".join(lines(one)))
         for stream, newest in values:
             click.echo("\n".join(value_lines(stream, newest)))
-    sys.exit(0 if all(map(_is_well, found)) else EXIT_UNWELL)
+    for told in unread:
+        click.echo(f"eventveil status: {told}", err=True)
+    sys.exit(EXIT_FAILED if unread else 0 if all(map(_is_well, found)) else EXIT_UNWELL)
 
 
-def _read(topology: Topology, cluster: Cluster, now: int) -> list[Status]:
-    """Raises EventveilError and KafkaException."""
-    return [
-        status_of(one, newest_releases(cluster, one, looked_at(one.mechanism.window), topology.registry), now)
-        for one in topology.streams
-    ]
+def _read(topology: Topology, cluster: Cluster, now: int) -> tuple[list[Status], list[str]]:
+    """The streams that can be read, and why others cannot: one that was added may have no sink yet.
+
+    Raises KafkaException.
+    """
+    found, unread = [], []
+    for one in topology.streams:
+        try:
+            newest = newest_releases(cluster, one, looked_at(one.mechanism.window), topology.registry)
+        except EventveilError as error:
+            unread.append(f"stream {one.name}: {words_of(error)}")
+        else:
+            found.append(status_of(one, newest, now))
+    return found, unread
 
 
 def _read_values(topology: Topology, cluster: Cluster) -> list[tuple[ReadingStream, list[Reading]]]:

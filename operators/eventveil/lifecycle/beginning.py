@@ -282,12 +282,23 @@ class MissingManifest:
             tail = starts[place] if place.topic == topology.ledger else max(starts[place], end - _TAIL)
             for message in read_partition(topology.kafka, *place, start=tail, least=end):
                 if message.key() == stream.encode() and fields_of(message.value(), stream):
-                    raise StateRefused(
-                        str(place),
-                        f"stream {stream} has published before, but its budget state is gone",
-                        "Give the stream a new name and a new sink (whose epsilon adds up); a backup of the "
-                        "changelogs would do only if nothing was published after it was made",
-                    )
+                    raise StateRefused(str(place), *_published(stream, topology, place))
+
+
+def _published(stream: str, topology: Topology, place: TopicPartition) -> tuple[str, str]:
+    """What is wrong, and what to do, where a stream without state has published there."""
+    if place.topic == topology.ledger:
+        return (
+            f"stream {stream} has published before, but its budget state is gone",
+            "Give the stream a new name and a new sink (whose epsilon adds up); a backup of the "
+            "changelogs would do only if nothing was published after it was made",
+        )
+    return (
+        f"stream {stream} has published before, but {topology.name} has neither a ledger nor state of it",
+        f"If it was published under another name than {topology.name}, put that back, or give the stream a"
+        " sink of its own. If ledger and state are lost, give it a new name and a new sink, whose epsilon"
+        " adds up",
+    )
 
 
 def first_events(
