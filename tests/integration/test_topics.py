@@ -131,7 +131,7 @@ def test_a_wrong_setting_is_named_with_its_remedy(
     output = application.failing_command("topics", str(application.path))
     assert f"topic {name} " in output
     assert f"{setting} is {value}" in output
-    assert f"kafka-configs.sh --alter --topic {name} --add-config {remedy}" in output
+    assert f"kafka-configs.sh --bootstrap-server ... --alter --topic {name} --add-config {remedy}" in output
 
 
 def test_a_past_start_that_retention_has_eaten_into_is_refused(application: Application) -> None:

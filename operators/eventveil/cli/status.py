@@ -140,4 +140,4 @@ def lines(one: Status) -> Iterator[str]:
         return
     left = one.epsilon - one.spent
     yield f"  budget    {one.spent:.4g} of {one.promise} spent in the window, {left:.4g} left"
-    yield f"  health    {one.health} (by {count(one.releases, 'release')})"
+    yield f"  health    {one.health} (looked at {count(one.releases, 'release')})"

@@ -164,6 +164,8 @@ def remedy_of(reason: str, detail: str, stream: AnyStream | None = None) -> str:
     if is_no_value(reason, detail):
         return next(remedy for end, remedy in NO_VALUE.items() if detail.endswith(end))
     text = remedy(Reason(reason), stream).text
+    if reason == Reason.WRONG_TYPE and detail.startswith("the user at "):
+        text += "; user_type: either takes integers and texts, 7 and the text 7 as one user"
     if reason == Reason.MISSING_FIELD and detail.startswith("no column at "):
         text += ", or leave out by source.filter the kinds of events that have no column"
     return text

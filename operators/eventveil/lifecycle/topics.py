@@ -94,7 +94,7 @@ class TopicPlan:
         found = [
             f"topic {self.name} ({self.role}): {setting.name} is {settings.get(setting.name)}, it should be "
             f"{'at least ' if setting.rule == 'at-least' else ''}{setting.value}: {setting.reason}. "
-            f"Correct it: kafka-configs.sh --alter --topic {self.name} "
+            f"Correct it: kafka-configs.sh --bootstrap-server ... --alter --topic {self.name} "
             f"--add-config {setting.name}={setting.value}"
             for setting in self.required
             if not setting.holds(settings.get(setting.name))

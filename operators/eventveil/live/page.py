@@ -168,7 +168,7 @@ def _health(status: Status) -> str:
             "Waits for its first release",
             "it comes when the first timestamp and its lateness are over and a worker is ready",
         )
-    told = f"{status.health} (by {count(status.releases, 'release')})"
+    told = f"{status.health} (looked at {count(status.releases, 'release')})"
     if status.is_late:
         late = duration_words(status.overdue // 1000 * 1000)
         return _judgement("ill", "Late", f"the next release has been due for {late}; {told}")

@@ -60,7 +60,7 @@ _MORE_MEMORY = (
 _UNDO: Mapping[Hold, str] = {
     "append-time": (
         "records come without the broker's append time, so it is unknown which were late; nothing is "
-        "closed or charged. kafka-configs.sh --alter --topic {topic} --add-config "
+        "closed or charged. kafka-configs.sh --bootstrap-server ... --alter --topic {topic} --add-config "
         "message.timestamp.type=LogAppendTime; the records that came meanwhile become dead letters"
     ),
     "schema-registry": (
