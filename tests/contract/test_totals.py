@@ -88,16 +88,19 @@ def loss_of(
     visit: Sequence[int],
     sensitivity: int = 1,
     power: int = 1,
+    *,
+    both_ways: bool = False,
 ) -> float:
     """The loss of a user who adds ``visit`` at timestamp ``at``, from 0; infinite if no change hides that.
 
-    ``power``: 2 for normal draws, of which the squares of what changes add up, to mu squared.
+    ``power``: 2 for normal draws, of which the squares of what changes add up, to mu squared. ``both_ways``:
+    draws that hide the user may be larger too.
     """
     without = stream(length, len(visit))
     present = [one + np.array(visit) * (i == at) for i, one in enumerate(without)]
     scales = run(blocks, without, (), sensitivity)[1].scales
     steps = sorted({0, *(-one for one in visit), -sum(visit)})
-    if power == 2:  # a look at the parts of a block moves either way, and by their difference
+    if both_ways or power == 2:  # a look at the parts of a block moves either way, and by their difference
         most = sum(map(abs, visit))
         steps = [*range(-most, most + 1)]
     changes = [

@@ -166,7 +166,12 @@ class _Searching:
         """As the passes before: larger columns may want other intervals and bounds."""
         scores = self.findings.scores
         final = {one.kind: None for one in _order(scores, list(scores)) if scores[one].runs >= RUNS}
-        rolled = [replace(one, rolled=True) for one in first]
+        columns = len(self.findings.labels(replace(first[0], rolled=True)))
+        rolled = [
+            replace(one, rolled=True)
+            for one in first
+            if one.per_column in per_column(one.bound, columns, normal=one.normal)
+        ]
         yield from self._try(rolled, 1)
         places = _order(scores, rolled)[:_FINALISTS]
         tried = [

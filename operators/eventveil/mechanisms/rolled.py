@@ -21,7 +21,11 @@ for blocks of m columns, p being the events of a user that count in one column: 
 What a user adds to a block of m columns is at most p m and at most k, and all blocks of a level have at most
 k, so the squares of a level add up to S_l at most. (Events that fill one column after the other, from the
 first on, reach all S_l at once.) Under `substitute` the change is that of v less that of v', both of entries
->= 0, so its squares are at most the sum of both. So a charge of u of N units has V = S N / (u mu^2).
+>= 0, so its squares are at most the sum of both, and k^2 where one block has all columns. So a charge of u of
+N units has V = S N / (u mu^2).
+
+*Rounding* of halves is upwards, so a timestamp's noise has a mean of up to a quarter or so, other in each
+column. Noise of every second timestamp is taken the other way around: draws are as likely as their negatives.
 
 **When.** With Laplace noise a single count has h^2 times the variance, less a bit. A block of m columns has
 h^2 times that of one column where it had m times: it pays from h^2 columns in a block on, 4 with one level of
@@ -110,6 +114,8 @@ class RolledUp(PublishingMechanism):
 
         assert self._gaussian is not None
         of_levels = [*map(self._gaussian.squared_sensitivity_of, self._rolled)]
+        if self._rolled[-1] == self._columns:
+            of_levels[-1] //= self._gaussian.histories
         return price(of_levels, self._rolled) / self._gaussian.squared_sensitivity
 
     def _powers(self) -> Powers:
@@ -137,10 +143,13 @@ class RolledUp(PublishingMechanism):
         from eventveil.mechanisms import contrasts, nested
 
         if self._gaussian is None:
-            return nested.consistent(lambda nodes: self._noise_of(scale, nodes), self._rolled, size)
-        return contrasts.consistent(
-            lambda times, nodes: self._noise_of(self._deviation(units, times), nodes), self._rolled, size
-        )
+            noise = nested.consistent(lambda nodes: self._noise_of(scale, nodes), self._rolled, size)
+        else:
+            noise = contrasts.consistent(
+                lambda times, nodes: self._noise_of(self._deviation(units, times), nodes), self._rolled, size
+            )
+        # Halves are rounded up: as often they are to be rounded down, or sums over time would drift.
+        return noise if self._timestamp % 2 else -noise
 
     def _variance(self, units: int) -> float:
         if len(self._rolled) == 1:

@@ -154,6 +154,16 @@ def test_fewer_events_in_one_column_than_in_all_are_tried_with_gaussian_noise(tm
     assert replace(written.mechanism, per_column=1) == settings_of(asked, best)
 
 
+def test_limits_that_rolled_up_columns_are_too_few_for_are_not_tried() -> None:
+    asked = Question(labels(60), DAY, "0.1", 7 * DAY, seed=1, delta="1e-6")
+    both = found(asked, tally(20_000, 60, skew=2.5))
+    rolled = [one for one in both.scores if one.rolled]
+    assert rolled
+    columns = len(both.labels(rolled[0]))
+    assert any(one.per_column for one in rolled)
+    assert all(one.bound <= one.per_column * columns for one in rolled if one.per_column)
+
+
 def test_pure_epsilon_is_recommended_where_gaussian_noise_gains_nothing() -> None:
     # Windows of one and four: the whole budget is spent almost at once, which is cheaper with Laplace noise.
     asked = Question(labels(2), HOUR, "1", HOUR, bound=1, seed=1, rollable=False, delta="1e-6")
