@@ -296,12 +296,13 @@ def _contributions(stream: Stream, guarantee: Guarantee) -> Iterator[str]:
     """What noise makes of several contributions, where that depends on what noise there is."""
     bound, per_column = stream.counts.contributions, stream.counts.per_column
     if per_column is not None:
+        alone = " without roll-ups" if stream.mechanism.options.get("rollups") else ""
         root = f"{math.sqrt(gaussian.largest_square(bound, per_column)):.4g}"
         noise = f"but Laplace noise goes by all {bound}; Gaussian noise would go by {root}"
         if guarantee.delta is not None:
             noise = (
-                f"so Gaussian noise of a count is in proportion to {root}, the root of their squares added"
-                f" up, and not to {bound}"
+                f"so Gaussian noise of a count{alone} is in proportion to {root}, the root of their squares"
+                f" added up, and not to {bound}"
             )
         yield (
             f"Contributions: at most {per_column} of the {bound} events of a user are in one column, {noise}."
