@@ -51,7 +51,7 @@ def event(user: str, place: str) -> bytes:
 def test_records_with_such_names_count_like_others(
     kafka: str, tmp_path: Path, rekeyed: bool, switch: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The header beside it is read, whoever reads."""
+    """The header beside it is read too, in every way."""
     monkeypatch.setenv(kernel.SWITCH, switch)
     application = Application(kafka, tmp_path, lateness=5000, max_ahead=1000)
     source = application.document["streams"]["places"]["source"]

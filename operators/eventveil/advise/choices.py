@@ -70,7 +70,7 @@ class Choice:
     """Timestamps of ``interval`` ms, in each of which the first ``bound`` events of a user count.
 
     ``rolled``: small columns are one. ``clipped``: negative counts are released as 0. ``normal``: noise is
-    Gaussian. ``per_column``: so many of a user's events count in one column, 0: no less than in all.
+    Gaussian. ``per_column``: how many of a user's events count in one column; 0: no fewer than in all.
     """
 
     interval: int

@@ -74,7 +74,7 @@ REMEDIES: Mapping[Reason, Remedy] = {
 }
 FOUND_COLUMNS = Remedy(
     ("source.column", "counts.columns"),
-    "give such texts a name by source.maps, or, where they are long, raise `longest` for a new stream",
+    "map such texts to names by source.maps, or, if too long, raise `longest` in a new stream",
 )
 """Of Reason.UNKNOWN_COLUMN where columns are found: no list lacks it."""
 LONG_OUTAGE = Remedy(

@@ -20,8 +20,8 @@ WORDS: Mapping[str, str] = {
     "murmur2": "the default of the Java client and of aiokafka",
     "crc32": "librdkafka's default, consistent_random",
     "fnv1a": "Sarama's default, and librdkafka's fnv1a",
-    "random": "no hash: one and the same is in several partitions",
-    "unknown": "a hash that is none of these: nearly each is in one partition",
+    "random": "no hash: the same one is in several partitions",
+    "unknown": "an unknown hash: nearly every one is in a single partition",
     "any": "one partition, where every partitioner is right",
     "none": "there is no key",
 }

@@ -265,7 +265,7 @@ def _sensitivity(stream: Stream, guarantee: Guarantee) -> str:
 def _noise(guarantee: Guarantee) -> str:
     what = "a timestamp's count, which window sums add up" if guarantee.level == "event" else "a fresh count"
     if guarantee.combines:
-        what = "a draw, several of which a release adds up"
+        what = "each draw (a release adds up several)"
     spread = _spread if guarantee.delta is None else _normal_spread
     if guarantee.worst_scale == guarantee.best_scale:
         return f"Noise of {what}: {spread(guarantee.best_scale)}."
@@ -356,8 +356,8 @@ def _options(stream: Stream) -> Iterator[str]:
     rules = stream.timeline
     if "periods" in stream.mechanism.options and rules.interval < _DAY and _DAY % rules.interval:
         yield (
-            f"A day is no whole number of timestamps of {duration_words(rules.interval)}, so no daily season"
-            " is expected unless `periods` says so."
+            f"A day is not a multiple of {duration_words(rules.interval)}, so no daily season"
+            " is expected unless `periods` has one."
         )
     if stream.source.append_time == "boundary":
         yield (

@@ -378,7 +378,7 @@ def _append_time(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     if number:
         yield "source.append_time", "boundary", f"{number} records have no append time of the broker"
         if isinstance(seen.stream, Stream) and seen.stream.timeline.max_ahead < _SHORT_OUTAGE:
-            why = f"then {duration_text(LONGEST_OUTAGE)}: with boundary, no longer outage is without loss"
+            why = f"then {duration_text(LONGEST_OUTAGE)}: with boundary, a longer outage loses events"
             yield "timeline.max_ahead", None, why
 
 

@@ -81,7 +81,7 @@ class Report:
         for reason, number in verdicts.reasons.items():
             yield from self._reason(seen, reason, number, verdicts)
         if hidden := _hidden(seen):
-            yield "  behind that, had the broker stamped them:"
+            yield "  also, if the broker had stamped them:"
             for reason, number in hidden.items():
                 yield from self._reason(seen, reason, number, seen.stamped)
         if seen.keys is not None:
@@ -103,7 +103,7 @@ class Report:
             yield f"  {at}: source.user: {what}"
         elif seen.users_hardly_come_again:
             yield (
-                f"  {at}: source.user: most users are here once, as ids of events are: with such an id"
+                f"  {at}: source.user: most users occur once here, as event ids do: with such an id"
                 f" epsilon would protect events, not persons; {_more_records(seen.sample)}see that it names"
                 " people"
             )
@@ -142,8 +142,8 @@ class Report:
             yield f"    most records have: {shown}"
         if example.detail.startswith("no user at ") and (doubtful := doubtful_user(seen)):
             yield (
-                f"    {_plain(doubtful)} may be meant, but here most of its values come once, as ids of"
-                f" events do, so it is not proposed; {_more_records(seen.sample)}if it names people, set it"
+                f"    {_plain(doubtful)} may be meant, but here most of its values occur once, as event"
+                f" ids do, so it is not proposed; {_more_records(seen.sample)}if it names people, set it"
             )
 
     def _remedy(self, seen: Diagnosis, reason: str, first: str) -> str:
@@ -243,7 +243,7 @@ class Report:
 
 
 def _hidden(seen: Diagnosis) -> dict[str, int]:
-    """What else is wrong with records, where that they have no append time is said first."""
+    """What else is wrong with records that are reported as having no append time."""
     said = seen.verdicts.reasons
     behind = seen.stamped.reasons if Reason.NO_APPEND_TIME.value in said else {}
     return {reason: number for reason, number in behind.items() if reason not in said}

@@ -52,7 +52,7 @@ _FOLLOW_SECONDS = 1.0
 #: What the consumers of one topic hold between them, at least 1 MiB each; a larger record still arrives.
 _SHARED_QUEUE_KILOBYTES = 65_536
 _SHARED_FETCH_BYTES = 1_048_576
-#: Called from C: Python itself does not always look whether the client answers and fails at once.
+#: Called from C: Python code may not notice that the client returns a value and sets an error.
 _HEADERS = methodcaller("headers")
 _PASSING = PASSING | {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}
 
@@ -315,7 +315,7 @@ def _all_headers(message: Message) -> Headers:
             str(TopicPartition(message.topic() or "", message.partition() or 0)),
             f"the record at offset {message.offset()} has a header whose name is not UTF-8. A worker reads"
             " its headers, with such bytes replaced; the Kafka client of this command cannot read them",
-            "Begin behind the record, or read the events from a file",
+            "Begin after the record, or read the events from a file",
         )
     return headers
 

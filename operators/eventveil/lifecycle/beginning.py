@@ -295,7 +295,7 @@ def _published(stream: str, topology: Topology, place: TopicPartition) -> tuple[
         )
     return (
         f"stream {stream} has published before, but {topology.name} has neither a ledger nor state of it",
-        f"If it was published under another name than {topology.name}, put that back, or give the stream a"
+        "If it was published by a topology of another name, restore that name, or give the stream a"
         " sink of its own. If ledger and state are lost, give it a new name and a new sink, whose epsilon"
         " adds up",
     )

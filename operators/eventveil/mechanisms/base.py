@@ -35,7 +35,7 @@ class Guarantee:
     ``renews``, else nothing is spent any more. ``best_scale`` and ``worst_scale`` bound the scale of the
     discrete Laplace noise that a fresh release carries, in counts; 0 where reports bring their own. With a
     ``delta`` noise is Gaussian, the scales are standard deviations, and units count mu squared, not epsilon.
-    If it ``combines``, the scales are those of draws, several of which a release adds up.
+    If it ``combines``, a release adds up several draws, and the scales are those of the smallest.
     """
 
     level: Level

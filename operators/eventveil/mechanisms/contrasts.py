@@ -1,8 +1,12 @@
 """Gaussian noise that cancels in sums over nested blocks of columns, drawn from the highest blocks down.
 
-**Law.** That of ``eventveil.mechanisms.nested`` without its rounding, with normal draws of variance V: a
-block has noise N, and its f parts have z + (N - sum of z) / f, z independent. So given N, the noise A of the
-first a of s parts has the mean a N / s and the variance V a b / s, b = s - a.
+**Guarantee.** Of what is released of one timestamp, against neighbours whose counts of it differ by d: the
+mu squared below. Neighbours and assumptions are those of the kind (``eventveil.mechanisms.rolled``).
+
+**Source.** The law is that of consistent hierarchies (Hay, Rastogi, Miklau, Suciu, PVLDB 2010), as
+``eventveil.mechanisms.nested`` has them, here with normal draws of variance V: a block has noise N, and its f
+parts have z + (N - sum of z) / f, z independent. Changed: the draws. Given N, the noise A of the first a of s
+parts has the mean a N / s and the variance V a b / s, b = s - a.
 
 **Algorithm.** A highest block with the count X is *looked* at once: X + round(sigma Z), sigma^2 >= V, is
 released. A block of s parts is divided into its first a and its other b parts, with the counts X_A and X_B.
@@ -15,9 +19,9 @@ the second one as R - R_A, until every part is a single one. In differences from
 the noise of y, that is N_A = (a N + w) / s, rounded, for a X + b X_A - a X_B = s X_A: so the noise can be
 drawn without the counts.
 
-**What it costs.** All that is released is computed from looks: sums and roundings of them. A look is a whole
-number plus round(sigma Z), so the theorem of ``eventveil.privacy.gaussian`` counts its change squared over
-sigma^2. Let a user change the counts by d, and a part's sum by d_A and d_B. A division costs at most
+**Proof.** All that is released is computed from looks: sums and roundings of them. A look is a whole number
+plus round(sigma Z), so the theorem of ``eventveil.privacy.gaussian`` counts its change squared over sigma^2.
+Let a user change the counts by d, and a part's sum by d_A and d_B. A division costs at most
 
     (b d_A - a d_B)^2 / (V a b s) = (d_A^2 / a + d_B^2 / b - (d_A + d_B)^2 / s) / V,
 
@@ -26,13 +30,15 @@ of squares of d over the blocks of level l (0: columns) and f_l blocks of level 
 
     (S_0 + S_1 (1 - 1/f_0) + S_2 (1 - 1/f_1) + ...) / V.
 
-No weight is negative, so what bounds each S_l bounds this.
+No weight is negative, so what bounds each S_l bounds this. Draws beyond ``largest`` are cut off; scales are
+refused unless that is MOST_DEVIATIONS standard deviations, which is as likely as e^(-2^19).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from math import isqrt
 
 import numpy as np
 
@@ -42,7 +48,7 @@ from eventveil.mechanisms.nested import fanouts_of
 #: Gives that many draws of round(root(k) sigma Z) for k; sigma^2 is the variance of a highest block.
 Draw = Callable[[int, int], Counts]
 MOST_DEVIATIONS = 2**10
-"""Noise stays in 64 bits unless a draw is further from 0, in standard deviations."""
+"""In standard deviations, how far from 0 a draw is at least that is cut off."""
 
 
 def price(squares: Sequence[int], lengths: tuple[int, ...]) -> Fraction:
@@ -53,17 +59,32 @@ def price(squares: Sequence[int], lengths: tuple[int, ...]) -> Fraction:
     )
 
 
+def largest(lengths: tuple[int, ...]) -> int:
+    """Draws of a highest block beyond this are cut off, and others in proportion, so that nothing overflows.
+
+    With C for it and f the largest fan-out, noise is at most (root(f) + 2) C and what is computed at most
+    4 f root(f) C.
+    """
+    widest = max(fanouts_of(lengths))
+    return int(2**59 // (widest * (isqrt(widest) + 1)))
+
+
 def fits(sigma: Fraction, lengths: tuple[int, ...]) -> bool:
-    """Whether what is computed with draws of this standard deviation stays in 64 bits."""
-    # A draw of a division has at most root(s^3) / 2 times it, and what is added is less.
-    return (4 * MOST_DEVIATIONS * sigma) ** 2 * max(fanouts_of(lengths)) ** 3 < 2**122
+    """Whether draws of this standard deviation are hardly ever cut off."""
+    return sigma * MOST_DEVIATIONS <= largest(lengths)
 
 
 def consistent(draw: Draw, lengths: tuple[int, ...], size: int) -> Counts:
     """The noise of ``size`` columns at once, all of their blocks being whole; int64."""
-    noise = draw(1, size // lengths[-1])
+    limit = largest(lengths)
+
+    def within(times: int, number: int) -> Counts:
+        most = isqrt(times * limit * limit)
+        return np.clip(draw(times, number), -most, most)
+
+    noise = within(1, size // lengths[-1])
     for fanout in reversed(fanouts_of(lengths)):
-        noise = _divided(noise, fanout, draw)
+        noise = _divided(noise, fanout, within)
     return noise
 
 

@@ -24,8 +24,8 @@ first on, reach all S_l at once.) Under `substitute` the change is that of v les
 >= 0, so its squares are at most the sum of both, and k^2 where one block has all columns. So a charge of u of
 N units has V = S N / (u mu^2).
 
-*Rounding* of halves is upwards, so a timestamp's noise has a mean of up to a quarter or so, other in each
-column. Noise of every second timestamp is taken the other way around: draws are as likely as their negatives.
+*Rounding.* Halves are rounded up, so a timestamp's noise has a mean of up to about 1/3, different in each
+column. The noise of every second timestamp is negated: draws are as likely as their negatives.
 
 **When.** With Laplace noise a single count has h^2 times the variance, less a bit. A block of m columns has
 h^2 times that of one column where it had m times: it pays from h^2 columns in a block on, 4 with one level of

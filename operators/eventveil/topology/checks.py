@@ -310,7 +310,7 @@ def _enough_windows(members: Sequence[tuple[str, Section]], span: int, cap: Frac
         met, longest = sums.timestamps_met(span, interval), (windows * window - 1) * interval
         shorter = f" or span: {duration_text(longest)}" if longest > 0 else ""
         return (
-            f" any {duration_text(span)} meet up to {met} timestamps of {name}, for they may begin within"
+            f" a span of {duration_text(span)} meets {met} timestamps of {name} if it begins within"
             f" one, and so {guarantee.count(-(-met // window), 'window')} of {window}; window:"
             f" {-(-met // windows)}{shorter} keeps the cap. Or"
         )

@@ -233,6 +233,6 @@ def test_where_columns_are_found_no_remedy_is_to_list_one(name: str, why: str) -
     assert isinstance(verdict, Rejection)
     assert verdict.detail.startswith(why)
     assert remedy_of(verdict.reason, verdict.detail, found).startswith(
-        "give such texts a name by source.maps"
+        "map such texts to names by source.maps"
     )
     assert setting_of(verdict.reason, verdict.detail) == "source.column"

@@ -91,7 +91,7 @@ def test_without_append_times_boundaries_are_proposed_and_all_would_count() -> N
     }
     # With boundaries it is the longest outage without loss; 3d unless the file says less.
     assert "max_ahead" not in made.proposal.text
-    assert "then 3d: with boundary, no longer outage is without loss" in "\n".join(made.lines())
+    assert "then 3d: with boundary, a longer outage loses events" in "\n".join(made.lines())
     assert counting(made.after["views"]) == 600
     assert made.proposal.beside == []
 
@@ -133,7 +133,7 @@ def test_a_field_that_may_name_users_but_hardly_comes_again_is_told() -> None:
 
     few = replace(sample(made=made), held=5_000)
     told = "\n".join(report(few).lines())
-    assert "/data/customer may be meant, but here most of its values come once, as ids of events do" in told
+    assert "/data/customer may be meant, but here most of its values occur once, as event ids do" in told
     assert "--records 6000 looks at more" in told
     assert "--records" not in "\n".join(report(sample(made=made)).lines())
 
@@ -145,7 +145,7 @@ def test_what_no_append_time_hides_is_told_too() -> None:
     found = report(sample(made=made, appended=False))
     told = "\n".join(found.lines())
     assert "600 no-append-time" in told
-    assert "behind that, had the broker stamped them:\n  600 missing-field: no user at /customer" in told
+    assert "also, if the broker had stamped them:\n  600 missing-field: no user at /customer" in told
     assert "/data/customer may be meant" in told
     (stream,) = found.fields()["streams"]
     assert [one["reason"] for one in stream["hidden"]] == ["missing-field"]
@@ -182,7 +182,7 @@ def test_a_user_that_is_the_id_of_an_event_is_not_well_and_one_that_comes_once_i
     assert "source.user: it is the id of a CloudEvent: epsilon would protect events, not persons" in doubt
     well, doubt = told("/no", "no")
     assert well
-    assert "most users are here once, as ids of events are" in doubt
+    assert "most users occur once here, as event ids do" in doubt
     assert report(sample()).fields()["streams"][0]["doubts"] == []
 
 

@@ -162,7 +162,7 @@ IN_BASE = [
     ("form of counts", "topic: flights.sanitized", "topic: a\n      counts: list", "24:15", "found 'list', expected one of object, array"),
     ("budget span 0", "span: 5d", "span: 0d", "24:28", "expected a duration above 0"),
     ("budget with a delta that promises nothing", "span: 5d}", "span: 5d, delta: 0.5}", "24:39", "budget.delta: found 0.5, expected at most 0.0001"),
-    ("budget exceeded by a window at the edge", "epsilon: 5,", "epsilon: 1,", "24:19", "any 5d meet up to 121 timestamps of destinations, for they may begin within one, and so 2 windows of 120; window: 121 or span: 119h keeps the cap. Or lower"),
+    ("budget exceeded by a window at the edge", "epsilon: 5,", "epsilon: 1,", "24:19", "a span of 5d meets 121 timestamps of destinations if it begins within one, and so 2 windows of 120; window: 121 or span: 119h keeps the cap. Or lower"),
     ("budget exceeded", "epsilon: 5,", "epsilon: 1.5,", "24:19", "over any 5d the streams of users cost 2 together (destinations 2), expected at most 1.5"),
     ("budget of people whom no stream counts", "/time\n", "/time\n      users: staff\n", "25:9", "budget.users: found 'users', expected the users of a source, because the cap would limit nothing; known: staff"),
     ("budget without span", "{epsilon: 5, span: 5d}", "{epsilon: 5}", "24:9", "budget lacks span"),

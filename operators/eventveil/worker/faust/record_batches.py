@@ -115,7 +115,7 @@ class _Text:
         return number
 
     def span(self) -> bytes | None:
-        """A length and so many bytes; None for a length of -1."""
+        """A length and as many bytes; None for a length of -1."""
         if (length := self.number()) < 0:
             return None
         begin, self.place = self.place, self.place + length

@@ -38,7 +38,7 @@ class Overdue:
         self._told[stream] = now
         log.warning(
             "timestamp %d of %s has been due for %d s and is not released: not all partitions of its source"
-            " are counted up to its end. /health/ready of every worker says what holds them up; a worker with"
-            " an older file does not count a stream that was added since: restart it with this one",
+            " are counted up to the timestamp's end. /health/ready of each worker says why; a worker with"
+            " an older file does not count a stream added since: restart it with the newer file",
             timestamp, stream, seconds,
         )  # fmt: skip
