@@ -308,10 +308,11 @@ def _enough_windows(members: Sequence[tuple[str, Section]], span: int, cap: Frac
         if registry.find(mechanism.get("kind")).level != "w-event" or window is None or windows < 1:
             continue
         met, longest = sums.timestamps_met(span, interval), (windows * window - 1) * interval
+        meets = guarantee.count(sums.periods("w-event", met, window), "window")
         shorter = f" or span: {duration_text(longest)}" if longest > 0 else ""
         return (
             f" a span of {duration_text(span)} meets {met} timestamps of {name} if it begins within"
-            f" one, and so {guarantee.count(-(-met // window), 'window')} of {window}; window:"
+            f" one, and so {meets} of {window}; window:"
             f" {-(-met // windows)}{shorter} keeps the cap. Or"
         )
     return ""

@@ -158,13 +158,15 @@ class Observation:
             )
             for tp, view in partitions.items()
         }
-        self._overdue.look(self._delays(wall_clock), now)
+        following = self._following()
+        delays = {name: (one, self.delay(name, one, wall_clock)) for name, one in following.items()}
+        self._overdue.look(delays, now)
         self.beat = now
 
-    def _delays(self, wall_clock: int) -> dict[str, tuple[int, int]]:
-        """By stream that is released here, its next timestamp and for how long (ms) that has been due."""
+    def _following(self) -> dict[str, int]:
+        """By stream that is released here, its next timestamp."""
         return {
-            name: (one.next, self.delay(name, one.next, wall_clock))
+            name: one.next
             for tp, view in self.partitions.items()
             if self.role(tp) in RELEASING
             for name, one in view.streams.items()
@@ -229,11 +231,9 @@ class Observation:
 
     def upcoming(self) -> list[str]:
         """What is released next by this worker, and when it is due: one line a stream."""
-        views = [view.streams for tp, view in self.partitions.items() if self.role(tp) in RELEASING]
-        following = {name: one.next for streams in views for name, one in streams.items()}
         return [
             f"timestamp {timestamp} of {name}, due at {self._due_at(name, timestamp)}"
-            for name, timestamp in sorted(following.items())
+            for name, timestamp in sorted(self._following().items())
         ]
 
     def _due_at(self, stream: str, timestamp: int) -> str:
