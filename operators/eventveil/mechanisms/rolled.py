@@ -114,7 +114,7 @@ class RolledUp(PublishingMechanism):
 
         assert self._gaussian is not None
         of_levels = [*map(self._gaussian.squared_sensitivity_of, self._rolled)]
-        if self._rolled[-1] == self._columns:
+        if len(self._rolled) > 1 and self._rolled[-1] == self._columns:
             of_levels[-1] //= self._gaussian.histories
         return price(of_levels, self._rolled) / self._gaussian.squared_sensitivity
 

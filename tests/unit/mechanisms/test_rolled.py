@@ -77,6 +77,17 @@ def test_sums_over_time_do_not_drift_by_what_is_rounded(noise: dict[str, Any]) -
     assert abs(np.mean(apart)) < 5 * np.std(apart) / len(np.ravel(apart)) ** 0.5
 
 
+def test_a_single_column_without_roll_ups_has_the_noise_of_its_sensitivity() -> None:
+    """By `substitute` a user changes it by 2 as `check` says, as in all other kinds."""
+
+    def of(kind: str) -> Fraction:
+        options: dict[str, Any] = {"noise": "gaussian", "delta": Fraction(1, 10**6)}
+        settings = MechanismSettings(kind, Fraction(1), "1", 1, "substitute", options)
+        return build(settings, 1, 2, SeededNoise(2)).guarantee.best_scale
+
+    assert of("uniform") == of("time-unit") == of("sample")
+
+
 def test_noise_that_would_not_stay_in_64_bits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert contrasts.fits(Fraction(2**30), (1, 1000))
     assert not contrasts.fits(Fraction(2**40), (1, 1000))
